@@ -1,59 +1,59 @@
-//! Checking a file: all of it is read and nothing kept but counts. What `strand check aof` prints.
+//! Checks a file: reads all of it and keeps only counts. `strand check aof` prints the result.
 
 use crate::reader::{Broken, Commands, Item};
 use std::io::Read;
 use strand_rdb::check::{Report as RdbReport, check_start};
 use strand_wire::args::Argv;
 
-/// What a file has, as far as it was read.
+/// The contents of a file, as far as it was read.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The RDB in front of the commands, or alone.
+    /// The RDB before the commands, or the RDB alone.
     pub rdb: Option<RdbReport>,
-    /// Commands, SELECT, MULTI and EXEC included.
+    /// Number of commands, including SELECT, MULTI and EXEC.
     pub commands: u64,
-    /// The times that the file tells, the first and the last, in unix seconds.
+    /// The first and the last timestamp of the file, in unix seconds.
     pub times: Option<(i64, i64)>,
-    /// Up to here all is as it should be, and no transaction is unfinished.
+    /// The file is valid up to here, and no transaction is incomplete there.
     pub good_bytes: u64,
-    /// Where a file that is cut there ends with what was before the time that was asked for.
+    /// Truncating the file here keeps exactly the commands before the requested time.
     pub until_time: Option<u64>,
-    /// Why the file is not good to its end.
+    /// The reason why the file is not valid to its end.
     pub problem: Option<Problem>,
 }
 
-/// Why a file is not good to its end.
+/// The reason why a file is not valid to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The RDB at its beginning is damaged.
+    /// The RDB at the start of the file is damaged.
     #[error("offset {offset}, in the RDB that the file begins with: {why}")]
     Rdb {
-        /// Where it was noticed.
+        /// Where the damage was noticed.
         offset: u64,
-        /// What it is.
+        /// The error.
         why: strand_rdb::Error,
     },
-    /// A command is damaged or cut.
+    /// A command is damaged or incomplete.
     #[error(transparent)]
     Command(#[from] Broken),
-    /// MULTI inside MULTI, or EXEC without.
+    /// MULTI inside MULTI, or EXEC without MULTI.
     #[error("offset {offset}: {name} where none may be")]
     Transaction {
-        /// Of the command.
+        /// Offset of the command.
         offset: u64,
         /// MULTI or EXEC.
         name: &'static str,
     },
-    /// The file ends behind MULTI and before EXEC.
+    /// The file ends after MULTI and before EXEC.
     #[error("offset {0}: the file ends before the EXEC of a MULTI")]
     Unfinished(u64),
 }
 
-/// Reads a whole file. `until_s`: also tell where the commands later than this unix second begin.
+/// Reads a whole file. With `until_s`, also finds where the commands after this unix second start.
 pub fn check<R: Read>(mut reader: R, until_s: Option<i64>) -> Report {
     let mut report = Report::default();
-    // Whether it begins as an RDB.
+    // Find out whether the file starts with an RDB.
     let mut head = Vec::new();
     if let Err(e) = reader.by_ref().take(MAGIC_BYTES_MAX).read_to_end(&mut head) {
         report.problem = Some(Broken { offset: 0, problem: e.into() }.into());
@@ -77,7 +77,7 @@ pub fn check<R: Read>(mut reader: R, until_s: Option<i64>) -> Report {
 const MAGICS: [&[u8]; 2] = [b"REDIS", b"VALKEY"];
 const MAGIC_BYTES_MAX: u64 = 6;
 
-/// True when a file that begins with these bytes begins with an RDB.
+/// True when a file with these first bytes starts with an RDB.
 pub fn starts_as_rdb(head: &[u8]) -> bool {
     MAGICS.iter().any(|magic| head.starts_with(magic))
 }

@@ -1,10 +1,11 @@
-//! Append-only files, as Redis has them: which files belong together, which commands are in one, is it whole?
+//! Append-only files in Redis's format: which files belong together, which commands a file contains, and whether it
+//! is complete.
 //!
-//! [`manifest`] names the files of one append-only file: a base, and increments behind it. [`reader`] reads the commands
-//! of one file. [`check`] reads a file and keeps nothing but counts. What the commands mean, and where the files lie, is
-//! the business of others.
+//! [`manifest`] lists the files of one append-only file: a base, and increments after it. [`reader`] reads the
+//! commands of one file. [`check`] reads a file and keeps only counts. Running the commands and finding the files
+//! is left to other crates.
 //!
-//! **Invariant:** knows no keyspace, no files by name, no sockets, no clocks: only bytes.
+//! **Invariant:** this crate knows no keyspace, no file system, no sockets and no clocks, only bytes.
 
 pub mod check;
 pub mod manifest;

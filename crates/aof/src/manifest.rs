@@ -1,85 +1,85 @@
-//! [`Manifest`]: the files of one append-only file, in the order in which they are loaded.
+//! [`Manifest`]: the files of one append-only file, in the order of loading.
 //!
-//! A manifest is text, a line a file: `file NAME seq N type T`. The base (`b`) holds the data of one moment, increments (`i`)
-//! hold the commands since. Files of history (`h`) are of no use any more and about to be removed. All lie in the folder
-//! of the manifest: a name never leads out of it.
+//! A manifest is text with one line per file: `file NAME seq N type T`. The base (`b`) holds the data of one
+//! moment, and increments (`i`) hold the commands after it. History files (`h`) are obsolete and about to be
+//! removed. All files are in the folder of the manifest: a name cannot lead out of it.
 
 use crate::words;
 
-/// No line is longer, its line feed included.
+/// Longest line, including its line feed.
 const LINE_BYTES_MAX: usize = 1024;
-/// No manifest has more lines: each rewrite that fails leaves one more increment, and a base takes all of them away.
+/// Most lines. Each failed rewrite leaves one more increment, and a successful one replaces all of them by a base.
 const LINES_MAX: usize = 100_000;
-/// A manifest is no larger than its lines.
+/// Largest manifest, in bytes.
 pub const BYTES_MAX: u64 = 8 << 20;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its name, in the folder of the manifest.
+    /// The file's name in the folder of the manifest.
     pub name: String,
-    /// Its number among its like, 1 or more.
+    /// Its sequence number among the files of its type, from 1.
     pub seq: u64,
 }
 
-/// See the module.
+/// The files of one append-only file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The data of one moment.
     pub base: Option<File>,
-    /// Commands since, in their order.
+    /// The commands after the base, in order.
     pub increments: Vec<File>,
-    /// To be removed.
+    /// Files to be removed.
     pub history: Vec<File>,
 }
 
-/// Why a text is no manifest.
+/// The reason why a text is not a manifest.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line} ({text:?}): {problem}")]
 pub struct NoManifest {
-    /// The first is 1; 0: there is no line.
+    /// The number of the line, from 1; 0: the text has no line.
     pub line: usize,
-    /// The line, or its beginning.
+    /// The line or its start.
     pub text: String,
-    /// What is wrong with it.
+    /// The error.
     pub problem: Problem,
 }
 
-/// See [`NoManifest`].
+/// The error in a manifest, see [`NoManifest`].
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// There is no file in it.
+    /// The manifest lists no file.
     #[error("Found an empty AOF manifest")]
     Empty,
-    /// A line above the limit.
+    /// A line exceeds [`LINE_BYTES_MAX`].
     #[error("The AOF manifest file contains too long line")]
     LongLine,
-    /// More lines than the limit.
+    /// The manifest exceeds [`LINES_MAX`].
     #[error("the AOF manifest has too many lines")]
     ManyLines,
-    /// No pairs of a name and a value, or not all that are needed.
+    /// A line is not a list of name-value pairs, or a required pair is missing.
     #[error("Invalid AOF manifest file format")]
     Format,
-    /// A name that leads elsewhere.
+    /// A name with a path.
     #[error("File can't be a path, just a filename")]
     Path,
     /// A second base.
     #[error("Found duplicate base file information")]
     SecondBase,
-    /// An increment that is not behind the one before.
+    /// An increment whose number is not larger than the previous one.
     #[error("Found a non-monotonic sequence number")]
     Order,
-    /// A type that is none of the three.
+    /// An unknown file type.
     #[error("Unknown AOF file type")]
     Type,
 }
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     ///
     /// # Errors
-    /// The first line that is wrong.
+    /// The first invalid line.
     pub fn parse(text: &[u8]) -> Result<Manifest, NoManifest> {
         let mut manifest = Manifest::default();
         if text.is_empty() {
@@ -102,7 +102,7 @@ impl Manifest {
             let is_comment = shown.first() == Some(&b'#');
             let end = match end {
                 Some(end) => end,
-                // A comment may be cut, as in redis-server.
+                // A comment may be incomplete, as in redis-server.
                 None if is_comment && shown.len() == rest.len() => rest.len() - 1,
                 None => return Err(wrong(Problem::LongLine)),
             };
@@ -113,7 +113,7 @@ impl Manifest {
         }
         Ok(manifest)
     }
-    /// The text.
+    /// The manifest as text.
     pub fn text(&self) -> String {
         let kinds = [(self.base.as_slice(), 'b'), (&self.history, 'h'), (&self.increments, 'i')];
         let mut out = String::new();
@@ -124,15 +124,15 @@ impl Manifest {
         }
         out
     }
-    /// The number of the latest base; 0: there was none.
+    /// The number of the latest base; 0: there is no base.
     pub fn base_seq(&self) -> u64 {
         self.base.as_ref().map_or(0, |file| file.seq)
     }
-    /// The number of the latest increment; 0: there was none.
+    /// The number of the latest increment; 0: there is no increment.
     pub fn increment_seq(&self) -> u64 {
         self.increments.last().map_or(0, |file| file.seq)
     }
-    /// The base and the increments, in the order in which they are loaded.
+    /// The base and the increments, in the order of loading.
     pub fn to_load(&self) -> impl DoubleEndedIterator<Item = &File> {
         self.base.iter().chain(&self.increments)
     }
@@ -145,7 +145,7 @@ impl Manifest {
         let (mut name, mut seq, mut kind) = (None, 0, None);
         for pair in words.chunks_exact(2) {
             let (key, value) = (&pair[0], &pair[1]);
-            // Others are of later versions.
+            // Unknown keys belong to later versions.
             if key.eq_ignore_ascii_case(b"file") {
                 name = Some(String::from_utf8(value.clone()).map_err(|_| Problem::Format)?);
             } else if key.eq_ignore_ascii_case(b"seq") {
@@ -175,7 +175,7 @@ impl Manifest {
     }
 }
 
-/// True for a name that stays in its folder.
+/// True for a name that stays in the folder.
 fn is_file_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0'])
 }

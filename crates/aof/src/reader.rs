@@ -1,7 +1,7 @@
-//! [`Commands`]: the commands of a file, one after the other, with the offset of each.
+//! [`Commands`]: the commands of a file, one after another, with their offsets.
 //!
-//! As strict as redis-check-aof: every byte is looked at. Memory follows the bytes that are there, not the lengths that they
-//! claim.
+//! As strict as redis-check-aof: every byte is checked. Memory grows with the bytes in the file, not with the
+//! lengths they announce.
 
 use std::io::{self, ErrorKind, Read};
 use strand_chain::Body;
@@ -9,56 +9,56 @@ use strand_wire::args::Argv;
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Arguments from this length on have an allocation of their own, which grows as their bytes come.
+/// Arguments of at least this length get their own allocation, which grows as bytes arrive.
 const LARGE_BYTES_MIN: usize = 32 << 10;
-/// A line with a number is no longer.
+/// Longest line with a number.
 const NUMBER_LINE_BYTES_MAX: usize = 24;
-/// An annotation is no longer.
+/// Longest annotation.
 const ANNOTATION_BYTES_MAX: usize = 1024;
-/// Most arguments of a command, as redis-server counts them.
+/// Most arguments of a command, as in redis-server.
 const ARGUMENTS_MAX: i64 = i32::MAX as i64;
-/// Longest argument: larger than `proto-max-bulk-len` may say.
+/// Longest argument: longer than the largest `proto-max-bulk-len`.
 const ARGUMENT_BYTES_MAX: i64 = 1 << 40;
 
-/// What is in the file next.
+/// The next item of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// A command; its arguments are in the caller's [`Argv`].
+    /// A command. Its arguments are in the caller's [`Argv`].
     Command,
-    /// From here on commands ran at this time or later, in unix seconds.
+    /// The commands after this ran at this time or later, in unix seconds.
     Timestamp(i64),
     /// A line for people.
     Annotation,
-    /// The file is at its end.
+    /// The end of the file.
     End,
 }
 
-/// What is wrong, and where that was noticed.
+/// An error and its position.
 #[derive(Debug, thiserror::Error)]
 #[error("offset {offset}: {problem}")]
 pub struct Broken {
-    /// Of the first byte that is not as it should be.
+    /// Offset of the first invalid byte.
     pub offset: u64,
-    /// What it is.
+    /// The error.
     pub problem: Problem,
 }
 
-/// See [`Broken`].
+/// The kinds of errors, see [`Broken`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// The file ends inside a command.
     #[error("the file ends inside a command")]
     Cut,
-    /// Other bytes than a command has at that place.
+    /// A byte that does not fit the format.
     #[error("expected {expected}, found {found:?}")]
     Unexpected {
-        /// What belongs there.
+        /// The expected bytes.
         expected: &'static str,
-        /// What is there.
+        /// The bytes found.
         found: String,
     },
-    /// A value that no memory is left for.
+    /// No memory for an argument.
     #[error("no memory for an argument of {0} bytes")]
     Memory(u64),
     /// The file cannot be read.
@@ -67,7 +67,7 @@ pub enum Problem {
 }
 
 impl Broken {
-    /// True when the file is too short, and as it should be up to there.
+    /// True when the file is valid but too short.
     pub fn is_cut(&self) -> bool {
         matches!(self.problem, Problem::Cut)
     }
@@ -77,38 +77,38 @@ impl Broken {
 pub struct Commands<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// The bytes at hand are `buffer[start..end]`.
+    /// The bytes in memory are `buffer[start..end]`.
     start: usize,
     end: usize,
     /// Bytes of the file before `buffer[0]`.
     passed: u64,
-    /// There are no more bytes ...
+    /// True when there are no more bytes to read.
     is_over: bool,
-    /// ... since they could not be read.
+    /// The error that ended the reading, if any.
     failure: Option<io::Error>,
 }
 
 impl<R: Read> Commands<R> {
-    /// Reads what `held` has, which lies at `offset` of the file, and what `reader` gives behind that.
+    /// Reads the bytes of `held`, which start at `offset` of the file, and then `reader`.
     pub fn new(reader: R, held: &[u8], offset: u64) -> Commands<R> {
         let mut buffer = vec![0; BUFFER_BYTES.max(held.len())].into_boxed_slice();
         buffer[..held.len()].copy_from_slice(held);
         Commands { reader, buffer, start: 0, end: held.len(), passed: offset, is_over: false, failure: None }
     }
-    /// Where the next item begins.
+    /// The offset of the next item.
     pub fn offset(&self) -> u64 {
         self.passed + self.start as u64
     }
-    /// Reads one item. The arguments of a command are put into `argv`, which is cleared before.
+    /// Reads one item. The arguments of a command replace the content of `argv`.
     ///
     /// # Errors
-    /// What is wrong, and where. Nothing more can be read then.
+    /// The error and its position. Nothing more can be read after it.
     pub fn next(&mut self, argv: &mut Argv) -> Result<Item, Broken> {
         argv.clear();
         loop {
             match self.at_hand(1) {
                 [] => return if self.failure.is_some() { Err(self.cut()) } else { Ok(Item::End) },
-                // What a writer that failed has put in the place of a command that never came.
+                // A failed writer left this line feed in place of a command.
                 [b'\n', ..] => self.start += 1,
                 [b'#', ..] => return self.annotation(),
                 _ => break,
@@ -133,7 +133,7 @@ impl<R: Read> Commands<R> {
         Ok(Item::Command)
     }
 
-    /// The bytes at hand: at least `n` of them, unless the file has no more.
+    /// The bytes in memory: at least `n`, unless the file ends.
     fn at_hand(&mut self, n: usize) -> &[u8] {
         if self.end - self.start < n && !self.is_over {
             self.fetch(n);
@@ -155,7 +155,7 @@ impl<R: Read> Commands<R> {
             }
         }
     }
-    /// A line with a mark and a number.
+    /// Reads a line with a mark and a number.
     fn number(
         &mut self,
         mark: u8,
@@ -163,7 +163,7 @@ impl<R: Read> Commands<R> {
         allowed: std::ops::RangeInclusive<i64>,
     ) -> Result<i64, Broken> {
         let bytes = self.at_hand(NUMBER_LINE_BYTES_MAX);
-        // The usual line is short, and looked at once.
+        // The usual line is short and parsed at once.
         let (mut value, mut at, negative) = match bytes {
             [first, ..] if *first != mark => return Err(self.unexpected(0, expected)),
             [_, b'-', ..] => (0i64, 2, true),
@@ -197,7 +197,7 @@ impl<R: Read> Commands<R> {
             _ => Err(self.unexpected(0, "\\r\\n behind an argument")),
         }
     }
-    /// An argument that is received in an allocation of its own.
+    /// Reads an argument into its own allocation.
     fn large(&mut self, len: usize, argv: &mut Argv) -> Result<(), Broken> {
         let mut body = Body::new(len);
         while body.remaining() > 0 {

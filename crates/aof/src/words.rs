@@ -1,6 +1,6 @@
-//! Words of a line, some of them quoted, as redis-server splits and quotes them.
+//! Splits a line into words and quotes words, like redis-server.
 
-/// True for what C's isspace says in the "C" locale.
+/// C's isspace in the "C" locale.
 fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t'..=b'\r')
 }
@@ -24,7 +24,7 @@ pub(crate) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Adds the bytes of the first word to `word`; what follows it.
+/// Appends the first word to `word`. Returns the rest.
 fn take<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         rest = match rest {
@@ -42,7 +42,7 @@ fn take<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     }
 }
 
-/// Adds what stands before the closing quote; what follows the quote.
+/// Appends the text before the closing quote. Returns the rest after the quote.
 fn take_quoted<'a>(mut rest: &'a [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (byte, behind) = match rest {
@@ -77,7 +77,7 @@ fn unescaped(letter: u8) -> u8 {
     }
 }
 
-/// `word` as a line may have it: in quotes where it has bytes that would end the word or cannot be shown.
+/// `word` as it can appear in a line: quoted if it has bytes that end a word or are not printable.
 pub(crate) fn quote(word: &[u8]) -> String {
     let is_plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(|b| is_plain(*b)) {

@@ -1,4 +1,4 @@
-//! Files of real servers: each is whole, but for the one that was cut.
+//! Files of real servers. All are valid except one that was cut.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The files of a folder, in the order in which they are loaded.
+/// The files of a folder, in the order of loading.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let old = folder.join("appendonly.aof");
     if old.exists() {
@@ -63,7 +63,7 @@ fn files_of_real_servers_are_whole() {
     assert!(with_times >= 4, "{with_times}");
 }
 
-/// A real file cut anywhere is good up to some place before, and what comes before that place is whole.
+/// A real file cut at any place is valid up to an earlier place, and everything before that place is complete.
 #[test]
 fn a_real_file_cut_anywhere_is_good_up_to_a_command() {
     let folder =
@@ -87,7 +87,7 @@ fn a_real_file_cut_anywhere_is_good_up_to_a_command() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Real files and manifests, with bytes changed and taken out.
+    /// Real files and manifests with bytes changed and removed.
     #[test]
     fn changed_files_are_judged(
         pick in any::<prop::sample::Index>(),

@@ -1,9 +1,9 @@
-//! Files made here: whole, cut anywhere, changed anywhere.
+//! Generated files: complete, cut anywhere, changed anywhere.
 
 use super::*;
 use proptest::prelude::*;
 
-/// The commands of a file, and how it ends.
+/// The commands of a file, and the result at its end.
 fn read(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Result<u64, Broken>) {
     let (mut argv, mut all) = (Argv::new(), Vec::new());
     let mut commands = Commands::new(bytes, &[], 0);
@@ -38,7 +38,7 @@ fn commands_come_one_after_the_other() {
     assert_eq!(read_commands, commands);
     let (mut argv, head) = (Argv::new(), b"#TS:1700000000\r\n# by hand\n\n\n");
     let file = [&head[..], &command(&[b"PING"])].concat();
-    // What is held in memory already comes first.
+    // The bytes held in memory come first.
     let mut commands = Commands::new(&file[5..], &file[..5], 100);
     for (item, offset) in [
         (Item::Timestamp(1_700_000_000), 116),
@@ -89,7 +89,7 @@ fn what_is_no_command_says_where() {
     }
     let long = [&b"#"[..], &[b'x'; 2 * ANNOTATION_BYTES_MAX]].concat();
     assert!(!read(&long).1.expect_err("no line").is_cut());
-    // A length that the file does not justify takes no memory.
+    // A length that the file does not reach takes no memory.
     assert!(read(b"*2147483647\r\n$1099511627776\r\nabc").1.expect_err("too short").is_cut());
 }
 
@@ -112,7 +112,7 @@ fn a_failing_source_is_an_error_and_no_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A file with a few bytes changed: it is read to some end, and what was read is not more than was there.
+    /// A file with a few bytes changed is read to some end, and no more is read than it contains.
     #[test]
     fn changed_files(
         args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),

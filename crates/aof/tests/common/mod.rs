@@ -1,9 +1,9 @@
-//! What any bytes are tried for, in a test and by a fuzzer (fuzz/fuzz_targets/aof_file.rs).
+//! Checks for random bytes, used by a test and by a fuzzer (fuzz/fuzz_targets/aof_file.rs).
 
 use strand_aof::check::check;
 use strand_aof::manifest::Manifest;
 
-/// Reads `data` as a file and as a manifest: nothing panics, and what is called good is.
+/// Reads `data` as a file and as a manifest. Nothing may panic, and whatever is reported as valid must be valid.
 pub fn fuzz(data: &[u8]) {
     let report = check(data, Some(0));
     let good = report.good_bytes as usize;
