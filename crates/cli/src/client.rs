@@ -1,5 +1,5 @@
-//! [`Client`]: commands one after the other over a connection that is opened again when it is lost, and what they change
-//! for the ones that follow (database, transaction, subscriptions); replies are shown as they come.
+//! [`Client`]: runs commands one after another and shows replies as they arrive. Reconnects when the connection is
+//! lost. Follows the state that commands change: database, transaction, subscriptions.
 
 use crate::connection::{Connection, Ended};
 use crate::format;
@@ -9,7 +9,7 @@ use std::process::exit;
 use std::thread::sleep;
 use strand_wire::client::Value;
 
-/// Commands and subcommands that answer with a text for people.
+/// Commands and subcommands that reply with a text for people.
 const VERBATIM: &[(&str, &str)] = &[
     ("info", ""),
     ("lolwut", ""),
@@ -27,28 +27,28 @@ const VERBATIM: &[(&str, &str)] = &[
     ("proxy", "info"),
 ];
 
-/// A command did not run: it was said why.
+/// A command did not run. The reason has been printed.
 #[derive(Debug)]
 pub struct Failed;
 
 /// Runs commands.
 pub struct Client {
-    /// What the run goes by.
+    /// The options of the run.
     pub options: Options,
     connection: Option<Connection>,
-    /// A person or a list of lines: what fails ends no process.
+    /// True for a person and for a list of lines: a failure does not end the process.
     is_interactive: bool,
-    /// The database that commands run in now.
+    /// The current database.
     database: i64,
-    /// The database that is to be selected again after the connection was lost.
+    /// The database to select after a reconnect.
     wanted_database: i64,
-    /// Between MULTI and EXEC; the database before.
+    /// Between MULTI and EXEC: the database before MULTI.
     transaction: Option<i64>,
     speaks_resp3: bool,
 }
 
 impl Client {
-    /// Not connected yet.
+    /// A client without a connection.
     pub fn new(options: Options) -> Client {
         let database = options.target.database;
         Client {
@@ -61,11 +61,11 @@ impl Client {
             speaks_resp3: false,
         }
     }
-    /// From now on failures are said, and the next command connects again.
+    /// From now on failures are printed, and the next command reconnects.
     pub fn set_interactive(&mut self) {
         self.is_interactive = true;
     }
-    /// What a person is asked with.
+    /// The prompt.
     pub fn prompt(&self) -> String {
         if self.connection.is_none() {
             return "not connected> ".into();
@@ -84,18 +84,18 @@ impl Client {
         }
         prompt + "> "
     }
-    /// Another server.
+    /// Changes the server.
     pub fn connect_to(&mut self, host: String, port: u16) {
         self.options.target.host = host;
         self.options.target.port = port;
         self.options.target.socket = None;
-        // What went wrong has been said.
+        // A failure has been printed.
         let _ = self.connect();
     }
-    /// Opens the connection, logs in, selects the database and agrees on the protocol. What fails is said.
+    /// Connects, logs in, selects the database and agrees on the protocol. Failures are printed.
     ///
     /// # Errors
-    /// When there is no connection; a login that failed leaves one.
+    /// When there is no connection. A failed login leaves the connection open.
     pub fn connect(&mut self) -> Result<&mut Connection, Failed> {
         (self.connection, self.transaction, self.database, self.speaks_resp3) = (None, None, 0, false);
         let connection = Connection::open(&self.options.target).map_err(|text| {
@@ -107,7 +107,7 @@ impl Client {
         self.connection.as_mut().ok_or(Failed)
     }
 
-    /// AUTH, SELECT and HELLO; the first that is refused ends it.
+    /// Sends AUTH, SELECT and HELLO. Stops at the first refusal.
     fn introduce(&mut self) -> Result<(), Ended> {
         let (target, resp3) = (self.options.target.clone(), self.options.resp3);
         let Some(connection) = &mut self.connection else { return Ok(()) };
@@ -134,7 +134,7 @@ impl Client {
         }
         Ok(())
     }
-    /// Selects the database that is wanted; false when that is refused.
+    /// Selects the wanted database. Returns false when the server refuses.
     fn select(&mut self) -> Result<bool, Ended> {
         let wanted = self.wanted_database;
         let Some(connection) = &mut self.connection else { return Ok(false) };
@@ -149,10 +149,10 @@ impl Client {
         Ok(true)
     }
 
-    /// Runs a command as often as asked, and shows what is answered.
+    /// Runs a command `repeat` times and shows the replies.
     ///
     /// # Errors
-    /// When it could not be sent or answered, which was said.
+    /// When sending or receiving fails. The failure has been printed.
     pub fn run(&mut self, args: &[Vec<u8>], repeat: i64) -> Result<(), Failed> {
         if args.first().is_some_and(|a| a.eq_ignore_ascii_case(b"help") || a == b"?") {
             crate::help::print(&args[1..]);
@@ -196,7 +196,7 @@ impl Client {
             return self.listen(verbatim, |reply| matches!(reply, Value::Error(_)));
         }
         let reply = match self.next_reply() {
-            // The server does as it was told.
+            // The server obeys SHUTDOWN by closing the connection.
             Err(Ended::Closed | Ended::Failed(_)) if is(0, "shutdown") => {
                 self.connection = None;
                 return Ok(());
@@ -214,7 +214,7 @@ impl Client {
         self.follow(args, &reply)
     }
 
-    /// Shows what comes until `ends` says so.
+    /// Shows replies until `ends` returns true.
     fn listen(&mut self, verbatim: bool, ends: impl Fn(&Value) -> bool) -> Result<(), Ended> {
         loop {
             let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply();
@@ -233,7 +233,7 @@ impl Client {
         }
     }
 
-    /// The next reply; what was sent unasked is shown or left out.
+    /// The next reply. Push messages are shown or dropped.
     fn next_reply(&mut self) -> Result<Value, Ended> {
         loop {
             let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply()?;
@@ -268,7 +268,7 @@ impl Client {
         put(&out);
     }
 
-    /// What a command that was answered changes for the ones after it.
+    /// Applies the effect of a successful command to the client's state.
     fn follow(&mut self, args: &[Vec<u8>], reply: &Value) -> Result<(), Ended> {
         let name = args.first().map(|a| a.to_ascii_lowercase()).unwrap_or_default();
         let failed = matches!(reply, Value::Error(_));
@@ -282,7 +282,7 @@ impl Client {
             }
             (b"multi", 1) if !failed => self.transaction = Some(self.database),
             (b"exec", 1) => {
-                // What was queued did not happen.
+                // The queued commands did not run.
                 if let Some(before) = self.transaction.take()
                     && matches!(reply, Value::Error(_) | Value::Null)
                 {
@@ -305,7 +305,7 @@ impl Client {
     }
 }
 
-/// Writes to the standard output; a reader that has gone ends the process, as it does others.
+/// Writes to the standard output. If its reader has closed it, the process ends, like other programs.
 pub fn put(bytes: &[u8]) {
     let mut out = stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {

@@ -1,4 +1,4 @@
-//! [`Connection`]: a socket to a server, by TCP, TLS or a Unix socket, and the replies that come over it.
+//! [`Connection`]: a connection to a server by TCP, TLS or a Unix socket, and its replies.
 
 use crate::options::Target;
 use rustls::{ClientConnection, StreamOwned};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
-/// What ended a connection, as redis-cli says it.
+/// The end of a connection, with redis-cli's texts.
 #[derive(Debug)]
 pub enum Ended {
-    /// The server closed it.
+    /// The server closed the connection.
     Closed,
-    /// Something else, with its text.
+    /// Any other failure, with its text.
     Failed(String),
 }
 
@@ -57,7 +57,7 @@ impl Connection {
     /// Connects.
     ///
     /// # Errors
-    /// The text for the user, whole.
+    /// The complete text for the user.
     pub fn open(target: &Target) -> Result<Connection, String> {
         let stream = match &target.socket {
             Some(path) => UnixStream::connect(path)
@@ -67,7 +67,7 @@ impl Connection {
                 let tcp = connect(&target.host, target.port).map_err(|e| {
                     format!("Could not connect to Redis at {}:{}: {}", target.host, target.port, text_of(&e))
                 })?;
-                // Errors of this option cost speed alone.
+                // Without this option the connection is only slower.
                 let _ = tcp.set_nodelay(true);
                 match &target.tls {
                     None => Stream::Tcp(tcp),
@@ -105,7 +105,7 @@ impl Connection {
     /// The next reply.
     ///
     /// # Errors
-    /// When the connection ends first, or what comes is no reply.
+    /// When the connection ends first, or the bytes are not a reply.
     pub fn reply(&mut self) -> Result<Value, Ended> {
         loop {
             if let Some(value) = self.buffered()? {
@@ -114,14 +114,15 @@ impl Connection {
             self.fill()?;
         }
     }
-    /// A reply that has come already.
+    /// The next reply, if it has arrived.
     ///
     /// # Errors
-    /// When what came is no reply.
+    /// When the bytes are not a reply.
     pub fn buffered(&mut self) -> Result<Option<Value>, Ended> {
         self.parser.next(&mut self.input).map_err(|e| Ended::Failed(format!("Protocol error, {}", e.0)))
     }
-    /// Reads what there is, waiting at most as long as [`Connection::wait_at_most`] said; false when nothing came.
+    /// Reads the bytes that have arrived. Waits at most as long as set by [`Connection::wait_at_most`]. Returns
+    /// false when nothing arrived.
     ///
     /// # Errors
     /// When the connection ends.
@@ -138,10 +139,10 @@ impl Connection {
             Err(e) => Err(ended(e)),
         }
     }
-    /// Bounds the wait of [`Connection::fill`].
+    /// Limits the wait of [`Connection::fill`].
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub fn wait_at_most(&self, time: Option<Duration>) -> io::Result<()> {
         match &self.stream {
             Stream::Tcp(stream) => stream.set_read_timeout(time),
@@ -149,7 +150,7 @@ impl Connection {
             Stream::Tls(stream) => stream.sock.set_read_timeout(time),
         }
     }
-    /// A second handle for writing, so that another thread can write while this one reads; TLS has none.
+    /// A second handle for writing, so that one thread can write while another reads; `None` for TLS.
     pub fn writer(&self) -> Option<Box<dyn Write + Send>> {
         match &self.stream {
             Stream::Tcp(stream) => Some(Box::new(stream.try_clone().ok()?)),
@@ -157,7 +158,7 @@ impl Connection {
             Stream::Tls(_) => None,
         }
     }
-    /// A command and its reply.
+    /// Sends a command and returns its reply.
     ///
     /// # Errors
     /// When the connection ends.
@@ -190,7 +191,7 @@ fn ended(e: io::Error) -> Ended {
     }
 }
 
-/// The system's own words, without what Rust adds.
+/// The system's error text, without Rust's addition.
 fn text_of(e: &io::Error) -> String {
     let text = e.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);

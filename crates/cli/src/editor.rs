@@ -1,4 +1,5 @@
-//! [`Editor`]: the line that a person types, with completion by Tab and hints from the command table, over reedline.
+//! [`Editor`]: reads a line from a person, with completion by Tab and hints from the command table. Built on
+//! reedline.
 
 use crate::help::{Entry, entries, find, tokens};
 use reedline::{
@@ -14,16 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strand_wire::inline::words;
 
-/// Lines that are remembered.
+/// Most lines in the history.
 const HISTORY_LINES_MAX: usize = 10_000;
-/// Suggestions that are shown at once.
+/// Most suggestions shown at once.
 const SUGGESTIONS_MAX: usize = 400;
 
-/// What came of a line.
+/// The result of reading a line.
 pub enum Line {
-    /// It.
+    /// A line.
     Text(String),
-    /// Ctrl-C: it is thrown away.
+    /// Ctrl-C: the line is discarded.
     Abandoned,
     /// Ctrl-D.
     End,
@@ -36,7 +37,7 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// With the history of earlier runs, where it can be had.
+    /// An editor with the history of earlier runs, if it is available.
     pub fn new() -> Editor {
         let mut keys = default_emacs_keybindings();
         let complete = ReedlineEvent::UntilFound(vec![
@@ -61,14 +62,14 @@ impl Editor {
         }
         Editor { inner, shows_hints }
     }
-    /// Hints are shown, or not.
+    /// Turns hints on or off.
     pub fn show_hints(&mut self, shown: bool) {
         self.shows_hints.store(shown, Ordering::Relaxed);
     }
     /// Reads a line.
     ///
     /// # Errors
-    /// The terminal's.
+    /// Errors of the terminal.
     pub fn read(&mut self, prompt: &str) -> io::Result<Line> {
         Ok(match self.inner.read_line(&Plain(prompt))? {
             Signal::Success(text) => Line::Text(text),
@@ -78,7 +79,7 @@ impl Editor {
     }
 }
 
-/// Where lines are remembered: `STRANDCLI_HISTFILE`, else a file in the home folder; nowhere for /dev/null.
+/// The file of the history: `STRANDCLI_HISTFILE`, else a file in the home folder. `None` for /dev/null.
 fn history_file() -> Option<PathBuf> {
     let file = match std::env::var_os("STRANDCLI_HISTFILE") {
         Some(file) => PathBuf::from(file),
@@ -87,7 +88,7 @@ fn history_file() -> Option<PathBuf> {
     (!file.as_os_str().is_empty() && file.as_os_str() != "/dev/null").then_some(file)
 }
 
-/// The prompt as it is, in the terminal's own colour.
+/// The unchanged prompt, in the terminal's own colour.
 struct Plain<'a>(&'a str);
 
 impl Prompt for Plain<'_> {
@@ -111,7 +112,7 @@ impl Prompt for Plain<'_> {
 /// Completes names of commands and subcommands, and the literal words of their arguments.
 struct Names;
 
-/// What could stand at the end of `line`, and where the word begins that it would replace.
+/// The possible words at the end of `line`, and the start of the word that they replace.
 fn suggestions(line: &str) -> (usize, Vec<(String, String)>) {
     let start = line.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let typed = line[start..].to_ascii_uppercase();
@@ -160,12 +161,12 @@ impl Completer for Names {
     }
 }
 
-/// Shows in grey what a command still lacks.
+/// Shows the missing arguments of a command in grey.
 struct Arguments {
     shown: Arc<AtomicBool>,
 }
 
-/// The arguments that are missing after `line`, as redis-cli shows them.
+/// The missing arguments after `line`, in redis-cli's form.
 fn missing(line: &str) -> String {
     let Some(typed) = words(line.as_bytes()) else { return String::new() };
     let Some(entry) = find(&typed) else { return String::new() };
@@ -192,7 +193,7 @@ impl Hinter for Arguments {
             hint => format!("\u{1b}[90m{hint}\u{1b}[0m"),
         }
     }
-    /// A hint says what is missing; it is nothing to take over.
+    /// A hint names missing arguments. It must not be inserted.
     fn complete_hint(&self) -> String {
         String::new()
     }
@@ -201,10 +202,10 @@ impl Hinter for Arguments {
     }
 }
 
-/// A history that forgets lines with passwords.
+/// A history that does not store lines with passwords.
 struct Discreet(FileBackedHistory);
 
-/// True for commands whose arguments are secrets.
+/// True for commands with secret arguments.
 fn is_sensitive(line: &str) -> bool {
     let Some(args) = words(line.as_bytes()) else { return false };
     let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));

@@ -1,19 +1,19 @@
-//! How replies look: redis-cli's forms, byte for byte (for a person, raw, CSV, JSON).
+//! Formats replies byte for byte like redis-cli: standard, raw, CSV, JSON.
 
 use std::io::Write;
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
 
-/// The form that replies are shown in.
+/// The format of replies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Form {
-    /// For a person at a terminal: types are named, strings are quoted, elements are numbered.
+    /// For a person at a terminal: types have names, strings are quoted, elements are numbered.
     Standard,
-    /// The bytes of strings as they are.
+    /// The unchanged bytes of strings.
     Raw,
     /// Comma-separated values.
     Csv,
-    /// JSON; bytes that are no text are passed on as they are, as redis-cli does.
+    /// JSON. Bytes that are not text are passed on unchanged, as in redis-cli.
     Json,
     /// JSON in ASCII: other bytes are written `\\xHH`.
     QuotedJson,
@@ -28,7 +28,8 @@ pub struct Delimiters {
     pub replies: Vec<u8>,
 }
 
-/// Appends a whole reply with what ends it. `verbatim`: the text of INFO and its like, which no form but the structured ones changes.
+/// Appends a whole reply and its end. `verbatim`: the value is a text for people, such as the reply of INFO, and is
+/// printed raw.
 pub fn reply(out: &mut Vec<u8>, value: &Value, form: Form, verbatim: bool, delimiters: &Delimiters) {
     if verbatim {
         return raw(out, value, delimiters);
@@ -54,7 +55,7 @@ fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a vector takes everything");
 }
 
-/// The parts of an aggregate, keys and values of maps both; `None` for what is no aggregate.
+/// The parts of an aggregate, including the keys and values of maps; `None` for any other value.
 fn parts(value: &Value) -> Option<Vec<&Value>> {
     match value {
         Value::Array(items) | Value::Set(items) | Value::Push(items) => Some(items.iter().collect()),
@@ -67,7 +68,7 @@ fn is_aggregate(value: &Value) -> bool {
     matches!(value, Value::Array(_) | Value::Set(_) | Value::Push(_) | Value::Map(_))
 }
 
-/// `prefix` is what the lines of this value begin with, all but its first.
+/// Every line of this value except the first starts with `prefix`.
 fn standard(out: &mut Vec<u8>, value: &Value, prefix: &mut Vec<u8>) {
     match value {
         Value::Error(text) => {
@@ -122,7 +123,7 @@ fn standard_aggregate(out: &mut Vec<u8>, value: &Value, prefix: &mut Vec<u8>) {
             out.extend_from_slice(b" => ");
             let mut inner = Vec::new();
             standard(&mut inner, part, prefix);
-            // What takes several lines begins on a line of its own.
+            // A part of several lines starts on a new line.
             if is_aggregate(part) && inner.iter().filter(|b| **b == b'\n').count() > 1 {
                 out.push(b'\n');
                 out.extend_from_slice(prefix);
@@ -229,7 +230,7 @@ fn json(out: &mut Vec<u8>, value: &Value, form: Form) {
     }
 }
 
-/// The name of a member: what is no string becomes one.
+/// The name of a JSON member. A key that is not a string becomes one.
 fn json_name(out: &mut Vec<u8>, key: &Value, form: Form) {
     match key {
         Value::Error(_) | Value::Simple(_) | Value::Bulk(_) | Value::Verbatim(..) => json(out, key, form),

@@ -1,31 +1,31 @@
-//! What a command takes, from the command table: for hints, completion and `help`.
+//! The arguments of commands, from the command table: for hints, completion and `help`.
 
 use crate::client::put;
 use strand_commands::spec::{Arg, CommandSpec};
 use strand_commands::table::COMMANDS;
 
-/// A command or subcommand by its whole name.
+/// A command or subcommand.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Its row.
+    /// Its table row.
     pub spec: &'static CommandSpec,
-    /// The row of the container, for a subcommand.
+    /// For a subcommand, the row of its container.
     pub container: Option<&'static CommandSpec>,
 }
 
 impl Entry {
-    /// `CONFIG GET`.
+    /// The full name, for example `CONFIG GET`.
     pub fn name(&self) -> String {
         match self.container {
             Some(container) => format!("{} {}", container.name, self.spec.name).to_ascii_uppercase(),
             None => self.spec.name.to_ascii_uppercase(),
         }
     }
-    /// The words of the name.
+    /// Number of words of the name.
     pub fn words(&self) -> usize {
         1 + usize::from(self.container.is_some())
     }
-    /// Its arguments, each as one piece: `key`, `[NX|XX]`.
+    /// Its arguments, each as one string: `key`, `[NX|XX]`.
     pub fn syntax(&self) -> Vec<String> {
         self.spec.syntax()
     }
@@ -40,7 +40,7 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// The command that the words begin with; a subcommand before its container.
+/// The command at the start of `words`. Prefers a subcommand to its container.
 pub fn find(words: &[Vec<u8>]) -> Option<Entry> {
     let first = words.first()?;
     let spec = COMMANDS.iter().find(|spec| first.eq_ignore_ascii_case(spec.name.as_bytes()))?;
@@ -53,7 +53,7 @@ pub fn find(words: &[Vec<u8>]) -> Option<Entry> {
     })
 }
 
-/// The literal words that the arguments of a command may have.
+/// The literal words in the arguments of a command.
 pub fn tokens(args: &'static [Arg], out: &mut Vec<&'static str>) {
     for arg in args {
         out.extend(arg.token.filter(|token| !token.is_empty()));

@@ -1,4 +1,5 @@
-//! `--bigkeys`, `--memkeys` and `--hotkeys`: a walk by SCAN that keeps the largest key of each type, or the most used.
+//! `--bigkeys`, `--memkeys` and `--hotkeys`: walks all keys with SCAN and keeps the largest key of each type, or
+//! the most used keys.
 
 use crate::client::put;
 use crate::connection::{Connection, Ended};
@@ -8,11 +9,11 @@ use std::thread;
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
 
-/// Pages between two waits of `-i`.
+/// Pages between two pauses of `-i`.
 const PAGES_PER_WAIT: u64 = 100;
-/// Keys that `--hotkeys` names.
+/// Most keys shown by `--hotkeys`.
 const HOT_KEYS_MAX: usize = 16;
-/// After so many keys a line says how far it is.
+/// A progress line is printed after this many keys.
 const KEYS_PER_LINE: u64 = 1_000_000;
 
 struct Kind {
@@ -25,7 +26,7 @@ struct Kind {
     count: u64,
 }
 
-/// The types, in the order that redis-cli lists them.
+/// The types, in redis-cli's order.
 fn kinds() -> Vec<Kind> {
     let kind = |name, count_by, unit| Kind {
         name,
@@ -46,7 +47,7 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Walks.
+/// Walks all keys.
 ///
 /// # Errors
 /// When the connection ends or SCAN is refused.
@@ -78,7 +79,7 @@ fn keys_in_all(connection: &mut Connection) -> Result<u64, Ended> {
 const SCANNING: &str = "# average sizes per key type.  You can use -i 0.1 to sleep 0.1 sec
 # per 100 SCAN commands (not usually needed).\n\n";
 
-/// `memory`: sizes are MEMORY USAGE, with these samples, and not numbers of elements.
+/// With `memory`, the size of a key is its MEMORY USAGE with these samples. Otherwise it is the number of elements.
 fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64>>) -> Result<(), Ended> {
     let all = keys_in_all(connection)?;
     say(format_args!("\n# Scanning the entire keyspace to find biggest keys as well as\n{SCANNING}"));
@@ -110,7 +111,7 @@ fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64
             let kind = &mut kinds[kind];
             let size = match connection.reply()? {
                 Value::Int(n) => u64::try_from(n).unwrap_or(0),
-                // It has gone, or is of another type by now.
+                // The key was deleted, or its type has changed.
                 _ => {
                     let command = if memory.is_some() { "MEMORY" } else { kind.count_by };
                     eprintln!(

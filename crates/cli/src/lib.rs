@@ -1,10 +1,11 @@
-//! The command-line client, `strand cli`: for a machine without redis-cli, with redis-cli's options and its output.
+//! The command-line client, `strand cli`, for machines without redis-cli. Its options and output follow redis-cli.
 //!
-//! [`options`] is the command line; [`client`] runs commands over a [`connection`] and shows replies by [`format`]; [`repl`]
-//! takes them line by line, from a person by the [`editor`] (completion and hints by [`help`], from the command table) or from
-//! the standard input; [`modes`] and [`largest`] are what is no command (`--stat`, `--latency`, `--pipe`, `--scan`, `--bigkeys`).
+//! [`options`] parses the command line. [`client`] runs commands over a [`connection`] and shows replies in a
+//! [`format`]. [`repl`] reads commands line by line: from a person through the [`editor`] (completion and hints by
+//! [`help`], from the command table), or from the standard input. [`modes`] and [`largest`] are the modes that do
+//! not run a single command (`--stat`, `--latency`, `--pipe`, `--scan`, `--bigkeys`).
 //!
-//! **Invariant:** knows no server: of the crates of Strand it sees the protocol and the command table.
+//! **Invariant:** this crate knows no server. Of Strand's crates it uses only the protocol and the command table.
 
 mod client;
 mod connection;
@@ -25,7 +26,7 @@ use std::io::{Read, stdin};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs the client; the value is the process's exit code.
+/// Runs the client. Returns the exit code of the process.
 pub fn run(args: CliArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(options) => options,
@@ -58,7 +59,7 @@ pub fn run(args: CliArgs) -> ExitCode {
     }
 }
 
-/// The command's arguments; an error is a text, and whether it is for the standard error.
+/// The arguments of the command. An error is a text, and whether it goes to the standard error.
 fn arguments(mut words: Vec<Vec<u8>>, options: &Options) -> Result<Vec<Vec<u8>>, (String, bool)> {
     if options.quoted_input {
         words = words
@@ -86,7 +87,7 @@ fn arguments(mut words: Vec<Vec<u8>>, options: &Options) -> Result<Vec<Vec<u8>>,
     Ok(words)
 }
 
-/// EVAL with the text of a file; a comma parts the keys from the other arguments.
+/// EVAL with the text of a file. A comma separates the keys from the other arguments.
 fn script(file: &Path, words: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, (String, bool)> {
     let text = std::fs::read(file).map_err(|e| {
         let why = e.to_string();

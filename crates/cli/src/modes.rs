@@ -1,4 +1,4 @@
-//! What redis-cli does beside commands: figures line by line, round trips, mass insertion, walks over all keys.
+//! redis-cli's modes other than running commands: statistics, latency, mass insertion, walks over all keys.
 
 use crate::client::{Client, put};
 use crate::connection::{Connection, Ended};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
 
-/// Bytes of the standard input that are passed on at once.
+/// Bytes of the standard input sent at once.
 const PIPE_BYTES: usize = 16 * 1024;
-/// How long the reader of `--pipe` waits before it looks whether everything was sent.
+/// How long the reader of `--pipe` waits before it checks whether everything was sent.
 const PIPE_WAIT: Duration = Duration::from_millis(100);
-/// Between two round trips of `--latency`.
+/// Pause between two round trips of `--latency`.
 const LATENCY_PAUSE: Duration = Duration::from_millis(10);
-/// Rows of `--stat` under one heading.
+/// Rows of `--stat` under one header.
 const STAT_ROWS: u64 = 20;
 
-/// Runs a mode that is no command; the connection is its own.
+/// Runs a mode on its own connection.
 pub fn run(options: Options) -> ExitCode {
     let mode = options.mode.clone();
     let mut client = Client::new(options.clone());
@@ -44,7 +44,7 @@ pub fn run(options: Options) -> ExitCode {
 /// The bytes of a string reply.
 ///
 /// # Errors
-/// When it is none.
+/// When the reply is not a string.
 pub fn string(reply: Value) -> Result<Vec<u8>, Ended> {
     match reply {
         Value::Bulk(text) | Value::Simple(text) | Value::Verbatim(_, text) => Ok(text),
@@ -56,7 +56,7 @@ pub fn string(reply: Value) -> Result<Vec<u8>, Ended> {
 /// A page of SCAN: the next cursor and the keys.
 ///
 /// # Errors
-/// When there is none.
+/// When the reply is not a page.
 pub fn page(
     connection: &mut Connection,
     cursor: &[u8],
@@ -103,7 +103,7 @@ fn scan(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
     }
 }
 
-/// Sends what the standard input has while replies are counted.
+/// Sends the standard input and counts the replies meanwhile.
 fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
     let mut magic = [0; 20];
     magic.iter_mut().for_each(|b| *b = fastrand::u8(..));
@@ -118,7 +118,7 @@ fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
             });
             count_all(connection, &mut counted, timeout_s, || sender.is_finished())
         }
-        // One stream of TLS does both: what has come is read after each piece.
+        // A TLS stream cannot be split, so replies are read after each piece.
         None => {
             let sent = send_all(
                 |bytes| {
@@ -166,7 +166,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Counts the replies that have come.
+    /// Counts the replies that have arrived.
     fn take(&mut self, connection: &mut Connection) -> Result<(), Ended> {
         while let Some(reply) = connection.buffered()? {
             match reply {
@@ -248,7 +248,7 @@ fn latency(connection: &mut Connection, options: &Options, history: bool) -> Res
     }
 }
 
-/// The number of a line `name:n` of INFO.
+/// The number in the line `name:n` of INFO.
 fn number(info: &str, name: &str) -> i64 {
     let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     found.and_then(|n| n.trim().parse().ok()).unwrap_or(0)

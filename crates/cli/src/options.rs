@@ -1,6 +1,7 @@
-//! The command line of `strand cli`: redis-cli's own options, where they mean something here.
+//! The command line of `strand cli`: those options of redis-cli that apply to Strand.
 //!
-//! [`CliArgs`] is what was given; [`Options`] is what follows from it, from the environment and from what the standard output is.
+//! [`CliArgs`] are the arguments as given. [`Options`] are derived from them, from the environment and from the
+//! kind of the standard output.
 
 use crate::format::{Delimiters, Form};
 use crate::tls::TlsOptions;
@@ -12,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest wait between two commands (`-i`), in seconds.
+/// Longest pause between two commands (`-i`), in seconds.
 const INTERVAL_S_MAX: f64 = 1e9;
 
 /// The arguments of `strand cli`.
@@ -28,7 +29,7 @@ pub struct CliArgs {
     /// The server's Unix socket, instead of a host and a port
     #[arg(short = 's', value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Where the server is, in one: redis://user:password@host:port/database (rediss: with TLS)
+    /// The server as a URI: redis://user:password@host:port/database (rediss: with TLS)
     #[arg(short = 'u', value_name = "URI")]
     uri: Option<String>,
     /// The password; the environment variable REDISCLI_AUTH is safer
@@ -46,16 +47,16 @@ pub struct CliArgs {
     /// Ask for the password at the terminal
     #[arg(long)]
     askpass: bool,
-    /// Do not warn of passwords on the command line
+    /// Do not warn about passwords on the command line
     #[arg(long)]
     no_auth_warning: bool,
     /// The database
     #[arg(short = 'n', value_name = "DB", allow_hyphen_values = true)]
     database: Option<i64>,
-    /// Run the command so many times; below 0 for ever
+    /// Run the command this many times; a negative number means forever
     #[arg(short = 'r', value_name = "COUNT", allow_hyphen_values = true)]
     repeat: Option<i64>,
-    /// Wait so many seconds after each run (-r), page (--scan, --bigkeys) or figure (--stat, --latency)
+    /// Pause this many seconds after each run (-r), page (--scan, --bigkeys) or line (--stat, --latency)
     #[arg(short = 'i', value_name = "SECONDS")]
     interval: Option<f64>,
     /// Speak RESP2
@@ -70,13 +71,13 @@ pub struct CliArgs {
     /// Take the argument that is TAG from the standard input
     #[arg(short = 'X', value_name = "TAG")]
     tag: Option<OsString>,
-    /// What stands between the parts of a reply (--raw); a line feed without it
+    /// The text between the parts of a reply (--raw); default: a line feed
     #[arg(short = 'd', value_name = "DELIMITER", allow_hyphen_values = true)]
     delimiter: Option<OsString>,
-    /// What stands after each reply (--raw); a line feed without it
+    /// The text after each reply (--raw); default: a line feed
     #[arg(short = 'D', value_name = "DELIMITER", allow_hyphen_values = true)]
     reply_delimiter: Option<OsString>,
-    /// Taken for redis-cli's sake: there is no cluster to follow
+    /// Accepted for compatibility with redis-cli: there is no cluster to follow
     #[arg(short = 'c', hide = true)]
     cluster: bool,
     /// Exit with 1 when the command fails
@@ -84,10 +85,10 @@ pub struct CliArgs {
     exit_code: bool,
     #[command(flatten)]
     tls: TlsOptions,
-    /// Show bytes as they are (the default when the output is no terminal)
+    /// Show bytes unchanged (the default when the output is not a terminal)
     #[arg(long)]
     raw: bool,
-    /// Show replies for a person, also when the output is no terminal
+    /// Show replies for a person, even when the output is not a terminal
     #[arg(long, overrides_with = "raw")]
     no_raw: bool,
     /// The arguments are quoted strings: "\x00" is a byte
@@ -99,46 +100,46 @@ pub struct CliArgs {
     /// Show replies as JSON (RESP3, unless -2 is given)
     #[arg(long)]
     json: bool,
-    /// The same in ASCII
+    /// Show replies as JSON in ASCII
     #[arg(long)]
     quoted_json: bool,
-    /// Show what the server sends unasked (RESP3): yes or no; yes at a terminal
+    /// Show push messages of the server (RESP3): yes or no; default: yes at a terminal
     #[arg(long, value_name = "YES|NO")]
     show_pushes: Option<String>,
-    /// Show the load of the server, a line a second
+    /// Show the load of the server, one line per second
     #[arg(long, help_heading = "Modes")]
     stat: bool,
     /// Measure round trips
     #[arg(long, help_heading = "Modes")]
     latency: bool,
-    /// Measure round trips, a line each 15 seconds (-i)
+    /// Measure round trips, one line every 15 seconds (-i)
     #[arg(long, help_heading = "Modes")]
     latency_history: bool,
-    /// Send the commands, in the protocol's form, that come by the standard input
+    /// Send RESP commands from the standard input
     #[arg(long, help_heading = "Modes")]
     pipe: bool,
-    /// With --pipe: give up when no reply comes for so many seconds; 0 is never
+    /// With --pipe: give up when no reply arrives for this many seconds; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Modes")]
     pipe_timeout: u64,
     /// Find the keys with the most elements
     #[arg(long, help_heading = "Modes")]
     bigkeys: bool,
-    /// Find the keys that take the most memory
+    /// Find the keys that use the most memory
     #[arg(long, help_heading = "Modes")]
     memkeys: bool,
-    /// With --memkeys: elements of a key that are looked at; 0 is all
+    /// With --memkeys: number of elements sampled per key; 0: all
     #[arg(long, value_name = "COUNT", help_heading = "Modes")]
     memkeys_samples: Option<u64>,
-    /// Find the keys that are used most (maxmemory-policy allkeys-lfu or volatile-lfu)
+    /// Find the most used keys (maxmemory-policy allkeys-lfu or volatile-lfu)
     #[arg(long, help_heading = "Modes")]
     hotkeys: bool,
-    /// List keys by SCAN
+    /// List keys with SCAN
     #[arg(long, help_heading = "Modes")]
     scan: bool,
     /// With --scan, --bigkeys, --memkeys, --hotkeys: only keys that match
     #[arg(long, value_name = "PATTERN", help_heading = "Modes")]
     pattern: Option<OsString>,
-    /// The same, as a quoted string
+    /// Like --pattern, as a quoted string
     #[arg(long, value_name = "PATTERN", help_heading = "Modes")]
     quoted_pattern: Option<OsString>,
     /// Run a Lua script: strand cli --eval FILE key ... , argument ...
@@ -147,90 +148,91 @@ pub struct CliArgs {
     /// Print this help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// The command and its arguments; without one an editor opens, or commands are read from the standard input
+    /// The command and its arguments; without a command, an editor opens or commands are read from the standard
+    /// input
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
-/// Which server.
+/// The server to connect to.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Name or address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// A Unix socket instead.
+    /// Path of a Unix socket, instead of host and port.
     pub socket: Option<PathBuf>,
-    /// The database to begin in.
+    /// The first database.
     pub database: i64,
-    /// User (none: the default user) and password.
+    /// The user; `None`: the default user.
     pub user: Option<Vec<u8>>,
-    /// The password; none: nobody logs in.
+    /// The password; `None`: no login.
     pub password: Option<Vec<u8>>,
-    /// How TLS is spoken, if it is.
+    /// The TLS options, if TLS is used.
     pub tls: Option<TlsOptions>,
 }
 
-/// What is to be done.
+/// What the client does.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// The command of the command line; none: a person, or lines of the standard input.
+    /// Runs the command of the command line. Without one, reads commands from a person or from the standard input.
     Commands(Vec<Vec<u8>>),
-    /// A script of this file, with these words.
+    /// Runs the script in this file, with these words.
     Eval(PathBuf, Vec<Vec<u8>>),
-    /// Load by line of figures.
+    /// Shows the load, line by line.
     Stat,
-    /// Round trips; true: lines of a history.
+    /// Measures round trips. True: prints a line for each interval.
     Latency(bool),
-    /// The protocol from the standard input; the seconds without a reply.
+    /// Sends RESP from the standard input. The number is the timeout without a reply, in seconds.
     Pipe(u64),
-    /// The largest keys by elements.
+    /// Finds the largest keys by elements.
     BigKeys,
-    /// The largest keys by memory, with the samples.
+    /// Finds the largest keys by memory, with this many samples.
     MemoryKeys(Option<u64>),
-    /// The keys used most.
+    /// Finds the most used keys.
     HotKeys,
-    /// All keys.
+    /// Lists all keys.
     Scan,
 }
 
-/// Where an argument comes from the standard input.
+/// Which argument is read from the standard input.
 #[derive(Clone, Debug)]
 pub enum FromStdin {
-    /// Nowhere.
+    /// None.
     None,
-    /// After the last.
+    /// An additional last argument.
     Last,
-    /// In place of the one that is this.
+    /// The argument equal to this tag.
     Tag(Vec<u8>),
 }
 
-/// Everything that a run goes by.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which server.
+    /// The server.
     pub target: Target,
-    /// What is to be done.
+    /// The mode.
     pub mode: Mode,
-    /// How replies look.
+    /// The format of replies.
     pub form: Form,
-    /// What stands between them.
+    /// The delimiters of the raw format.
     pub delimiters: Delimiters,
-    /// RESP3 is asked for; `Some(false)`: only if there is such a thing (--json).
+    /// Whether to request RESP3. `Some(false)`: only if the server supports it (--json).
     pub resp3: Option<bool>,
-    /// What comes unasked is shown.
+    /// Show push messages.
     pub shows_pushes: bool,
-    /// Runs of the command; below 0 without end.
+    /// Number of runs of the command; negative: endless.
     pub repeat: i64,
-    /// The wait after each.
+    /// The pause after each run.
     pub interval: Option<Duration>,
-    /// An error reply ends the process with 1.
+    /// Exit with 1 after an error reply.
     pub fails_on_errors: bool,
-    /// The arguments are quoted.
+    /// The arguments are quoted strings.
     pub quoted_input: bool,
-    /// Where an argument comes from the standard input.
+    /// The argument read from the standard input.
     pub from_stdin: FromStdin,
-    /// Only keys that match.
+    /// Only keys that match this pattern.
     pub pattern: Option<Vec<u8>>,
 }
 
@@ -239,10 +241,10 @@ fn bytes(text: OsString) -> Vec<u8> {
 }
 
 impl CliArgs {
-    /// What follows.
+    /// Derives the options.
     ///
     /// # Errors
-    /// The text for the user, when options make no sense.
+    /// The text for the user, when the arguments contradict each other.
     pub fn resolve(self) -> Result<Options, String> {
         let at_terminal = std::io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some();
         let shows_pushes = match self.show_pushes.as_deref() {
@@ -346,7 +348,7 @@ impl CliArgs {
 }
 
 impl Target {
-    /// Takes what a URI says.
+    /// Applies the parts of a URI.
     fn follow(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), String> {
         let (scheme, rest) = uri.split_once("://").ok_or("Invalid URI scheme")?;
         match scheme {
@@ -369,7 +371,7 @@ impl Target {
             None => rest,
         };
         let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
-        // An address of IPv6 has brackets round its colons.
+        // An IPv6 address is in brackets, because it contains colons.
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (place, None),
@@ -388,7 +390,7 @@ impl Target {
     }
 }
 
-/// The one word that a quoted string is.
+/// The single word in a quoted string.
 pub fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     match strand_wire::inline::words(text)?.as_slice() {
         [word] => Some(word.clone()),

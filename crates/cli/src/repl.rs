@@ -1,4 +1,5 @@
-//! Commands line by line: from a person at a terminal, by the [`editor`](crate::editor), or from the standard input.
+//! Runs commands line by line: from a person at a terminal, through the [`editor`](crate::editor), or from the
+//! standard input.
 
 use crate::client::{Client, put};
 use crate::editor::{Editor, Line};
@@ -8,13 +9,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use strand_wire::inline::words;
 
-/// A command that took longer than this is followed by its time, for a person.
+/// A person sees the duration of a command that took longer than this.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Runs lines until they end.
+/// Runs lines until the input ends.
 pub fn run(mut client: Client) -> ExitCode {
     client.set_interactive();
-    // What is wrong was said; the next command tries again.
+    // A failure has been printed. The next command reconnects.
     let _ = client.connect();
     if stdin().is_terminal() {
         return by_hand(client);
@@ -58,7 +59,7 @@ fn by_hand(mut client: Client) -> ExitCode {
     }
 }
 
-/// Runs a line; breaks when it says to.
+/// Runs a line. Breaks when the line ends the session.
 fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::ops::ControlFlow<()> {
     use std::ops::ControlFlow::{Break, Continue};
     let Some(mut args) = words(line) else {
@@ -96,7 +97,7 @@ fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::o
         },
         _ => {
             let begun = Instant::now();
-            // What went wrong was said.
+            // A failure has been printed.
             let _ = client.run(&args, repeat);
             let took = begun.elapsed();
             if took >= SLOW && client.options.form == Form::Standard {

@@ -1,15 +1,15 @@
-//! What is asked of the terminal itself: a password that is not shown.
+//! Reads a password from the terminal without showing it.
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::io::{BufRead, Write, stderr, stdin};
 
-/// Asks for a password; what is typed is not shown.
+/// Asks for a password without showing what is typed.
 ///
 /// # Errors
 /// The text for the user.
 pub fn ask_password() -> Result<Vec<u8>, String> {
     eprint!("Please input password: ");
-    // The prompt is a courtesy.
+    // Without the prompt the password can still be read.
     let _ = stderr().flush();
     let input = stdin().lock();
     let before = tcgetattr(&input).ok();

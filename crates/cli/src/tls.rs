@@ -1,4 +1,4 @@
-//! [`TlsOptions`]: how the client speaks TLS, by redis-cli's options; the cryptography is ring's, as in the server.
+//! [`TlsOptions`]: redis-cli's options for TLS. The cryptography is from ring, as in the server.
 
 use clap::Args;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -9,28 +9,28 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where Debian and others keep the certificates that everybody trusts.
+/// The system's certificate bundles on Debian and other systems.
 const SYSTEM_ROOTS: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
-/// Most files of `--cacertdir` that are read.
+/// Most files that are read from `--cacertdir`.
 const CERTIFICATE_FILES_MAX: usize = 10_000;
 
-/// The options about TLS.
+/// The TLS options.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsOptions {
     /// Speak TLS
     #[arg(long)]
     tls: bool,
-    /// The name that the server is asked for
+    /// The server name to request (SNI)
     #[arg(long, value_name = "HOST")]
     sni: Option<String>,
-    /// The certificates that are trusted; without it and --cacertdir the system's
+    /// A file of trusted certificates; default without --cacertdir: the system's
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// A folder of certificates that are trusted
+    /// A folder of trusted certificates
     #[arg(long, value_name = "FOLDER")]
     cacertdir: Option<PathBuf>,
-    /// Trust any server
+    /// Trust any server certificate
     #[arg(long)]
     insecure: bool,
     /// The client's certificate
@@ -42,11 +42,11 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// True when TLS is asked for.
+    /// True when TLS is requested.
     pub fn is_on(&self) -> bool {
         self.tls
     }
-    /// The state of a connection to `host`.
+    /// The TLS state for a connection to `host`.
     ///
     /// # Errors
     /// The text for the user.
@@ -99,7 +99,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     CertificateDer::pem_file_iter(file).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)
 }
 
-/// Trusts any certificate (`--insecure`); signatures are checked, so that the peer has the key of what it shows.
+/// Trusts any certificate (`--insecure`). Signatures are still checked, so the peer must have the key of its
+/// certificate.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
