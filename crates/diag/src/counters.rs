@@ -1,26 +1,27 @@
-//! [`Counters`]: numbered counters, added to by many threads without sharing cache lines.
+//! [`Counters`]: numbered counters. Many threads add to them without sharing cache lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters in one cache line.
 const PER_LINE: usize = 8;
 
-/// A cache line of counters. 128: neighbouring lines are fetched in pairs.
+/// A cache line of counters. Aligned to 128 bytes, because processors fetch neighbouring lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line([AtomicU64; PER_LINE]);
 
-/// A block of counters `0..len`, in one copy for each slot (a worker, or a group of sessions).
+/// The counters `0..len`, in one copy for each slot (a worker, or a group of sessions).
 #[derive(Debug)]
 pub struct Counters {
     lines: Box<[Line]>,
     lines_per_slot: usize,
-    /// A power of two.
+    /// Number of copies, a power of two.
     slots: usize,
 }
 
 impl Counters {
-    /// `len` counters, all 0, in `slots` copies (rounded up to a power of two). Memory: 16 bytes a counter and copy.
+    /// `len` counters, all 0, in `slots` copies (rounded up to a power of two). Memory: 16 bytes per counter and
+    /// copy.
     pub fn new(len: usize, slots: usize) -> Counters {
         let slots = slots.next_power_of_two();
         let lines_per_slot = len.div_ceil(PER_LINE);
@@ -38,11 +39,11 @@ impl Counters {
     pub fn add(&self, slot: usize, index: usize, n: u64) {
         self.cell(slot & (self.slots - 1), index).fetch_add(n, Ordering::Relaxed);
     }
-    /// The sum over all copies; adds that are under way may be missing.
+    /// The sum over all copies. Concurrent additions may be missing.
     pub fn get(&self, index: usize) -> u64 {
         (0..self.slots).fold(0, |sum, slot| sum.wrapping_add(self.cell(slot, index).load(Ordering::Relaxed)))
     }
-    /// Sets counter `index` to 0; adds that are under way may survive.
+    /// Sets counter `index` to 0. Concurrent additions may survive.
     pub fn reset(&self, index: usize) {
         (0..self.slots).for_each(|slot| self.cell(slot, index).store(0, Ordering::Relaxed));
     }

@@ -1,11 +1,11 @@
-//! Counting: counters and rates that everyone uses, so this crate depends on nothing of ours.
+//! Counters, rates and profiles. Every crate may use this one, so it depends on no other crate of Strand.
 //!
-//! [`Counters`] is a block of counters in one copy for each worker, so that adding never moves a cache line between
-//! cores; reading sums the copies. [`Rate`] makes "per second" of a growing counter. [`history`] keeps figures over time, [`sketch`] the
-//! heaviest keys, [`profile`] stacks.
+//! [`Counters`] is a block of counters with one copy per worker, so adding never moves a cache line between cores;
+//! reading sums the copies. [`Rate`] turns a growing counter into "per second". [`history`] keeps figures over
+//! time, [`sketch`] the heaviest keys, [`profile`] stacks.
 //!
-//! **Invariant:** depends on no crate of ours; reads no data and no clock; a scrape costs the same however much data
-//! there is.
+//! **Invariant:** this crate depends on no other crate of Strand and reads neither data nor clocks. A scrape does
+//! not become slower with more data.
 
 mod counters;
 pub mod history;

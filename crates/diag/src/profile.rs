@@ -1,8 +1,8 @@
-//! [`Profile`]: stacks with values, written in the form of pprof or as folded text.
+//! [`Profile`]: stacks with values, written for pprof or as folded text.
 //!
-//! The form is `profile.proto` of pprof, which `go tool pprof` reads. Only its few fields that are needed are written, so there is
-//! no generated code. Folded text has a line for each stack, outermost frame first, and the first value: flame graphs are drawn
-//! from it.
+//! The format is `profile.proto` of pprof, which `go tool pprof` reads. Only the few necessary fields are written,
+//! so no generated code is needed. Folded text has one line per stack: the frames, outermost first, and one value.
+//! Flame graphs are drawn from it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,39 +12,39 @@ use std::fmt::Write;
 pub struct Frame {
     /// The function.
     pub function: String,
-    /// The source file, where known.
+    /// The source file, if known.
     pub file: String,
-    /// The line in it, where known.
+    /// The line in the file, if known.
     pub line: u32,
 }
 
-/// A stack and what was measured on it.
+/// A stack and the values measured on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Innermost frame first.
     pub frames: Vec<Frame>,
-    /// As many as the profile has kinds of values.
+    /// One value for each kind of the profile.
     pub values: Vec<i64>,
     /// Names and values, for grouping.
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// What was measured.
+/// The measured stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Kinds of values and their units.
+    /// The kinds of values and their units.
     pub kinds: Vec<(&'static str, &'static str)>,
-    /// The samples; stacks may repeat.
+    /// The samples. A stack may occur more than once.
     pub samples: Vec<Sample>,
-    /// What one sample stands for on average: a kind, its unit, an amount.
+    /// The average meaning of one sample: a kind, its unit, an amount.
     pub period: (&'static str, &'static str, i64),
-    /// When it was taken, in nanoseconds since 1970.
+    /// Start of the measurement, in nanoseconds since 1970.
     pub time_ns: i64,
-    /// Over which time; 0: a moment.
+    /// Length of the measurement in nanoseconds; 0: a moment.
     pub duration_ns: i64,
 }
 
-/// Numbers of the fields of `profile.proto`.
+/// Field numbers of `profile.proto`.
 mod field {
     pub const SAMPLE_TYPE: u64 = 1;
     pub const SAMPLE: u64 = 2;
@@ -58,10 +58,10 @@ mod field {
 }
 
 impl Profile {
-    /// The bytes of `profile.proto`, not compressed.
+    /// The profile in `profile.proto`'s encoding, not compressed.
     pub fn pprof(&self) -> Vec<u8> {
         let mut tables = Tables::default();
-        // The first string is the empty one.
+        // String 0 must be empty.
         tables.string("");
         let mut out = Vec::new();
         for (kind, unit) in &self.kinds {
@@ -93,8 +93,8 @@ impl Profile {
         }
         out
     }
-    /// A line for each stack: its labels' values and its functions, separated by `;`, a space, the value of the kind at `kind`.
-    /// Lines with the largest value come first.
+    /// One line per stack: its label values and functions, separated by `;`, then a space and the value of kind
+    /// number `kind`. The largest values come first.
     pub fn folded(&self, kind: usize) -> String {
         let mut lines: HashMap<String, i64> = HashMap::new();
         for sample in &self.samples {
@@ -108,21 +108,21 @@ impl Profile {
         lines.sort_by(|(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
         let mut text = String::new();
         for (stack, value) in lines {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{stack} {value}");
         }
         text
     }
 }
 
-/// What samples refer to by number.
+/// The tables that samples refer to by number.
 #[derive(Default)]
 struct Tables {
     strings: Vec<String>,
     by_text: HashMap<String, u64>,
     functions: HashMap<(u64, u64), u64>,
     locations: HashMap<Frame, u64>,
-    /// Functions and locations, as fields.
+    /// The encoded functions and locations.
     encoded: Vec<u8>,
 }
 

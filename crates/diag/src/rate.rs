@@ -1,4 +1,4 @@
-//! [`Rate`]: how fast a counter grows, over the last few samples.
+//! [`Rate`]: the growth of a counter, averaged over the last few samples.
 
 /// Samples averaged.
 const SAMPLES: usize = 16;
@@ -12,8 +12,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Takes a sample: the counter's `value` at `now_us`. Samples at the same time are ignored; a counter that was reset
-    /// begins anew.
+    /// Adds a sample: the counter's `value` at `now_us`. A sample with the time of the last one is ignored. A
+    /// counter that was reset starts again.
     pub fn sample(&mut self, value: u64, now_us: u64) {
         if let Some((last_value, last_us)) = self.last {
             if now_us <= last_us {
@@ -25,7 +25,7 @@ impl Rate {
         }
         self.last = Some((value, now_us));
     }
-    /// Growth per second; 0 before two samples were taken.
+    /// Growth per second; 0 before the second sample.
     pub fn per_second(&self) -> f64 {
         let n = self.taken.min(SAMPLES);
         if n == 0 { 0.0 } else { self.samples[..n].iter().sum::<f64>() / n as f64 }

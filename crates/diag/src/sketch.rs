@@ -1,33 +1,33 @@
 //! [`Sketch`]: the heaviest keys of a stream, in bounded memory (Space-Saving, Metwally, Agrawal and El Abbadi 2005).
 //!
-//! A sketch keeps [`ROWS_MAX`] keys. A key that is not among them takes the place of the lightest, and inherits its
-//! weight as its error. So a key with more than `1/ROWS_MAX` of all weight is always there, and its weight is too high by
-//! its error at most.
+//! A sketch keeps [`ROWS_MAX`] keys. A new key replaces the lightest one and inherits its weight as its error. So a
+//! key with more than `1/ROWS_MAX` of all weight is always present, and its weight is too high by at most its
+//! error.
 
-/// Keys of a sketch.
+/// Number of keys in a sketch.
 pub const ROWS_MAX: usize = 64;
-/// Of a longer key so many bytes are kept.
+/// Bytes kept of a longer key.
 pub const KEY_BYTES_MAX: usize = 128;
 
-/// What makes a key heavy.
+/// The measure by which keys are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// How often it is used.
+    /// The number of uses.
     Count,
-    /// The bytes of requests and replies.
+    /// Bytes of requests and replies.
     Bytes,
-    /// The time that its commands take.
+    /// Time of the key's commands.
     Time,
 }
 
-/// What a use of a key weighs.
+/// The weight of a use of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weight {
     /// Uses.
     pub count: f64,
     /// Bytes of requests and replies.
     pub bytes: f64,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub ns: f64,
 }
 
@@ -44,13 +44,13 @@ impl Weight {
         self.bytes += more.bytes;
         self.ns += more.ns;
     }
-    /// A part of it.
+    /// A fraction of the weight.
     pub fn part(&self, part: f64) -> Weight {
         Weight { count: self.count * part, bytes: self.bytes * part, ns: self.ns * part }
     }
 }
 
-/// A key, or its beginning, in place: a sketch allocates nothing when a key takes another one's place.
+/// A key or its start, stored in place. Replacing a key allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeyText {
     bytes: [u8; KEY_BYTES_MAX],
@@ -73,34 +73,34 @@ impl std::ops::Deref for KeyText {
     }
 }
 
-/// A key of a sketch.
+/// A row of a sketch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The database.
     pub db: usize,
-    /// The key, or its beginning.
+    /// The key or its start.
     pub key: KeyText,
     /// The length of the whole key.
     pub key_bytes: usize,
-    /// What was seen of it since it is here.
+    /// The weight since the key entered the sketch.
     pub weight: Weight,
-    /// Its weight may be higher by so much: what was there before it.
+    /// The weight may be too high by up to this much: the weight of the key it replaced.
     pub error: f64,
 }
 
-/// See the module.
+/// The heaviest keys, see the module.
 #[derive(Clone, Debug)]
 pub struct Sketch {
     by: By,
-    /// Hashes of the rows: looked through at each use.
+    /// The hash of each row. Every use scans them.
     hashes: Vec<u64>,
-    /// Weight and error together, by row.
+    /// Weight plus error of each row.
     scores: Vec<f64>,
     rows: Vec<Row>,
 }
 
 impl Sketch {
-    /// An empty one.
+    /// An empty sketch.
     pub fn new(by: By) -> Sketch {
         Sketch {
             by,
@@ -109,7 +109,7 @@ impl Sketch {
             rows: Vec::with_capacity(ROWS_MAX),
         }
     }
-    /// A key was used; `hash` is a hash of database and key.
+    /// Counts a use of a key. `hash` is the hash of database and key.
     pub fn add(&mut self, hash: u64, db: usize, key: &[u8], weight: &Weight) {
         let score = weight.by(self.by);
         if let Some(at) = self.hashes.iter().position(|h| *h == hash) {
@@ -131,7 +131,7 @@ impl Sketch {
         self.scores[lightest] = error + score;
         self.rows[lightest] = row(error);
     }
-    /// Adds what another one has seen.
+    /// Adds the contents of another sketch.
     pub fn merge(&mut self, other: &Sketch) {
         for (hash, row) in other.hashes.iter().zip(&other.rows) {
             self.add(*hash, row.db, &row.key, &row.weight);
@@ -140,7 +140,7 @@ impl Sketch {
             }
         }
     }
-    /// Makes what was seen so far count half, so that what is heavy now comes up.
+    /// Halves all weights, so that newly heavy keys can rise.
     pub fn age(&mut self) {
         self.scores.iter_mut().for_each(|score| *score /= 2.0);
         for row in &mut self.rows {
@@ -148,13 +148,13 @@ impl Sketch {
             row.error /= 2.0;
         }
     }
-    /// The heaviest first, by what was surely seen of them.
+    /// The rows, ordered by their certain weight, heaviest first.
     pub fn heaviest(&self) -> Vec<Row> {
         let mut rows = self.rows.clone();
         rows.sort_by(|a, b| b.weight.by(self.by).total_cmp(&a.weight.by(self.by)));
         rows
     }
-    /// Forgets everything.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.hashes.clear();
         self.scores.clear();
@@ -179,7 +179,7 @@ mod tests {
             by_count.add(hash(key.as_bytes()), 0, key.as_bytes(), &weight);
             by_time.add(hash(key.as_bytes()), 0, key.as_bytes(), &weight);
         };
-        // One use in twenty is of the hot key; one in a thousand takes long; all others are of keys that are used once.
+        // One use in twenty is of the hot key, and one in a thousand is slow. All other keys are used once.
         for i in 0..100_000u64 {
             match i {
                 i if i % 1000 == 7 => add("slow".into(), 1e6),

@@ -1,16 +1,16 @@
-//! A history in a file: a header, then records that are only added to its end.
+//! A history file: a header, then records. New records are only appended.
 //!
-//! A record is its length and its CRC-32C (4 bytes each, little-endian), then the payload. A payload begins with its kind:
-//! 1 is the list of series (of the rows that follow), 2 a row of a level. What follows a record that is cut short or does not
-//! fit its checksum is not read: the rest of the file is lost, nothing before it.
+//! A record is its length and its CRC-32C (4 bytes each, little-endian), then the payload. The first byte of the
+//! payload is its kind: 1 is the list of series for the rows that follow, 2 is a row of a level. Reading stops at a
+//! record that is incomplete or fails its checksum. The rest of the file is lost; everything before it is kept.
 //!
-//! Rows of one second are not in the file: they would be most of it, and are of the last quarter of an hour.
+//! The file has no rows of one second. They would fill most of it, but cover only the last quarter of an hour.
 
 use super::{Fold, History, LEVELS, NAME_BYTES_MAX, ROWS_MAX, SERIES_MAX};
 use crc::{CRC_32_ISCSI, Crc};
 use std::io::{self, Read, Write};
 
-/// What a file begins with: the form and its version.
+/// The first bytes of a file: format and version.
 pub const HEADER: &[u8; 8] = b"strhist1";
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
@@ -21,19 +21,19 @@ const FRAME_BYTES: usize = 8;
 const NAMES: u8 = 1;
 const ROW: u8 = 2;
 
-/// What became of reading a file.
+/// The result of reading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Rows that were taken.
+    /// Number of rows read.
     pub rows: usize,
-    /// Bytes of the file that are whole.
+    /// Number of valid bytes at the start of the file.
     pub bytes: u64,
-    /// The file ends in the middle of a record, or one is damaged.
+    /// True when the file ends inside a record, or a record is damaged.
     pub is_cut: bool,
 }
 
 impl History {
-    /// The record of the present list of series.
+    /// The record with the current list of series.
     pub fn names_record(&self) -> Vec<u8> {
         let mut payload = vec![NAMES];
         payload.extend((self.series.len() as u16).to_le_bytes());
@@ -46,14 +46,14 @@ impl History {
         }
         framed(&payload)
     }
-    /// The record of the newest row of a level; `None` when there is none.
+    /// The record with the newest row of a level; `None` when there is no row.
     pub fn row_record(&self, level: usize) -> Option<Vec<u8>> {
         self.newest(level).map(|(time, row)| row_record(level, time, row))
     }
-    /// Writes a whole file: what is kept for longer than a quarter of an hour.
+    /// Writes a whole file: all rows that are kept for longer than a quarter of an hour.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn save(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(HEADER)?;
         out.write_all(&self.names_record())?;
@@ -64,10 +64,10 @@ impl History {
         }
         Ok(())
     }
-    /// Takes the rows of a file, before any row of now.
+    /// Adds the rows of a file. Call it before any new row.
     ///
     /// # Errors
-    /// Those of `from`. A damaged file is none.
+    /// Errors of `from`. A damaged file is not an error.
     pub fn load(&mut self, from: &mut dyn Read) -> io::Result<Loaded> {
         let mut loaded = Loaded::default();
         let mut header = [0; HEADER.len()];
@@ -151,7 +151,7 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Reads until the buffer is full or there is no more; how many bytes.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes.
 fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,77 +1,78 @@
-//! [`Recorder`]: turns figures, as they are read once a second, into rows of a [`History`].
+//! [`Recorder`]: turns figures, read once a second, into rows of a [`History`].
 
 use super::{Fold, History, LEVELS, Stamp};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What a figure is.
+/// The kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows; kept is its growth a second, of coarser rows the mean.
+    /// A counter that only grows. Its growth per second is kept; coarser rows keep the mean.
     Rate,
-    /// It is as it is; of coarser rows the mean.
+    /// A value. Coarser rows keep the mean.
     Gauge,
-    /// It is as it is; of coarser rows the largest.
+    /// A value. Coarser rows keep the largest.
     Peak,
 }
 
-/// A figure as it is now.
+/// The current value of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The series' name.
     pub name: Cow<'static, str>,
-    /// The series' unit (of a rate: after the division by time).
+    /// The series' unit. For a rate: the unit after division by time.
     pub unit: &'static str,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// The figure.
+    /// The value.
     pub value: f64,
 }
 
 impl Figure {
-    /// A counter, of which the growth a second is kept.
+    /// A counter whose growth per second is kept.
     pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Rate, value }
     }
-    /// A value of now.
+    /// A current value.
     pub fn gauge(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Gauge, value }
     }
-    /// A value of now, of which the largest matters.
+    /// A current value whose maximum matters.
     pub fn peak(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Peak, value }
     }
 }
 
-/// A [`History`], and what the counters said last.
+/// A [`History`] and the last values of the counters.
 #[derive(Debug, Default)]
 pub struct Recorder {
     history: History,
     numbers: HashMap<Cow<'static, str>, usize>,
-    /// By the number of the series.
+    /// The last values, by the number of the series.
     last: Vec<Option<f64>>,
     last_at: Option<Stamp>,
     clock_jumps: u64,
     row: Vec<f32>,
 }
 
-/// The wall clock may differ from the monotonic one by so much between two rows before it is said to have jumped.
+/// The wall clock has jumped when it differs from the monotonic clock by more than this between two rows.
 const JUMP_MS_MIN: i64 = 1_000;
 
 impl Recorder {
-    /// What was recorded.
+    /// The recorded history.
     pub fn history(&self) -> &History {
         &self.history
     }
-    /// For loading a file.
+    /// The history, for loading a file.
     pub fn history_mut(&mut self) -> &mut History {
         &mut self.history
     }
-    /// How often the wall clock has jumped, forwards or back.
+    /// Number of jumps of the wall clock, forwards and back.
     pub fn clock_jumps(&self) -> u64 {
         self.clock_jumps
     }
-    /// Takes what the figures are at `at`; which levels have a new row. A moment that is not later than the last is ignored.
+    /// Records the figures at `at`. Returns which levels have a new row. A moment that is not later than the last
+    /// one is ignored.
     pub fn record(&mut self, at: Stamp, figures: &[Figure]) -> [bool; LEVELS] {
         let passed_ms = match self.last_at {
             Some(last) if at.mono_ms <= last.mono_ms => return [false; LEVELS],
@@ -88,7 +89,7 @@ impl Recorder {
         for figure in figures {
             let Some(number) = self.number(figure) else { continue };
             let value = match (figure.kind, self.last[number].replace(figure.value), passed_ms) {
-                // A counter that was reset has grown by what it says at least.
+                // A counter that was reset has grown by at least its new value.
                 (Kind::Rate, Some(last), Some(ms)) if figure.value < last => {
                     figure.value * 1000.0 / ms as f64
                 }

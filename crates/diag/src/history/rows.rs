@@ -1,16 +1,18 @@
-//! [`Rows`]: the rows of one level in blocks, the oldest dropped; [`Pending`]: rows that are becoming a coarser one.
+//! [`Rows`]: the rows of one level in blocks; the oldest block is dropped. [`Pending`]: rows that are being
+//! combined into a coarser row.
 
 use super::{Fold, Series, Stamp};
 use std::collections::VecDeque;
 
-/// Rows of a block. A block has the columns that there were when it began, so a new series costs older rows nothing.
+/// Rows of a block. A block has the columns that existed when it was started, so a new series does not change older
+/// rows.
 pub(super) const BLOCK_ROWS: usize = 64;
 
 #[derive(Debug)]
 struct Block {
     columns: usize,
     times: Vec<i64>,
-    /// Row after row.
+    /// The values, row by row.
     values: Vec<f32>,
 }
 
@@ -27,7 +29,7 @@ impl Block {
     }
 }
 
-/// See the module.
+/// The rows of one level, see the module.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     blocks: VecDeque<Block>,
@@ -35,12 +37,12 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Adds a row; of those before it at least `rows_max - 1` stay.
+    /// Adds a row. At least `rows_max - 1` earlier rows are kept.
     pub(super) fn push(&mut self, time: i64, row: &[f32], rows_max: usize) {
         let fits = |block: &Block| block.times.len() < BLOCK_ROWS && block.columns >= row.len();
         if !self.blocks.back().is_some_and(fits) {
             if let Some(last) = self.blocks.back_mut() {
-                // It may have ended early, for a new series.
+                // A new series may have ended the block early.
                 last.times.shrink_to_fit();
                 last.values.shrink_to_fit();
             }
@@ -90,10 +92,10 @@ struct Sum {
     count: u32,
 }
 
-/// See the module.
+/// Rows that are being combined into a coarser row, see the module.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// The time of the newest row in it, and the step on the monotonic clock that its rows are of.
+    /// The time of the newest row. Its monotonic time selects the step.
     newest: Option<Stamp>,
     sums: Vec<Sum>,
 }
@@ -111,7 +113,7 @@ impl Pending {
             sum.count += 1;
         }
     }
-    /// What there is, when a row taken at `at` belongs to a later step.
+    /// The combined row, if a row at `at` belongs to a later step.
     pub(super) fn take_before(
         &mut self,
         at: Stamp,
@@ -124,7 +126,7 @@ impl Pending {
         }
         self.take(series)
     }
-    /// What there is, as a row.
+    /// The combined row.
     pub(super) fn take(&mut self, series: &[Series]) -> Option<(i64, Vec<f32>)> {
         let time = self.newest.take()?.unix_ms;
         let fold = |(sum, series): (&Sum, &Series)| match (sum.count, series.fold) {

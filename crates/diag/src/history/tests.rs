@@ -1,4 +1,4 @@
-//! The history's bounds, its levels, its file; and clocks that go back.
+//! The history's limits, levels and file, and clocks that go back.
 
 use super::*;
 use std::io::Cursor;
@@ -18,7 +18,7 @@ fn three_levels_keep_what_they_promise_in_bounded_memory() {
     (0..SERIES_MAX + 5).for_each(|i| _ = history.number(&format!("series.{i}"), "count", Fold::Mean));
     assert_eq!((history.series().len(), history.refused()), (SERIES_MAX, 5));
     let row = [1.5f32; SERIES_MAX];
-    // 31 days, a row each 5 seconds: the finest level need not have every second for this.
+    // 31 days with a row every 5 seconds. The finest level does not need every second.
     (0..31 * 86_400 / 5).for_each(|i| _ = history.push(second(i * 5), &row));
     for (level, most) in ROWS_MAX.into_iter().enumerate() {
         let kept = history.len(level);
@@ -44,7 +44,7 @@ fn coarser_rows_are_means_or_the_largest() {
     assert_eq!((coarse.step_s, coarse.times.len()), (15, 2));
     assert_eq!(coarse.columns[0], [7.0, 22.0]);
     assert!(coarse.columns[1][0].is_nan() && coarse.columns[1][1] == 29.0);
-    // A step between two levels is made of the finer one; rows are joined until they fit.
+    // A step between two levels uses the finer one. Rows are joined until they fit.
     let joined = all(&history, Some(10));
     assert_eq!((joined.step_s, joined.times.len(), joined.columns[0][1]), (10, 4, 14.5));
     let span = Span { from_ms: i64::MIN, to_ms: i64::MAX, step_s: Some(1), rows_max: 8 };
@@ -71,7 +71,7 @@ fn a_clock_that_goes_back_loses_no_row() {
     let mut recorder = Recorder::default();
     let figure = |value| [Figure::rate("ops", "1/s", value)];
     for s in 0..10u64 {
-        // After 5 seconds the wall clock is an hour earlier.
+        // After 5 seconds the wall clock goes back by an hour.
         let back = if s < 5 { 0 } else { 3_600_000 };
         let at = Stamp { unix_ms: second(s).unix_ms - back, ..second(s) };
         recorder.record(at, &figure(s as f64 * 100.0));
@@ -80,7 +80,7 @@ fn a_clock_that_goes_back_loses_no_row() {
     let table = all(recorder.history(), Some(1));
     assert_eq!(table.times.len(), 10);
     assert!(table.columns[0][1..].iter().all(|v| *v == 100.0), "{:?}", table.columns[0]);
-    // A monotonic clock that does not move, or a counter that was reset.
+    // A monotonic clock that does not move, and a counter that was reset.
     assert_eq!(recorder.record(second(9), &figure(5.0)), [false; LEVELS]);
     recorder.record(second(11), &figure(50.0));
     assert_eq!(all(recorder.history(), Some(1)).columns[0][10], 25.0);
@@ -93,7 +93,7 @@ fn a_file_gives_back_what_is_kept_for_long() {
     (0..700).for_each(|s| _ = history.push(second(s), &[s as f32]));
     let mut file = Vec::new();
     history.save(&mut file).expect("a vector takes everything");
-    // Rows that are added later, with one more series.
+    // Rows added later, with one more series.
     history.number("b", "us", Fold::Most);
     let before = history.len(1);
     (700..=720).for_each(|s| _ = history.push(second(s), &[s as f32, 1.0]));
@@ -101,7 +101,7 @@ fn a_file_gives_back_what_is_kept_for_long() {
     file.extend(history.names_record());
     file.extend(history.row_record(1).expect("there is one"));
     let mut again = History::default();
-    // Another server has had other series first.
+    // Another server, which had another series first.
     again.number("z", "count", Fold::Mean);
     let loaded = again.load(&mut Cursor::new(&file)).expect("memory is read");
     assert_eq!((loaded.rows, loaded.bytes, loaded.is_cut), (before + 3, file.len() as u64, false));
@@ -109,7 +109,7 @@ fn a_file_gives_back_what_is_kept_for_long() {
     assert_eq!(new.columns[1][..before], old.columns[0][..before]);
     assert!(new.columns[0][0].is_nan() && new.columns[2][before] == 1.0);
     assert_eq!(again.series()[1], history.series()[0]);
-    // Cut anywhere, or with any byte changed: what comes before is there, and nothing fails.
+    // Cut anywhere or with any byte changed: everything before the damage is read, and nothing fails.
     for cut in (0..file.len()).step_by(7) {
         let mut part = History::default();
         let loaded = part.load(&mut Cursor::new(&file[..cut])).expect("memory is read");
