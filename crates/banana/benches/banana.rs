@@ -1,8 +1,8 @@
-//! What receiving one Banana string costs: `cargo bench -p strand-banana --bench banana [-- --json]`.
+//! The cost of receiving one Banana string: `cargo bench -p strand-banana --bench banana [-- --json]`.
 //!
-//! One string of each size arrives in chunks, as from a socket: processor time per byte, and how far memory grew beyond
-//! what was held before, as the allocator counts it and as the kernel does. `make foolscap` shows it beside Foolscap's own
-//! receiver. `cargo test` runs it with small sizes, as a check that the promised bounds hold.
+//! One string of each size arrives in chunks, as from a socket. The bench shows processor time per byte, and the
+//! memory growth according to the allocator and to the kernel. `make foolscap` shows the result beside Foolscap's
+//! own receiver. `cargo test` runs small sizes and checks the promised bounds.
 
 #[path = "../../wire/benches/common/mod.rs"]
 mod common;
@@ -15,9 +15,9 @@ const SIZES: [usize; 4] = [40_000, 1_000_000, 8_000_000, 64_000_000];
 /// Sizes that `cargo test` runs, in a debug build.
 const TEST_SIZES: [usize; 3] = [40_000, 1_000_000, 3_000_000];
 const CHUNKS: [usize; 3] = [1, 4096, 65_536];
-/// A row receives so many bytes in all, in strings that are kept: memory is fresh for each.
+/// Bytes received for each row. The strings are kept, so each one uses fresh memory.
 const ROW_BYTES: usize = 64_000_000;
-/// Least and most strings in a row.
+/// Fewest and most strings of a row.
 const ROW_STRINGS: (usize, usize) = (2, 500);
 
 fn main() {

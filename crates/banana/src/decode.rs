@@ -1,30 +1,32 @@
-//! [`Decoder`]: tokens from a chain. It wants a header (a bounded look at the front) or a body (of known length), by turns.
+//! [`Decoder`]: reads tokens from a chain. Headers (a bounded number of bytes) and bodies (of known length)
+//! alternate.
 //!
-//! Resumable at every byte: digits and body bytes are consumed as they come and kept in the decoder's state, so none is
-//! looked at twice. A length is judged before the first byte of its body is kept, and memory follows what really arrives.
+//! The decoder can resume at every byte. Digits and body bytes are consumed as they arrive and kept in its state,
+//! so no byte is read twice. A length is checked before the first byte of its body is kept, and memory grows only
+//! with the bytes that arrive.
 
 use crate::{BananaError, BodyLen, Kind, Limits, Token};
 use strand_chain::{Body, Chain, OutOfMemory};
 
-/// A body at least this long can be read by the socket straight into its own blob (see [`Decoder::body_spare`]).
+/// The socket can read a body of at least this length directly into its own blob (see [`Decoder::body_spare`]).
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 
-/// What comes next on the wire.
+/// The next part of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// A header or the rest of one, and a type byte.
     Header,
-    /// So many bytes of a body.
+    /// This many bytes of a body.
     Body(usize),
 }
 
-/// A header in the making: the little end came first.
+/// An incomplete header. The least significant digit comes first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Header {
     value: u64,
-    /// Digits so far.
+    /// Number of digits so far.
     digits: usize,
-    /// A digit did not fit into `value`.
+    /// True when a digit did not fit into `value`.
     overflow: bool,
 }
 
@@ -40,21 +42,21 @@ enum State {
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Numbers of the sequences that are open, the innermost last.
+    /// Numbers of the open sequences, innermost last.
     open: Vec<u64>,
-    /// The last token was an OPEN: what it opens is to be said next.
+    /// True when the last token was an OPEN: the next token must say what it opens.
     index_due: bool,
 }
 
 impl Decoder {
-    /// With `limits`.
+    /// A decoder with `limits`.
     pub fn new(limits: Limits) -> Decoder {
         Decoder { limits, state: State::Header(Header::default()), open: Vec::new(), index_due: false }
     }
     /// Consumes bytes from `input` up to the end of the next token; `None` when more are needed.
     ///
     /// # Errors
-    /// [`BananaError`]. The decoder is of no use afterwards.
+    /// [`BananaError`]. The decoder cannot be used after an error.
     pub fn decode(&mut self, input: &mut Chain) -> Result<Option<Token>, BananaError> {
         loop {
             match &mut self.state {
@@ -114,7 +116,7 @@ impl Decoder {
             }
         }
     }
-    /// What comes next: a header, or how much of a body.
+    /// The next part of the input: a header, or the missing bytes of a body.
     pub fn want(&self) -> Want {
         match &self.state {
             State::Header(_) => Want::Header,
@@ -122,26 +124,26 @@ impl Decoder {
             State::Float { bytes, filled } => Want::Body(bytes.len() - filled),
         }
     }
-    /// True when part of a token has been consumed: the driver arms `TCP_QUICKACK` then.
+    /// True when part of a token has been consumed. The driver then sets `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         !matches!(self.state, State::Header(Header { digits: 0, .. }))
     }
-    /// Sequences that are open.
+    /// Number of open sequences.
     pub fn depth(&self) -> usize {
         self.open.len()
     }
-    /// Where the socket may read straight into, while a large body is under way (and the chain is empty). None too when
-    /// there is no memory for more of it: what is read into the chain instead makes [`Decoder::decode`] say so.
+    /// The memory for the socket to read into while a large body arrives and the chain is empty. `None` also when
+    /// no memory is left. The bytes then go to the chain, and [`Decoder::decode`] reports the error.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
             State::Body { body, large: true, .. } if body.remaining() > 0 => body.try_spare().ok(),
             _ => None,
         }
     }
-    /// Says that `n` bytes of the last `body_spare()` were filled.
+    /// Marks `n` bytes of the last `body_spare()` as filled.
     ///
     /// # Panics
-    /// When there was no `body_spare()` or `n` is more than it gave.
+    /// When there was no `body_spare()` or `n` exceeds its length.
     pub fn body_filled(&mut self, n: usize) {
         match &mut self.state {
             State::Body { body, large: true, .. } => body.filled(n),
@@ -149,7 +151,7 @@ impl Decoder {
         }
     }
 
-    /// A header and a type byte are there: the token, or `None` with the state set to take its body.
+    /// Handles a complete header with its type byte. Returns the token, or `None` when its body follows.
     fn begin(&mut self, header: Header, byte: u8) -> Result<Option<Token>, BananaError> {
         let kind = Kind::from_byte(byte).ok_or(BananaError::UnknownType(byte))?;
         if header.overflow && kind.body() != BodyLen::Eight {
@@ -180,7 +182,7 @@ impl Decoder {
         }
     }
 
-    /// Holds OPEN and CLOSE to match. PING and PONG may come anywhere.
+    /// Checks that OPEN and CLOSE match. PING and PONG may occur anywhere.
     fn nest(&mut self, kind: Kind, n: u64) -> Result<(), BananaError> {
         if matches!(kind, Kind::Ping | Kind::Pong | Kind::Error) {
             return Ok(());
@@ -207,7 +209,7 @@ impl Decoder {
 }
 
 impl Header {
-    /// Takes the digits at the start of `bytes` in; says how many there are.
+    /// Consumes the digits at the start of `bytes`. Returns their number.
     #[inline]
     fn take(&mut self, bytes: &[u8]) -> usize {
         for (i, &byte) in bytes.iter().enumerate() {
@@ -215,7 +217,7 @@ impl Header {
                 return i;
             }
             let shift = 7 * self.digits.min(64) as u32;
-            // Zeros may be added at the end of any number; other digits have to fit.
+            // A number may end with any number of zeros. Other digits must fit.
             if byte != 0 {
                 let digit = u64::from(byte);
                 self.overflow |= shift >= u64::BITS || digit << shift >> shift != digit;

@@ -1,14 +1,14 @@
-//! [`encode`] and [`Encoder`]: tokens into a chain, byte for byte as Foolscap sends them.
+//! [`encode`] and [`Encoder`]: write tokens into a chain, byte for byte like Foolscap.
 
 use crate::{Limits, Token};
 use strand_chain::{Blob, Chain};
 
-/// A body at least this long is appended as the blob it is and not copied.
+/// A body of at least this length is appended as a shared blob.
 const SHARED_BYTES_MIN: usize = 4 * 1024;
-/// Digits of the longest header: 64 bits, 7 a byte.
+/// Digits of the longest header: 64 bits, 7 per byte.
 const HEADER_BYTES: usize = 10;
 
-/// Appends `token` to `out`. Of an ERROR the first 1,000 bytes are sent, which is what a peer takes.
+/// Appends `token` to `out`. Only the first 1,000 bytes of an ERROR are sent, the most that a peer accepts.
 pub fn encode(token: &Token, out: &mut Chain) {
     match token {
         Token::Float(value) => {
@@ -21,7 +21,7 @@ pub fn encode(token: &Token, out: &mut Chain) {
             header(text.len() as u64, token.kind().byte(), out);
             out.push_slice(text);
         }
-        // A number is optional there, and Foolscap leaves a zero out.
+        // The number is optional here, and Foolscap omits a zero.
         Token::Ping(0) | Token::Pong(0) => out.push_slice(&[token.kind().byte()]),
         _ => {
             header(token.header(), token.kind().byte(), out);
@@ -30,7 +30,7 @@ pub fn encode(token: &Token, out: &mut Chain) {
     }
 }
 
-/// `n` in base 128, the little end first, and the type byte.
+/// `n` in base 128, least significant digit first, and the type byte.
 fn header(mut n: u64, type_byte: u8, out: &mut Chain) {
     let mut bytes = [0; HEADER_BYTES + 1];
     let mut len = 0;
@@ -54,7 +54,7 @@ fn body(bytes: &Blob, out: &mut Chain) {
     }
 }
 
-/// Numbers the sequences of one connection: each OPEN counts on, and its CLOSE and ABORT repeat its number.
+/// Numbers the sequences of one connection. Each OPEN gets the next number; its CLOSE and ABORT repeat it.
 #[derive(Debug, Default)]
 pub struct Encoder {
     opened: u64,
@@ -62,11 +62,11 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// At the start of a connection.
+    /// An encoder for a new connection.
     pub fn new() -> Encoder {
         Encoder::default()
     }
-    /// Begins a sequence of `index`, which says what it is (`list`, `dict`); returns its number.
+    /// Starts a sequence. `index` is its type (`list`, `dict`). Returns its number.
     pub fn open(&mut self, index: &str, out: &mut Chain) -> u64 {
         let number = self.opened;
         self.opened += 1;
@@ -75,13 +75,13 @@ impl Encoder {
         encode(&Token::String(index.into()), out);
         number
     }
-    /// Ends the innermost sequence; false (and nothing is appended) when none is open.
+    /// Ends the innermost sequence. Returns false and appends nothing when none is open.
     pub fn close(&mut self, out: &mut Chain) -> bool {
         let number = self.open.pop();
         number.into_iter().for_each(|n| encode(&Token::Close(n), out));
         number.is_some()
     }
-    /// Says that the innermost sequence is not to be used, and ends it; false when none is open.
+    /// Aborts and ends the innermost sequence. Returns false when none is open.
     pub fn abort(&mut self, out: &mut Chain) -> bool {
         self.open.last().into_iter().for_each(|n| encode(&Token::Abort(*n), out));
         self.close(out)

@@ -1,10 +1,11 @@
 //! Banana: the token layer of Foolscap's wire protocol (docs/formats/banana.md), over the chain.
 //!
-//! A token is a header (a number in base 128), a type byte, and for some types a body. [`Kind`] is the registry of types,
-//! [`Token`] one token, [`Decoder`] takes tokens from a chain and [`Encoder`] puts them into one. What tokens mean to
-//! objects (slicers, references, the vocabulary) is left out, except that OPEN and CLOSE are held to match.
+//! A token is a header (a number in base 128), a type byte and, for some types, a body. [`Kind`] lists the types,
+//! [`Token`] is one token, [`Decoder`] reads tokens from a chain, and [`Encoder`] writes them into one. The meaning
+//! of tokens for objects (slicers, references, the vocabulary) is left out, but OPEN and CLOSE must match.
 //!
-//! **Invariant:** knows nothing of ours but the chain: it can stand beside the Python binding. No door of the server speaks it.
+//! **Invariant:** this crate knows nothing about the rest of Strand except the chain, so it can also serve the
+//! Python binding. No port of the server speaks Banana.
 
 mod decode;
 mod encode;
@@ -14,24 +15,24 @@ pub use encode::{Encoder, encode};
 
 use strand_chain::Blob;
 
-/// The largest INT (2^31 - 1); NEG goes one further. What is beyond is sent as LONGINT or LONGNEG.
+/// The largest INT (2^31 - 1). The largest NEG is one larger. Numbers beyond are sent as LONGINT or LONGNEG.
 pub const INT_MAX: u64 = (1 << 31) - 1;
 
-/// What stands after a type byte.
+/// The data after a type byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLen {
     /// Nothing: the header is the value.
     None,
-    /// As many bytes as the header says.
+    /// As many bytes as the number in the header.
     Header,
-    /// Eight bytes; a header is of no meaning.
+    /// Eight bytes. The header has no meaning.
     Eight,
 }
 
 /// One macro list: type byte, name, body.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $byte:literal, $name:literal, $body:ident;)*) => {
-        /// A type of token. Its numbers are on the wire: they never change.
+        /// A type of token. The type bytes are part of the protocol and never change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Kind { $($(#[$doc])* $kind = $byte,)* }
@@ -39,16 +40,16 @@ macro_rules! kinds {
         impl Kind {
             /// Every type, by type byte.
             pub const ALL: &[Kind] = &[$(Kind::$kind),*];
-            /// The type that a type byte names.
+            /// The type with this type byte.
             #[inline]
             pub fn from_byte(byte: u8) -> Option<Kind> {
                 match byte { $($byte => Some(Kind::$kind),)* _ => None }
             }
-            /// Foolscap's name for it.
+            /// Foolscap's name of the type.
             pub fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name,)* }
             }
-            /// What follows its type byte.
+            /// The data after the type byte.
             #[inline]
             pub fn body(self) -> BodyLen {
                 match self { $(Kind::$kind => BodyLen::$body,)* }
@@ -58,48 +59,48 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A list of so many items, of the old dialect: sent only to find out that the peer speaks it.
+    /// A list of this many items, in the old dialect. Sent only to find out whether the peer speaks it.
     List = 0x80, "LIST", None;
-    /// A number from 0 on.
+    /// A number of at least 0.
     Int = 0x81, "INT", None;
     /// A byte string.
     String = 0x82, "STRING", Header;
-    /// A number from 0 down.
+    /// A number of at most 0.
     Neg = 0x83, "NEG", None;
     /// An IEEE double, most significant byte first.
     Float = 0x84, "FLOAT", Eight;
-    /// A number from 0 on of any size, most significant byte first.
+    /// A number of at least 0 of any size, most significant byte first.
     LongInt = 0x85, "LONGINT", Header;
-    /// A number from 0 down of any size, most significant byte of its magnitude first.
+    /// A number of at most 0 of any size: its magnitude, most significant byte first.
     LongNeg = 0x86, "LONGNEG", Header;
     /// A string by its index in the vocabulary.
     Vocab = 0x87, "VOCAB", None;
-    /// Begins a sequence.
+    /// Starts a sequence.
     Open = 0x88, "OPEN", None;
-    /// Ends the sequence of the same number.
+    /// Ends the sequence with this number.
     Close = 0x89, "CLOSE", None;
-    /// The sequence of this number is not to be used; its CLOSE follows all the same.
+    /// The sequence with this number is invalid. Its CLOSE still follows.
     Abort = 0x8A, "ABORT", None;
-    /// What the peer found wrong, in ASCII, before it closes.
+    /// The error that the peer found, in ASCII. The peer then closes the connection.
     Error = 0x8D, "ERROR", Header;
-    /// Asks for a PONG of the same number.
+    /// Requests a PONG with this number.
     Ping = 0x8E, "PING", None;
-    /// Answers a PING.
+    /// The reply to a PING.
     Pong = 0x8F, "PONG", None;
 }
 
 impl Kind {
-    /// Its type byte.
+    /// The type byte.
     #[inline]
     pub fn byte(self) -> u8 {
         self as u8
     }
 }
 
-/// One token. Two are equal when they are encoded alike: NaNs of the same bits are.
+/// One token. Tokens are equal when their encodings are: NaNs with equal bits are equal.
 #[derive(Clone, Debug)]
 pub enum Token {
-    /// [`Kind::List`]: how many items.
+    /// [`Kind::List`]: number of items.
     List(u64),
     /// [`Kind::Int`]
     Int(u64),
@@ -115,13 +116,13 @@ pub enum Token {
     LongNeg(Blob),
     /// [`Kind::Vocab`]: the index.
     Vocab(u64),
-    /// [`Kind::Open`]: which OPEN of the connection it is, from 0.
+    /// [`Kind::Open`]: the number of this OPEN on the connection, from 0.
     Open(u64),
-    /// [`Kind::Close`]: the number of its OPEN.
+    /// [`Kind::Close`]: the number of the matching OPEN.
     Close(u64),
-    /// [`Kind::Abort`]: the number of its OPEN.
+    /// [`Kind::Abort`]: the number of the matching OPEN.
     Abort(u64),
-    /// [`Kind::Error`]: the peer closes after it.
+    /// [`Kind::Error`]: the peer then closes the connection.
     Error(Blob),
     /// [`Kind::Ping`]: any number.
     Ping(u64),
@@ -130,7 +131,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// `n` in the token that Foolscap sends it in: INT and NEG for 32 bits, LONGINT and LONGNEG beyond.
+    /// `n` in the token that Foolscap uses for it: INT and NEG for 32 bits, LONGINT and LONGNEG beyond.
     pub fn integer(n: i64) -> Token {
         let magnitude = n.unsigned_abs();
         match n >= 0 {
@@ -143,7 +144,7 @@ impl Token {
             }
         }
     }
-    /// The number of an INT, NEG, LONGINT or LONGNEG, when 128 bits hold it.
+    /// The number in an INT, NEG, LONGINT or LONGNEG, if it fits into 128 bits.
     pub fn as_i128(&self) -> Option<i128> {
         let magnitude = |bytes: &[u8]| {
             let zeros = bytes.iter().take_while(|b| **b == 0).count();
@@ -158,7 +159,7 @@ impl Token {
             _ => None,
         }
     }
-    /// Its type.
+    /// The type of the token.
     pub fn kind(&self) -> Kind {
         match self {
             Token::List(_) => Kind::List,
@@ -177,7 +178,7 @@ impl Token {
             Token::Pong(_) => Kind::Pong,
         }
     }
-    /// The number that its header holds: a value, an index, a length; 0 for a FLOAT, which has none.
+    /// The number in the header: a value, an index or a length; 0 for a FLOAT, which has none.
     pub fn header(&self) -> u64 {
         match self {
             Token::List(n) | Token::Int(n) | Token::Neg(n) | Token::Vocab(n) | Token::Open(n) => *n,
@@ -186,7 +187,7 @@ impl Token {
             Token::Float(_) => 0,
         }
     }
-    /// The body of a type whose header says its length.
+    /// The body, for types whose header is its length.
     pub fn bytes(&self) -> Option<&Blob> {
         match self {
             Token::String(b) | Token::LongInt(b) | Token::LongNeg(b) | Token::Error(b) => Some(b),
@@ -205,20 +206,20 @@ impl PartialEq for Token {
 }
 impl Eq for Token {}
 
-/// Bounds on what a peer may send.
+/// Limits on the input from a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest header in bytes, the zeros at its end included (64, as in Foolscap).
+    /// Longest header in bytes, including zeros at its end (64, as in Foolscap).
     pub header_bytes_max: usize,
-    /// Longest STRING in bytes (512 MiB; Foolscap leaves it to the schema).
+    /// Longest STRING in bytes (512 MiB; in Foolscap the schema decides).
     pub string_bytes_max: usize,
     /// Longest LONGINT or LONGNEG in bytes (64 KiB: half a million bits).
     pub long_bytes_max: usize,
     /// Longest ERROR in bytes (1,000, as in Foolscap).
     pub error_bytes_max: usize,
-    /// Most items that a LIST may announce (640, the specification's).
+    /// Most items of a LIST (640, from the specification).
     pub list_items_max: usize,
-    /// Most sequences open at once (10,000: Foolscap's own bound on what it sends). Each costs 8 bytes.
+    /// Most open sequences (10,000, Foolscap's own limit for what it sends). Each costs 8 bytes.
     pub depth_max: usize,
 }
 
@@ -235,50 +236,50 @@ impl Default for Limits {
     }
 }
 
-/// The peer broke the protocol or a limit: the text goes out in an ERROR token, then the connection is closed.
+/// The peer broke the protocol or a limit. The text is sent in an ERROR token, then the connection is closed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BananaError {
-    /// More header bytes than [`Limits::header_bytes_max`].
+    /// The header exceeds [`Limits::header_bytes_max`].
     #[error("token prefix is limited to {bytes_max} bytes")]
     HeaderTooLong {
         /// The limit.
         bytes_max: usize,
     },
-    /// A header's number is over 2^64 - 1.
+    /// The number in a header exceeds 2^64 - 1.
     #[error("number too large in a {} token", .0.name())]
     NumberTooLarge(Kind),
-    /// No type has this byte.
+    /// No type has this type byte.
     #[error("Invalid Type Byte 0x{0:x}")]
     UnknownType(u8),
-    /// A length or count over its limit.
+    /// A length or count exceeds its limit.
     #[error("oversized {} token: {len}, at most {max}", .kind.name())]
     Oversized {
-        /// Its type.
+        /// The type of the token.
         kind: Kind,
-        /// What the header says.
+        /// The number in the header.
         len: u64,
         /// The limit.
         max: usize,
     },
-    /// The first token of a sequence must say what it is.
+    /// The first token of a sequence must be its type, as a string.
     #[error("OPEN token followed by {}", .0.name())]
     NoIndex(Kind),
-    /// A CLOSE of another number than the OPEN it ends.
+    /// A CLOSE whose number differs from the innermost OPEN.
     #[error("lost sync, got CLOSE({got}) but expecting {}", expected.map_or("none".into(), |n| n.to_string()))]
     CloseMismatch {
-        /// Its number.
+        /// The number of the CLOSE.
         got: u64,
         /// The number of the innermost sequence, if one is open.
         expected: Option<u64>,
     },
-    /// More sequences open at once than [`Limits::depth_max`].
+    /// The open sequences exceed [`Limits::depth_max`].
     #[error("more than {depth_max} sequences open at once")]
     TooDeep {
         /// The limit.
         depth_max: usize,
     },
-    /// The allocator gives no more for a body.
+    /// The allocator has no memory for a body.
     #[error("no memory for a {} token of this length", .0.name())]
     NoMemory(Kind),
 }

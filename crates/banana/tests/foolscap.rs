@@ -1,6 +1,7 @@
-//! Banana against the real Foolscap, in both directions: recorded streams (tests/foolscap/streams, made by
-//! tests/foolscap/peer.py) always, live ones where scripts/setup.sh put Foolscap into .venv (`STRAND_PYTHON` names another
-//! Python). Foolscap's receiver writes down what it reads; we print our tokens in the same lines.
+//! Compares Banana with the real Foolscap in both directions. Recorded streams (tests/foolscap/streams, made by
+//! tests/foolscap/peer.py) always run. Live streams run if scripts/setup.sh has installed Foolscap into .venv
+//! (`STRAND_PYTHON` names another Python). Foolscap's receiver prints the tokens it reads, and the test prints its
+//! tokens in the same format.
 
 mod common;
 
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use strand_banana::{BananaError, Encoder, Limits, Token, encode};
 use strand_chain::{Blob, Chain};
 
-/// A string longer than this is printed as its length and check sum.
+/// A longer string is printed as its length and checksum.
 const STRING_BYTES_SHOWN: usize = 64;
 
 #[test]
@@ -28,12 +29,12 @@ fn recorded_streams_are_read_as_foolscap_reads_them_and_sent_as_it_sends_them() 
         assert_eq!((&outcome.error, outcome.in_frame), (&None, false), "{path:?}");
         let lines = fs::read_to_string(path.with_extension("tokens")).expect("its tokens");
         assert_eq!(printed(&outcome.tokens), lines, "{path:?}");
-        // Foolscap's numbering of sequences is ours, so what we send of these tokens is what it sent.
+        // Both number sequences in the same way, so our encoding of these tokens equals Foolscap's.
         assert!(banana_bytes(&outcome.tokens) == bytes, "{path:?}");
         for sizes in [&[1][..], &[2, 3], &[64, 1, 65], &[255]] {
             assert!(banana_tokens(cut(&bytes, sizes), Limits::default()) == outcome, "{path:?} by {sizes:?}");
         }
-        // Cut once, at every place (of the long one, around each token's beginning).
+        // Split once at every place. Of the long stream, only around the start of each token.
         let step = bytes.len() / 2000 + 1;
         for at in (0..bytes.len()).step_by(step) {
             let (left, right) = bytes.split_at(at);
@@ -68,7 +69,7 @@ fn foolscap_reads_what_we_send() {
     }
     for chunk in ["4096", "61"] {
         let streams: Vec<Vec<u8>> = all.iter().map(|tokens| banana_bytes(tokens)).collect();
-        // Byte by byte a large string would take Foolscap long.
+        // Foolscap would take long to receive a large string byte by byte.
         let streams = if chunk == "61" { &streams[..200] } else { &streams[..] };
         let answer = ask(&python, &["read", chunk], streams);
         let expected: String = all[..streams.len()].iter().map(|t| printed(t) + ".\n").collect();
@@ -122,7 +123,7 @@ fn what_foolscap_refuses_we_refuse() {
     }
     let answer = ask(&python, &["read", "1"], &streams);
     assert_eq!(answer, "REFUSED\n.\n".repeat(streams.len()));
-    // What only one of the two takes: lists of the old dialect, numbers over 64 bits without a body.
+    // Input that only one side accepts: lists of the old dialect, and numbers over 64 bits without a body.
     let large = [vec![0x7f; 20], vec![0x81]].concat();
     assert!(matches!(
         banana_tokens([&large[..]], Limits::default()).error,
@@ -135,7 +136,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foolscap")
 }
 
-/// The Python that has Foolscap; without one what would need it says so and does not run.
+/// The Python with Foolscap. Without it, the live tests report this and are skipped.
 fn python() -> Option<PathBuf> {
     let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
     let python = std::env::var_os("STRAND_PYTHON").map_or(venv, PathBuf::from);
@@ -147,7 +148,7 @@ fn python() -> Option<PathBuf> {
     None
 }
 
-/// What peer.py prints for `streams`.
+/// The output of peer.py for `streams`.
 fn ask(python: &Path, args: &[&str], streams: &[Vec<u8>]) -> String {
     let mut command = Command::new(python);
     command.arg(folder().join("peer.py")).args(args).env("PYTHONIOENCODING", "utf-8");
@@ -162,7 +163,7 @@ fn ask(python: &Path, args: &[&str], streams: &[Vec<u8>]) -> String {
     String::from_utf8(out.stdout).expect("UTF-8")
 }
 
-/// The lines that peer.py prints of the same tokens.
+/// The output of peer.py for these tokens.
 fn printed(tokens: &[Token]) -> String {
     tokens.iter().filter_map(line).map(|line| line + "\n").collect()
 }
@@ -195,14 +196,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// As Python prints a number in hex.
+/// A number in hex, as Python prints it.
 fn magnitude(bytes: &[u8]) -> String {
     let digits = hex(bytes);
     let digits = digits.trim_start_matches('0');
     format!("0x{}", if digits.is_empty() { "0" } else { digits })
 }
 
-/// CRC-32 as zlib has it, bit by bit.
+/// zlib's CRC-32, bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let table: Vec<u32> = (0..256u32)
         .map(|n| (0..8).fold(n, |c, _| if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 }))
@@ -214,7 +215,7 @@ fn pattern(len: usize) -> Blob {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect::<Vec<u8>>().into()
 }
 
-/// A small generator of our own: the same streams in every run.
+/// A small random generator. Every run produces the same streams.
 fn generator(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |below| {
@@ -223,7 +224,7 @@ fn generator(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// A stream as a sender could make it: sequences begin with a word, and each ends.
+/// A valid random stream: each sequence starts with a word and ends.
 fn tokens(random: &mut impl FnMut(u64) -> u64) -> Vec<Token> {
     let (mut tokens, mut open, mut opened) = (Vec::new(), Vec::new(), 0);
     for _ in 0..random(60) {
@@ -253,7 +254,7 @@ fn tokens(random: &mut impl FnMut(u64) -> u64) -> Vec<Token> {
         tokens.push(token);
     }
     tokens.extend(open.into_iter().rev().map(Token::Close));
-    // Foolscap hangs up after it, so it comes last.
+    // Foolscap closes the connection after it, so it comes last.
     if random(4) == 0 {
         tokens.push(Token::Error(pattern(random(1001) as usize)));
     }

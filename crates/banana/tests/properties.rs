@@ -1,4 +1,4 @@
-//! The fuzz target's body under structured random input, and the round trip: what is encoded is decoded.
+//! Runs the fuzz target's body with structured random input. Also checks that decoding inverts encoding.
 
 mod common;
 
@@ -6,13 +6,13 @@ use common::{banana_bytes, banana_tokens, cut, fuzz_banana_decode};
 use proptest::prelude::*;
 use strand_banana::{BananaError, Kind, LARGE_BODY_BYTES_MIN, Limits, Token};
 
-/// `PROPTEST_CASES` asks for another number.
+/// `PROPTEST_CASES` overrides the number of cases.
 fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Any token but an OPEN or CLOSE, whose numbers belong together.
+/// Any token except OPEN and CLOSE, whose numbers must match.
 fn token() -> impl Strategy<Value = Token> {
     let number = prop_oneof![0..300u64, any::<u32>().prop_map(u64::from), any::<u64>()];
     let bytes =
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// What a stream of `bytes` ends with.
+/// The error that ends a stream of `bytes`.
 fn banana_error(bytes: &[u8]) -> Option<BananaError> {
     banana_tokens(bytes.chunks(1), Limits::default()).error
 }
@@ -111,7 +111,7 @@ fn banana_limits_and_faults() {
         (b"\x69\x07\x8d", Kind::Error, 1001, 1000),
         (b"\x01\x05\x80", Kind::List, 641, 640),
     ] {
-        // The length is judged before a byte of the body has come.
+        // The length is checked before any byte of the body arrives.
         assert_eq!(banana_error(bytes), Some(BananaError::Oversized { kind, len, max }), "{kind:?}");
     }
     let list = b"\x04\x82list";
@@ -144,7 +144,7 @@ fn every_kind_of_token_has_its_byte() {
     assert!(names.is_sorted() && names.contains(&(0x85, "LONGINT")));
 }
 
-/// Inputs that once failed, and the seeds that the fuzz target starts from.
+/// Inputs that failed in the past, and the seeds of the fuzz target.
 #[test]
 fn seeds() {
     for head in [[0, 1, 2, 3, 4], [1, 0, 0, 255, 7], [2, 9, 9, 9, 9]] {

@@ -1,12 +1,13 @@
-//! Banana tokens through the decoder in pieces of any size; shared by the tests and the fuzz target (which includes this file by
-//! its path).
+//! Decodes Banana tokens in pieces of any size. Shared by the tests and the fuzz target, which includes this file
+//! by its path.
 
 #![allow(dead_code)] // Each user needs a part of it.
 
 use strand_banana::{BananaError, Decoder, Limits, Token, Want, encode};
 use strand_chain::Chain;
 
-/// Hands over the beginning of `bytes` as a session does, into a large body where one is awaited: how much of it.
+/// Feeds the start of `bytes` as a session does, into the current large body if there is one. Returns the number of
+/// bytes used.
 fn take(decoder: &mut Decoder, input: &mut Chain, bytes: &[u8]) -> usize {
     let Some(spare) = decoder.body_spare() else {
         input.push_slice(bytes);
@@ -19,18 +20,18 @@ fn take(decoder: &mut Decoder, input: &mut Chain, bytes: &[u8]) -> usize {
     n
 }
 
-/// What came out of a stream of Banana tokens.
+/// The result of decoding a stream of Banana tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tokens {
     /// The tokens.
     pub tokens: Vec<Token>,
     /// The error that ended the stream.
     pub error: Option<BananaError>,
-    /// A token is under way at the end.
+    /// True when the stream ends inside a token.
     pub in_frame: bool,
 }
 
-/// Decodes `pieces` as they arrive, large bodies by way of `body_spare`.
+/// Decodes `pieces` as a session does: large bodies go through `body_spare`.
 pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Tokens {
     let (mut decoder, mut input) = (Decoder::new(limits), Chain::new());
     let mut out = Tokens { tokens: Vec::new(), error: None, in_frame: false };
@@ -44,7 +45,7 @@ pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Lim
                     Ok(Some(token)) => out.tokens.push(token),
                     Ok(None) => break,
                     Err(error) => {
-                        // Whether a token is under way is of no meaning now.
+                        // After an error `in_frame` has no meaning.
                         (out.error, out.in_frame) = (Some(error), false);
                         return out;
                     }
@@ -61,14 +62,14 @@ pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Lim
     out
 }
 
-/// `tokens` as they are sent.
+/// The encoding of `tokens`.
 pub fn banana_bytes(tokens: &[Token]) -> Vec<u8> {
     let mut out = Chain::new();
     tokens.iter().for_each(|token| encode(token, &mut out));
     out.slices().flatten().copied().collect()
 }
 
-/// Cuts `bytes` into pieces whose sizes are taken from `sizes` in turn (a size of 0 counts as 1).
+/// Splits `bytes` into pieces. Their sizes repeat the list `sizes`; 0 counts as 1.
 pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for size in sizes.iter().cycle().take(if sizes.is_empty() { 0 } else { usize::MAX }) {
@@ -85,8 +86,9 @@ pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// The body of the fuzz target `banana_decode`: nothing panics, where the stream was cut never shows, and what was decoded
-/// is decoded again from its own encoding. The first byte chooses the limits, the next four the pieces.
+/// The body of the fuzz target `banana_decode`: nothing panics, the result does not depend on how the stream is
+/// split, and decoded tokens survive encoding and decoding. The first byte selects the limits, the next four the
+/// sizes of the pieces.
 pub fn fuzz_banana_decode(data: &[u8]) {
     let Some((head, bytes)) = data.split_at_checked(5) else { return };
     let limits = match head[0] % 2 {
