@@ -1,4 +1,5 @@
-//! The extent hooks: the allocator's own, but for the two that give pages back, which call those piece by piece.
+//! The extent hooks: the allocator's own, except for the two that return pages to the system, which do so in
+//! pieces.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
@@ -6,23 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tikv_jemalloc_ctl::{Result, arenas, raw};
 use tikv_jemalloc_sys::extent_hooks_t;
 
-/// Longest range that is given back at once: 16 pages of 4 KiB, some 30 us in a guest in a guest.
+/// Most bytes returned at once: 16 pages of 4 KiB, about 30 us in a nested virtual machine.
 pub const PIECE_BYTES: usize = 64 << 10;
 
-/// An allocation of more than jemalloc's `oversize_threshold` (8 MiB) makes the arena of such allocations.
+/// An allocation above jemalloc's `oversize_threshold` (8 MiB) creates the arena for large allocations.
 const OVERSIZE_BYTES: usize = 16 << 20;
 
-/// jemalloc's name of the hooks of the first arena, which begins with the process.
+/// jemalloc's name for the hooks of the first arena, which exists from the start of the process.
 const HOOKS_OF_FIRST: &[u8] = b"arena.0.extent_hooks\0";
 
-/// What the hooks were before, and are for everything but giving back.
+/// The original hooks. Still used for everything except returning pages.
 static FORMER: OnceLock<extent_hooks_t> = OnceLock::new();
 static PIECES: AtomicU64 = AtomicU64::new(0);
 
-/// From now on every arena gives pages back in pieces of [`PIECE_BYTES`]. Called again, it does nothing.
+/// Makes every arena return pages in pieces of [`PIECE_BYTES`]. A second call has no effect.
 ///
 /// # Errors
-/// When jemalloc is not the allocator, or does not tell its hooks. Then all is as it was.
+/// When jemalloc is not the allocator, or does not return its hooks. Then nothing changes.
 pub fn in_pieces() -> Result<()> {
     if FORMER.get().is_some() {
         return Ok(());
@@ -36,25 +37,26 @@ pub fn in_pieces() -> Result<()> {
         purge_forced: former.purge_forced.and(Some(give_back::<true>)),
         ..former
     };
-    // Arenas keep the pointer for good.
+    // Arenas keep the pointer forever.
     let ours: *mut extent_hooks_t = Box::leak(Box::new(ours));
-    // The arena of large allocations begins with the first of them.
+    // The first large allocation creates the arena for large allocations.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(OVERSIZE_BYTES)));
     for arena in 0..arenas::narenas::read()? {
         let name = format!("arena.{arena}.extent_hooks\0");
-        // Arenas that no thread uses yet begin by this (40 kB each); one that refuses goes on as before.
+        // This creates arenas that no thread uses yet (40 kB each). An arena that refuses keeps the original hooks.
         // SAFETY: as above, and `ours` is valid for the rest of the process.
         let _ = unsafe { raw::write(name.as_bytes(), ours) };
     }
     Ok(())
 }
 
-/// How many pieces have been given back so far.
+/// Number of pieces returned so far.
 pub fn pieces() -> u64 {
     PIECES.load(Relaxed)
 }
 
-/// Both hooks: gives back a part of an extent of some size; true, at once, when it fails or there is no former hook.
+/// Both hooks: returns a part of an extent, piece by piece. Returns true, and stops, when a piece fails or there is
+/// no original hook.
 unsafe extern "C" fn give_back<const FORCED: bool>(
     hooks: *mut extent_hooks_t,
     extent: *mut c_void,

@@ -1,4 +1,5 @@
-//! Freed memory leaves the process, zeroed, in pieces; with jemalloc as the allocator, as in the server.
+//! Freed memory leaves the process in pieces and comes back zeroed. Uses jemalloc as the allocator, like the
+//! server.
 
 use strand_pages::{PIECE_BYTES, in_pieces, pieces};
 use tikv_jemalloc_ctl::arenas;
@@ -24,13 +25,13 @@ fn freed_memory_is_given_back_in_pieces() {
         assert!(freed > MANY_BYTES / 2, "{freed} bytes of {MANY_BYTES} in blocks of {bytes}");
         let least = (MANY_BYTES / PIECE_BYTES / 2) as u64;
         assert!(given >= least, "{given} pieces in blocks of {bytes}");
-        // The allocator takes it that such pages are zero, and does not write to them.
+        // The allocator assumes that returned pages are zero and does not write to them.
         let again = vec![0u8; bytes];
         assert!(again.iter().all(|byte| *byte == 0));
     }
 }
 
-/// All arenas give everything back as their time of decay is set to nothing.
+/// Makes all arenas return everything, by setting their decay time to zero.
 fn give_back() {
     use tikv_jemalloc_ctl::{Access, AsName};
     for arena in 0..arenas::narenas::read().expect("jemalloc tells") {
