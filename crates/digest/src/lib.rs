@@ -1,36 +1,37 @@
-//! [`Digest`]: what a string's bytes are told apart by, as entity tags over HTTP and in SETIF and DELIF.
+//! [`Digest`]: a digest of a string's bytes, for HTTP entity tags and for SETIF and DELIF.
 //!
-//! XXH3 of 128 bits, keyed by a seed, in 32 hexadecimal digits; some 0.1 ns a byte. Whoever does not know the seed cannot
-//! make two strings of one digest.
+//! XXH3 with 128 bits, keyed by a seed, as 32 hexadecimal digits; about 0.1 ns per byte. Without the seed, an
+//! attacker cannot construct two strings with equal digests.
 //!
-//! **Invariant:** knows nothing of ours: HTTP, which must not know commands, and the commands agree on the digest by this crate.
+//! **Invariant:** this crate knows nothing about the rest of Strand. HTTP must not know the commands, so both use
+//! this crate to compute equal digests.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128_with_seed};
 
-/// The digest of a string that comes in parts.
+/// Computes the digest of a string in parts.
 pub struct Digest(Box<Xxh3>);
 
 impl Digest {
-    /// Keyed by `seed`.
+    /// A digest keyed by `seed`.
     pub fn new(seed: u64) -> Digest {
         Digest(Box::new(Xxh3::with_seed(seed)))
     }
-    /// Of bytes that lie in one piece.
+    /// The digest of contiguous bytes.
     pub fn of(bytes: &[u8], seed: u64) -> String {
         text(xxh3_128_with_seed(bytes, seed))
     }
-    /// The next bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
-    /// Of all bytes so far.
+    /// The digest of all bytes so far.
     pub fn text(&self) -> String {
         text(self.0.digest128())
     }
 }
 
-/// XXH3 of 64 bits without a key, in 16 hexadecimal digits: what DIGEST answers, as in Redis. Whoever chooses the bytes can
-/// make two strings of one such digest.
+/// XXH3 with 64 bits and without a key, as 16 hexadecimal digits: the reply of DIGEST, as in Redis. A client that
+/// chooses the bytes can construct two strings with equal digests.
 pub fn xxh3_text(bytes: &[u8]) -> String {
     format!("{:016x}", xxh3_64(bytes))
 }
