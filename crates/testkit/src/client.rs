@@ -6,7 +6,7 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
-/// No test waits longer than this for one reply.
+/// Longest wait for a reply in any test.
 const REPLY_MS_MAX: u64 = 60_000;
 
 /// One connection.
@@ -21,7 +21,7 @@ impl Client {
     /// Connects, with `TCP_NODELAY`.
     ///
     /// # Errors
-    /// When nobody accepts.
+    /// When the server does not accept.
     pub fn connect(address: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_millis(REPLY_MS_MAX))?;
         stream.set_nodelay(true)?;
@@ -29,7 +29,7 @@ impl Client {
         Ok(Client { stream, input: Chain::new(), parser: ReplyParser::new() })
     }
 
-    /// The socket itself, for tests that send bytes of their own making.
+    /// The socket, for tests that send raw bytes.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
@@ -53,7 +53,7 @@ impl Client {
         self.stream.write_all(&bytes)
     }
 
-    /// Sends bytes one at a time, each in a packet of its own as far as the kernel allows.
+    /// Sends bytes one at a time, each in its own packet as far as the kernel allows.
     ///
     /// # Errors
     /// When the connection ends.

@@ -1,34 +1,36 @@
-//! [`Policy`]: how the replies of two servers to the same command are compared.
+//! [`Policy`]: how the replies of two servers to one command are compared.
 
 use strand_wire::client::Value;
 
-/// What must agree.
+/// What must be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Every byte.
     Exact,
-    /// The elements, in any order, at every depth (hash order is nobody's promise).
+    /// The elements in any order, at every depth, because no server promises the order of a hash.
     AnyOrder,
-    /// The same kind of reply, and the same number of elements.
+    /// The kind of reply and the number of elements.
     Shape,
-    /// The same kind of reply.
+    /// The kind of reply.
     Kind,
-    /// In any order where both scans are complete in one call; else only the kind: cursors are each server's own.
+    /// The elements in any order if both scans finish in one call, else only the kind: each server has its own
+    /// cursors.
     Scan,
-    /// The words within texts too, in any order: redis-server keeps the commands of a user in a hash table.
+    /// The elements and also the words within texts in any order: redis-server keeps a user's commands in a hash
+    /// table.
     Words,
-    /// Texts of the same length: what is random.
+    /// The lengths of texts, for random texts.
     Length,
-    /// Entries of ACL LOG: how old they are and whose connection it was is each server's own.
+    /// Entries of ACL LOG, without their age and their connection, which differ between servers.
     Denials,
-    /// Replies of XPENDING and XINFO: all but times and how long ago they are.
+    /// Replies of XPENDING and XINFO, without times and ages.
     Timeless,
-    /// Integers that differ by at most this much, everything else exactly.
+    /// Integers may differ by at most this much. Everything else is exact.
     Near(i64),
 }
 
 impl Policy {
-    /// The policy a command's replies call for.
+    /// The policy for the replies to a command.
     pub fn of(args: &[Vec<u8>]) -> Policy {
         let name = args.first().map(|n| n.to_ascii_uppercase()).unwrap_or_default();
         let sub = args.get(1).map(|n| n.to_ascii_uppercase()).unwrap_or_default();
@@ -38,29 +40,29 @@ impl Policy {
                 _,
             )
             | (b"CONFIG", b"GET") => Policy::AnyOrder,
-            // A small set comes whole, wherever a cursor that no server gave says that the walk begins.
+            // A small set is returned whole, even for a cursor that no server returned.
             (b"SSCAN", _) if args.get(2).is_some_and(|cursor| cursor != b"0") => Policy::Kind,
             (b"HSCAN" | b"SCAN" | b"SSCAN" | b"ZSCAN", _) => Policy::Scan,
             (b"ACL", b"GENPASS") => Policy::Length,
             (b"ACL", b"LOG") => Policy::Denials,
-            // Redis does not share a small integer that COPY made; that is in docs/differences.md.
+            // Redis does not share a small integer created by COPY; see docs/differences.md.
             (b"HRANDFIELD" | b"SRANDMEMBER" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
-            // What is said of memory, and when somebody saved last, is each server's own.
+            // Memory figures and the time of the last save differ between servers.
             (b"MEMORY", b"DOCTOR" | b"MALLOC-STATS" | b"STATS") | (b"LASTSAVE", _) => Policy::Kind,
-            // HELP is prose, and ours is our own.
+            // HELP is prose, and Strand has its own.
             (_, b"HELP") if args.len() == 2 => Policy::Kind,
             (b"XPENDING" | b"XINFO", _) => Policy::Timeless,
             (b"TTL" | b"EXPIRETIME", _) => Policy::Near(2),
-            // Redis keeps one object for all keys that hold the same small integer, and its idle time with it.
+            // Redis keeps one object for all keys with one small integer, and so one idle time.
             (b"OBJECT", b"IDLETIME") => Policy::Kind,
             (b"PTTL" | b"PEXPIRETIME", _) => Policy::Near(2_000),
             _ => Policy::Exact,
         }
     }
 
-    /// True when `ours` will do where the other server said `theirs`.
+    /// True when `ours` is acceptable for `theirs`.
     pub fn accepts(self, ours: &Value, theirs: &Value) -> bool {
         match self {
             Policy::Exact => same(ours, theirs),
@@ -84,12 +86,12 @@ impl Policy {
     }
 }
 
-/// True for a scan's last reply (and for what is no scan's reply at all).
+/// True for the last reply of a scan, and for a value that is not a reply of a scan.
 fn ends(value: &Value) -> bool {
     !matches!(value, Value::Array(items) if items.first().is_some_and(|c| *c != Value::Bulk(b"0".to_vec())))
 }
 
-/// Equality in which a NaN equals a NaN.
+/// Equality in which NaN equals NaN.
 fn same(a: &Value, b: &Value) -> bool {
     a == b || format!("{a:?}") == format!("{b:?}")
 }
@@ -111,7 +113,7 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-/// Each text as an array of its words.
+/// Splits each text into an array of words.
 fn by_word(value: &Value) -> Value {
     match value {
         Value::Bulk(text) => {
@@ -125,8 +127,8 @@ fn by_word(value: &Value) -> Value {
     }
 }
 
-/// A reply of XPENDING or XINFO with 0 for each time: in pending entries (ID, consumer, time, deliveries, or without the
-/// consumer), and behind their names.
+/// A reply of XPENDING or XINFO with 0 for each time. Times are in pending entries (ID, consumer, time, deliveries,
+/// or without the consumer) and after their names.
 fn timeless(value: &Value) -> Value {
     let is_time =
         |name: &Value| [&b"idle"[..], b"seen-time"].iter().any(|n| *name == Value::Bulk(n.to_vec()));
@@ -151,7 +153,7 @@ fn timeless(value: &Value) -> Value {
     }
 }
 
-/// The entries of ACL LOG without what differs.
+/// The entries of ACL LOG without the parts that differ between servers.
 fn denials(value: &Value) -> Value {
     let own =
         |name: &Value| [&b"age-seconds"[..], b"client-info"].iter().any(|n| *name == Value::Bulk(n.to_vec()));

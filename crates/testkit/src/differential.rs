@@ -1,4 +1,5 @@
-//! The differential runner: the same commands to two servers, replies compared under each command's [`Policy`].
+//! The differential runner: sends equal commands to two servers and compares the replies under each command's
+//! [`Policy`].
 
 use crate::client::Client;
 use crate::compare::Policy;
@@ -9,31 +10,31 @@ use std::path::Path;
 use std::time::Duration;
 use strand_wire::client::{Value, encode_command};
 
-/// How often it is looked whether redis-server has removed what has expired, and what lies between two looks.
+/// Most checks whether redis-server has removed expired keys, and the pause between two checks.
 const EXPIRY_LOOKS_MAX: usize = 1_000;
 const EXPIRY_LOOK: Duration = Duration::from_millis(5);
 
-/// How the bytes of a request leave the client.
+/// How a request is written to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Each request in one write.
+    /// One write per request.
     Whole,
-    /// Each byte in a write of its own.
+    /// One write per byte.
     Bytewise,
 }
 
-/// One disagreement.
+/// One difference between the servers.
 #[derive(Debug)]
 pub struct Difference {
-    /// The command, quoted as redis-cli reads it.
+    /// The command, quoted for redis-cli.
     pub command: String,
-    /// What Strand said.
+    /// Strand's reply.
     pub ours: Value,
-    /// What redis-server said.
+    /// redis-server's reply.
     pub theirs: Value,
 }
 
-/// Two connections that are given the same commands.
+/// Two connections that receive equal commands.
 #[derive(Debug)]
 pub struct Pair {
     ours: Client,
@@ -42,10 +43,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Connects to both and selects the protocol (2 or 3) and database 0, emptied.
+    /// Connects to both servers, selects the protocol (2 or 3) and database 0, and empties both.
     ///
     /// # Errors
-    /// When a server does not answer.
+    /// When a server does not reply.
     pub fn open(ours: &Server, theirs: &Server, protocol: u8, delivery: Delivery) -> io::Result<Pair> {
         let mut pair = Pair { ours: ours.connect()?, theirs: theirs.connect()?, delivery };
         for client in [&mut pair.ours, &mut pair.theirs] {
@@ -55,10 +56,10 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Sends `args` to both; the difference under `policy`, if there is one.
+    /// Sends `args` to both servers. Returns the difference under `policy`, if any.
     ///
     /// # Errors
-    /// When a server goes away.
+    /// When a server closes the connection.
     pub fn compare(&mut self, args: &[Vec<u8>], policy: Policy) -> io::Result<Option<Difference>> {
         let context = |e: io::Error, who: &str| {
             io::Error::new(e.kind(), format!("{who} at `{}`: {e}", quoting::join(args)))
@@ -79,7 +80,8 @@ impl Pair {
         Ok(Some(Difference { command: quoting::join(args), ours, theirs }))
     }
 
-    /// redis-server counts a key that has expired until a sweep removes the key, which a busy machine delays. Waits for that.
+    /// redis-server counts an expired key until a sweep removes it, and a busy machine delays the sweep. Waits for
+    /// the sweep.
     fn await_expiry(&mut self, all: &[Vec<u8>]) -> io::Result<()> {
         for _ in 0..EXPIRY_LOOKS_MAX {
             let Value::Array(keys) = self.theirs.call(all)? else { break };
@@ -91,10 +93,10 @@ impl Pair {
         Ok(())
     }
 
-    /// Compares everything stored in databases 0 to 2: keys, types, encodings, values, expiries.
+    /// Compares all data in databases 0 to 2: keys, types, encodings, values, expiry times.
     ///
     /// # Errors
-    /// When a server goes away.
+    /// When a server closes the connection.
     pub fn compare_data(&mut self) -> io::Result<Vec<Difference>> {
         let mut out = Vec::new();
         for db in 0..3 {
@@ -106,7 +108,7 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&all)? else { continue };
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
-                // `$` is the key.
+                // `$` stands for the key.
                 for question in [
                     &["TYPE", "$"][..],
                     &["OBJECT", "ENCODING", "$"],
@@ -128,11 +130,11 @@ impl Pair {
         Ok(out)
     }
 
-    /// Runs a corpus file: one command a line, `#` comments; a leading `~` compares in any order, `^`
-    /// the words of texts too, `?` only the shape.
+    /// Runs a corpus file with one command per line and `#` comments. A leading `~` compares in any order, `^` also
+    /// the words of texts in any order, `?` only the shape.
     ///
     /// # Errors
-    /// When the file cannot be read, a line is not a command, or a server goes away.
+    /// When the file cannot be read, a line is not a command, or a server closes the connection.
     pub fn run_corpus(&mut self, file: &Path) -> io::Result<(usize, Vec<Difference>)> {
         let text = std::fs::read_to_string(file)?;
         let (mut count, mut out) = (0, Vec::new());
@@ -162,7 +164,7 @@ pub fn words(args: &[&str]) -> Vec<Vec<u8>> {
     args.iter().map(|a| a.as_bytes().to_vec()).collect()
 }
 
-/// The first differences as text, for an assertion's message.
+/// The first differences as text, for the message of an assertion.
 pub fn describe(differences: &[Difference]) -> String {
     let mut text = format!("{} differences\n", differences.len());
     for d in differences.iter().take(20) {
@@ -176,7 +178,7 @@ pub fn describe(differences: &[Difference]) -> String {
     text
 }
 
-/// A reply as one would read it, cut short.
+/// A readable, truncated form of a reply.
 fn text_of(value: &Value) -> String {
     let shown = |kind: &str, bytes: &[u8]| {
         format!("{kind}{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(200)]))

@@ -1,10 +1,10 @@
-//! Random commands from the command table's own argument trees: the fuzzer's vocabulary is the table.
+//! Generates random commands from the argument trees of the command table, so the table is the fuzzer's vocabulary.
 
 use fastrand::Rng;
 use strand_commands::spec::{Arg, CommandSpec};
 use strand_commands::table::COMMANDS;
 
-/// Commands never generated at random, each with the reason.
+/// Commands that are never generated, each with the reason.
 pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("acl", "changes who may do what; corpus acl.txt and own tests"),
     ("auth", "changes the session; own tests"),
@@ -110,7 +110,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "key:1", "key:2", "{tag}x", "\u{e9}", "", "k with space"];
-/// How long commands wait.
+/// Timeouts of blocking commands.
 const SECONDS: &[&str] = &["0.001", "0.001", "1e-3", "0.0021", "-1", "x", "nan"];
 const MILLISECONDS: &[&str] = &["1", "1", "2", "-1", "x"];
 const FIELDS: &[&str] = &["f1", "f2", "f3", "n", "x", "", "long-field-name-that-is-not-so-short"];
@@ -168,7 +168,7 @@ const MEMBERS: &[&str] = &[
     "m m",
     "\u{e9}",
 ];
-/// Stands for the number of keys until they are there.
+/// Placeholder for the number of keys until the keys are chosen.
 const NUMKEYS: &[u8] = b"\0numkeys";
 const ENCODINGS: &[&str] = &["u8", "i8", "u1", "i5", "u31", "i64", "u63", "u64", "x", "i16"];
 const SCORES: &[&str] = &["0", "1", "2", "3", "-1", "1.5", "10"];
@@ -176,13 +176,13 @@ const ENDS: &[&str] = &[
     "0", "1", "-1", "2", "5", "-3", "(1", "(3", "-inf", "+inf", "-", "+", "[a", "(a", "[c", "(d", "[", "10",
 ];
 const PATTERNS: &[&str] = &["*", "k*", "key:?", "[a-c]", "[^a]", "a\\*", "*:*", "f[12]", "", "[", "h*llo"];
-/// SORT's: what its elements are put into.
+/// For SORT: patterns of keys. SORT replaces `*` by an element.
 const KEY_PATTERNS: &[&str] =
     &["nosort", "*", "key:*", "w_*", "*->f1", "*->n", "key:*->", "#", "", "a*->f1->n", "**"];
 
-/// Keys of stream commands, mostly: few, so that they meet.
+/// Keys for most stream commands: few, so that the commands affect each other.
 const STREAM_KEYS: &[&str] = &["stream", "{stream}2"];
-/// IDs and ends of intervals of IDs.
+/// IDs, and bounds of ranges of IDs.
 const IDS: &[&str] = &[
     "0",
     "0-0",
@@ -220,19 +220,19 @@ pub struct Generator {
     rng: Rng,
     specs: Vec<(&'static CommandSpec, Option<&'static CommandSpec>)>,
     now_s: i64,
-    /// Keys that most arguments are picked from while a command is made.
+    /// The keys from which the current command takes most arguments.
     keys: &'static [&'static str],
-    /// The time of the next ID that XADD gets.
+    /// The time of XADD's next ID.
     next_ms: u64,
 }
 
 impl Generator {
-    /// Repeats for the same `seed`; `now_s` is the unix time that absolute expiries lie around.
+    /// A generator that is deterministic for a `seed`. Absolute expiry times are around `now_s`, a unix time.
     pub fn new(seed: u64, now_s: i64) -> Generator {
-        // SORT changes the encoding of sorted sets in redis-server; its own test has none.
+        // redis-server's SORT changes the encoding of sorted sets, and another test covers SORT.
         Generator::of(seed, now_s, |spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")))
     }
-    /// As [`Generator::new`]: commands as often as `weight` says, by their group and their name.
+    /// [`Generator::new`] with weights: `weight` gives the frequency of each command.
     pub fn of(seed: u64, now_s: i64, weight: impl Fn(&CommandSpec) -> usize) -> Generator {
         let mut specs = Vec::new();
         for c in COMMANDS.iter().filter(|c| NOT_GENERATED.iter().all(|(n, _)| *n != c.name)) {
@@ -294,7 +294,7 @@ impl Generator {
                 out.push(token);
             }
             match arg.kind {
-                // Two servers' clocks would give two IDs.
+                // An ID from the servers' clocks would differ.
                 "pure-token" if arg.token == Some("*") => {
                     self.next_ms += self.rng.u64(0..3);
                     let seq = if self.rng.bool() { "*" } else { "7" };
@@ -319,7 +319,7 @@ impl Generator {
         }
     }
 
-    /// The number of keys that follow, mostly.
+    /// The number of keys that follow; sometimes a wrong one.
     fn number_of_keys(&mut self, keys: usize) -> Vec<u8> {
         if self.rng.u8(0..12) == 0 { self.pick(INTEGERS) } else { keys.to_string().into() }
     }
@@ -362,7 +362,7 @@ impl Generator {
                 time(name, self.now_s + away)
             }
             ("integer", name) if name.contains("db") => self.pick(&["0", "1", "2", "15", "16", "-1", "x"]),
-            // Far enough away that both servers hold the key to the end of the run.
+            // Late enough that both servers keep the key until the end of the run.
             ("integer", name) if name.contains("second") && self.rng.u8(0..5) > 0 => {
                 let seconds = self.rng.i64(1_000..100_000);
                 time(name, seconds)
@@ -401,12 +401,12 @@ impl Generator {
     }
 }
 
-/// True of what redis-server 7.0 does not have.
+/// True for commands and arguments that redis-server 7.0 lacks.
 fn is_newer(since: &str) -> bool {
     !since.starts_with(|c: char| ('1'..='6').contains(&c)) && !since.starts_with("7.0.")
 }
 
-/// Moves expiries in the near future to the far one: two servers would reach them at different commands of the run.
+/// Moves near expiry times to the far future: two servers would reach them at different commands of the run.
 fn settle_expiries(args: &mut [Vec<u8>]) {
     const WORDS: [&[u8]; 9] =
         [b"ex", b"px", b"expire", b"pexpire", b"setex", b"psetex", b"getex", b"exat", b"pxat"];
@@ -424,7 +424,7 @@ fn settle_expiries(args: &mut [Vec<u8>]) {
     }
 }
 
-/// Of a SORT by texts at other keys takes ALPHA away: those that are equal come in no promised order.
+/// Removes ALPHA from a SORT by texts at other keys: the order of equal texts is unspecified.
 fn settle_order(args: &mut Vec<Vec<u8>>) {
     let is = |arg: &Vec<u8>, word: &[u8]| arg.eq_ignore_ascii_case(word);
     if args.first().is_some_and(|name| is(name, b"sort") || is(name, b"sort_ro"))
@@ -434,7 +434,7 @@ fn settle_order(args: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Keeps commands from waiting for long, whatever was picked.
+/// Shortens the timeouts of blocking commands.
 fn settle_waits(args: &mut [Vec<u8>]) {
     let Some(name) = args.first().map(|name| name.to_ascii_lowercase()) else { return };
     let last = args.len() - 1;
@@ -455,7 +455,7 @@ fn settle_waits(args: &mut [Vec<u8>]) {
     }
 }
 
-/// `seconds` in the unit that the argument's name says.
+/// `seconds` in the unit given by the argument's name.
 fn time(name: &str, seconds: i64) -> Vec<u8> {
     let value = if name.contains("milli") { seconds * 1000 } else { seconds };
     value.to_string().into()

@@ -1,12 +1,12 @@
-//! Hostile shapes of every command's arguments: long, many, repeated and nested ones, from the command table's own argument
-//! trees.
+//! Hostile variants of every command: long, many, repeated and nested arguments, from the argument trees of the
+//! command table.
 //!
-//! [`shapes`] gives [`Shape`]s for one command. A test sends them to a server that holds the [`KEYS`] and watches what each
-//! costs. What harm needs more than one request, or a body of HTTP's own, has tests of its own.
+//! [`shapes`] returns the [`Shape`]s of one command. A test sends them to a server that holds the [`KEYS`] and
+//! measures the cost of each. Attacks with several requests or with HTTP bodies have their own tests.
 
 use strand_commands::spec::{Arg, CommandSpec};
 
-/// The key that a command of a group finds something large at, by the group's name. `generic` commands find a string.
+/// A key with a large value for each group of commands. `generic` commands get a string.
 pub const KEYS: &[(&str, &str)] = &[
     ("string", "big:string"),
     ("bitmap", "big:string"),
@@ -19,21 +19,22 @@ pub const KEYS: &[(&str, &str)] = &[
     ("stream", "big:stream"),
     ("hyperloglog", "big:hll"),
 ];
-/// The index of `FT.SEARCH` and the set of `RX.MATCH`.
+/// The name of the index for `FT.SEARCH` and of the set for `RX.MATCH`.
 pub const INDEX: &str = "big:index";
 
-/// Bytes of an argument that is long: past every limit, and below some.
+/// Lengths of a long argument: above every limit, and below some.
 const BYTES: [usize; 3] = [64 << 10, 8 << 10, 1 << 10];
-/// What a query's parameter stands for: a text that is repeated, and how often.
+/// Values of a query's parameter: a text and the number of its repetitions.
 const PARAMETERS: [(&str, usize); 2] = [("b ", 4 << 10), ("a", 64 << 10)];
-/// Elements where the shape is "many".
+/// Elements of a "many" variant.
 const MANY: usize = 4 << 10;
-/// Keys where there are many of them: each has a large reply.
+/// Keys of a "many" variant. Fewer, because each has a large reply.
 const MANY_KEYS: usize = 1 << 4;
-/// Optional arguments nest so deep in the table at most.
+/// Deepest nesting of optional arguments in the table.
 const DEPTH_MAX: usize = 8;
 
-/// What a pattern, a query or an expression that means harm repeats. [`NUMBER`] stands for the count of the repetition.
+/// Texts that a hostile pattern, query or expression repeats. [`NUMBER`] is replaced by the number of the
+/// repetition.
 const REPEATED: &[&str] = &[
     "a",
     "a*",
@@ -68,9 +69,9 @@ const REPEATED: &[&str] = &[
     "word#|",
     "%%wordwordwordwordwordwordwordwordwordwordwordwordwordword#%%|",
 ];
-/// The sign of a unit of [`REPEATED`] that makes the units differ.
+/// The character in [`REPEATED`] that makes the repetitions differ.
 const NUMBER: char = '#';
-/// What stands before and behind some of them.
+/// Texts before and after some of the repetitions.
 const AROUND: &[(&str, &str)] = &[
     ("", ""),
     ("(?iu)", ""),
@@ -81,40 +82,40 @@ const AROUND: &[(&str, &str)] = &[
     ("*", "b*"),
     ("(", ")"),
 ];
-/// Integers at the edges. None makes a string longer than a megabyte.
+/// Integers at limits. None of them makes a string longer than a megabyte.
 const INTEGERS: &[&str] =
     &["0", "1", "-1", "100000", "4294967296", "9223372036854775807", "-9223372036854775808"];
 
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Command and shape, to name it in a failure.
+    /// The command and the variant, for failure messages.
     pub name: String,
-    /// The words.
+    /// The words of the request.
     pub words: Vec<Vec<u8>>,
 }
 
-/// Which of a command's optional arguments a shape has.
+/// The optional arguments of a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Options {
     None,
     All,
-    /// The one of this number alone, with all that is optional in it.
+    /// Only the optional argument with this number, with everything optional inside it.
     Only(usize),
 }
 
-/// The leaf of an argument tree that a shape makes hostile, and how.
+/// The leaf of an argument tree that a variant makes hostile, and how.
 #[derive(Clone, Copy, Debug)]
 enum Twist<'t> {
-    /// Every leaf as a user writes it.
+    /// No leaf: every argument as a user writes it.
     None,
-    /// The leaf's text is this one.
+    /// The leaf with this number has this text.
     Text(usize, &'t [u8]),
-    /// The argument of this number stands so often as it may; the flag says whether the values differ.
+    /// The argument with this number is repeated as often as allowed. True: the values differ.
     Many(usize, bool),
 }
 
-/// The hostile shapes of a command; `container` is the command that it is a subcommand of.
+/// The hostile variants of a command. `container` is the container of a subcommand.
 pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape> {
     let name = |options: Options, what: &str| match container {
         Some(container) => format!("{} {}, options {options:?}: {what}", container.name, spec.name),
@@ -122,7 +123,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
     };
     let mut out = Vec::new();
     let (plain, _) = Words::new(spec, container, Options::None, Twist::None).of(spec);
-    // Behind the last word: what no tree names.
+    // Additional words that no argument tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
         let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
         out.push(Shape {
@@ -139,7 +140,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
         let parameters = if leaves.iter().any(has_parameter) { &PARAMETERS[..] } else { &PARAMETERS[..1] };
         for (at, arg) in leaves.into_iter().enumerate() {
             for (text, what) in texts(arg) {
-                // A query of many parameters: each is as long as what the parameter stands for.
+                // In a query with many parameters, each parameter stands for a long text.
                 let is_query = arg.name == "query";
                 for parameter in if is_query { parameters } else { &PARAMETERS[..1] } {
                     let words =
@@ -158,13 +159,13 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
             }
         }
     }
-    // Many leaves cannot be twisted: such a shape is the plain command once more.
+    // A leaf that cannot be changed gives the plain command again, so remove duplicates.
     out.sort_by(|a, b| a.words.cmp(&b.words));
     out.dedup_by(|a, b| a.words == b.words);
     out
 }
 
-/// Texts for a leaf, each with its name. What is a pattern, a query or a text to search gets all of them.
+/// Hostile texts for a leaf, each with a name. Patterns, queries and searched texts get all of them.
 fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
     let is_read = arg.kind == "pattern" || matches!(arg.name, "query" | "text" | "value" | "replacement");
     let (repeated, around, bytes) =
@@ -189,22 +190,22 @@ fn has_key(arg: &Arg) -> bool {
     arg.kind == "key" || arg.args.iter().any(has_key)
 }
 
-/// The words of a request while they are put together.
+/// The words of a request under construction.
 struct Words<'t> {
     out: Vec<Vec<u8>>,
     group: &'static str,
     options: Options,
     twist: Twist<'t>,
-    /// So far.
+    /// The leaves so far.
     leaves: Vec<&'static Arg>,
-    /// Where a count of what follows stands.
+    /// Position of a count of the words that follow.
     count_at: Option<usize>,
-    /// What a query's parameter stands for.
+    /// The value of a query's parameter.
     parameter: &'static (&'static str, usize),
 }
 
 impl<'t> Words<'t> {
-    /// The command's name, and how its arguments are to be.
+    /// Starts a request with the command's name, for the given variant.
     fn new(
         spec: &CommandSpec,
         container: Option<&CommandSpec>,
@@ -271,7 +272,7 @@ impl<'t> Words<'t> {
             Twist::Text(twisted, text) if twisted == at => text.to_vec(),
             Twist::Many(twisted, true) if twisted == at && arg.kind != "key" => nth.to_string().into_bytes(),
             _ if is_count => {
-                // What is repeated behind it says how many.
+                // The count is set when the repeated arguments are known.
                 self.count_at = Some(self.out.len());
                 b"1000".to_vec()
             }
@@ -280,7 +281,7 @@ impl<'t> Words<'t> {
         self.out.push(value);
     }
 
-    /// What a user would write.
+    /// The text that a user would write.
     fn usual(&self, arg: &Arg) -> Vec<u8> {
         let key = KEYS.iter().find(|(group, _)| *group == self.group).map_or("big:string", |(_, key)| key);
         let text = match (arg.kind, arg.name) {

@@ -1,12 +1,11 @@
-//! What the tests and the benchmarks share: real servers as child processes, a blocking client, the differential runner and
+//! Shared by tests and benchmarks: real servers as child processes, a blocking client, the differential runner, and
 //! the checker of concurrent histories.
 //!
-//! [`process::Server`] is a `strand` or `redis-server` of our own on a free port; [`client::Client`] speaks RESP to it;
-//! [`differential`] sends the commands of [`generate`] and of the corpus to both and compares the replies; [`hostile`] has
-//! requests that mean harm; [`linearizability`]
-//! judges what concurrent clients saw.
+//! [`process::Server`] runs `strand` or `redis-server` on a free port, and [`client::Client`] is its RESP client.
+//! [`differential`] sends the commands of [`generate`] and of the corpus to both servers and compares the replies.
+//! [`hostile`] has malicious requests. [`linearizability`] checks the histories of concurrent clients.
 //!
-//! **Invariant:** no crate depends on this one except as a dev-dependency; nothing here mocks a server.
+//! **Invariant:** other crates use this one only as a dev-dependency, and nothing here mocks a server.
 
 pub mod client;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! [`Server`]: a real server as a child process on a free port of 127.0.0.1, ended by its own pid when dropped.
+//! [`Server`]: a real server as a child process on a free port of 127.0.0.1. It is ended by its pid when dropped.
 
 use crate::client::Client;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -11,23 +11,23 @@ use strand_wire::client::Value;
 
 /// Longest wait for a server to answer PING.
 const START_MS_MAX: u64 = 20_000;
-/// So many ports more are tried where one is lost to another program.
+/// Most ports tried when another program takes one first.
 const START_TRIES_MAX: usize = 10;
 
-/// Which program a [`Server`] runs.
+/// The program of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Our own binary.
+    /// Strand's own binary.
     Strand,
     /// Debian's `redis-server`.
     Redis,
 }
 
-/// Lets this process, and what it starts, have as many open files as the hard limit allows (Debian's soft limit is
-/// 1,024); the value is the new limit.
+/// Raises the limit of open files of this process and its children to the hard limit (Debian's soft limit is
+/// 1,024). Returns the new limit.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn raise_open_files() -> io::Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -49,37 +49,37 @@ impl Kind {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// Which program it is.
+    /// The program.
     pub kind: Kind,
-    /// Removed when the server has ended.
+    /// Deleted after the server has ended.
     directory: tempfile::TempDir,
 }
 
 impl Server {
-    /// Starts `strand serve` from `binary` with `options` (as on its command line).
+    /// Starts `strand serve` from `binary` with command-line `options`.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer in time.
+    /// When the server cannot be started or does not reply in time.
     pub fn strand(binary: &Path, options: &[&str], core: Option<usize>) -> io::Result<Server> {
         let cores = core.map(|c| c.to_string());
         Server::start(Kind::Strand, binary, &strand_args(options), cores.as_deref(), &[])
     }
 
-    /// Starts `redis-server`, without persistence.
+    /// Starts `redis-server` without persistence.
     ///
     /// # Errors
-    /// When it is not installed or does not answer in time.
+    /// When it is not installed or does not reply in time.
     pub fn redis(options: &[&str], core: Option<usize>) -> io::Result<Server> {
         let cores = core.map(|c| c.to_string());
         Server::start(Kind::Redis, Path::new("redis-server"), &redis_args(options), cores.as_deref(), &[])
     }
 
-    /// Starts either kind by `program`, a script that runs it.
+    /// Starts a server of either kind with `program`, a script that runs it.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer in time.
+    /// When the server cannot be started or does not reply in time.
     pub fn started_by(program: &Path, kind: Kind, options: &[&str]) -> io::Result<Server> {
         let args = match kind {
             Kind::Strand => strand_args(options),
@@ -88,11 +88,11 @@ impl Server {
         Server::start(kind, program, &args, None, &[])
     }
 
-    /// Starts either kind for a measurement: `cores` as `taskset -c` takes them, `environment` beside our own.
-    /// `strand` is Strand's binary; redis-server is the installed one.
+    /// Starts a server of either kind for a measurement. `cores` is a list for `taskset -c`, and `environment` is
+    /// added to the environment. `strand` is Strand's binary; redis-server is the installed one.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer in time.
+    /// When the server cannot be started or does not reply in time.
     pub fn measured(
         kind: Kind,
         strand: &Path,
@@ -107,10 +107,10 @@ impl Server {
         Server::start(kind, binary, &args, Some(cores), environment)
     }
 
-    /// Ends it by SHUTDOWN, so that its exit handlers run; the value is what it logged.
+    /// Ends the server with SHUTDOWN, so that its exit handlers run. Returns its log.
     ///
     /// # Errors
-    /// When it does not end in time.
+    /// When the server does not end in time.
     pub fn shut_down(mut self) -> io::Result<String> {
         self.connect()?.send(&["SHUTDOWN", "NOSAVE"])?;
         let end = Instant::now() + Duration::from_millis(START_MS_MAX);
@@ -160,7 +160,7 @@ impl Server {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no {name} in /proc status")))
     }
 
-    /// Sets the peak (`VmHWM`) back to what is resident now.
+    /// Resets the peak (`VmHWM`) to the currently resident memory.
     ///
     /// # Errors
     /// When the kernel does not allow it.
@@ -168,7 +168,7 @@ impl Server {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
     }
 
-    /// Tries some ports: one that was free a moment ago may be another program's by now.
+    /// Tries several ports, because another program may have taken a port that was free a moment ago.
     fn start(
         kind: Kind,
         binary: &Path,
@@ -255,8 +255,8 @@ impl Drop for Server {
     }
 }
 
-/// False when a reply to INFO tells that another process is at the port: one of a test beside this one may have been quicker.
-/// Who wants a password tells nothing.
+/// False when the reply to INFO shows that another process uses the port: a server of a concurrent test may have
+/// been faster. A server that requires a password does not tell, which counts as true.
 fn is_of(pid: u32, info: &Value) -> bool {
     let (Value::Bulk(text) | Value::Verbatim(_, text)) = info else { return true };
     let told =
@@ -265,7 +265,7 @@ fn is_of(pid: u32, info: &Value) -> bool {
 }
 
 fn strand_args(options: &[&str]) -> Vec<String> {
-    // HTTP and snapshots where they are asked for only: servers that run beside each other would fight for port and file.
+    // HTTP and snapshots only on request: servers that run side by side would compete for the port and the file.
     ["serve", "--http-port", "0", "--save", ""].iter().chain(options).map(|s| s.to_string()).collect()
 }
 
@@ -277,7 +277,7 @@ fn redis_args(options: &[&str]) -> Vec<String> {
 /// A port of 127.0.0.1 that was free a moment ago.
 ///
 /// # Errors
-/// When none can be had.
+/// When there is none.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! Command lines as redis-cli reads them: words, `"..."` with escapes, `'...'`.
+//! Command lines in redis-cli's syntax: words, `"..."` with escapes, `'...'`.
 
 /// Splits a line into arguments.
 ///
@@ -57,7 +57,7 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// A command as a line that [`split`] reads back: what a failed test prints.
+/// A command as a line for [`split`]. Failed tests print it.
 pub fn join(args: &[Vec<u8>]) -> String {
     let quote = |a: &Vec<u8>| {
         let plain =

@@ -1,5 +1,5 @@
-//! [`Sequences`]: random commands to two servers, and what is said where they differ: the seed, and the shortest sequence that
-//! still does.
+//! [`Sequences`]: sends random commands to two servers. For a difference it reports the seed and the shortest
+//! sequence that still shows it.
 
 use crate::compare::Policy;
 use crate::differential::{Delivery, Difference, Pair, describe};
@@ -9,36 +9,37 @@ use crate::quoting;
 use crate::shrink::{Command, shortest};
 use std::io;
 
-/// Runs of a sequence while it is shrunk.
+/// Most runs of a sequence while it is shortened.
 const TRIES_MAX: usize = 2_000;
 
-/// Random commands to two servers.
+/// Random commands for two servers.
 pub struct Sequences<'a> {
     /// Strand.
     pub ours: &'a Server,
     /// redis-server.
     pub theirs: &'a Server,
-    /// 2 or 3.
+    /// The protocol, 2 or 3.
     pub protocol: u8,
-    /// How requests leave the client.
+    /// How requests are written to the socket.
     pub delivery: Delivery,
-    /// Both servers are given these before each sequence.
+    /// Commands sent to both servers before each sequence.
     pub settings: Vec<Command>,
-    /// Where the commands come from.
+    /// The source of the commands.
     pub generator: Generator,
-    /// What the generator began with, to be told.
+    /// The generator's seed, for the report.
     pub seed: u64,
-    /// Commands after which all data is compared, and forgotten. A sequence has no more.
+    /// Longest sequence. After each sequence all data is compared and deleted.
     pub commands_max: usize,
-    /// Commands that are not sent.
+    /// Returns true for commands that must not be sent.
     pub leaves_out: fn(&[Vec<u8>]) -> bool,
 }
 
 impl Sequences<'_> {
-    /// Sends so many commands; where the servers differ, says how, in a text for people.
+    /// Sends `commands` commands.
     ///
     /// # Errors
-    /// That text, or which server went away at which command.
+    /// A text for people: the difference between the servers, or which server closed the connection at which
+    /// command.
     pub fn run(&mut self, commands: usize) -> Result<(), String> {
         let mut left = commands;
         while left > 0 {
@@ -54,7 +55,7 @@ impl Sequences<'_> {
         Ok(())
     }
 
-    /// The first difference in the replies to a sequence, or those in the data at its end.
+    /// The first difference in the replies to a sequence, or the differences in the data at its end.
     fn differences(&self, sequence: &[Command]) -> io::Result<Vec<Difference>> {
         let mut pair = Pair::open(self.ours, self.theirs, self.protocol, self.delivery)?;
         for args in self.settings.iter().chain(sequence) {

@@ -1,10 +1,10 @@
-//! [`shortest`]: what is left of a sequence of commands when everything is taken away that a difference does not need.
+//! [`shortest`]: removes from a sequence of commands everything that a difference does not need.
 
 /// A command: its arguments.
 pub type Command = Vec<Vec<u8>>;
 
-/// The shortest sequence that is found, of those that `differs` says yes to; `commands` is one. First pieces are left out, ever
-/// smaller ones, then single arguments. Asks `tries_max` times at most.
+/// The shortest sequence found for which `differs` returns true; it is true for `commands`. Removes pieces, smaller
+/// and smaller ones, then single arguments. Calls `differs` at most `tries_max` times.
 pub fn shortest(
     commands: &[Command],
     tries_max: usize,

@@ -1,7 +1,9 @@
-//! The same of a database: commands on several keys, transactions, watched keys, scripts, waits, and keys that expire.
+//! The model of a whole database: commands on several keys, transactions, watched keys, scripts, blocking commands,
+//! and keys that expire.
 //!
-//! When a key expires is known to the time that the call took which said so: [`Entry::until_ms`] is a span, and a call that looks
-//! at the key within it may find it or not. What it finds narrows the span for those behind it.
+//! The expiry time of a key is known only as precisely as the duration of the call that set it: [`Entry::until_ms`]
+//! is a span. A call that reads the key within the span may find it or not. Each result narrows the span for later
+//! calls.
 
 use super::model::{Operation, State, wrong_type};
 use super::{Call, Model};
@@ -11,10 +13,10 @@ use strand_wire::client::Value;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What a client asks of a database. Keys go by their number.
+/// A request to a database. Keys are numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// A command on one key; `BLPOP` is [`Step::Pop`].
+    /// A command on one key. `BLPOP` is not here but in [`Step::Pop`].
     One(usize, Operation),
     /// `SET key value PX ms`
     SetFor(usize, Vec<u8>, u32),
@@ -22,25 +24,26 @@ pub enum Step {
     ExpireIn(usize, u32),
     /// `PERSIST key`
     Persist(usize),
-    /// `MSET`, with so many pairs before these that they overwrite.
+    /// `MSET` of these pairs. The number is how many extra pairs precede them; these pairs overwrite the extra
+    /// ones.
     MSet(Vec<(usize, Vec<u8>)>, usize),
-    /// `MGET`, of so many keys before these that are never there.
+    /// `MGET` of these keys. The number is how many keys that never exist precede them.
     MGet(Vec<usize>, usize),
-    /// `DEL`, the same.
+    /// `DEL` of these keys. The number is how many keys that never exist precede them.
     Del(Vec<usize>, usize),
     /// `RENAME from to`
     Rename(usize, usize),
     /// `LMOVE from to LEFT RIGHT`
     Move(usize, usize),
-    /// `BLPOP` of several keys for so many milliseconds; 0 is for ever.
+    /// `BLPOP` of several keys with a timeout in milliseconds; 0: none.
     Pop(Vec<usize>, u32),
-    /// `BLMOVE from to LEFT RIGHT`, the same.
+    /// `BLMOVE from to LEFT RIGHT` with a timeout in milliseconds; 0: none.
     MoveWaiting(usize, usize, u32),
     /// `FLUSHDB`
     FlushDb,
-    /// `MULTI`, these, `EXEC`.
+    /// `MULTI`, these steps, `EXEC`.
     Exec(Vec<Step>),
-    /// `EVAL` of a script that calls these; whether it declares their keys.
+    /// `EVAL` of a script that runs these steps. True: the script declares its keys.
     Script(Vec<Step>, bool),
     /// `WATCH`
     Watch(Vec<usize>),
@@ -48,12 +51,12 @@ pub enum Step {
     Unwatch,
 }
 
-/// A step of a client: what it watches is its own.
+/// A step of a client. The client matters, because each has its own watched keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The connection's number.
     pub client: u32,
-    /// What it asks.
+    /// The request.
     pub step: Step,
 }
 
@@ -61,16 +64,16 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Entry {
     value: State,
-    /// It expires within this span, in unix milliseconds.
+    /// The key expires within this span, in unix milliseconds.
     until_ms: Option<(u64, u64)>,
 }
 
-/// All keys, and who watches which.
+/// All keys, and the watched keys of each client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Database {
-    /// Those that are there.
+    /// The existing keys.
     keys: BTreeMap<usize, Entry>,
-    /// By client: its keys, and whether one of them has changed.
+    /// For each client, its watched keys and whether one of them has changed.
     watches: BTreeMap<u32, (BTreeSet<usize>, bool)>,
 }
 
@@ -83,7 +86,7 @@ fn words<T: AsRef<[u8]>>(words: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
 }
 
 impl Step {
-    /// The commands as they are sent; the reply to the last is the step's.
+    /// The commands to send. The reply to the last one is the reply to the step.
     pub fn requests(&self) -> Vec<Vec<Vec<u8>>> {
         match self {
             Step::Exec(steps) => {
@@ -93,7 +96,7 @@ impl Step {
             one => vec![one.args()],
         }
     }
-    /// The reply as [`Request::outcomes`] has it: without what never was there.
+    /// The reply in the form of [`Request::outcomes`]: without the extra keys that never exist.
     pub fn seen(&self, reply: Value) -> Value {
         match (self, reply) {
             (Step::MGet(_, before), Value::Array(mut values)) => {
@@ -110,7 +113,7 @@ impl Step {
             (_, reply) => reply,
         }
     }
-    /// Whether it may change what others see.
+    /// True when the step may change what other clients see.
     pub fn may_change(&self) -> bool {
         use Operation as O;
         match self {
@@ -121,7 +124,7 @@ impl Step {
             _ => true,
         }
     }
-    /// For how long it may wait, when nothing is there.
+    /// The timeout of a blocking step, in milliseconds.
     pub fn waits_ms(&self) -> Option<u32> {
         match self {
             Step::Pop(_, ms) | Step::MoveWaiting(_, _, ms) => Some(*ms),
@@ -169,7 +172,7 @@ impl Step {
             Step::Unwatch => words(["UNWATCH"]),
         }
     }
-    /// The keys that it may look at.
+    /// The keys that the step may access.
     fn keys(&self, into: &mut BTreeSet<usize>) {
         match self {
             Step::One(key, _) | Step::SetFor(key, ..) | Step::ExpireIn(key, _) | Step::Persist(key) => {
@@ -188,7 +191,7 @@ impl Step {
     }
 }
 
-/// `EVAL` of what calls `steps` and gives their replies.
+/// `EVAL` of a script that runs `steps` and returns their replies.
 fn script(steps: &[Step], declares: bool) -> Vec<Vec<u8>> {
     let (mut text, mut args, mut keys) = (String::from("local r = {}\n"), Vec::new(), BTreeSet::new());
     for (at, step) in steps.iter().enumerate() {
@@ -224,7 +227,7 @@ impl Model for Request {
 }
 
 impl Call<Request> {
-    /// A wait that found nothing found nothing when its time was over: that much later it takes effect.
+    /// A blocking call that returned null took effect at its timeout. Moves the start of the call to that time.
     #[must_use]
     pub fn narrowed(mut self) -> Self {
         if let Some(ms) = self.operation.step.waits_ms()
@@ -238,7 +241,7 @@ impl Call<Request> {
 }
 
 impl Database {
-    /// The key is there or not: what there may be at some time of `during`, in milliseconds.
+    /// The possible databases in which `key` surely exists or not at some time of `during`, in milliseconds.
     fn settled(self, key: usize, during: (u64, u64)) -> Vec<Database> {
         let Some((from, to)) = self.keys.get(&key).and_then(|entry| entry.until_ms) else {
             return vec![self];
@@ -289,7 +292,8 @@ impl Database {
             }
         }
     }
-    /// A wait ends at any key that has something; where none has, it is over, or says at once what is wrong.
+    /// A blocking pop ends at any key with elements. Without such a key it ends with its timeout, or at once with
+    /// an error.
     fn pops(self, keys: &[usize]) -> Vec<(Database, Value)> {
         let mut may_be: Vec<_> = keys
             .iter()
@@ -308,7 +312,7 @@ impl Database {
         }
         may_be
     }
-    /// Runs a step whose keys are settled, as a part of something larger perhaps.
+    /// Runs a step, which may be part of a transaction or script. Its keys must be settled.
     fn run(&mut self, step: &Step, during: (u64, u64)) -> Value {
         let span = |ms: &u32| Some((during.0 + u64::from(*ms), during.1.saturating_add(u64::from(*ms))));
         match step {
@@ -387,7 +391,8 @@ impl Database {
     fn has_elements(&self, key: usize) -> bool {
         matches!(self.keys.get(&key), Some(Entry { value: State::List(_), .. }))
     }
-    /// A command on one key: what it changes who watches is told of, and an expiry stays where the value does.
+    /// Runs a command on one key. Marks the clients that watch a changed key. The expiry time stays unless the
+    /// value is overwritten.
     fn apply(&mut self, key: usize, operation: &Operation) -> Value {
         let before = self.value(key);
         let (after, reply) = operation.apply(&before);

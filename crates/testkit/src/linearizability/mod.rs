@@ -1,14 +1,15 @@
-//! Is what concurrent clients saw of a key explained by *some* order of their calls, one at a time, each taking effect
-//! between its being sent and its reply's being read, those of one pipeline in their order? [`Recorder`] records, [`check`] decides.
+//! Checks linearizability: does *some* sequential order of the calls explain what concurrent clients saw? Each call
+//! must take effect between its sending and the reading of its reply, and the calls of one pipeline in their order.
+//! [`Recorder`] records a history, and [`check`] decides.
 //!
-//! The check is Wing and Gong's search in the just-in-time form of Lowe ("Testing for linearizability", 2017): the
-//! history is walked once in order of time with the set of all configurations that explain it so far. A configuration
-//! is a state of the key and which of the pending calls have taken effect in it. A call is made to take effect at the
-//! latest when it returns; a configuration in which it cannot is dropped. When none is left, the history is wrong, and
-//! the call that returned is where it shows. Keys are independent, so each is checked alone. Replies are known when a
-//! call is tried, which prunes at once, and equal configurations are one: the cost is linear in the history and
-//! exponential only in the calls that are pending together. (The crates there are, such as todc-utils, search with
-//! backtracking over the whole history, whose memory is quadratic in it; this walk needs none of that.)
+//! The check is Wing and Gong's search in the just-in-time form of Lowe ("Testing for linearizability", 2017). It
+//! walks the history once, in order of time, with the set of all configurations that explain it so far. A
+//! configuration is a state of the key and the set of pending calls that have taken effect in it. A call must take
+//! effect before it returns; configurations in which it cannot are dropped. When none is left, the history is
+//! wrong, and the call that returned shows the error. Keys are independent, so each is checked alone. Replies are
+//! known when a call is tried, which prunes early, and equal configurations are merged. The cost is linear in the
+//! history and exponential only in the number of calls pending together. (Existing crates such as todc-utils search
+//! with backtracking over the whole history, with quadratic memory. This walk does not need that.)
 
 mod database;
 mod model;
@@ -26,33 +27,33 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_wire::client::Value;
 
-/// Calls on one key that may be pending together.
+/// Most calls on one key that may be pending together.
 pub const PENDING_MAX: usize = 64;
-/// Configurations that are followed together before the check gives up.
+/// Most configurations that the check follows together before it gives up.
 const CONFIGURATIONS_MAX: usize = 1 << 20;
 
-/// What calls do to what they are made on, one after the other.
+/// The effect of calls, one after another, on a state.
 pub trait Model: Clone + PartialEq + fmt::Debug {
-    /// What they are made on; at first its default.
+    /// The state. The first state is its default.
     type State: Clone + Default + Eq + Ord + Hash + fmt::Debug;
 
-    /// What there may be after the call, and its reply, where it takes effect at some time of `during`, in ns as
-    /// [`Call::invoked_ns`]: more than one where the time matters and is not known well enough.
+    /// The possible states after the call, each with its reply, when the call takes effect within `during` (in ns,
+    /// like [`Call::invoked_ns`]). More than one when the time matters and is not known exactly.
     fn outcomes(&self, before: &Self::State, during: RangeInclusive<u64>) -> Vec<(Self::State, Value)>;
 }
 
-/// One call as its client saw it.
+/// One call, as its client saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call<M = Operation> {
-    /// What was asked.
+    /// The request.
     pub operation: M,
-    /// What came back; none when the connection ended first, so that nobody knows whether it took effect.
+    /// The reply; `None` when the connection ended first, so it is unknown whether the call took effect.
     pub reply: Option<Value>,
-    /// Before the first byte was sent, in ns since the recording began.
+    /// Time before the first byte was sent, in ns since the start of the recording.
     pub invoked_ns: u64,
-    /// After the last byte of the reply was read; `u64::MAX` without a reply.
+    /// Time after the last byte of the reply was read; `u64::MAX` without a reply.
     pub returned_ns: u64,
-    /// The pipeline it was sent in, and its place there: calls of one pipeline take effect in their order.
+    /// The pipeline and the place of the call in it. Calls of one pipeline take effect in order.
     pub sent: (u64, usize),
 }
 
@@ -62,20 +63,20 @@ impl<M> Call<M> {
     }
 }
 
-/// Numbers the pipelines of all recordings.
+/// The next pipeline number, for all recordings.
 static PIPELINES: AtomicU64 = AtomicU64::new(0);
 
-/// Why a history was not accepted.
+/// The reason why a history was not accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rejected<M: Model = Operation> {
     /// No order explains this call's reply.
     Wrong {
         /// The call at whose return the last explanation was lost.
         call: Box<Call<M>>,
-        /// States that there may have been before it took effect.
+        /// The possible states before this call.
         states: Vec<M::State>,
     },
-    /// More was pending together than the check follows.
+    /// Too many configurations for the check.
     TooMuch,
 }
 
@@ -90,18 +91,18 @@ impl<M: Model> fmt::Display for Rejected<M> {
 
 impl<M: Model> std::error::Error for Rejected<M> {}
 
-/// A clock for all clients of one recording.
+/// The common clock for all clients of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorder(Instant);
 
 impl Recorder {
-    /// A recording that begins now.
+    /// Starts a recording.
     pub fn start() -> Recorder {
         Recorder(Instant::now())
     }
 
-    /// Sends `calls` as one pipeline and waits for all replies. When the connection ends, the calls that were not
-    /// answered have no reply.
+    /// Sends `calls` as one pipeline and waits for all replies. When the connection ends, unanswered calls have no
+    /// reply.
     pub fn run(&self, client: &mut Client, calls: &[(&str, Operation)]) -> Vec<Call> {
         let mut bytes = Vec::new();
         for (key, operation) in calls {
@@ -115,7 +116,7 @@ impl Recorder {
         let one = |(place, (key, operation)): (usize, &(&str, Operation))| {
             let mut reply = || {
                 let replies = operation.requests(key).len();
-                // Those before the last say that a command is queued.
+                // The earlier replies say that a command is queued.
                 let last = (0..replies).fold(None, |_, _| client.reply().ok())?;
                 Some(operation.seen(last))
             };
@@ -131,15 +132,15 @@ impl Recorder {
     }
 }
 
-/// A state, and which pending calls (by slot) have taken effect in it.
+/// A state, and the pending calls (by slot) that have taken effect in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Configuration<S> {
     state: S,
     done: u64,
 }
 
-/// Checks a history: of one key that was absent at first, or of a [`Database`] that was empty. The value is the largest number of
-/// configurations that were followed together.
+/// Checks a history: of one key that did not exist at first, or of a [`Database`] that was empty. Returns the
+/// largest number of configurations followed together.
 ///
 /// # Errors
 /// [`Rejected::Wrong`] when the history is not linearizable.
@@ -171,8 +172,8 @@ pub fn check<M: Model>(history: &[Call<M>]) -> Result<usize, Rejected<M>> {
     Ok(most)
 }
 
-/// Invocations and returns in order of time; at the same instant invocations come first, so that calls which might
-/// overlap do.
+/// Starts and returns of calls in order of time. At equal times starts come first, so that calls that may overlap
+/// do overlap.
 fn events<M>(history: &[Call<M>]) -> Vec<(u64, bool, usize)> {
     let mut events = Vec::with_capacity(history.len() * 2);
     for (index, call) in history.iter().enumerate() {
@@ -185,14 +186,14 @@ fn events<M>(history: &[Call<M>]) -> Vec<(u64, bool, usize)> {
     events
 }
 
-/// The configurations in which the call of `slot` has taken effect, its slot given back: from each of `from`, other
-/// pending calls may take effect before it, in every order whose replies are those that were seen.
+/// The configurations in which the call of `slot` has taken effect; its slot is free again. From each configuration
+/// in `from`, other pending calls may take effect first, in every order that explains their replies.
 fn linearize<M: Model>(
     from: &HashSet<Configuration<M::State>>,
     slots: &[Option<&Call<M>>; PENDING_MAX],
     slot: usize,
 ) -> Result<HashSet<Configuration<M::State>>, Rejected<M>> {
-    // Whatever takes effect now does so before the call of `slot` returns.
+    // Everything that takes effect here does so before the call of `slot` returns.
     let until_ns = slots[slot].map_or(u64::MAX, |call| call.returned_ns);
     let mut reached = HashSet::new();
     let mut seen: HashSet<Configuration<M::State>> = from.clone();

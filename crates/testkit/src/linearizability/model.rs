@@ -1,4 +1,4 @@
-//! What the commands of a recorded history do to one key, and what they answer: Redis's semantics in a page.
+//! The effect and the reply of the recorded commands on one key: Redis's semantics on one page.
 
 use super::Model;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,16 +32,17 @@ pub enum Operation {
     LPop,
     /// `LLEN`
     LLen,
-    /// `BLPOP` for so many milliseconds. It takes effect when there is an element; as null, when there is none.
+    /// `BLPOP` with a timeout in milliseconds. Takes effect when the list has an element, or as null when it has
+    /// none.
     BlPop(u32),
-    /// `MULTI`, these, `EXEC`: all at one moment.
+    /// `MULTI`, these commands, `EXEC`: all at one moment.
     Exec(Vec<Operation>),
 }
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing.
+    /// The key does not exist.
     #[default]
     Absent,
     /// A string.
@@ -61,7 +62,7 @@ impl Model for Operation {
 }
 
 impl Operation {
-    /// The commands as they are sent. The reply to the last is the operation's.
+    /// The commands to send. The reply to the last one is the reply to the operation.
     pub fn requests(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
         match self {
             Operation::Exec(operations) => {
@@ -72,7 +73,7 @@ impl Operation {
             one => vec![one.args(key)],
         }
     }
-    /// The reply as [`Operation::apply`] has it: without the key that BLPOP answers with.
+    /// The reply in the form of [`Operation::apply`]: BLPOP without the name of the key.
     pub fn seen(&self, reply: Value) -> Value {
         match (self, reply) {
             (Operation::BlPop(_), Value::Array(mut pair)) if pair.len() == 2 => pair.remove(1),
@@ -112,7 +113,7 @@ impl Operation {
             .collect()
     }
 
-    /// The state after it, and its reply.
+    /// The state after the operation, and the reply.
     pub fn apply(&self, state: &State) -> (State, Value) {
         let (after, reply) = match (self, state) {
             (Operation::Exec(operations), state) => {

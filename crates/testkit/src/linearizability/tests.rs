@@ -1,4 +1,4 @@
-//! The checker accepts what an atomic key could have answered, and nothing else.
+//! The checker accepts the replies that an atomic key can give, and no others.
 
 use super::*;
 use fastrand::Rng;
@@ -8,7 +8,7 @@ fn call(operation: Operation, reply: Value, invoked_ns: u64, returned_ns: u64) -
     Call { operation, reply: Some(reply), invoked_ns, returned_ns, sent }
 }
 
-/// The same calls, sent together.
+/// These calls, sent as one pipeline.
 fn pipeline<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
     let pipeline = PIPELINES.fetch_add(1, Relaxed);
     for (place, call) in calls.iter_mut().enumerate() {
@@ -30,7 +30,7 @@ fn accepted(history: &[Call]) {
     assert!(check(history).is_ok(), "{:?}", check(history));
 }
 
-/// The check fails, and the call it names is the one at `index`.
+/// Asserts that the check fails at the call with number `index`.
 #[track_caller]
 fn rejected(history: &[Call], index: usize) {
     match check(history) {
@@ -44,7 +44,7 @@ fn calls_that_overlap_may_have_any_order() {
     accepted(&[set("a", 0, 10), set("b", 0, 10), get("a", 20, 30), get("a", 40, 50)]);
     accepted(&[set("a", 0, 10), set("b", 0, 10), get("b", 20, 30)]);
     accepted(&[set("a", 0, 1), set("b", 2, 20), get("a", 3, 4), get("b", 5, 6), get("b", 7, 8)]);
-    // A call at the instant of another's return may overlap it.
+    // A call may overlap another one that returns at the instant at which it starts.
     accepted(&[set("a", 0, 1), set("b", 2, 5), get("a", 5, 6)]);
     accepted(&[]);
 }
@@ -73,7 +73,7 @@ fn a_transaction_happens_at_one_moment() {
     accepted(&[exec(push_and_count.clone(), seen(1, 1), 0, 5)]);
     let other = |from, to| call(Operation::RPush("x".into()), Value::Int(2), from, to);
     rejected(&[exec(push_and_count.clone(), seen(1, 2), 0, 9), other(0, 9)], 0);
-    // What waits is served after it, not in the middle.
+    // A blocked call is served after the transaction, not inside it.
     let waits = call(Operation::BlPop(5), text("b"), 0, 9);
     let two = vec![Operation::RPush("a".into()), Operation::RPush("b".into()), Operation::LPop];
     accepted(&[waits.clone(), exec(two.clone(), vec![Value::Int(1), Value::Int(2), text("a")], 1, 8)]);
@@ -86,7 +86,7 @@ fn calls_of_a_pipeline_keep_their_order() {
     accepted(&[set("a", 0, 10), absent(0, 11)]);
     rejected(&pipeline([set("a", 0, 10), absent(0, 11)]), 1);
     accepted(&pipeline([absent(0, 10), set("a", 0, 11), get("a", 0, 12)]));
-    // What others do may come in between.
+    // Calls of other clients may take effect in between.
     let [first, second] = pipeline([set("a", 0, 10), get("b", 0, 11)]);
     accepted(&[first.clone(), second, set("b", 5, 6)]);
     let [_, third] = pipeline([set("a", 0, 10), get("b", 0, 11)]);
@@ -96,7 +96,7 @@ fn calls_of_a_pipeline_keep_their_order() {
 #[test]
 fn a_stale_read_is_wrong() {
     rejected(&[set("a", 0, 1), set("b", 2, 3), get("a", 4, 5)], 2);
-    // Once seen, a new value does not go away again, though its SET is still on its way.
+    // A new value that was seen once cannot disappear, even while its SET is still pending.
     rejected(&[set("a", 0, 1), set("b", 2, 20), get("b", 3, 4), get("a", 5, 6)], 3);
     rejected(&[get("never written", 0, 1)], 0);
 }
@@ -157,7 +157,7 @@ fn what_an_atomic_key_answers_is_accepted_and_a_changed_reply_is_not() {
     }
 }
 
-/// Calls that took effect one a microsecond, each seen by its client to last some microseconds around that.
+/// Calls that take effect one per microsecond. For its client, each call lasts some microseconds around that time.
 fn atomic_history(rng: &mut Rng) -> Vec<Call> {
     let mut state = State::Absent;
     let mut one = |at: u64| {
