@@ -5,7 +5,6 @@
 //! headers included. Large arguments were received directly into blobs. A command with very many arguments
 //! continues in further blocks, so received bytes never move. (For MSET with 100,000 keys, doubling one buffer to
 //! 16 MB stopped its worker for 3.7 ms, mostly in page faults.) This module knows nothing about RESP.
-//! for 3.7 ms, most of it in page faults). Nothing here knows RESP.
 
 use strand_chain::Blob;
 
