@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_good_up_to_where_it_is_whole() {
+    fn a_file_is_valid_up_to_its_last_complete_transaction() {
         let (file, report) = of(&["SELECT 0", "MULTI", "SET a 1", "EXEC"], "");
         assert!(report.problem.is_none());
         assert_eq!((report.commands, report.good_bytes), (4, file.len() as u64));

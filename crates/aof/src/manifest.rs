@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_comes_back_as_it_was() {
+    fn a_manifest_survives_parsing_and_printing() {
         let text = "file a.1.base.rdb seq 1 type b\nfile \"b 2\" seq 2 type h\nfile a.3.incr.aof seq 3 type i\n\
                     file a.4.incr.aof seq 4 type i\n";
         let manifest = Manifest::parse(text.as_bytes()).expect("a manifest");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_says_the_line() {
+    fn an_invalid_manifest_names_the_line() {
         let line = "file a seq 1 type b\n";
         for (text, line, expected) in [
             ("", 0, Problem::Empty),

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back_as_they_were() {
+    fn quoted_words_split_back() {
         let words: [&[u8]; 7] =
             [b"plain", b"", b"two words", b"\x00\xff\n\r\t\x07\x08", b"it's", b"\"\\", b"x.1.aof"];
         let line: Vec<String> = words.iter().map(|word| quote(word)).collect();

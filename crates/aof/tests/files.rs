@@ -65,7 +65,7 @@ fn files_of_real_servers_are_whole() {
 
 /// A real file cut at any place is valid up to an earlier place, and everything before that place is complete.
 #[test]
-fn a_real_file_cut_anywhere_is_good_up_to_a_command() {
+fn a_cut_real_file_is_valid_up_to_a_command() {
     let folder =
         folders().into_iter().find(|path| path.ends_with("redis-7.0.15-plain")).expect("it is there");
     let path = files(&folder).pop().expect("an increment");

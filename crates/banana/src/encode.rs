@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_in_the_type_that_holds_them() {
+    fn numbers_use_the_smallest_type() {
         for (n, bytes) in [
             (0, &b"\x00\x81"[..]),
             (1, b"\x01\x81"),

@@ -17,7 +17,7 @@ use strand_chain::{Blob, Chain};
 const STRING_BYTES_SHOWN: usize = 64;
 
 #[test]
-fn recorded_streams_are_read_as_foolscap_reads_them_and_sent_as_it_sends_them() {
+fn recorded_streams_decode_and_encode_like_foolscap() {
     let mut seen = 0;
     for file in fs::read_dir(folder().join("streams")).expect("streams are in the tree") {
         let path = file.expect("a folder entry").path();
@@ -46,7 +46,7 @@ fn recorded_streams_are_read_as_foolscap_reads_them_and_sent_as_it_sends_them() 
 }
 
 #[test]
-fn the_recording_is_what_foolscap_sends_today() {
+fn the_recording_equals_foolscaps_current_output() {
     let Some(python) = python() else { return };
     let fresh = tempfile::tempdir().expect("a temporary folder");
     let fresh = fresh.path();
@@ -60,7 +60,7 @@ fn the_recording_is_what_foolscap_sends_today() {
 }
 
 #[test]
-fn foolscap_reads_what_we_send() {
+fn foolscap_reads_our_output() {
     let Some(python) = python() else { return };
     let mut random = generator(7);
     let mut all: Vec<Vec<Token>> = (0..200).map(|_| tokens(&mut random)).collect();
@@ -78,7 +78,7 @@ fn foolscap_reads_what_we_send() {
 }
 
 #[test]
-fn foolscap_makes_objects_of_what_we_send() {
+fn foolscap_builds_objects_from_our_output() {
     let Some(python) = python() else { return };
     let (mut encoder, mut out) = (Encoder::new(), Chain::new());
     let put = |out: &mut Chain, token: Token| encode(&token, out);
@@ -106,7 +106,7 @@ fn foolscap_makes_objects_of_what_we_send() {
 }
 
 #[test]
-fn what_foolscap_refuses_we_refuse() {
+fn we_refuse_the_input_that_foolscap_refuses() {
     let Some(python) = python() else { return };
     let header = |n: usize, byte: u8| [vec![0; n], vec![byte]].concat();
     let streams = [

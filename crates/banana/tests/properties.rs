@@ -64,12 +64,12 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn tokens_decode_alike_however_they_are_cut(data in stream(banana_piece())) {
+    fn tokens_decode_equally_in_any_pieces(data in stream(banana_piece())) {
         fuzz_banana_decode(&data);
     }
 
     #[test]
-    fn tokens_come_back_as_they_were_sent(
+    fn encoded_tokens_decode_unchanged(
         mut tokens in prop::collection::vec(token(), 0..12),
         depth in 0..5u64,
         sizes in prop::collection::vec(any::<u8>(), 0..4),

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "megabytes; no unsafe of its own")]
-    fn memory_follows_what_arrives_until_the_proof() {
+    fn memory_follows_the_received_bytes_until_the_proof() {
         let len = 20 * PROOF_BYTES;
         let mut body = Body::new(len);
         assert_eq!(body.blob.heap_bytes(), 0, "a claim costs nothing");

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_off_can_be_put_back_in_place() {
+    fn consumed_bytes_can_be_put_back_in_place() {
         let mut chain = Chain::new();
         chain.push_slice(b"header and body");
         let front = chain.front().as_ptr();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_outlives_what_it_was_made_of() {
+    fn a_share_outlives_its_chain() {
         let mut chain = Chain::new();
         chain.push_slice(b"some");
         chain.push_blob(Blob::from(vec![b'v'; 5000]));

@@ -19,7 +19,7 @@ fn the_empty_blob_allocates_nothing_and_counts_nothing() {
 }
 
 #[test]
-fn a_copy_has_no_room_to_spare_and_growth_is_geometric() {
+fn a_copy_has_no_spare_capacity_and_growth_is_geometric() {
     let mut blob = Blob::from("value");
     assert_eq!((blob.capacity(), blob.heap_bytes()), (5, 5 + HEADER_BYTES));
     let (mut moves, mut last, steps) = (0, 0, if cfg!(miri) { 2_000 } else { 3_000_000 });
@@ -34,7 +34,7 @@ fn a_copy_has_no_room_to_spare_and_growth_is_geometric() {
 }
 
 #[test]
-fn writers_copy_what_is_shared() {
+fn writers_copy_shared_bytes() {
     let mut blob = Blob::from("shared");
     let other = blob.clone();
     assert!(!blob.is_unique() && blob.get_mut().is_none());
@@ -63,7 +63,7 @@ fn absurd_sizes_are_errors_and_leave_the_blob_as_it_was() {
 }
 
 #[test]
-fn handles_wander_between_threads() {
+fn handles_move_between_threads() {
     let blob = Blob::from("seen by all");
     let rounds = if cfg!(miri) { 10 } else { 10_000 };
     std::thread::scope(|scope| {

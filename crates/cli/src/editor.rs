@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_say_what_is_missing() {
+    fn hints_show_missing_arguments() {
         assert_eq!(missing("get"), " key");
         assert_eq!(missing("get "), "key");
         assert_eq!(missing("get k"), "");

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_pprof_has_each_name_once_and_refers_to_what_is_there() {
+    fn pprof_output_has_each_name_once_and_valid_references() {
         let bytes = profile().pprof();
         let all = fields(&bytes);
         let of = |number| {

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heavy_is_found_among_many_and_memory_is_bounded() {
+    fn heavy_keys_are_found_among_many_in_bounded_memory() {
         let (mut by_count, mut by_time) = (Sketch::new(By::Count), Sketch::new(By::Time));
         let mut add = |key: String, ns: f64| {
             let weight = Weight { count: 1.0, bytes: 100.0, ns };

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_does_not_depend_on_how_the_value_lies() {
+    fn a_tag_does_not_depend_on_the_values_blocks() {
         let now = |value: &Chain| {
             let mut future = Box::pin(tag(value, 7));
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

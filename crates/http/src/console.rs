@@ -222,7 +222,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_file_that_a_file_names_is_there() {
+    fn every_file_named_by_a_page_exists() {
         let names: BTreeSet<&str> = ASSETS.iter().map(|asset| asset.name).collect();
         assert!(ASSETS.is_sorted_by_key(|asset| asset.name) && names.len() == ASSETS.len());
         for asset in ASSETS.iter().filter(|asset| asset.media == JS || asset.media == HTML) {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_ask_no_other_site_and_are_small() {
+    fn the_pages_load_nothing_from_other_sites_and_are_small() {
         let mut bytes = 0;
         for asset in ASSETS {
             bytes += asset.bytes.len();

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_means_what_it_says_is_a_term() {
+    fn only_literal_field_queries_are_terms() {
         for (query, want) in [
             ("id:7", Some(("id", "7"))),
             ("id: a-b ", Some(("id", "a-b"))),

@@ -336,7 +336,7 @@ mod tests {
     use strand_chain::Blob;
 
     #[test]
-    fn requests_come_out_in_order_however_they_went_in() {
+    fn requests_keep_their_order() {
         let (http_end, mut session_end) = pipe();
         assert_eq!(session_end.read(&mut [0; 4]), (None, true));
         http_end.push(b"head ");

@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(pairs in prop::collection::vec((".{0,8}", prop::option::of(".{0,8}")), 0..8)) {
+        fn a_written_query_parses_back(pairs in prop::collection::vec((".{0,8}", prop::option::of(".{0,8}")), 0..8)) {
             // An empty name without a value produces no text.
             let pairs: Vec<(String, Option<String>)> =
                 pairs.into_iter().filter(|(n, v)| !n.is_empty() || v.is_some()).collect();

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_parsers_own_answers_are_given_a_document() {
+    fn only_responses_of_the_parser_get_a_problem_document() {
         let bare =
             "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
         let text = |head: &str, hello| {

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_once_and_is_woken_at_once() {
+    fn step_back_waits_once_and_wakes_its_task_at_once() {
         let wakes = Arc::new(Wakes::default());
         let waker = wakes.clone().into();
         let mut cx = Context::from_waker(&waker);

@@ -37,7 +37,7 @@ fn nodes_in_pieces_of_any_size() {
 }
 
 #[test]
-fn what_is_broken_has_a_place() {
+fn errors_have_a_place() {
     for (text, place, words) in [
         ("<a>\n  <b>\n</a>", "line 3, column 1", "expected `</b>`"),
         ("<a>\n", "line 2, column 1", "ends inside"),

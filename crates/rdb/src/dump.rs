@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_says_what_it_weighs() {
+    fn a_payload_estimates_its_work() {
         let sealed = |write: &dyn Fn(&mut Writer<'_>)| {
             let mut writer = Writer::new(true);
             write(&mut writer);

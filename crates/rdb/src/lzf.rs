@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_shrinks_and_comes_back() {
+    fn repetitions_shrink_and_decompress() {
         assert_eq!(round_trip(b""), None);
         assert_eq!(round_trip(b"abc"), None);
         assert!(round_trip(&[b'x'; 21]).unwrap() <= 6);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressor_keeps_nothing_of_the_string_before() {
+    fn a_compressor_forgets_the_previous_string() {
         let mut compressor = Compressor::new();
         for input in
             [&b"abcabcabcabcabcabcabcabc"[..], &[b'a'; 50], b"xyzxyzxyzxyzabcxyzxyzxyz", &[b'b'; 300]]

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_take_the_fewest_bytes_and_come_back() {
+    fn lengths_take_the_fewest_bytes_and_decode_back() {
         for (n, bytes) in [
             (0, 1),
             (63, 1),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_come_back_in_every_encoding() {
+    fn strings_decode_back_in_every_encoding() {
         let mut compressor = lzf::Compressor::new();
         for (text, first) in [
             (&b""[..], 0),

@@ -70,7 +70,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_come_in_order_whatever_the_targets() {
+fn bytes_arrive_in_order_for_targets_of_any_size() {
     let Some(f) = fixture() else { return };
     const LEN: usize = 8 << 20;
     let (mut port, mut peer) = f.pair();
@@ -183,7 +183,7 @@ fn a_port_that_does_not_read_stops_its_peer() {
 }
 
 #[test]
-fn what_a_port_holds_unread_is_bounded_and_measured() {
+fn unread_bytes_of_a_port_are_bounded_and_measured() {
     let Some(f) = fixture() else { return };
     let mut ports: Vec<_> = (0..8)
         .map(|i| {
@@ -233,7 +233,7 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
 }
 
 #[test]
-fn a_port_can_be_told_to_receive_little_ahead() {
+fn a_port_can_limit_how_far_it_receives_ahead() {
     let Some(f) = fixture() else { return };
     let (mut port, peer) = f.pair();
     port.receive_ahead(Some(4096));
@@ -264,7 +264,7 @@ fn a_port_can_be_told_to_receive_little_ahead() {
 }
 
 #[test]
-fn ports_that_wait_to_read_and_do_not_keep_no_buffers_from_others() {
+fn ports_that_do_not_read_leave_the_buffers_to_others() {
     let Some(f) = fixture() else { return };
     let mut lazy: Vec<_> = (0..200).map(|_| f.pair()).collect();
     for (port, peer) in &mut lazy {
@@ -347,7 +347,7 @@ fn a_port_that_waits_for_nothing_learns_of_a_reset() {
 }
 
 #[test]
-fn what_came_before_a_reset_is_read_before_the_error() {
+fn bytes_before_a_reset_are_read_before_the_error() {
     let Some(f) = fixture() else { return };
     let (mut port, mut peer) = f.pair();
     let mut target = vec![0; 64 << 10];
@@ -376,7 +376,7 @@ fn what_came_before_a_reset_is_read_before_the_error() {
 }
 
 #[test]
-fn a_port_that_is_dropped_closes_its_socket_whatever_is_under_way() {
+fn a_dropped_port_closes_its_socket_with_requests_in_progress() {
     let Some(f) = fixture() else { return };
     for receiving in [false, true] {
         let (mut port, mut peer) = f.pair();
@@ -404,7 +404,7 @@ fn a_port_that_is_dropped_closes_its_socket_whatever_is_under_way() {
 }
 
 #[test]
-fn a_ring_ends_with_everything_under_way() {
+fn a_ring_can_end_with_requests_in_progress() {
     let Some(f) = fixture() else { return };
     let (mut port, mut peer) = f.pair();
     poll(&mut port, true, false);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meter_counts_what_is_held_and_refuses_too_much() {
+    fn a_meter_counts_held_bytes_and_refuses_too_many() {
         let (cancel, all) = (Arc::default(), Arc::default());
         let (one, other) = (Meter::new(&cancel, &all), Meter::new(&cancel, &all));
         one.hold(100).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_looks_after_its_steps() {
+    fn a_meter_checks_for_a_stop_after_its_steps() {
         let (cancel, all): (Arc<AtomicBool>, _) = (Arc::default(), Arc::default());
         let meter = Meter::new(&cancel, &all);
         cancel.store(true, Relaxed);

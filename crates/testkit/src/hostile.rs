@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shape_is_there_once_and_bounded() {
+    fn shapes_are_unique_and_bounded() {
         for spec in COMMANDS {
             let shapes = shapes(spec, None);
             assert!(shapes.windows(2).all(|two| two[0].words != two[1].words), "{}", spec.name);

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_was_quicker_is_not_taken_for_ours() {
+    fn another_process_at_the_port_is_recognised() {
         let info = |text: &str| Value::Bulk(text.as_bytes().to_vec());
         assert!(is_of(42, &info("# Server\r\nprocess_id:42\r\nuptime:1\r\n")));
         assert!(!is_of(42, &info("# Server\r\nprocess_id:421\r\n")));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_lost_is_told_apart() {
+    fn a_lost_port_is_recognised() {
         let first = Server::redis(&[], None).expect("redis-server is installed");
         let (kind, binary) = (Kind::Redis, Path::new("redis-server"));
         let port = first.address.port();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_joined_line_splits_into_the_same_arguments() {
+    fn a_joined_line_splits_back() {
         let args =
             vec![b"SET".to_vec(), b"a b\"c\\".to_vec(), vec![0, 255, b'\n'], Vec::new(), b"it's".to_vec()];
         assert_eq!(split(&join(&args)).expect("balanced"), args);

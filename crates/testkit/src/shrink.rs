@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_needed_is_left_out() {
+    fn unnecessary_commands_are_removed() {
         let mut lines: Vec<String> = (0..200).map(|i| format!("SET key:{i} v")).collect();
         lines[17] = "SADD s a b c".into();
         lines[93] = "SREM s b".into();

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn many_arguments_lie_in_blocks_that_stay_where_they_are() {
+    fn many_arguments_lie_in_blocks_that_never_move() {
         let mut argv = Argv::new();
         let text = |i: usize| vec![i as u8; i % 700];
         let mut first = None;

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_kept_as_they_were_written() {
+    fn doubles_can_keep_their_text() {
         let (mut parser, mut input) = (ReplyParser::new(), Chain::new());
         parser.keep_double_text();
         input.push_slice(b",1.1000000000000001\r\n,x\r\n");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_writes_is_parsed() {
+    fn replies_of_the_server_are_parsed() {
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp3);
         reply.map(1);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_nonsense_are_errors() {
+    fn invalid_input_and_exceeded_limits_are_errors() {
         let deep = |n: usize| [b"*1\r\n".repeat(n), b":1\r\n".to_vec()].concat();
         assert!(parse(&deep(DEPTH_MAX), 9).is_ok());
         let long_line = [vec![b'+'], vec![b'x'; LINE_BYTES_MAX + 1]].concat();

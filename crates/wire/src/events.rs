@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_not_taken_is_skipped() {
+    fn an_unread_text_is_skipped() {
         let (mut events, mut input) = (Events::new(), Chain::new());
         input.push_slice(b"*2\r\n$5\r\nhel");
         assert!(matches!(events.next(&mut input), Ok(Some(Event::Open { .. }))));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn invalid_input_is_an_error() {
         for bad in [
             &b"\r\n"[..],
             b"hello\r\n",

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_lies_and_lines_at_every_split() {
+    fn commands_wrong_lengths_and_lines_at_every_split() {
         let cases: &[(&[u8], &str)] = &[
             (b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "GET k"),
             (b"PING", "PING"),
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_past_belief_is_the_end() {
+    fn an_invalid_length_ends_the_connection() {
         let lost = |bytes: &[u8], limits| {
             let out = decode([bytes, &frame(b"PING")], limits);
             assert_eq!(out.len(), 1, "{out:?}");
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_refused_command_is_dropped_as_it_comes() {
+    fn the_rest_of_a_refused_frame_is_dropped() {
         let (mut decoder, mut input, mut argv) =
             (Decoder::new(Limits::FULL, 1 << 30), Chain::new(), Argv::new());
         input.push_slice(&(1u32 << 29).to_be_bytes());

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_added_to_a_reply_that_is_over_its_bound() {
+    fn nothing_is_added_to_a_reply_over_its_limit() {
         let mut out = Chain::new();
         out.push_slice(b"+before\r\n");
         let mut reply = Reply::bounded(&mut out, Protocol::Resp2, 100);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_does_not_count_as_copied() {
+    fn shared_values_do_not_count_as_copied() {
         let shared = Blob::from(vec![b'x'; SHARE_BYTES_MIN]);
         let mut out = Chain::new();
         out.push_slice(b"+before\r\n");
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pausing_reply_pauses_and_ends_when_nobody_wants_the_rest() {
+    fn a_pausing_reply_ends_when_the_rest_is_not_needed() {
         let shared = Blob::from(vec![b'x'; SHARE_BYTES_MIN]);
         let (mut whole, mut pausing) = (Chain::new(), Chain::new());
         let pauses = std::cell::Cell::new(0);

@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_ahead_sees_the_keys_of_whole_requests_in_their_usual_spelling() {
+    fn look_ahead_sees_the_keys_of_whole_ordinary_requests() {
         let two =
             b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$2\r\nbb\r\n$3\r\nxyz\r\n";
         for (tail, requests) in

@@ -105,22 +105,22 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn requests_decode_alike_however_they_are_cut(data in stream(request_piece())) {
+    fn requests_decode_equally_in_any_pieces(data in stream(request_piece())) {
         fuzz_resp_decode(&data);
     }
 
     #[test]
-    fn frames_decode_alike_however_they_are_cut(data in stream(frame_piece())) {
+    fn frames_decode_equally_in_any_pieces(data in stream(frame_piece())) {
         fuzz_pack4_decode(&data);
     }
 
     #[test]
-    fn replies_parse_alike_however_they_are_cut(data in stream(reply_piece())) {
+    fn replies_parse_equally_in_any_pieces(data in stream(reply_piece())) {
         fuzz_client_reply(&data);
     }
 
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_values_decode_back(
         commands in prop::collection::vec(prop::collection::vec(arg(), 1..8), 1..4),
         sizes in prop::collection::vec(any::<u8>(), 0..4),
     ) {

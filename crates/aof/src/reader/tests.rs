@@ -28,7 +28,7 @@ fn command(args: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn commands_come_one_after_the_other() {
+fn commands_are_read_in_order() {
     let large = vec![b'x'; 3 * LARGE_BYTES_MIN];
     let commands: [&[&[u8]]; 4] =
         [&[b"SET", b"k", b""], &[b"SET", b"k", &large], &[b"PING"], &[b"\0\r\n", b"*"]];
@@ -52,7 +52,7 @@ fn commands_come_one_after_the_other() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_as_good_as_its_whole_commands() {
+fn a_cut_file_yields_its_complete_commands() {
     let parts = [command(&[b"SET", b"key", b"value"]), b"#TS:17\r\n".to_vec(), command(&[b"DEL", b"key"])];
     let file = parts.concat();
     for cut in 0..file.len() {
@@ -68,7 +68,7 @@ fn a_file_cut_anywhere_is_as_good_as_its_whole_commands() {
 }
 
 #[test]
-fn what_is_no_command_says_where() {
+fn an_invalid_command_names_its_offset() {
     for (bytes, offset, expected) in [
         (&b"PING\r\n"[..], 0, "*"),
         (b"*0\r\n", 0, "*"),
@@ -94,7 +94,7 @@ fn what_is_no_command_says_where() {
 }
 
 #[test]
-fn a_failing_source_is_an_error_and_no_end() {
+fn a_failing_source_is_an_error_not_an_end() {
     struct Failing;
     impl Read for Failing {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

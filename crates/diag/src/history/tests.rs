@@ -13,7 +13,7 @@ fn all(history: &History, step_s: Option<u64>) -> Table {
 }
 
 #[test]
-fn three_levels_keep_what_they_promise_in_bounded_memory() {
+fn three_levels_keep_their_rows_in_bounded_memory() {
     let mut history = History::default();
     (0..SERIES_MAX + 5).for_each(|i| _ = history.number(&format!("series.{i}"), "count", Fold::Mean));
     assert_eq!((history.series().len(), history.refused()), (SERIES_MAX, 5));
@@ -52,7 +52,7 @@ fn coarser_rows_are_means_or_the_largest() {
 }
 
 #[test]
-fn a_question_is_answered_by_the_finest_level_that_goes_back_far_enough() {
+fn the_finest_level_that_reaches_back_serves_a_query() {
     let mut history = History::default();
     history.number("a", "count", Fold::Mean);
     (0..3000).for_each(|s| _ = history.push(second(s), &[s as f32]));
@@ -87,7 +87,7 @@ fn a_clock_that_goes_back_loses_no_row() {
 }
 
 #[test]
-fn a_file_gives_back_what_is_kept_for_long() {
+fn a_file_restores_the_coarse_rows() {
     let mut history = History::default();
     history.number("a", "bytes", Fold::Mean);
     (0..700).for_each(|s| _ = history.push(second(s), &[s as f32]));

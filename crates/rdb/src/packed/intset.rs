@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_width_comes_back() {
+    fn every_width_decodes_back() {
         for ints in [
             &[][..],
             &[-5, 0, 7],

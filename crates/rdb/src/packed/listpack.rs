@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_encoding_comes_back() {
+    fn every_encoding_decodes_back() {
         let ints = [
             0,
             127,

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one() {
+    fn an_empty_ziplist_has_no_entries() {
         assert_eq!(walk(&[11, 0, 0, 0, 10, 0, 0, 0, 0, 0, 255]).unwrap(), Vec::<Vec<u8>>::new());
         assert!(walk(&[]).is_err());
     }

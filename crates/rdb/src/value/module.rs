@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_passed_and_its_module_named() {
+    fn a_module_value_is_skipped_and_its_module_named() {
         let name = b"ReJSON-RL";
         let mut id = 0u64;
         for c in name {

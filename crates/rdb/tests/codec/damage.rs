@@ -63,7 +63,7 @@ fn files_cut_at_every_byte_are_refused_and_pieces_do_not_matter() {
 }
 
 #[test]
-fn files_that_are_none() {
+fn inputs_that_are_not_rdb_files() {
     for (bytes, what) in [
         (&b""[..], "ends"),
         (b"REDIS", "ends"),
@@ -89,7 +89,7 @@ fn files_that_are_none() {
 }
 
 #[test]
-fn a_failing_source_is_an_error_and_no_end() {
+fn a_failing_source_is_an_error_not_an_end() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {

@@ -23,7 +23,7 @@ pub fn digest(records: &[Record]) -> String {
 }
 
 #[test]
-fn every_file_gives_what_its_server_had() {
+fn every_file_contains_its_servers_data() {
     let (mut files, mut keys, mut compared) = (0, 0, 0);
     for path in data_files(".rdb") {
         let file = std::fs::read(&path).unwrap();
@@ -79,7 +79,7 @@ fn check_head(read: &Dataset, head: &Json, name: &str) {
 }
 
 #[test]
-fn the_digest_of_a_value_is_that_of_its_server() {
+fn digests_equal_the_servers_digests() {
     let mut compared = 0;
     for path in data_files(".rdb") {
         let manifest = lines(&path.with_extension("jsonl"));
@@ -107,7 +107,7 @@ fn a_file_before_commands_ends_where_they_begin() {
 }
 
 #[test]
-fn what_was_read_is_written_and_read_again() {
+fn written_values_read_back() {
     let mut sizes = (0, 0);
     for path in data_files(".rdb") {
         let file = std::fs::read(&path).unwrap();
@@ -143,7 +143,7 @@ fn minus_zero_is_zero(value: &mut Value) {
 }
 
 #[test]
-fn a_check_counts_what_is_there() {
+fn a_check_counts_the_contents() {
     for path in data_files(".rdb") {
         let file = std::fs::read(&path).unwrap();
         let manifest = lines(&path.with_extension("jsonl"));

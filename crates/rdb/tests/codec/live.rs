@@ -59,7 +59,7 @@ fn values_are_exchanged_with_redis_server() {
 }
 
 #[test]
-fn redis_server_loads_our_files_and_digests_them_alike() {
+fn redis_server_loads_our_files_with_equal_digests() {
     let (_server, mut redis) = server();
     let Reply::Array(pair) = redis.call(&["CONFIG", "GET", "dir"]).unwrap() else { panic!("a pair") };
     let folder = std::path::PathBuf::from(String::from_utf8(text(&pair[1])).unwrap());

@@ -30,7 +30,7 @@ fn a_probe_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_failed_ring_ends_its_connections_and_says_so() {
+fn a_failed_ring_closes_its_connections_and_reports_the_error() {
     let Some((ring, mut port, peer)) = pair() else { return };
     assert!(!poll(&mut port, true, false).read);
     // More bytes than the kernel takes: the send never ends.
@@ -56,7 +56,7 @@ fn a_failed_ring_ends_its_connections_and_says_so() {
 }
 
 #[test]
-fn a_kernel_without_limits_is_asked_without() {
+fn a_kernel_without_limits_gets_receives_without_limits() {
     let Some((ring, mut port, mut peer)) = pair() else { return };
     assert!(!poll(&mut port, true, false).read);
     let mut inner = ring.inner.borrow_mut();

@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn parameters_are_no_longer_than_a_query_together_and_count_as_terms() {
+fn parameters_share_the_querys_limits() {
     let text = vec![b'x'; QUERY_BYTES_MAX + 1];
     let with = |query: &str, len: usize| parse(query, &HashMap::from([(&b"p"[..], &text[..len])]));
     let is_over = |parsed, limit| matches!(parsed, Err(SearchError::QueryLimit { max, .. }) if max == limit);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_weigh_what_they_are() {
+    fn classes_weigh_their_ranges_and_code_points() {
         assert!(weight(r"\w+\d[a-z]").abs_diff(0) < 3 * LOOKUP_WEIGHT, "bytes weigh nothing");
         let (one, ten) = (weight(r"(?u)\pL"), weight(&format!("(?u){}", r"\pL".repeat(10))));
         assert!(one > 500 * RANGE_WEIGHT && ten > 9 * (one - LOOKUP_WEIGHT) && ten < 10 * one, "{one} {ten}");

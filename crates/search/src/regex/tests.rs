@@ -105,7 +105,7 @@ fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_known() {
 }
 
 #[test]
-fn a_cache_grows_for_texts_that_are_worth_it() {
+fn a_cache_grows_for_texts_worth_their_states() {
     // Each text needs states of its own and passes many bytes with each. Together they fill the cache repeatedly.
     let compiled = compiled("(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c", false, DFA_BYTES_MAX);
     let rng = &mut fastrand::Rng::with_seed(5);
@@ -122,7 +122,7 @@ fn a_cache_grows_for_texts_that_are_worth_it() {
 }
 
 #[test]
-fn what_a_command_may_do_is_for_all_its_searches_together() {
+fn a_budget_covers_all_searches_of_a_command() {
     let (pattern, alphabet) = HARD[0];
     let rng = &mut fastrand::Rng::with_seed(8);
     let text = random(rng, alphabet, 1024);
@@ -161,7 +161,7 @@ fn what_a_command_may_do_is_for_all_its_searches_together() {
 }
 
 #[test]
-fn the_reverse_half_is_compiled_elsewhere_and_only_for_a_match() {
+fn the_reverse_machine_is_compiled_off_the_worker_and_only_for_a_match() {
     let compiled = compiled("[a-z]+[0-9]", false, DFA_BYTES_MAX);
     let mut m = Matcher::default();
     let worker = Budget::new(RunsOn::Worker, &|| false, None);
@@ -180,7 +180,7 @@ fn the_reverse_half_is_compiled_elsewhere_and_only_for_a_match() {
 }
 
 #[test]
-fn what_is_too_much_goes_elsewhere_and_ends_when_told() {
+fn expensive_searches_move_and_can_be_cancelled() {
     let (pattern, alphabet) = HARD[1];
     let compiled = compiled(pattern, false, DFA_BYTES_MAX);
     let text = random(&mut fastrand::Rng::with_seed(3), alphabet, 300_000);

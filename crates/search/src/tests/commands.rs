@@ -54,7 +54,7 @@ fn searches_by_every_kind_of_field() {
 }
 
 #[test]
-fn what_the_user_may_not_read_is_not_there() {
+fn unreadable_documents_are_invisible() {
     let mut w = library();
     w.rights = only(Prefix("b:2", Access::READ));
     assert_eq!(w.keys("books *"), (1, vec!["b:2".into()]));
@@ -73,7 +73,7 @@ fn what_the_user_may_not_read_is_not_there() {
 }
 
 #[test]
-fn an_index_takes_only_those_documents_along_that_the_user_may_remove() {
+fn dropping_an_index_deletes_only_documents_that_the_user_may_write() {
     let mut w = library();
     w.rights = only(Prefix("b:2", Access { read: true, write: true }));
     let refusal = "NOPERM User does not have the required permissions to query the index";
@@ -90,7 +90,7 @@ fn an_index_takes_only_those_documents_along_that_the_user_may_remove() {
 
 /// The figures that a user sees of an index must not depend on documents that the user may not read.
 #[test]
-fn who_may_not_read_all_learns_nothing_of_the_rest() {
+fn a_user_with_partial_rights_learns_nothing_about_other_documents() {
     let mut w = library();
     let line = "FT.SEARCH books 'dog|running' WITHSCORES NOCONTENT";
     let whole = w.line(line);
@@ -123,7 +123,7 @@ fn who_may_not_read_all_learns_nothing_of_the_rest() {
 
 /// Key patterns also apply to the names of sets and trigram indexes.
 #[test]
-fn names_are_held_against_the_users_patterns() {
+fn names_are_checked_against_the_users_patterns() {
     let mut w = World::new();
     w.ok("RX.SET app:s ID p x");
     w.ok("RX.SET other:s ID p x");

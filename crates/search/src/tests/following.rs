@@ -29,7 +29,7 @@ fn writes_are_seen_at_once() {
 }
 
 #[test]
-fn keys_that_are_no_documents_leave_the_index() {
+fn keys_of_other_types_leave_the_index() {
     let w = world();
     for i in 1..=4 {
         w.hset(&format!("k:{i}"), &[("t", "dog"), ("x", "y")]);
@@ -63,7 +63,7 @@ fn an_invalid_number_keeps_the_document_out() {
 }
 
 #[test]
-fn expired_keys_are_gone_at_their_time_even_when_nobody_looked() {
+fn expired_keys_disappear_on_time_without_any_access() {
     let mut w = world();
     w.hset("k:1", &[("t", "dog")]);
     w.hset("k:2", &[("t", "dog")]);
@@ -97,7 +97,7 @@ fn existing_keys_are_scanned_and_writes_meanwhile_are_not_lost() {
 }
 
 #[test]
-fn the_background_does_the_work_when_nobody_searches() {
+fn the_background_indexes_without_searches() {
     let mut w = World::new();
     (0..500).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
     w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
@@ -140,7 +140,7 @@ fn a_failed_index_is_built_again() {
 }
 
 #[test]
-fn two_indexes_over_the_same_keys() {
+fn two_indexes_over_shared_keys() {
     let w = world();
     w.ok("FT.CREATE all SCHEMA t TEXT");
     w.hset("k:1", &[("t", "dog")]);

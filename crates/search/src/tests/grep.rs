@@ -35,7 +35,7 @@ fn keys_and_values() {
 }
 
 #[test]
-fn what_the_user_may_not_read_is_not_looked_at() {
+fn unreadable_keys_are_not_searched() {
     let mut w = world();
     w.rights = only(Prefix("mail:3", Access::READ));
     assert_eq!(sorted(w.line("RX.GREP KEYS .")), ["mail:3"]);
@@ -52,7 +52,7 @@ fn what_the_user_may_not_read_is_not_looked_at() {
 }
 
 #[test]
-fn with_values_tells_field_and_line() {
+fn with_values_returns_field_and_line() {
     let w = world();
     let row = |key: &str, field: Value, line: &[u8]| {
         Value::Array(vec![Value::Bulk(key.into()), field, Value::Bulk(line.to_vec())])

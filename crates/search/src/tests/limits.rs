@@ -62,8 +62,8 @@ fn one_document() -> World {
 }
 
 #[test]
-fn parameters_are_not_expanded_without_end() {
-    alone("tests::limits::parameters_are_not_expanded_without_end", 32 << 20, one_document, |w| {
+fn the_expansion_of_parameters_is_limited() {
+    alone("tests::limits::the_expansion_of_parameters_is_limited", 32 << 20, one_document, |w| {
         let words = "ab cd ef ".repeat(7_000);
         let query = "$a ".repeat(30);
         let reply = w.run(&["FT.SEARCH", "i", &query, "PARAMS", "2", "a", &words]);
@@ -86,7 +86,7 @@ fn words_are_not_collected_beyond_the_limit() {
 
 /// The largest query that can be planned. All its words exist, so each opens its list.
 #[test]
-fn the_largest_query_keeps_to_its_memory() {
+fn the_largest_query_stays_within_its_memory() {
     let prepare = || {
         let w = World::new();
         let fields: Vec<String> = (0..4).map(|i| format!("f{i} TEXT NOSTEM")).collect();
@@ -100,7 +100,7 @@ fn the_largest_query_keeps_to_its_memory() {
         (w, words)
     };
     let allowed = crate::query::PLAN_BYTES_MAX;
-    alone("tests::limits::the_largest_query_keeps_to_its_memory", allowed, prepare, |(w, words)| {
+    alone("tests::limits::the_largest_query_stays_within_its_memory", allowed, prepare, |(w, words)| {
         for query in
             [words[..1800].join(" "), words[..1800].join("|"), format!("\"{}\"", words[..4000].join(" "))]
         {
@@ -185,7 +185,7 @@ fn the_classes_of_a_set_are_weighed_together() {
 
 /// Queries that find little or nothing but pass many documents, positions, terms or column values.
 #[test]
-fn time_is_looked_at_within_every_kind_of_query() {
+fn every_kind_of_query_checks_the_deadline() {
     let w = World::new();
     w.ok("FT.CREATE i SCHEMA t TEXT NOSTEM n NUMERIC");
     let long = "c ".repeat(400);

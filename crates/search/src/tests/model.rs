@@ -233,7 +233,7 @@ fn an_excluded_phrase_that_matches_nothing() {
 
 /// Pages of any size concatenate to the whole order, over several segments, with ties and missing values.
 #[test]
-fn pages_put_together_are_the_whole_order() {
+fn pages_concatenate_to_the_whole_order() {
     let (world, docs) = world();
     for (by, descending) in [("n", false), ("n", true), ("title", false), ("title", true)] {
         let mut want: Vec<&Doc> = docs.iter().collect();

@@ -32,7 +32,7 @@ fn number(w: &World, command: &str, name: &str) -> i64 {
 }
 
 #[test]
-fn what_a_replacement_or_groups_may_cost_is_bounded() {
+fn the_cost_of_replacements_and_groups_is_bounded() {
     let w = World::new();
     w.ok("RX.SET all DEADLINE 600000 ID a (?s).+");
     let (text, times) = ("x".repeat(1 << 20), "$0".repeat(2_000));
@@ -95,7 +95,7 @@ fn reopened(w: &World) -> World {
 }
 
 #[test]
-fn what_is_hard_leaves_the_worker_and_comes_back_with_the_same_result() {
+fn hard_searches_move_off_the_worker_with_an_equal_result() {
     let w = World::new();
     w.ok("RX.SET h ID p '(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c' ID q '[ab]*a[ab]{18}d' MEMORY 4194304 DEADLINE 600000");
     let rng = &mut fastrand::Rng::with_seed(11);
@@ -231,7 +231,7 @@ fn a_set_is_counted_while_a_stream_keeps_it() {
 }
 
 #[test]
-fn whoever_has_most_caches_gives_them_up() {
+fn the_seat_with_the_largest_caches_loses_them() {
     let w = World::new();
     let patterns = ["[ab]*a[ab]{18}c", "b[ab]{17}d", "[ab]a[ab]{16}e"];
     let ids: String = patterns.iter().enumerate().map(|(i, p)| format!(" ID {i} {p}")).collect();

@@ -39,7 +39,7 @@ fn settle(w: &World) {
 }
 
 #[test]
-fn an_index_follows_what_is_written() {
+fn an_index_follows_writes() {
     let mut w = World::new();
     w.set("mail:1", b"see ticket-1234");
     w.hset("mail:2", &[("subject", "Ticket-77"), ("body", "nothing")]);
@@ -253,7 +253,7 @@ fn edit(w: &mut World, (edit, from, to, text): &(Edit, usize, usize, String), ha
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn greps_find_the_same_with_and_without(
+    fn greps_find_equal_results_with_and_without_an_index(
         edits in prop::collection::vec(
             (prop::sample::select(EDITS.to_vec()), 0usize..30, 0usize..30, "[abcABC\u{e9}\n]{0,12}"), 20..150),
         patterns in prop::collection::vec(pattern(), 1..16),
@@ -282,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn what_matches_all_the_time_is_found_whatever_others_do() {
+fn constant_matches_are_found_during_concurrent_writes() {
     const KEYS: usize = 300;
     let w = World::new();
     let keys: Vec<String> = (0..KEYS).map(|i| format!("mail:{i}")).collect();
@@ -335,7 +335,7 @@ fn what_matches_all_the_time_is_found_whatever_others_do() {
 }
 
 #[test]
-fn a_hash_with_more_text_than_is_indexed_is_always_looked_at() {
+fn a_hash_too_large_to_index_is_always_searched() {
     let w = World::new();
     let value = "some words ".repeat(800);
     let fields: Vec<String> = (0..2500).map(|i| format!("f{i}")).collect();

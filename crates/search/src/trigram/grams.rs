@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_stay_apart_when_their_numbers_begin_anew() {
+    fn documents_stay_separate_when_their_numbers_wrap() {
         let s = &mut Scratch::default();
         s.document = (1 << (u64::BITS - GRAM_BITS)) - 3;
         for _ in 0..6 {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_have_each_gram_or_are_given_up() {
+    fn long_texts_have_all_grams_or_none() {
         let (s, rng) = (&mut Scratch::default(), &mut fastrand::Rng::with_seed(3));
         let text: Vec<u8> = (0..400_000).map(|_| b'a' + rng.u8(..20)).collect();
         let want = text.windows(GRAM_BYTES).map(gram).chain([3, 4].map(|n| gram(&text[text.len() - n..])));

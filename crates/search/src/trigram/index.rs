@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_matches_is_a_candidate_through_segments_merges_and_deletes() {
+    fn every_match_stays_a_candidate_through_merges_and_deletes() {
         const PATTERNS: [&str; 12] = [
             "ticket",
             "(?i)TICKET-[0-9]",

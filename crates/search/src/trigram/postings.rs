@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_found_in_what_is_built_and_in_what_is_merged() {
+    fn documents_are_found_in_built_and_in_merged_segments() {
         let (rng, twin) = (&mut fastrand::Rng::with_seed(9), &mut Twin::new());
         // `the` is split in some of the parts and not in the others.
         let (mut parts, mut first) = (Vec::new(), 7);

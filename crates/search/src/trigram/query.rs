@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn planning_reads_each_part_once_and_keeps_what_it_knows_bounded() {
+    fn planning_reads_each_part_once_in_bounded_memory() {
         const BYTES: usize = 64 << 10;
         let filled = |part: &str| part.repeat(BYTES / part.len());
         let nested = |n: usize, times: &str| {

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_come_back_whatever_their_density() {
+    fn lists_of_any_density_decode_back() {
         let rng = &mut fastrand::Rng::with_seed(9);
         for (first, room) in [(5, 1), (0, 10), (77, 3000), (1 << 31, 70_000), (3, 1 << 30)] {
             let (mut writer, mut lists) = (Writer::default(), Vec::new());

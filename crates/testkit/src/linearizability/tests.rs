@@ -50,7 +50,7 @@ fn calls_that_overlap_may_have_any_order() {
 }
 
 #[test]
-fn a_wait_ends_with_an_element_of_its_time_that_nobody_else_has() {
+fn a_blocked_pop_ends_with_an_element_that_no_other_call_took() {
     let push = |text: &str, len, from, to| call(Operation::RPush(text.into()), Value::Int(len), from, to);
     let took = |text: &str, from, to| call(Operation::BlPop(5), Value::Bulk(text.into()), from, to);
     let nothing = |from, to| call(Operation::BlPop(5), Value::Null, from, to);
@@ -144,7 +144,7 @@ fn a_call_without_reply_may_have_happened_at_any_later_time() {
 }
 
 #[test]
-fn what_an_atomic_key_answers_is_accepted_and_a_changed_reply_is_not() {
+fn replies_of_an_atomic_key_are_accepted_and_changed_replies_are_not() {
     for seed in 0..60 {
         let mut rng = Rng::with_seed(seed);
         let mut history = atomic_history(&mut rng);
