@@ -24,7 +24,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     }
     let folder = folder.join("appendonlydir");
     let text = std::fs::read(folder.join("appendonly.aof.manifest")).expect("a manifest");
-    let manifest = Manifest::parse(&text).expect("as redis-server writes it");
+    let manifest = Manifest::parse(&text).expect("a manifest of redis-server");
     assert_eq!(manifest.text().as_bytes(), text);
     manifest.to_load().map(|file| folder.join(&file.name)).collect()
 }

@@ -130,7 +130,11 @@ mod tests {
         assert_eq!(encoded(Token::Open(0)), b"\x00\x88");
         assert_eq!(encoded(Token::Int(u64::MAX)), b"\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x01\x81");
         let long = encoded(Token::Error(Blob::from(vec![b'x'; 5000])));
-        assert_eq!((long.len(), &long[..3]), (1003, &b"\x68\x07\x8d"[..]), "cut to what a peer takes");
+        assert_eq!(
+            (long.len(), &long[..3]),
+            (1003, &b"\x68\x07\x8d"[..]),
+            "cut to the length that a peer accepts"
+        );
     }
 
     #[test]

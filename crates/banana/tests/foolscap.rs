@@ -158,7 +158,7 @@ fn ask(python: &Path, args: &[&str], streams: &[Vec<u8>]) -> String {
         streams.iter().flat_map(|s| [&(s.len() as u32).to_be_bytes()[..], s].concat()).collect();
     let writer = std::thread::spawn(move || stdin.write_all(&bytes));
     let out = peer.wait_with_output().expect("peer.py ends");
-    writer.join().expect("no panic").expect("peer.py reads all");
+    writer.join().expect("no panic").expect("peer.py reads all input");
     assert!(out.status.success());
     String::from_utf8(out.stdout).expect("UTF-8")
 }

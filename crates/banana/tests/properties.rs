@@ -100,7 +100,7 @@ fn banana_limits_and_faults() {
         Some(BananaError::NumberTooLarge(Kind::String)),
         "2^64"
     );
-    assert_eq!(banana_error(b"\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x84"), None, "of no meaning there");
+    assert_eq!(banana_error(b"\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x84"), None, "ignored in this token");
     for byte in [0x8b, 0x8c, 0x90, 0xff] {
         assert_eq!(banana_error(&[byte]), Some(BananaError::UnknownType(byte)));
     }

@@ -193,7 +193,7 @@ mod tests {
     fn an_impossible_length_is_an_error_once_proven() {
         let mut body = Body::new(usize::MAX / 2);
         while body.blob.capacity() < PROOF_BYTES || body.remaining() > usize::MAX / 2 - PROOF_BYTES {
-            let n = body.try_spare().expect("a small claim so far").len();
+            let n = body.try_spare().expect("the claim is still small").len();
             body.filled(n);
         }
         assert_eq!(body.try_spare(), Err(OutOfMemory));

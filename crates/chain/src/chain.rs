@@ -254,13 +254,13 @@ impl Chain {
     /// When `n` exceeds [`ROOM_BYTES_MAX`].
     #[inline]
     pub fn room(&mut self, n: usize) -> &mut [u8] {
-        assert!(n <= ROOM_BYTES_MAX, "more than a block surely holds");
+        assert!(n <= ROOM_BYTES_MAX, "n exceeds ROOM_BYTES_MAX");
         let enough = self.links.back_mut().and_then(Link::room).is_some_and(|room| room.len() >= n);
         if !enough {
             self.push_block();
         }
-        let link = self.links.back_mut().expect("there or just pushed");
-        link.room().expect("unique: it has room")
+        let link = self.links.back_mut().expect("a tail exists or was just pushed");
+        link.room().expect("a tail with room is unique")
     }
     /// Marks `n` bytes of the last `spare()` or `room()` as filled. With 0 an unused block returns to the pool.
     ///
@@ -393,7 +393,7 @@ mod tests {
         drop(chain);
         let mut head = head;
         head.push_slice(b"er");
-        assert_eq!(head.front(), b"header", "alone again: what stood after it is free");
+        assert_eq!(head.front(), b"header", "unique again: the bytes after the range are free");
     }
 
     #[test]

@@ -154,7 +154,7 @@ proptest! {
             prop_assert_eq!(split.len(), split_model.len());
         }
         prop_assert!(collect(&chain) == model);
-        prop_assert!(collect(&split) == split_model, "what was split off is untouched by what came after");
+        prop_assert!(collect(&split) == split_model, "later operations do not change a split-off chain");
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn reply(out: &mut Vec<u8>, value: &Value, form: Form, verbatim: bool, delim
 }
 
 fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a vector takes everything");
+    out.write_fmt(text).expect("writing to a vector cannot fail");
 }
 
 /// The parts of an aggregate, including the keys and values of maps; `None` for any other value.

@@ -411,9 +411,9 @@ mod tests {
 
     fn target(args: &[&str]) -> Target {
         let all = [&["cli", "--no-auth-warning"], args].concat();
-        let matches = Only::command().try_get_matches_from(all).expect("it fits");
-        let args = Only::from_arg_matches(&matches).expect("it fits").args;
-        args.resolve().expect("it makes sense").target
+        let matches = Only::command().try_get_matches_from(all).expect("valid arguments");
+        let args = Only::from_arg_matches(&matches).expect("valid arguments").args;
+        args.resolve().expect("consistent options").target
     }
 
     #[test]
@@ -429,8 +429,8 @@ mod tests {
     #[test]
     fn options_end_where_the_command_begins() {
         let all = ["cli", "-p", "7", "-a", "-x", "SET", "-n", "--raw"];
-        let matches = Only::command().try_get_matches_from(all).expect("it fits");
-        let args = Only::from_arg_matches(&matches).expect("it fits").args;
+        let matches = Only::command().try_get_matches_from(all).expect("valid arguments");
+        let args = Only::from_arg_matches(&matches).expect("valid arguments").args;
         assert_eq!(args.command, ["SET", "-n", "--raw"]);
         assert_eq!(args.password.as_deref(), Some("-x".as_ref()));
         assert!(!args.raw && args.port == 7);

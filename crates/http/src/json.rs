@@ -153,7 +153,7 @@ impl JsonWriter {
                     false => self.text(text).await,
                 }
             }
-            Event::Open { .. } => unreachable!("seen to by the caller"),
+            Event::Open { .. } => unreachable!("the caller handles aggregates"),
         }
         Ok(())
     }

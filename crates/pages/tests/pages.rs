@@ -13,7 +13,7 @@ const FEW_BYTES: usize = 1 << 20;
 #[test]
 fn freed_memory_is_given_back_in_pieces() {
     in_pieces().expect("jemalloc is the allocator");
-    in_pieces().expect("twice is as good as once");
+    in_pieces().expect("a second call has no effect");
     for bytes in [MANY_BYTES, FEW_BYTES] {
         let count = MANY_BYTES / bytes;
         let blocks: Vec<Vec<u8>> = (0..count).map(|i| vec![i as u8 | 1; bytes]).collect();
@@ -34,7 +34,7 @@ fn freed_memory_is_given_back_in_pieces() {
 /// Makes all arenas return everything, by setting their decay time to zero.
 fn give_back() {
     use tikv_jemalloc_ctl::{Access, AsName};
-    for arena in 0..arenas::narenas::read().expect("jemalloc tells") {
+    for arena in 0..arenas::narenas::read().expect("jemalloc returns its figures") {
         let name = format!("arena.{arena}.dirty_decay_ms\0");
         let _ = name.as_bytes().name().write(0isize);
     }
@@ -42,6 +42,6 @@ fn give_back() {
 
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it has a line of it");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("the line exists");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).expect("in kB") << 10
 }

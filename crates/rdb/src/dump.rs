@@ -180,7 +180,7 @@ mod tests {
             w.value_type(t::HASH);
             w.length(u64::MAX);
         });
-        assert!(Weight::of(&announced).elements < 30, "not more than there are bytes");
+        assert!(Weight::of(&announced).elements < 30, "limited by the number of bytes");
         for cut in 0..4 {
             Weight::of(&set[..cut]);
         }

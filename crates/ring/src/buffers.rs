@@ -63,7 +63,7 @@ impl Buffers {
     }
     /// The buffer `id` with the `len` bytes that a completion reports.
     pub(crate) fn held(&self, id: u16, len: usize) -> FilledBuffer {
-        assert!(id < self.count && len <= BUFFER_BYTES, "the kernel fills the buffers that it was given");
+        assert!(id < self.count && len <= BUFFER_BYTES, "the kernel reports a buffer of this ring");
         FilledBuffer { id, len, read: 0 }
     }
     /// The unread bytes of `held`.

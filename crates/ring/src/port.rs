@@ -69,7 +69,7 @@ impl Port {
     pub fn read(&mut self, target: &mut [u8]) -> io::Result<(usize, bool)> {
         let mut inner = self.ring.inner.borrow_mut();
         let inner = &mut *inner;
-        let slot = inner.slots[self.index].as_mut().expect("the port lives");
+        let slot = inner.slots[self.index].as_mut().expect("the slot of an open port exists");
         let mut read = slot.read_unread(target, &mut inner.buffers);
         read += slot.read_socket(&self.socket, &mut target[read..]);
         slot.large_bytes = if target.len() < LARGE_BYTES_MIN { 0 } else { slot.large_bytes + read };
@@ -119,7 +119,7 @@ impl Port {
     pub fn attend(&mut self, reading: bool) {
         let mut inner = self.ring.inner.borrow_mut();
         let inner = &mut *inner;
-        let slot = inner.slots[self.index].as_mut().expect("the port lives");
+        let slot = inner.slots[self.index].as_mut().expect("the slot of an open port exists");
         slot.attend(reading, &mut inner.buffers);
         inner.stop_if_overfull(self.index);
     }
@@ -155,7 +155,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         let mut inner = self.ring.inner.borrow_mut();
         let inner = &mut *inner;
-        let slot = inner.slots[self.index].as_mut().expect("the port lives");
+        let slot = inner.slots[self.index].as_mut().expect("the slot of an open port exists");
         slot.close(&mut inner.buffers);
         let out = [
             (slot.receiving, Kind::Receive),

@@ -268,7 +268,7 @@ impl Inner {
     }
     fn complete(&mut self, index: usize, kind: Kind, result: i32, flags: u32) {
         let Inner { slots, buffers, starved, limits, .. } = self;
-        let slot = slots[index].as_mut().expect("a slot lives as long as its requests");
+        let slot = slots[index].as_mut().expect("a slot with requests exists");
         let more = cqueue::more(flags);
         match kind {
             Kind::Receive => {
@@ -297,13 +297,13 @@ impl Inner {
             Kind::Cancel => {}
         }
         if !more {
-            self.slots[index].as_mut().expect("there until it is freed").requests -= 1;
+            self.slots[index].as_mut().expect("a slot exists until it is freed").requests -= 1;
         }
         self.release(index);
     }
     /// Frees the slot and its socket when its port is gone and the kernel has released it.
     pub(crate) fn release(&mut self, index: usize) {
-        let slot = self.slots[index].as_mut().expect("there until it is freed");
+        let slot = self.slots[index].as_mut().expect("a slot exists until it is freed");
         if slot.closed && slot.requests == 0 {
             self.slots[index] = None;
             self.free.push(index);
@@ -355,7 +355,7 @@ impl Inner {
         self.push(index, Kind::Cancel, opcode::AsyncCancel2::new(of).build());
     }
     pub(crate) fn slot(&mut self, index: usize) -> &mut SocketState {
-        self.slots[index].as_mut().expect("the port lives")
+        self.slots[index].as_mut().expect("the slot of an open port exists")
     }
     /// A slot keeps its socket open while a request names it. A slot without a socket belongs to a failed ring,
     /// which submits nothing.

@@ -41,7 +41,7 @@ impl Fixture {
                 return value;
             }
             self.ring.turn().expect("the ring works");
-            assert!(Instant::now() < deadline, "it does not come");
+            assert!(Instant::now() < deadline, "the event does not arrive");
         }
     }
 }

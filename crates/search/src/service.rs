@@ -79,7 +79,7 @@ impl Search {
             ServiceCommand::FtInfo => self.info_index(call),
             ServiceCommand::FtList => self.list(call),
             ServiceCommand::FtSearch => exec::search(self, call),
-            ServiceCommand::Migrate => unreachable!("the process runs it itself"),
+            ServiceCommand::Migrate => unreachable!("the process runs MIGRATE itself"),
             ServiceCommand::RxCaptures => rx::captures(self, call),
             ServiceCommand::RxCheck => rx::check(call),
             ServiceCommand::RxDel => rx::delete(self, call),

@@ -96,7 +96,7 @@ impl<'a> Reply<'a> {
     /// # Panics
     /// When the reply has no copy limit.
     pub fn give_up(&mut self) {
-        assert!(self.copies_only, "nobody would do it anew");
+        assert!(self.copies_only, "give_up needs a copy limit");
         self.out.push_slice(b"-");
         self.out_bytes_max = self.out.len() - 1;
         self.check_bytes = self.out_bytes_max;
@@ -451,7 +451,7 @@ mod tests {
         assert!(part.is_over());
         assert!((81..100).contains(&parts.len()), "one more than the bound: {}", parts.len());
         reply.raw(parts);
-        assert!(reply.is_over(), "so is what it is a part of");
+        assert!(reply.is_over(), "the outer reply is over its limit too");
         let held = reply.out_len();
         for _ in 0..1000 {
             reply.bulk(b"0123456789");

@@ -51,7 +51,7 @@ pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Lim
                     }
                 }
             }
-            assert!(input.is_empty(), "what was looked at is taken: nothing is left to look at again");
+            assert!(input.is_empty(), "examined bytes are consumed");
             if let (Want::Body(before), Want::Body(after)) = (wanted, decoder.want()) {
                 assert!(before > n || after + n != before, "a body that is there becomes a token");
             }

@@ -92,7 +92,7 @@ fn a_file_restores_the_coarse_rows() {
     history.number("a", "bytes", Fold::Mean);
     (0..700).for_each(|s| _ = history.push(second(s), &[s as f32]));
     let mut file = Vec::new();
-    history.save(&mut file).expect("a vector takes everything");
+    history.save(&mut file).expect("writing to a vector cannot fail");
     // Rows added later, with one more series.
     history.number("b", "us", Fold::Most);
     let before = history.len(1);

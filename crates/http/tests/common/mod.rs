@@ -60,7 +60,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
             return done;
         }
     }
-    panic!("it never ends");
+    panic!("the future never ends");
 }
 
 /// The nodes, with adjacent texts joined; `None` when the document is refused.
@@ -176,7 +176,7 @@ fn replies(data: &[u8], piece: usize) {
                 },
             }
         }
-        panic!("it never ends");
+        panic!("the future never ends");
     };
     let (found, whole) = (written(piece), written(data.len().max(1)));
     // An error directly after a value may be found before or after the value is written.

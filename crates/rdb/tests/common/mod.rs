@@ -433,7 +433,8 @@ pub fn fuzz_payload(data: &[u8]) {
         check_size(&value, payload.len());
         // A value that was read can be written, and then reads back equal.
         if value != Value::Module {
-            let again = read_payload(&write_payload(&value, Packing::Unpacked, true)).expect("what we write");
+            let again = read_payload(&write_payload(&value, Packing::Unpacked, true))
+                .expect("written values can be read");
             let mut expected = value;
             normalize(&mut expected);
             assert_eq!(again, expected);

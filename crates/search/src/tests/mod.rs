@@ -76,7 +76,7 @@ impl World {
     fn run<T: AsRef<[u8]>>(&self, args: &[T]) -> Value {
         match self.serve(args, self.runs_on) {
             Ok(value) => value,
-            Err(_) => self.serve(args, RunsOn::Hard).expect("the hard lane does everything"),
+            Err(_) => self.serve(args, RunsOn::Hard).expect("the hard lane runs everything"),
         }
     }
 

@@ -138,7 +138,7 @@ mod tests {
             ["abcde", "bcdef", "cdefg", "defg", "efg"].map(|t| gram(t.as_bytes())).into()
         );
         assert_eq!(taken(s, &[b"abcde"]), ["abcde", "bcde", "cde"].map(|t| gram(t.as_bytes())).into());
-        assert_eq!(taken(s, &[b"ab", b"cd", b""]), BTreeSet::new(), "nothing is left over, texts are apart");
+        assert_eq!(taken(s, &[b"ab", b"cd", b""]), BTreeSet::new(), "no gram spans two texts");
         assert_eq!(taken(s, &[b"aaaaaaa"]), ["aaaaa", "aaaa", "aaa"].map(|t| gram(t.as_bytes())).into());
     }
 

@@ -442,7 +442,7 @@ mod tests {
             let Some(query) = Query::of(&pattern.hir) else { continue };
             let found = index.keys(&index.candidates(&query));
             assert_eq!(found.len(), found.iter().collect::<BTreeSet<_>>().len(), "each once");
-            assert!(found.iter().all(|k| now.contains_key(k)), "only what is there");
+            assert!(found.iter().all(|k| now.contains_key(k)), "candidates exist");
             narrow += usize::from(found.len() < now.len() / 2);
             let mut m = Matcher::default();
             for (key, text) in &now {
