@@ -52,10 +52,10 @@ pub enum Problem {
     /// The manifest lists no file.
     #[error("Found an empty AOF manifest")]
     Empty,
-    /// A line exceeds [`LINE_BYTES_MAX`].
+    /// A line exceeds the limit.
     #[error("The AOF manifest file contains too long line")]
     LongLine,
-    /// The manifest exceeds [`LINES_MAX`].
+    /// The manifest has more lines than the limit.
     #[error("the AOF manifest has too many lines")]
     ManyLines,
     /// A line is not a list of name-value pairs, or a required pair is missing.

@@ -136,8 +136,8 @@ impl Blob {
     /// True when no other handle shares the allocation.
     #[inline]
     pub fn is_unique(&self) -> bool {
-        // Acquire: pairs with the Release of other handles' drops, so that their reads are over before our writes. With
-        // a count of 1 the only handle is `self`, and while that is borrowed mutably nobody can clone it.
+        // Acquire: pairs with the Release of other handles' drops, so their reads end before our writes. With a
+        // count of 1 `self` is the only handle, and it cannot be cloned while it is borrowed mutably.
         self.header().count.load(Ordering::Acquire) == 1
     }
     /// The bytes for writing; `None` when another handle shares them.
@@ -274,8 +274,8 @@ impl Blob {
         }
     }
 
-    /// Takes over `memory` from the allocator, which may be null and else has [`layout`]`(capacity)`, for `capacity` > 0,
-    /// and `len` initialised bytes behind the header.
+    /// Takes over `memory` from the allocator. It is null or has [`layout`]`(capacity)`, with `capacity` > 0 and
+    /// `len` initialised bytes after the header.
     #[inline]
     fn in_memory(memory: *mut u8, len: usize, capacity: usize) -> Result<Blob, OutOfMemory> {
         let header = NonNull::new(memory.cast::<Header>()).ok_or(OutOfMemory)?;
@@ -343,8 +343,8 @@ impl Clone for Blob {
     fn clone(&self) -> Blob {
         // All threads share the static header. Counting in it would make them compete for its cache line.
         if self.capacity() != 0 {
-            // Relaxed: the new handle comes from one that exists, so the count cannot reach 0 meanwhile, and whoever
-            // passes the handle to another thread orders what it needs to.
+            // Relaxed: the new handle comes from an existing one, so the count cannot reach 0 meanwhile. The code
+            // that passes a handle to another thread provides the necessary ordering.
             let before = self.header().count.fetch_add(1, Ordering::Relaxed);
             if before > HANDLES_MAX {
                 std::process::abort();
@@ -359,11 +359,11 @@ impl Drop for Blob {
     fn drop(&mut self) {
         // A count of 1 cannot change: this is the only handle. The check saves a locked instruction.
         if !self.is_unique() {
-            // Release: what this handle read is over before the last one frees.
+            // Release: this handle's reads end before the last handle frees the memory.
             if self.header().count.fetch_sub(1, Ordering::Release) != 1 {
                 return;
             }
-            // Acquire: all other handles' reads happened before the free below.
+            // Acquire: all other handles' reads ended before the free below.
             fence(Ordering::Acquire);
         }
         self.free();

@@ -412,7 +412,7 @@ fn compare(a: &Hit, b: &Hit, descending: bool) -> Ordering {
         (SortValue::Missing, SortValue::Missing) => Ordering::Equal,
         (SortValue::Missing, _) => Ordering::Greater,
         (_, SortValue::Missing) => Ordering::Less,
-        // All values of one sort have the same kind.
+        // One sort only has values of one kind.
         _ => Ordering::Equal,
     };
     by_value.then_with(|| a.key.cmp(&b.key))

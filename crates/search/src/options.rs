@@ -217,7 +217,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The fields of RETURN, without duplicates of the same field and reply name.
+/// The fields of RETURN. A pair of field and reply name appears once.
 fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
     let list = at.list("RETURN", usize::MAX)?;
     let (mut fields, mut i) = (Vec::new(), 0);

@@ -27,7 +27,7 @@ pub(crate) struct Definition<'a> {
     pub(crate) deadline_ms: u64,
 }
 
-/// A compiled set.
+/// A compiled set of patterns.
 #[derive(Debug)]
 pub(crate) struct Set {
     pub(crate) members: Vec<Member>,
