@@ -2,7 +2,7 @@
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
-use super::multi::Transaction;
+use super::transaction::Transaction;
 use super::waits::{Postponed, Waits};
 use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};

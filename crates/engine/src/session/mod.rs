@@ -20,6 +20,7 @@ mod script;
 mod settings;
 mod state;
 mod subscriptions;
+mod transaction;
 mod waits;
 mod watch;
 
@@ -36,7 +37,7 @@ use crate::{Engine, Now, PeerInfo, Wake};
 use blocked::Blocked;
 use framing::{Replies, Requests};
 use laps::Laps;
-use multi::{Queue, Transaction};
+use multi::Queue;
 use settings::SessionSettings;
 use state::{Again, Awaited, ClientFlags, DiskWait, Identity, Mute, OutputWatch, Sample, State, TurnMeter};
 use std::collections::BTreeSet;
@@ -46,6 +47,7 @@ use strand_chain::Chain;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
+use transaction::Transaction;
 use waits::Postponed;
 use watch::Watch;
 
