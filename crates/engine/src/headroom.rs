@@ -31,7 +31,7 @@ const CALM_PERCENT: u64 = 12;
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
 /// Time between two looks at the growth.
 const LOOK_US: u64 = 100_000;
-/// Clients that are slowed may together fill what is free in so many seconds.
+/// Slowed clients together fill the free memory in this many seconds at the earliest.
 const HORIZON_S: u64 = 20;
 /// A slowed client may write so much a second at least: nobody is stopped.
 const RATE_BYTES_MIN: u64 = 64 << 10;
@@ -76,7 +76,7 @@ pub(crate) enum Admitted {
         /// See above.
         at_us: u64,
     },
-    /// No: so many bytes are missing.
+    /// No: this many bytes are missing.
     Refused {
         /// See above.
         missing_bytes: u64,

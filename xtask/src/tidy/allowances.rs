@@ -21,7 +21,7 @@ pub(super) const BANNED_WORDS: &[(&str, usize)] = &[
     ("crates/bench/", 18),
     ("crates/chain/", 1),
     ("crates/commands/", 27),
-    ("crates/engine/", 74),
+    ("crates/engine/", 73),
     ("crates/import/", 18),
     ("crates/keyspace/", 46),
     ("crates/script/", 7),

@@ -56,7 +56,7 @@ impl Session {
                 // Of all databases: the number of one is behind the shards' locks, which a long command may hold.
                 keyspace.records() * KEY_REPLY_BYTES
             }
-            // So many keys would take a worker milliseconds to hash: what they bring counts as what they take.
+            // A worker would hash this many keys for milliseconds: their bytes in the request count as the bytes they take.
             exec if exec.on_keys().is_some() && makes(spec) && self.argv.args().len() > LONG_ELEMENTS => {
                 self.frame_bytes.saturating_sub(self.input.len()) as u64
             }

@@ -25,7 +25,7 @@ impl Reports {
         Reports { every, begun: Instant::now(), told: None, listed: 0, read: 0, planned: None }
     }
 
-    /// So many documents will be read, from now on.
+    /// Tells how many documents will be read from now on.
     pub(super) fn plan(&mut self, documents: u64) {
         self.planned = Some((Instant::now(), documents));
     }
