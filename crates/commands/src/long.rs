@@ -307,9 +307,11 @@ impl Copies {
 }
 
 /// True when the command reads the values at its keys and nothing else, so that copies of the records answer as well. It does
-/// not ask how a key was used (OBJECT, MEMORY, EXISTS), and not for other keys.
+/// not ask how a key was used (OBJECT, MEMORY, EXISTS), and not for other keys. What the importer keeps (group import) lies in
+/// the database's system companion, which is not copied.
 pub fn reads_copies(spec: &CommandSpec) -> bool {
-    let reads_values = spec.flags.has(Flags::READONLY) && !matches!(spec.group, "generic" | "server");
+    let reads_values =
+        spec.flags.has(Flags::READONLY) && !matches!(spec.group, "generic" | "server" | "import");
     let is_whole =
         matches!(spec.exec, Exec::Inline(_) | Exec::Estimated(_, _, SlowPath::View(_) | SlowPath::Snapshot));
     reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)

@@ -197,6 +197,30 @@ fn a_long_transaction_that_only_reads_holds_nothing_and_sees_one_moment() {
 }
 
 #[test]
+fn a_long_transaction_finds_what_the_importer_keeps() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let words: Vec<String> = (0..3000).map(|i| i.to_string()).collect();
+    b.run(&server, &format!("RPUSH list {}", words.join(" ")));
+    b.run(&server, "IMPORT.VERSION SET mail inbox 17");
+    let lines = ["IMPORT.VERSION GET mail inbox", "IMPORT.VERSION LIST mail"];
+    let alone = lines.map(|line| b.run(&server, line));
+    assert!(alone[0].contains("17") && alone[1].contains("inbox"), "{alone:?}");
+    a.run(&server, "MULTI");
+    for line in ["LRANGE list 0 -1", "LRANGE list 0 -1"].into_iter().chain(lines) {
+        assert_eq!(a.run(&server, line), "+QUEUED|");
+    }
+    a.hold_jobs = true;
+    a.feed(b"EXEC\r\n", usize::MAX);
+    assert_eq!(a.drive(&server), Stop::Parked);
+    let job = a.job.take().expect("a job");
+    a.session.lane_done(job.run(server.now, &|| {}));
+    assert_eq!(a.drive(&server), Stop::Read);
+    let replies = a.replies();
+    assert!(replies.starts_with("*4|*3000|") && replies.ends_with(&alone.concat()), "{:.40}", replies);
+}
+
+#[test]
 fn a_long_transaction_leaves_the_worker_whole() {
     let mut server = Server::new();
     let (mut a, mut b) = (server.connect(), server.connect());
