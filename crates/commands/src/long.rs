@@ -342,10 +342,15 @@ fn on_copies(
     let mut one =
         Call { args, keys: &keys, db: 0, now_ms, txn: &mut txn, reply: &mut reply, rng, rights, wait: None };
     execute(spec, run, &mut one, call.client);
-    match one.reply.error_code() {
-        Some(_) => Err(error_text(out)),
-        None => Ok(txn.lookups()),
+    let is_error = one.reply.error_code().is_some();
+    let found = txn.lookups();
+    if !is_error {
+        return Ok(found);
     }
+    // A value of another type was found all the same.
+    call.lookups.hits += found.hits;
+    call.lookups.misses += found.misses;
+    Err(error_text(out))
 }
 
 /// The text of an error reply, which is the whole of `out`: `-text\r\n`.

@@ -197,6 +197,22 @@ fn a_long_transaction_that_only_reads_holds_nothing_and_sees_one_moment() {
 }
 
 #[test]
+fn a_long_transaction_counts_what_it_finds_of_another_type() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let words: Vec<String> = (0..5000).map(|i| i.to_string()).collect();
+    b.run(&server, &format!("RPUSH list {}", words.join(" ")));
+    a.run(&server, "CONFIG RESETSTAT");
+    a.run(&server, "MULTI");
+    for line in ["LRANGE list 0 -1", "HGET list f", "GET none"] {
+        assert_eq!(a.run(&server, line), "+QUEUED|");
+    }
+    assert!(a.run(&server, "EXEC").contains("|-WRONGTYPE "));
+    let stats = b.run(&server, "INFO stats");
+    assert!(stats.contains("keyspace_hits:2|") && stats.contains("keyspace_misses:1|"), "{stats}");
+}
+
+#[test]
 fn a_long_transaction_finds_what_the_importer_keeps() {
     let mut server = Server::new();
     let (mut a, mut b) = (server.connect(), server.connect());
