@@ -32,6 +32,16 @@ pub enum Kind {
     HandOver,
 }
 
+impl Kind {
+    /// Connections that take something.
+    pub fn connections(self) -> usize {
+        match self {
+            Kind::Publish(subscribers, _) => subscribers,
+            Kind::HandOver => WAITERS,
+        }
+    }
+}
+
 /// The connections of a row.
 pub struct Exchange {
     kind: Kind,
@@ -49,10 +59,7 @@ impl Exchange {
     /// When the server does not take so many clients.
     pub fn open(server: &Server, kind: Kind) -> io::Result<Exchange> {
         let (giver, mut buffer, mut out) = (fill::connect(server)?, vec![0; BUFFER_BYTES], Vec::new());
-        let takers = match kind {
-            Kind::Publish(subscribers, _) => subscribers,
-            Kind::HandOver => WAITERS,
-        };
+        let takers = kind.connections();
         server.connect()?.call(&["CONFIG", "SET", "maxclients", &(takers + 1000).to_string()])?;
         let mut takers = (0..takers).map(|_| fill::connect(server)).collect::<io::Result<Vec<_>>>()?;
         let (lines, takes) = match kind {

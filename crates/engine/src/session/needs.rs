@@ -19,7 +19,8 @@ const KEYS_LOOKED_AT: usize = 128;
 const KEY_REPLY_BYTES: u64 = 48;
 /// What a writer of an index holds at least.
 const INDEX_BYTES_MIN: u64 = 32 << 20;
-/// An index of all data takes up to this part of what the data take (indexes of mail: 0.2 to 0.45 of the data).
+/// An index of all data is expected to take one part in this many of the data's bytes. The trigram index of mails takes 0.43 of
+/// the text (docs/benchmarks.md); text indexes were not measured for this.
 const INDEX_PART: u64 = 2;
 
 impl Session {
