@@ -120,7 +120,9 @@ impl Transaction {
         let copies = Copies::of(keys, &mut txn, call);
         for Queued { spec, argv } in &self.commands {
             // While the shards are held: a change after that is told.
-            engine.remember(&job.client, job.caching, spec, argv.args());
+            if job.user.check(spec, argv.args(), &mut || true).is_ok() {
+                engine.remember(&job.client, job.caching, spec, argv.args());
+            }
         }
         drop(txn);
         let slot = job.client.peer.worker;
