@@ -9,24 +9,25 @@ use crate::usage::Usage;
 use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag, Watched};
 use strand_chain::Blob;
 
-/// The value at a key is not of the type that was asked for.
+/// The value at a key has another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherType;
 
 /// A record that was removed.
 #[derive(Debug)]
 pub struct Taken {
-    /// Its value.
+    /// Value of the record.
     pub value: Value,
-    /// When it would have expired (unix milliseconds), if ever.
+    /// Its expiry (unix milliseconds), if any.
     pub expire_at_ms: Option<i64>,
     used: Usage,
 }
 
-/// One database through held shards. Every call answers as if expired keys were already gone, and removes those it meets.
+/// One database through held shards. Every call treats an expired key as missing, and removes expired keys that it
+/// meets.
 ///
 /// # Panics
-/// Every method panics when the key's shard is not held: the command's key specs are wrong.
+/// Every method panics when the key's shard is not held: then the command's key specs are wrong.
 #[derive(Debug)]
 pub struct Db<'l, 'k> {
     pub(crate) txn: &'l mut Txn<'k>,
@@ -34,7 +35,7 @@ pub struct Db<'l, 'k> {
 }
 
 impl Db<'_, '_> {
-    /// Reads a record and marks it used.
+    /// Reads a record and marks it as used.
     #[inline]
     pub fn get(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
@@ -49,7 +50,7 @@ impl Db<'_, '_> {
         }
         Some(RecordRef(self.shard(key).touch(slot, at, &clock)))
     }
-    /// Reads a record without marking it used (TTL, TYPE, OBJECT, EXISTS do this).
+    /// Reads a record without marking it as used (for TTL, TYPE, OBJECT, EXISTS).
     pub fn peek(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
             self.tell_miss(key);
@@ -57,20 +58,20 @@ impl Db<'_, '_> {
         };
         self.record(key, at)
     }
-    /// What the record takes, 0 without one. It is no look-up that anybody is told of.
+    /// Heap bytes of the record, 0 without one. Neither counted as a look-up nor told to the listener.
     pub fn heap_bytes_at(&mut self, key: &Key<'_>) -> usize {
         let at = self.locate(key);
         at.and_then(|at| self.record(key, at)).map_or(0, |record| record.heap_bytes())
     }
-    /// Sets key to value with that expiry (`None`: no expiry); true when it replaces a record. What it replaces is freed
-    /// when the shards are let go, or by a helper thread when it is big.
+    /// Sets `key` to `value` with this expiry (`None`: no expiry). Returns true when it replaced a record. The
+    /// replaced value is freed when the shards are released, or by a helper thread when it is big.
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         match value {
             Value::Str(s) => self.set_str(key, s.view(), expire_at_ms),
             collection => self.put(key, Payload::OffHeap(collection), Some(expire_at_ms)),
         }
     }
-    /// As [`Db::insert`], of a key that is not there. False when it is: nothing is changed then.
+    /// As [`Db::insert`], for a missing key. When the key exists, returns false and changes nothing.
     pub fn insert_new(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         if self.locate(key).is_some() {
             self.txn.garbage(Some(value));
@@ -82,18 +83,19 @@ impl Db<'_, '_> {
         }
         true
     }
-    /// As [`Db::insert`], of a string: a short one is copied into the table, a long one that lies in a blob is shared.
+    /// As [`Db::insert`], of a string. A short string is copied into the table; a long one shares its blob.
     #[inline]
     pub fn set_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
         self.put(key, payload_of(value), Some(expire_at_ms))
     }
-    /// Replaces a record's value by a string and leaves its expiry as it is; without a record adds one that never
-    /// expires. True when there was one.
+    /// Replaces a record's value by a string and keeps its expiry. Without a record, adds one that never expires.
+    /// Returns true when there was a record.
     pub fn update_str(&mut self, key: &Key<'_>, value: StrRef<'_>) -> bool {
         self.put(key, payload_of(value), None)
     }
-    /// Lets `change` edit a string in place (APPEND, SETRANGE), which then is `raw` whatever its length; its expiry stays
-    /// as it is. `None` when there is no such key. A `change` that fails must leave the bytes as they were.
+    /// Lets `change` edit a string in place (APPEND, SETRANGE). The edited string is `raw` at every length, and
+    /// keeps its expiry. Returns `None` when the key is missing. A `change` that fails must leave the bytes as
+    /// they were.
     ///
     /// # Errors
     /// When the value is of another type.
@@ -127,7 +129,7 @@ impl Db<'_, '_> {
         }
         Ok(Some(result))
     }
-    /// The collection at `key`, for reading; marks the record used. `None` when there is no such key.
+    /// Reads the collection at `key`, and marks it as used. Returns `None` when the key is missing.
     ///
     /// # Errors
     /// When the value is of another type.
@@ -135,15 +137,15 @@ impl Db<'_, '_> {
     pub fn read<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.get(key))
     }
-    /// As [`Db::read`], without marking the record used.
+    /// As [`Db::read`], without marking the record as used.
     ///
     /// # Errors
     /// When the value is of another type.
     pub fn peek_at<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.peek(key))
     }
-    /// Lets `change` have the collection at `key` for writing; `None` when there is no such key. When `change` removed the
-    /// last element, the key goes too ([`Collection::STAYS_WHEN_EMPTY`]). The expiry stays as it is.
+    /// Lets `change` write to the collection at `key`. Returns `None` when the key is missing. The key goes when
+    /// `change` removed the last element (except with [`Collection::STAYS_WHEN_EMPTY`]). The expiry stays.
     ///
     /// # Errors
     /// When the value is of another type.
@@ -155,8 +157,8 @@ impl Db<'_, '_> {
         let Some(at) = self.locate(key) else { return Ok(None) };
         self.change_located(key, at, change).map(Some)
     }
-    /// As [`Db::change`]; a missing collection is made, and kept when `change` says that it changed and it is not empty
-    /// then. A collection that was made never expires.
+    /// As [`Db::change`], but creates a missing collection. The new collection is kept when `change` reports a
+    /// change and it is not empty. It never expires.
     ///
     /// # Errors
     /// When the value is of another type.
@@ -175,11 +177,12 @@ impl Db<'_, '_> {
         }
         Ok(result)
     }
-    /// Puts `value` in the place of the value at `key`, as a command that changes the value does: the expiry stays, an empty
-    /// collection goes with its key, and without a key one is made. What a collection replaces, which the caller frees.
+    /// Replaces the value at `key` in the way of a command that changes the value. The expiry stays, an empty
+    /// collection goes with its key, and a missing key is created. Returns the replaced collection, which the
+    /// caller frees.
     ///
     /// # Errors
-    /// When the value of a collection is of another type.
+    /// When `value` is a collection and the value at `key` is of another type.
     pub fn replace(&mut self, key: &Key<'_>, value: Value) -> Result<Option<Value>, OtherType> {
         value.replace_at(self, key)
     }
@@ -213,7 +216,7 @@ impl Db<'_, '_> {
         }
         Ok(result)
     }
-    /// Removes a record and returns what was in it; the event is called as the command says. To delete it use
+    /// Removes a record and returns its content. The event has the name that the command gave. To delete a key use
     /// [`Db::delete`].
     pub fn remove(&mut self, key: &Key<'_>) -> Option<Taken> {
         let at = self.locate(key)?;
@@ -230,15 +233,15 @@ impl Db<'_, '_> {
         self.tell_change(key);
         Some(Taken { value: outside.or(inline)?, expire_at_ms, used })
     }
-    /// Puts a removed record at `key`, with its expiry and as often used as it was, and once more.
+    /// Puts a removed record at `key`, with its expiry. Its use counts as before, plus one.
     pub fn put_back(&mut self, key: &Key<'_>, taken: Taken) {
         self.insert(key, taken.value, taken.expire_at_ms);
         let Some(at) = self.locate(key) else { return };
         let (slot, clock) = (self.slot, self.txn.clock);
         self.shard(key).set_used(slot, at, taken.used, &clock);
     }
-    /// Sets how a record was used, as RESTORE is told it: seconds since the last use, or under an LFU policy the access
-    /// counter. What the policy does not keep, and a missing key, are left alone.
+    /// Sets the usage of a record, as RESTORE gives it: seconds since the last use or, under an LFU policy, the
+    /// access counter. Does nothing with the value that the policy does not keep, or when the key is missing.
     pub fn set_usage(&mut self, key: &Key<'_>, idle_s: Option<u64>, frequency: Option<u8>) {
         let now_ms = self.txn.clock.now_ms;
         let used = match self.txn.clock.lfu {
@@ -250,8 +253,8 @@ impl Db<'_, '_> {
         let slot = self.slot;
         self.shard(key).put_used(slot, at, used);
     }
-    /// Deletes a record; false when there is none. Its value is freed when the shards are let go, or by a helper thread
-    /// when it is big.
+    /// Deletes a record. Returns false when there is none. The value is freed when the shards are released, or by
+    /// a helper thread when it is big.
     pub fn delete(&mut self, key: &Key<'_>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
@@ -265,8 +268,8 @@ impl Db<'_, '_> {
         }
         true
     }
-    /// Sets or clears (`None`) the expiry; false when there is no such key. A time that has passed is kept as given:
-    /// the key is gone at the next look.
+    /// Sets or clears (`None`) the expiry. Returns false when the key is missing. A time in the past is stored as
+    /// given, and the next look-up removes the key.
     pub fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: Option<i64>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
@@ -275,9 +278,9 @@ impl Db<'_, '_> {
         true
     }
 
-    /// Raises `flag` when the value or the expiry of `key` changes from now on, until [`crate::Keyspace::unwatch`].
+    /// Raises `flag` on each change of the value or the expiry of `key`, until [`crate::Keyspace::unwatch`].
     pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) -> Watched {
-        // A key that has expired is gone before it is watched.
+        // This removes an expired key before the watch begins.
         let at = self.locate(key);
         let slot = self.slot;
         let shard = self.shard(key);
@@ -307,14 +310,14 @@ impl Db<'_, '_> {
     pub fn txn_call_next(&mut self, event: KeyEvent) {
         self.txn.call_next(event);
     }
-    /// Tells the listener, if there is one, of an event that is no change by itself, or has another name than the command's
-    /// changes.
+    /// Tells the listener, if there is one, of an event that is not a change, or has another name than the
+    /// command's changes.
     pub fn tell_event(&mut self, key: &Key<'_>, event: KeyEvent) {
         if self.txn.listens() {
             self.tell(key, event, false);
         }
     }
-    /// The key changed: tells the listener, if there is one.
+    /// Tells the listener, if there is one, that the key changed.
     #[inline]
     fn tell_change(&mut self, key: &Key<'_>) {
         if self.txn.listens() {
@@ -333,25 +336,25 @@ impl Db<'_, '_> {
         self.txn.tell(self.slot, key.bytes, event, changed);
     }
 
-    /// The record at `at`.
     #[inline]
     fn record(&mut self, key: &Key<'_>, at: At) -> Option<RecordRef<'_>> {
         let slot = self.slot;
         self.shard(key).table(slot).map(|table| RecordRef(table.records.at(at)))
     }
-    /// Lets `change` have the value at `at`; `None` when that lies in the table. Takes no note of a change.
+    /// Lets `change` write to the value at `at`. Returns `None` when the value lies in the table. Does not note a
+    /// change.
     fn change_value<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
         let (slot, clock) = (self.slot, self.txn.clock);
         self.changed(key).change(slot, at, key, &clock, change)
     }
-    /// Adds or replaces a record. `expire_at_ms`: `None` keeps that of the record that is there.
+    /// Adds or replaces a record. `expire_at_ms`: `None` keeps the expiry of the existing record.
     #[inline]
     fn put(&mut self, key: &Key<'_>, payload: Payload<'_, Value>, expire_at_ms: Option<Option<i64>>) -> bool {
         let at = self.locate(key);
         self.put_at(at, key, payload, expire_at_ms);
         at.is_some()
     }
-    /// As [`Db::put`], of a key that was looked for.
+    /// As [`Db::put`], for a key that was already located.
     #[inline]
     fn put_at(
         &mut self,
@@ -371,7 +374,7 @@ impl Db<'_, '_> {
             None => {
                 shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
-                    // The change itself is told behind it.
+                    // The change itself is told after this.
                     self.tell(key, KeyEvent::NEW, false);
                 }
             }
@@ -391,7 +394,7 @@ impl Db<'_, '_> {
         held.changed = true;
         &mut held.guard
     }
-    /// Finds a record that has not expired; removes it when it has. What is promised of the key is carried out before.
+    /// Finds a record, and removes it when it has expired. Carries out the promises of the key first.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<At> {
         if self.shard(key).is_promised() {
@@ -406,7 +409,8 @@ impl Db<'_, '_> {
         }
         Some(at)
     }
-    /// Removes a record whose time has come. When that is the time of a hash's fields alone, says where the rest of it is.
+    /// Handles a record that is due. Removes it when the key expired. When only fields of a hash expired, returns
+    /// the new place of the record.
     #[cold]
     fn expire(&mut self, key: &Key<'_>, at: At) -> Option<At> {
         let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
@@ -441,7 +445,7 @@ fn of_type<T: Collection>(record: Option<RecordRef<'_>>) -> Result<Option<&T>, O
     }
 }
 
-/// How a string goes into a table: a short one is copied, of a long one a share of its blob.
+/// The form of a string in a table: a short one is copied, a long one shares its blob.
 #[inline]
 fn payload_of(value: StrRef<'_>) -> Payload<'_, Value> {
     match value {

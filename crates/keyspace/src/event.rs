@@ -1,16 +1,16 @@
-//! [`KeyEvent`]: what happened to a key, by redis-server's names; [`Listener`]: who wants to know.
+//! [`KeyEvent`]: what happened to a key, by redis-server's names. [`Listener`]: the receiver of these events.
 //!
-//! Whoever changes a record tells the listener where it notes the change for WATCH, with the key's shard held: so events of a key
-//! come in the order of its changes. While nobody listens, that is one branch on a number ([`crate::Settings::listens`]).
-//! What a change is called, the command says beforehand ([`crate::Txn::call_changes`]); the record layer itself knows only that a
-//! key was made (`new`), removed (`del`), expired or evicted, was looked for in vain (`keymiss`), or that fields of a hash expired
-//! (`hexpired`).
+//! The code that changes a record tells the listener at the place where it notes the change for WATCH, while it
+//! holds the key's shard. So the events of a key come in the order of its changes. While nobody listens, this
+//! costs one branch on a number ([`crate::Settings::listens`]). A command names its changes in advance
+//! ([`crate::Txn::call_changes`]). The record layer itself names only a new key (`new`), a removed key (`del`), an
+//! expired or evicted key, a look-up of a missing key (`keymiss`), and expired fields of a hash (`hexpired`).
 
 use crate::Keyspace;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-/// A class of events: a letter of `notify-keyspace-events`.
+/// A class of events, which is a letter of `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Class {
@@ -30,9 +30,9 @@ pub enum Class {
 /// What happened to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyEvent {
-    /// Its class.
+    /// Class of the event.
     pub class: Class,
-    /// redis-server's name of it; empty: it has none, and is no event.
+    /// redis-server's name of the event. Empty for a change that is not an event.
     pub name: &'static str,
 }
 
@@ -54,20 +54,21 @@ impl KeyEvent {
     }
 }
 
-/// Who wants to know what happens to keys. Called with the key's shard held, so it must be quick and may not look at data.
+/// Receives what happens to keys. Called with the key's shard held, so an implementation must be quick and must
+/// not look at data.
 pub trait Listener: Send + Sync + Debug {
-    /// `event` happened to `key` of database `db`; `changed` when its value, its expiry or its being there changed.
-    /// `by` is the client whose command did it; 0 is none.
+    /// `event` happened to `key` of database `db`. `changed` says that the value, the expiry or the existence of
+    /// the key changed. `by` is the client of the command; 0 is none.
     fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64);
     /// Whole databases changed, by a flush or a swap.
     fn tell_all(&self);
 }
 
-/// How a command's changes are called, and whose they are.
+/// The name of a command's changes, and the client of the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) event: KeyEvent,
-    /// It only reads: a key that is looked for in vain is an event.
+    /// The command only reads, so a look-up of a missing key is an event.
     pub(crate) reads: bool,
     pub(crate) by: u64,
 }
@@ -86,30 +87,30 @@ struct Kept {
     by: u64,
 }
 
-/// Events of work that may be taken back: see [`crate::Txn::keep_events`].
+/// Events of work that may be undone: see [`crate::Txn::keep_events`].
 #[derive(Debug, Default)]
 pub(crate) struct KeptEvents {
     events: VecDeque<Kept>,
-    /// How many were told already.
+    /// Number of events already told.
     told: usize,
     bytes: usize,
 }
 
 impl KeptEvents {
-    /// As [`Keyspace::tell`], later.
+    /// Keeps an event for a later [`Keyspace::tell`].
     pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         self.bytes += size_of::<Kept>() + key.len();
         self.events.push_back(Kept { slot, key: key.into(), event, changed, by });
     }
-    /// How many there were.
+    /// Number of events so far, told ones included.
     pub(crate) fn len(&self) -> usize {
         self.told + self.events.len()
     }
-    /// What they take.
+    /// Bytes of all events so far.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Tells the first `until` of them, as far as they are not told.
+    /// Tells the first `until` events, except those already told.
     pub(crate) fn tell(&mut self, keyspace: &Keyspace, until: usize) {
         let n = until.saturating_sub(self.told).min(self.events.len());
         self.told += n;

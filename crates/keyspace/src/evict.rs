@@ -1,16 +1,17 @@
-//! Eviction: which records go when memory runs out, a bounded number of them at a time.
+//! Eviction: which records go when memory runs out, a bounded number at a time.
 //!
-//! Redis draws `maxmemory-samples` keys for each eviction, each from another place in memory. Here a *hand* goes round
-//! over all segments: a segment is a random sample of the keys, it lies together, and taking several victims from it
-//! lets its heap shrink, which is what gives memory back. So a round looks at whole segments, at some hundred records at
-//! least, keeps the best candidates ([`Pool`]), one for each `maxmemory-samples` records seen, and evicts from those
-//! until enough is free. A candidate that was used since it was seen is dropped, not evicted.
+//! Redis draws `maxmemory-samples` keys for each eviction, each from another place in memory. Here a *hand* goes
+//! round over all segments. A segment is a random sample of the keys. It lies together in memory, and taking
+//! several victims from it lets its heap shrink, which is what gives memory back. So a round looks at whole
+//! segments, and at a minimum of [`LOOKS_PER_ROUND_MIN`] records. It keeps the best candidates ([`Pool`]), one for
+//! each `maxmemory-samples` records seen, and evicts candidates until enough is free. A candidate that was used
+//! after it was seen is dropped, not evicted.
 //!
-//! Where few records may go (expiring ones among many that are not), a call ends after [`EFFORT_PER_CALL`] with what it
-//! found, and the next one goes on from there. That nothing is left is not found out by looking: the shards say how many
-//! records they have.
+//! When few records may go (a few expiring ones among many others), a call ends after [`EFFORT_PER_CALL`] with
+//! what it found, and the next call continues there. The shards know their numbers of records, so no search is
+//! needed to find out that none is left.
 //!
-//! One shard is held at a time, for a segment or for an eviction; one that somebody else holds is passed by.
+//! Eviction holds one shard at a time, for one segment or one eviction. It skips a shard that is held elsewhere.
 
 use crate::extendible::position_of;
 use crate::journal::Placed;
@@ -19,44 +20,45 @@ use crate::shard::Shard;
 use crate::{KeyEvent, Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A round looks at this many records at least, so that a keyspace of few keys has its best candidates compared with
-/// all others. One segment, or two.
+/// Fewest records of a round, one or two segments. In a small keyspace the best candidates are then compared with
+/// all keys.
 const LOOKS_PER_ROUND_MIN: usize = 256;
-/// Most candidates of a round, whatever `maxmemory-samples` says.
+/// Most candidates of a round, for every value of `maxmemory-samples`.
 const CANDIDATES_MAX: usize = 128;
-/// With `volatile-ttl` there is one candidate for this many records at most: it is about the first, not about many.
+/// With `volatile-ttl` a candidate stands for at least this many records, because this policy wants only the very
+/// first to expire.
 const LOOKS_PER_CANDIDATE_MIN_TTL: usize = 16;
 /// Rounds of one call.
 const ROUNDS_MAX: usize = 4;
-/// A call looks no further after this much: a record looked at counts one, each of some 10 to 100 ns by how many of them
-/// share a cache line.
+/// A call stops looking after this effort. One record counts one: 10 to 100 ns, depending on how many share a
+/// cache line.
 const EFFORT_PER_CALL: usize = 2048;
-/// What a segment counts besides: its memory is met for the first time. A shard that is passed by counts one.
+/// Extra effort of a segment, because its memory is not cached. Skipping a shard counts one.
 const EFFORT_OF_STEP: usize = 8;
-/// Of keys that a round copies; beyond that, only that of its best candidate.
+/// Bytes of keys that a round copies. Beyond this limit only the key of the round's best candidate is copied.
 const KEY_BYTES_PER_ROUND: usize = 64 << 10;
 
-/// Whose turn it is.
+/// Which record goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The longest unused.
+    /// The one unused for the longest time.
     LeastRecent,
-    /// The least often used.
+    /// The least often used one.
     LeastFrequent,
-    /// Any.
+    /// Any record.
     Random,
-    /// Those that expire first.
+    /// The one that expires first.
     SoonestToExpire,
 }
 
-/// `maxmemory-policy` but for noeviction, with its samples.
+/// `maxmemory-policy` (without noeviction) and its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Only records that have an expiry.
+    /// Evict only records with an expiry.
     pub expiring_only: bool,
-    /// Whose turn it is.
+    /// Which record goes first.
     pub order: Order,
-    /// `maxmemory-samples`: records looked at for each evicted.
+    /// `maxmemory-samples`: records looked at for each evicted one.
     pub samples: usize,
 }
 
@@ -73,18 +75,18 @@ impl Policy {
     }
 }
 
-/// What one call evicted.
+/// Result of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// Records.
+    /// Number of evicted records.
     pub records: usize,
-    /// There was no record that the policy allows to evict.
+    /// The policy allows no further record to be evicted.
     pub none_left: bool,
-    /// Records looked at, and some more for each shard and segment: bounded.
+    /// Records looked at, plus some for each shard and segment. Bounded.
     pub effort: usize,
 }
 
-/// What goes on from call to call: the candidates. Of one thread at a time.
+/// State between calls: the candidates. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Evictor {
     pool: Pool,
@@ -93,7 +95,7 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// Without candidates; chance begins at `seed`.
+    /// Without candidates. `seed` is for the random generator.
     pub fn new(seed: u64) -> Evictor {
         Evictor { pool: Pool::default(), policy: None, rng: fastrand::Rng::with_seed(seed) }
     }
@@ -102,21 +104,21 @@ impl Evictor {
 /// A record that may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
-    /// The higher the sooner it goes.
+    /// The highest score goes first.
     score: u64,
-    /// What its score was made of: when that has changed it is no candidate any more.
+    /// Usage or expiry behind the score. If it has changed, the record is no longer a candidate.
     basis: u64,
     db: usize,
-    /// Where its key begins and ends among the pool's.
+    /// Start and end of its key in [`Pool::keys`].
     key: (usize, usize),
 }
 
-/// A record seen in the segment in hand.
+/// A record seen in the current segment.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     score: u64,
     basis: u64,
-    /// Among those visited.
+    /// Its number among the visited records.
     number: usize,
     key_bytes: usize,
 }
@@ -135,8 +137,8 @@ impl Pool {
         self.keys.clear();
         self.keys.shrink_to(KEY_BYTES_PER_ROUND);
     }
-    /// Of those seen in a segment, only this many of the best stay, in the order in which they were seen: as many as
-    /// have room for their keys, and one if none has.
+    /// Keeps at most `best` records with the highest scores of those seen in a segment, in the order in which they
+    /// were seen. The limit on key bytes may leave fewer, but at least one of the round.
     fn select(&mut self, best: usize) {
         if best < self.seen.len() {
             let at = self.seen.len() - best;
@@ -156,14 +158,14 @@ impl Pool {
         }
         self.seen.sort_unstable_by_key(|seen| seen.number);
     }
-    /// Takes one of those that were selected.
+    /// Adds one of the selected records.
     fn add(&mut self, seen: &Seen, db: usize, key: &[u8]) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
         let key = (start, self.keys.len());
         self.candidates.push(Candidate { score: seen.score, basis: seen.basis, db, key });
     }
-    /// At the end of a round: this many of the best stay.
+    /// Ends a round and keeps the `best` candidates.
     fn finish(&mut self, best: usize) {
         self.candidates.sort_unstable_by_key(|c| c.score);
         let surplus = self.candidates.len().saturating_sub(best);
@@ -171,7 +173,7 @@ impl Pool {
     }
 }
 
-/// What decides about a record's turn, as it lies in memory.
+/// The value that decides about a record's turn, as it is stored.
 fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     match order {
         Order::SoonestToExpire => key_expiry_ms(&record.0) as u64,
@@ -179,7 +181,7 @@ fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     }
 }
 
-/// A record's turn: the higher the sooner.
+/// Score of a record. The highest score goes first.
 fn score(
     record: &RecordRef<'_>,
     order: Order,
@@ -188,7 +190,7 @@ fn score(
     rng: &mut fastrand::Rng,
 ) -> u64 {
     match order {
-        // Who is dead already goes before anybody else.
+        // Expired records go first.
         _ if record.is_expired(now_ms) => u64::MAX,
         Order::LeastRecent => u64::from(record.idle_s(now_ms)),
         Order::LeastFrequent => u64::from(u8::MAX - record.frequency(now_ms, settings)),
@@ -198,7 +200,7 @@ fn score(
 }
 
 impl Keyspace {
-    /// Evicts records by `policy` until `bytes` are free, `records_max` records at most.
+    /// Evicts records by `policy` until `bytes` are free, but at most `records_max` records.
     pub fn evict(
         &self,
         evictor: &mut Evictor,
@@ -238,13 +240,13 @@ impl Keyspace {
         }
         evicted
     }
-    /// Records evicted since the start, or since [`Keyspace::reset_totals`].
+    /// Records evicted since the start or the last [`Keyspace::reset_totals`].
     pub fn evicted_total(&self) -> u64 {
         self.evicted_total.load(Relaxed)
     }
 
-    /// Evicts a candidate, unless it was used or lost its expiry meanwhile, or somebody holds its shard. One that has
-    /// expired is gone for good, too, but not evicted.
+    /// Evicts a candidate, unless it was used or lost its expiry meanwhile, or its shard is held. An expired
+    /// candidate is removed but not counted as evicted.
     fn evict_one(&self, candidate: &Candidate, key: &[u8], policy: Policy, now_ms: i64) -> Option<Gone> {
         let (key, slot) = (self.key(key), self.slot(candidate.db));
         let position = position_of(key.hash.0);
@@ -286,20 +288,20 @@ impl Keyspace {
         }
         Some(Gone { bytes, expired })
     }
-    /// Fills the pool with the best candidates of the segments that are next; the effort, which passes `effort_max` by a
-    /// segment at most.
+    /// Fills the pool with the best candidates of the next segments. Returns the effort, which exceeds
+    /// `effort_max` by one segment at most.
     fn look_round(&self, evictor: &mut Evictor, policy: Policy, effort_max: usize, now_ms: i64) -> usize {
         let pool = &mut evictor.pool;
         pool.clear();
-        // Another thread is at it.
+        // Another thread moves the hand.
         let Some(mut hand) = self.evict_from.try_lock() else { return 0 };
         let (mut looked_at, mut effort) = (0, 0);
-        // Once around: every shard, and the one it starts in the middle of twice.
+        // Once around: every shard, and the starting shard twice because the round may start in its middle.
         'round: for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *hand;
             let shard_index = self.shard_at(from);
             let shard = &self.shards[shard_index];
-            // Asked without its lock: there may be thousands that have nothing.
+            // Read without the lock, because thousands of shards may have no records.
             while shard.records(policy.expiring_only) > 0 {
                 if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);
@@ -329,19 +331,19 @@ impl Keyspace {
     }
 }
 
-/// A record that was a candidate and is gone.
+/// A candidate that was removed.
 struct Gone {
     bytes: u64,
     expired: bool,
 }
 
-/// What was met in a segment.
+/// Result of looking at one segment.
 struct Look {
-    /// Records.
+    /// Records seen.
     visited: usize,
-    /// Those of them that may go.
+    /// Records that the policy allows to evict.
     eligible: usize,
-    /// Where the next segment begins.
+    /// Start of the next segment.
     next: Option<u64>,
 }
 
@@ -372,11 +374,11 @@ fn look_at_segment(
     });
     let (visited, eligible) = (number, pool.seen.len());
     if eligible == 0 {
-        // Its records lost their expiry; from now on it is passed by.
+        // Its records lost their expiry. From now on the segment is skipped.
         shard.raise_expiry(slot, from);
         return Look { visited, eligible, next };
     }
-    // All of the round's candidates may be here.
+    // All candidates of the round may be in this segment.
     let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.looks_per_candidate());
     pool.select(best.min(CANDIDATES_MAX));
     let seen = std::mem::take(&mut pool.seen);

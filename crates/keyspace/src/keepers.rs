@@ -1,5 +1,4 @@
-//! [`Keepers`]: who is told before a record of a shard is written, because they read the shard as it was at a moment before:
-//! snapshots of everything ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
+//! [`Keepers`]: readers of a shard's past state, which are told before a record is written. They are snapshots of all data ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
 
 use crate::extendible::ExtendibleTable;
 use crate::record::Value;
@@ -8,15 +7,15 @@ use crate::snapshot::{Saving, SnapshotLoad};
 use crate::view::Viewing;
 use std::sync::Arc;
 
-/// A shard's parts of all snapshots and views that there are.
+/// A shard's parts of all snapshots and views.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     pub(crate) savings: Vec<Saving>,
     pub(crate) viewings: Vec<Viewing>,
 }
 
-/// A table's records as they were when the table was emptied or exchanged. They share their segments with what the table
-/// has become: a pointer for each segment.
+/// The records of a table that was emptied or exchanged. They share segments with the records elsewhere, at the
+/// cost of one pointer a segment.
 #[derive(Debug)]
 pub(crate) struct Frozen(pub(crate) ExtendibleTable<Value, KeyPositions>);
 
@@ -39,7 +38,8 @@ impl Keepers {
 }
 
 impl Shard {
-    /// To be called before the record of `key` is written, added or removed: a branch while nobody keeps anything.
+    /// Call this before the record of `key` is written, added or removed. Costs one branch while there are no
+    /// keepers.
     #[inline]
     pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
         if self.keepers.is_some() {
@@ -53,21 +53,21 @@ impl Shard {
         keepers.viewings.iter_mut().for_each(|viewing| viewing.keep(self, slot, position, key));
         self.keepers = Some(keepers);
     }
-    /// To be called before a whole table is taken away.
+    /// Call this before a whole table is taken away.
     pub(crate) fn keep_table(&mut self, slot: usize) {
         let Some(mut keepers) = self.keepers.take() else { return };
         keepers.savings.iter_mut().for_each(|saving| saving.keep_table(self, slot));
         keepers.viewings.iter_mut().for_each(|viewing| viewing.keep_table(self, slot));
         self.keepers = Some(keepers);
     }
-    /// For one more who keeps.
+    /// The keepers, to add one.
     pub(crate) fn keepers(&mut self) -> &mut Keepers {
         self.keepers.get_or_insert_default()
     }
     pub(crate) fn saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut Saving> {
         self.keepers.as_mut()?.saving(load)
     }
-    /// Takes the part of a snapshot out.
+    /// Takes out this shard's part of a snapshot.
     pub(crate) fn take_saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<Saving> {
         let keepers = self.keepers.as_mut()?;
         let at = keepers.savings.iter().position(|saving| saving.is_of(load))?;
@@ -75,7 +75,7 @@ impl Shard {
         self.forget_keepers();
         Some(saving)
     }
-    /// Takes the part of a view out.
+    /// Takes out this shard's part of a view.
     pub(crate) fn take_viewing(&mut self, id: u64) -> Option<Viewing> {
         let keepers = self.keepers.as_mut()?;
         let at = keepers.viewings.iter().position(|viewing| viewing.id == id)?;

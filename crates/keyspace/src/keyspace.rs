@@ -1,4 +1,4 @@
-//! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
+//! [`Keyspace`]: all shards, and the operations that visit every shard. They lock one shard at a time.
 
 use crate::extendible::{Content, POSITION_BITS, Shape, position_of};
 use crate::journal::Journal;
@@ -17,13 +17,13 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
+/// Bytes of a record that are prefetched. The processor's own prefetchers load the rest.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
-/// From a record to what a look-up in a hash reads.
+/// Number of dependent loads between a record and the data that a look-up in a hash reads.
 const PREFETCH_STEPS: usize = 4;
-/// Keys that are asked for together, and most shards that are held for it, for about a microsecond.
+/// Keys that are prefetched together. Also the most shards held for that, for about a microsecond.
 const PREFETCH_KEYS: usize = 16;
-/// Most shards: a position has bits left for segments.
+/// Most shards. A position keeps enough bits for segments.
 const SHARDS_MAX: usize = 1 << 16;
 
 /// The keyed hash of a key.
@@ -33,54 +33,57 @@ pub struct KeyHash(pub u64);
 /// A key with its hash, computed once per command.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// The key's bytes.
+    /// Bytes of the key.
     pub bytes: &'a [u8],
-    /// Their hash.
+    /// Hash of the bytes.
     pub hash: KeyHash,
 }
 
-/// A position in hash order; 0 is the start and the end. Below 2^40, so every client's number type holds it.
+/// A position in hash order. 0 is both the start and the end. Below 2^40, so every client's number type can hold
+/// it.
 pub type ScanCursor = u64;
 
 /// All data of the server.
 ///
-/// Databases `0..databases()` are what SELECT reaches. Each has a *system* companion (`system_db`) that SELECT cannot
-/// reach, for state that belongs to the data (imported versions): it is flushed and swapped with its database.
+/// SELECT reaches databases `0..databases()`. Each database has a *system* companion (`system_db`) that SELECT
+/// cannot reach. It holds state that belongs to the data (imported versions), so it is flushed and swapped with
+/// its database.
 #[derive(Debug)]
 pub struct Keyspace {
     pub(crate) shards: Box<[LockedShard]>,
-    /// Clients choose the keys, so the hash is keyed with 256 secret bits of this process: who does not know them cannot
-    /// tell which keys fall together, and what SCAN's cursors show of a hash is shown only to who may read all keys.
-    /// Should positions collide all the same, a segment grows past its size, and lookups in it slow down; no other does.
+    /// Clients choose the keys, so the hash is keyed with 256 secret bits of this process. A client without these
+    /// bits cannot tell which keys collide. SCAN's cursors show parts of a hash, but only to users who may read
+    /// all keys. If positions still collide, one segment grows past its size, and look-ups in that segment
+    /// slow down. No other segment does.
     hasher: ahash::RandomState,
-    /// For the marks of a snapshot.
+    /// Seeds for the marks of a snapshot.
     mark_seeds: [u64; 2],
-    /// How many snapshots keep more than their budgets.
+    /// Number of snapshots that keep more than their budgets.
     pub(crate) snapshots_over: Arc<Mutex<usize>>,
-    /// How many views there were.
+    /// Number of views created so far.
     pub(crate) views: AtomicU64,
     databases: usize,
     base_bits: u8,
     pub(crate) settings: Settings,
     pub(crate) expired_total: AtomicU64,
-    /// Times that database 0 was flushed or swapped.
+    /// Number of flushes and swaps of database 0.
     pub(crate) flushes: AtomicU64,
-    /// Counts those who wait for keys, and the keys that changed for them: tells what was first.
+    /// Counts waiters for keys and changes of the keys they wait for. The numbers tell which came first.
     pub(crate) turns: Arc<AtomicU64>,
-    /// Where active expiry goes on: slot and position.
+    /// Where active expiry continues: slot and position.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     pub(crate) evicted_total: AtomicU64,
-    /// Where eviction looks next: slot and position.
+    /// Where eviction continues: slot and position.
     pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
     listener: OnceLock<Arc<dyn Listener>>,
     journal: Journal,
-    /// Of those, and of what [`Flushed`] holds.
+    /// Bytes of `garbage`, and of the tables in [`Flushed`].
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 
-/// The tables that [`Keyspace::flush`] took out. Dropping it frees them all.
+/// The tables that [`Keyspace::flush`] took out. Drop frees them all.
 #[derive(Debug)]
 pub struct Flushed {
     pub(crate) tables: Vec<Table>,
@@ -88,7 +91,7 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// Frees one of them; false when there is none left.
+    /// Frees one table. Returns false when none is left.
     pub fn free_one(&mut self) -> bool {
         let Some(table) = self.tables.pop() else { return false };
         let bytes = table.records.heap_bytes();
@@ -104,21 +107,21 @@ impl Drop for Flushed {
     }
 }
 
-/// How many keys a database has.
+/// Numbers of keys of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// In all, expired ones included.
+    /// All keys, expired ones included.
     pub all: usize,
-    /// With an expiry.
+    /// Keys with an expiry.
     pub expiring: usize,
-    /// The sum of those expiries, in milliseconds since 1970.
+    /// Sum of the expiries, in milliseconds since 1970.
     pub expiries_ms: i128,
-    /// Hashes of which fields expire.
+    /// Hashes with fields that expire.
     pub mortal: usize,
 }
 
 impl Keys {
-    /// How long those with an expiry have to live on average, in milliseconds; 0 without any.
+    /// Mean time to live of the keys with an expiry, in milliseconds. 0 without such keys.
     pub fn mean_ttl_ms(&self, now_ms: i64) -> i64 {
         let mean_ms = if self.expiring == 0 { return 0 } else { self.expiries_ms / self.expiring as i128 };
         (mean_ms - i128::from(now_ms)).clamp(0, i64::MAX.into()) as i64
@@ -126,7 +129,8 @@ impl Keys {
 }
 
 impl Keyspace {
-    /// With `shards` shards (rounded up to a power of two, 65,536 at most) and `databases` databases, keyed by `seed`.
+    /// A keyspace of `shards` shards (rounded up to a power of two, at most 65,536) and `databases` databases,
+    /// with hashes keyed by `seed`.
     pub fn new(shards: usize, databases: usize, seed: [u64; 4]) -> Keyspace {
         let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
         let base_bits = shards.trailing_zeros() as u8;
@@ -155,30 +159,31 @@ impl Keyspace {
             garbage_bytes: Arc::default(),
         }
     }
-    /// An empty keyspace of one shard and one database with the tunables of this one: a command works there on copies of values
-    /// that nobody else sees.
+    /// An empty keyspace of one shard and one database, with the tunables of this one. A command uses it to work
+    /// on copies of values that nobody else sees.
     pub fn aside(&self, seed: [u64; 4]) -> Keyspace {
         Keyspace { settings: self.settings.quiet(), ..Keyspace::new(1, 1, seed) }
     }
-    /// Sets who is told of events while [`Settings::listens`] says so; the first call counts.
+    /// Sets the listener, which receives events while [`Settings::listens`] says so. Only the first call has an
+    /// effect.
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
         let _ = self.listener.set(listener);
     }
-    /// True while the listener wants to be told of events, or changes are recorded.
+    /// True while the listener wants events or the journal records changes.
     #[inline]
     pub(crate) fn listens(&self) -> bool {
         self.settings.listens.load(Relaxed) != 0
     }
-    /// True while the listener wants to be told of events.
+    /// True while the listener wants events.
     pub fn has_listener(&self) -> bool {
         self.settings.listens.load(Relaxed) & LISTENER != 0
     }
-    /// The stream of changes.
+    /// The journal: the stream of all changes.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
-    /// Begins to record changes, or ends it, between two transactions; the offset then. What is recorded is what
-    /// changes from that moment on.
+    /// Starts or stops recording changes, between two transactions. Returns the journal's offset at that moment.
+    /// Changes from that moment on are recorded.
     pub fn switch_journal(&self, on: bool) -> u64 {
         let _all = self.lock_all(0);
         self.journal.switch(on);
@@ -188,15 +193,15 @@ impl Keyspace {
         };
         self.journal.tail()
     }
-    /// A command that changes what is beside the keys, as an effect of its own.
+    /// Records a command that changes something beside the keys, as an effect of its own.
     pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {
         let mut txn = self.unlocked(0);
         txn.begin_command(|| (KeyEvent::NONE, false), true, 0);
         let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();
         txn.effect(0, &args);
     }
-    /// A key, or `fields` of it if there are any, are gone by themselves, in a shard that is held without a [`Txn`]: an effect
-    /// of its own.
+    /// Records, as an effect of its own, that a key expired (or only `fields` of it, if there are any). For shards
+    /// that are held without a [`Txn`].
     pub(crate) fn note_gone(
         &self,
         slot: usize,
@@ -210,10 +215,10 @@ impl Keyspace {
             effects.gone(slot / 2, key, fields);
         }
     }
-    /// Tells the listener; `slot` is the database's.
+    /// Passes an event to the listener. `slot` is the slot of the database.
     #[cold]
     pub(crate) fn tell(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
-        // Nobody listens to the systems' companions.
+        // The system companions have no events.
         if slot.is_multiple_of(2)
             && self.has_listener()
             && let Some(listener) = self.listener.get()
@@ -237,7 +242,7 @@ impl Keyspace {
     pub fn databases(&self) -> usize {
         self.databases
     }
-    /// The index of `db`'s system companion.
+    /// Index of the system companion of `db`.
     pub fn system_db(&self, db: usize) -> usize {
         self.databases + db
     }
@@ -250,12 +255,12 @@ impl Keyspace {
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: KeyHash(self.hasher.hash_one(bytes)) }
     }
-    /// The shard of a hash: its top bits.
+    /// The shard of a hash, given by its top bits.
     #[inline]
     pub fn shard_of(&self, hash: KeyHash) -> usize {
         self.shard_at(position_of(hash.0))
     }
-    /// Where keys of a hash lie: keys in this order lie shard by shard, and side by side within a shard.
+    /// The position of a hash. Keys in order of position lie shard by shard, and side by side within a shard.
     #[inline]
     pub fn place_of(&self, hash: KeyHash) -> u64 {
         position_of(hash.0)
@@ -268,17 +273,17 @@ impl Keyspace {
             _ => Txn::ascending(self, self.shards_of(hashes).into_iter(), now_ms),
         }
     }
-    /// As [`Keyspace::lock`], unless somebody holds one of them.
+    /// As [`Keyspace::lock`], but returns `None` when one of the shards is held.
     pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Txn<'_>> {
         let mut txn = self.unlocked(now_ms);
         self.try_lock_into(hashes, &mut txn).then_some(txn)
     }
-    /// Holds nothing; for [`Keyspace::try_lock_into`].
+    /// A `Txn` that holds nothing, for [`Keyspace::try_lock_into`].
     #[inline]
     pub fn unlocked(&self, now_ms: i64) -> Txn<'_> {
         Txn::none(self, now_ms)
     }
-    /// As [`Keyspace::try_lock`], into what holds nothing yet; false: it still holds nothing.
+    /// As [`Keyspace::try_lock`], into a `txn` that holds nothing yet. After false it still holds nothing.
     #[inline]
     pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], txn: &mut Txn<'k>) -> bool {
         match hashes {
@@ -286,8 +291,9 @@ impl Keyspace {
             _ => txn.try_hold(self.shards_of(hashes).into_iter()),
         }
     }
-    /// As [`Keyspace::lock`], all or none: it waits for a shard while it holds no other, `tries` times and for `patience`
-    /// at most each time. So whoever needs another of the shards does not wait behind it for the one that is held.
+    /// As [`Keyspace::lock`], but takes all shards or none. It waits for one shard only while it holds no other,
+    /// for at most `patience` each time and `tries` times. So work that needs the other shards does not wait
+    /// behind this call.
     pub fn lock_together(
         &self,
         hashes: &[KeyHash],
@@ -297,8 +303,8 @@ impl Keyspace {
     ) -> Option<Txn<'_>> {
         Txn::together(self, &self.shards_of(hashes), tries, patience, now_ms)
     }
-    /// Asks for the records of `keys` and for the first bytes of their values before they are needed, so that a batch
-    /// of commands waits for memory once and not for each. A hint: skips shards that somebody holds, changes nothing.
+    /// Prefetches the records of `keys` and the first bytes of their values, so that a batch of commands waits for
+    /// memory once and not once a key. A hint: it skips shards that are held, and changes nothing.
     pub fn prefetch(&self, db: usize, keys: &[Key<'_>]) {
         let slot = self.slot(db);
         for keys in keys.chunks(PREFETCH_KEYS) {
@@ -306,8 +312,8 @@ impl Keyspace {
         }
     }
     fn prefetch_few(&self, slot: usize, keys: &[Key<'_>]) {
-        // All locks are taken before anything is looked at: a processor starts no load before an atomic operation in
-        // front of it is done, so the misses of one key would be waited for before the next one's are begun.
+        // Takes all locks before it reads anything. A processor starts no load before an earlier atomic operation
+        // is done, so with a lock between two keys their cache misses would not overlap.
         let mut held: SmallVec<[(usize, MutexGuard<'_, Shard>); PREFETCH_KEYS]> = SmallVec::new();
         let mut places: SmallVec<[(u8, u64); PREFETCH_KEYS]> = SmallVec::new();
         for key in keys {
@@ -336,8 +342,8 @@ impl Keyspace {
             }
         }
     }
-    /// As [`Keyspace::prefetch`], of what several look-ups of parts of the value at one key will need. True when it asked for
-    /// anything, or can't tell: false means that the value is near, or has no such parts.
+    /// As [`Keyspace::prefetch`], for several look-ups of parts of the value at one key. Returns true when it
+    /// prefetched anything or could not tell. False means that the value is near, or has no such parts.
     pub fn prefetch_parts(&self, db: usize, key: &Key<'_>, parts: &[Parts<'_>]) -> bool {
         let position = position_of(key.hash.0);
         let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock() else { return true };
@@ -347,24 +353,25 @@ impl Keyspace {
             Some(Content::Int(_) | Content::Bytes(..)) | None => false,
         }
     }
-    /// Locks one shard by its index.
+    /// Locks one shard, given by its index.
     pub fn lock_shard(&self, shard: usize, now_ms: i64) -> Txn<'_> {
         Txn::one(self, shard, now_ms)
     }
-    /// Locks every shard, in ascending order: for what must be atomic over the whole keyspace and is quick.
+    /// Locks every shard, in ascending order. For short work that must be atomic over the whole keyspace.
     pub fn lock_all(&self, now_ms: i64) -> Txn<'_> {
         Txn::ascending(self, 0..self.shards.len(), now_ms)
     }
-    /// Bytes of heap behind all data of all databases: keys, values, tables. Takes no lock; a shard that is being written
-    /// counts as it was before.
+    /// Heap bytes behind all data of all databases: keys, values, tables. Takes no lock. A shard that is being
+    /// written counts with its former size.
     pub fn data_bytes(&self) -> usize {
         self.shards.iter().map(LockedShard::data_bytes).sum()
     }
-    /// Keys of all databases, expired ones included. Takes no lock; a shard that is being written counts as it was before.
+    /// Keys of all databases, expired ones included. Takes no lock. A shard that is being written counts with its
+    /// former number.
     pub fn records(&self) -> u64 {
         self.shards.iter().map(|shard| shard.records(false) as u64).sum()
     }
-    /// As [`Txn::len`], each shard locked by itself.
+    /// As [`Txn::len`], but locks one shard at a time.
     pub fn len(&self, db: usize) -> usize {
         self.unlocked(0).len(db)
     }
@@ -377,8 +384,8 @@ impl Keyspace {
         let slot = self.slot(db);
         self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.expiring)).sum()
     }
-    /// The databases in which anything was ever stored since they were flushed, with their numbers of keys. Each shard is
-    /// locked once, and what it costs grows with the databases in use, not with [`Keyspace::databases`].
+    /// The databases in which anything was stored since they were flushed, with their numbers of keys. Locks each
+    /// shard once. The cost grows with the databases in use, not with [`Keyspace::databases`].
     pub fn in_use(&self) -> BTreeMap<usize, Keys> {
         let mut dbs = BTreeMap::<usize, Keys>::new();
         for shard in &self.shards {
@@ -394,32 +401,32 @@ impl Keyspace {
         }
         dbs
     }
-    /// What `db`'s tables look like: segments, directories, bytes.
+    /// The shape of the tables of `db`: segments, directories, bytes.
     pub fn shape(&self, db: usize) -> Shape {
         let slot = self.slot(db);
         let shape_of = |table: &Table| Shape { heap_bytes: table.sums(slot).bytes, ..table.records.shape() };
         let shape = |shard: &LockedShard| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
-    /// As [`Txn::flush`], on its own.
+    /// As [`Txn::flush`], in a transaction of its own.
     pub fn flush(&self, db: usize) -> Flushed {
         self.lock_all(0).flush(db)
     }
-    /// As [`Txn::swap`], on its own.
+    /// As [`Txn::swap`], in a transaction of its own.
     pub fn swap(&self, a: usize, b: usize) {
         self.lock_all(0).swap(a, b);
     }
-    /// Keys that expired since the start, or since [`Keyspace::reset_totals`].
+    /// Keys that expired since the start or the last [`Keyspace::reset_totals`].
     pub fn expired_total(&self) -> u64 {
         self.expired_total.load(Relaxed)
     }
-    /// Counts evicted and expired keys from zero again.
+    /// Resets the counts of evicted and expired keys to zero.
     pub fn reset_totals(&self) {
         self.expired_total.store(0, Relaxed);
         self.evicted_total.store(0, Relaxed);
     }
-    /// Follow keys of database 0 under these prefixes (an empty prefix follows all); replaces the former list. An empty
-    /// list follows none and forgets what was touched.
+    /// Tracks the keys of database 0 under these prefixes (an empty prefix tracks all keys). Replaces the former
+    /// list. An empty list tracks nothing and drops what was collected.
     pub fn track(&self, prefixes: Vec<Vec<u8>>) {
         let set = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
         let prefixes = (!set.is_empty()).then_some(set);
@@ -427,32 +434,34 @@ impl Keyspace {
             shard.lock.lock().changed_keys.follow(prefixes.clone());
         }
     }
-    /// How often database 0 was flushed or swapped: when it has not changed, no shard's [`Touched::flushed`] is news.
+    /// Number of flushes and swaps of database 0. While it has not changed, no shard's [`Touched::flushed`] is
+    /// new.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
     }
-    /// What was touched in one shard since last asked.
+    /// The keys touched in one shard since the last call.
     pub fn take_touched(&self, shard: usize) -> Touched {
         self.shards[shard].lock.lock().changed_keys.take()
     }
-    /// Adds every tracked key of one shard to its touched keys: the first scan of a new index.
+    /// Adds every tracked key of one shard to its touched keys, for the first scan of a new index.
     pub fn touch_all(&self, shard: usize) {
         let mut held = self.shards[shard].lock.lock();
         let shard = &mut *held;
         shard.note_each();
     }
-    /// Tracked keys touched and not taken yet, over all shards (approximate).
+    /// Tracked keys that were touched and not taken yet, over all shards (approximate).
     pub fn touched_len(&self) -> usize {
         self.shards.iter().map(|s| s.lock.lock().changed_keys.len()).sum()
     }
-    /// Frees a value: at once, or when it is big by whoever calls [`Keyspace::take_garbage`].
+    /// Frees a small value at once. Leaves a big one to the caller of [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {
         if value.is_big() {
             self.garbage_bytes.fetch_add(value.heap_bytes(), Relaxed);
             self.garbage.lock().push(value);
         }
     }
-    /// Big values that were deleted, replaced or expired: to be dropped where it may take a while. Call it regularly.
+    /// Big values that were deleted, replaced or expired. Drop them on a thread that may take its time. Call this
+    /// regularly.
     pub fn take_garbage(&self) -> Vec<Value> {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         self.garbage_bytes.fetch_sub(garbage.iter().map(Value::heap_bytes).sum(), Relaxed);
@@ -463,7 +472,7 @@ impl Keyspace {
         self.garbage_bytes.load(Relaxed)
     }
 
-    /// A database's place in a shard: each beside its system companion, which so is `slot ^ 1`.
+    /// The slot of a database in a shard. A system companion is beside its database, at `slot ^ 1`.
     #[inline]
     pub(crate) fn slot(&self, db: usize) -> usize {
         assert!(db < 2 * self.databases, "there is no database {db}");
@@ -474,11 +483,11 @@ impl Keyspace {
     pub(crate) fn shard_at(&self, position: u64) -> usize {
         (position >> (POSITION_BITS - u32::from(self.base_bits))) as usize
     }
-    /// A shard's first position.
+    /// The first position of a shard.
     pub(crate) fn start_of(&self, shard: usize) -> u64 {
         (shard as u64) << (POSITION_BITS - u32::from(self.base_bits))
     }
-    /// Two hashers that know nothing of each other's, nor of where keys belong.
+    /// Two hashers, independent of each other and of the hash that places keys.
     pub(crate) fn hashers(&self) -> [ahash::RandomState; 2] {
         self.mark_seeds.map(|seed| {
             ahash::RandomState::with_seeds(seed, !seed, seed.rotate_left(31), seed ^ 0x9e37_79b9_7f4a_7c15)
@@ -487,11 +496,11 @@ impl Keyspace {
     pub(crate) fn count_expired(&self, records: usize) {
         self.expired_total.fetch_add(records as u64, Relaxed);
     }
-    /// As [`Keyspace::try_lock`] of shards by their indices, which ascend, into what holds nothing yet.
+    /// As [`Keyspace::try_lock_into`], of shards given by ascending indices.
     pub fn try_lock_shards<'k>(&'k self, shards: &[usize], txn: &mut Txn<'k>) -> bool {
         txn.try_hold(shards.iter().copied())
     }
-    /// As [`Keyspace::lock_together`], of shards by their indices, which ascend.
+    /// As [`Keyspace::lock_together`], of shards given by ascending indices.
     pub fn lock_shards_together(
         &self,
         shards: &[usize],
@@ -501,16 +510,16 @@ impl Keyspace {
     ) -> Option<Txn<'_>> {
         Txn::together(self, shards, tries, patience, now_ms)
     }
-    /// Locks shards by their indices, which ascend.
+    /// Locks shards given by ascending indices.
     pub fn lock_shards(&self, shards: &[usize], now_ms: i64) -> Txn<'_> {
         Txn::ascending(self, shards.iter().copied(), now_ms)
     }
-    /// `flag` is not raised any more when the key changes.
+    /// Ends [`Db::watch`](crate::Db::watch): changes of the key no longer raise `flag`.
     pub fn unwatch(&self, db: usize, key: &[u8], flag: &WatchFlag) {
         let slot = self.slot(db);
         self.shards[self.shard_of(self.key(key).hash)].lock.lock().watchers.remove(slot, key, flag);
     }
-    /// The same, unless somebody holds the key's shard; false then.
+    /// As [`Keyspace::unwatch`], but returns false when the key's shard is held.
     pub fn try_unwatch(&self, db: usize, key: &[u8], flag: &WatchFlag) -> bool {
         let slot = self.slot(db);
         let Some(mut shard) = self.shards[self.shard_of(self.key(key).hash)].lock.try_lock() else {

@@ -1,9 +1,11 @@
-//! The keyspace: shards, segments, records, and the value types in them.
+//! The keyspace: shards, segments, records, and the types of values.
 //!
-//! [`Keyspace`] is shared by all workers; [`Txn`] holds the shards that a piece of work needs (taken in ascending order, so
-//! no deadlock); [`Db`] is one database seen through them; a [`RecordRef`] is one key with its value and expiry.
+//! All workers share one [`Keyspace`]. A [`Txn`] holds the shards that a piece of work needs. It takes them in
+//! ascending order, so there is no deadlock. A [`Db`] is one database seen through held shards. A [`RecordRef`] is
+//! one key with its value and its expiry.
 //!
-//! **Invariant:** knows no argv, no reply, no socket; time is an argument (`now_ms`, unix milliseconds).
+//! **Invariant:** this crate knows no argv, no reply and no socket. Time is an argument (`now_ms`, unix
+//! milliseconds).
 
 mod db;
 mod event;

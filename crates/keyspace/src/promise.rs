@@ -1,14 +1,14 @@
-//! [`Promises`]: a write of many keys that is made at one moment and carried out after it.
+//! [`Promises`]: a write of many keys that happens at one moment and is carried out after it.
 //!
-//! At the moment the shards of all the keys are held, for as long as it takes to give each shard its part. From then on
-//! whoever looks for one of the keys carries out what is promised of that key first ([`Db`] does so at each look-up), so
-//! nobody sees the key as it was. Whoever promised carries out the rest in slices. So the write is as atomic as if all had
-//! been done at the moment, nobody waits for it, and nothing is held for long.
+//! At that moment the shards of all keys are held, just long enough to give each shard its part. From then on,
+//! each look-up first carries out the promises of its key ([`Db`] does this), so nobody sees the former value. The
+//! writer carries out the rest in slices. So the write is as atomic as if it had been done at once, nobody waits
+//! for it, and no shard is held for long.
 //!
-//! What goes over whole tables (a flush, a swap, a snapshot, a view) carries out everything first. Active expiry and eviction
-//! leave a shard with promises alone: what they would remove is another record by then.
+//! Operations on whole tables (a flush, a swap, a snapshot, a view) carry out all promises first. Active expiry
+//! and eviction skip a shard with promises, because a promise may replace the record that they would remove.
 //!
-//! Left out: SCAN, RANDOMKEY and counts of keys see what is not carried out yet.
+//! Left out: SCAN, RANDOMKEY and counts of keys see the state before the promises.
 
 use crate::event::Caller;
 use crate::extendible::position_of;
@@ -23,23 +23,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Keys = HashMap<Box<[u8]>, Option<Str>, ahash::RandomState>;
 
-/// Keys with what becomes of each: a string that never expires, or nothing. Made with nothing held.
+/// Keys, each with a string that never expires, or with nothing for a deletion. Built while no shard is held.
 #[derive(Debug, Default)]
 pub struct Promises(BTreeMap<usize, Keys>);
 
-/// What a shard has to do of one [`Promises`].
+/// A shard's part of one [`Promises`].
 #[derive(Debug)]
 pub(crate) struct Promised {
     slot: usize,
     keys: Keys,
-    /// How the changes are called, and whose they are.
+    /// The name of the changes, and their client.
     caller: Caller,
-    /// What had expired at the moment.
+    /// What had expired at the moment of the promise.
     expiry_ms: i64,
     removed: Arc<AtomicU64>,
 }
 
-/// What is to be done of one key.
+/// What to do with one key.
 struct Due {
     value: Option<Str>,
     caller: Caller,
@@ -48,7 +48,7 @@ struct Due {
 }
 
 impl Promises {
-    /// `key` is to hold `value`, or to be gone. Of one key the last promise counts.
+    /// Promises that `key` gets `value`, or is deleted. The last promise of a key counts.
     pub fn add(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Option<Str>) {
         let keys = self.0.entry(keyspace.shard_of(key.hash)).or_default();
         keys.insert(key.bytes.into(), value);
@@ -66,12 +66,12 @@ impl Promised {
 }
 
 impl Shard {
-    /// True when something is promised of a key of this shard.
+    /// True when a key of this shard has promises.
     #[inline]
     pub(crate) fn is_promised(&self) -> bool {
         !self.promised.is_empty()
     }
-    /// Takes out what is promised of `key`, the oldest promise first.
+    /// Takes out the promises of `key`, the oldest first.
     fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[Due; 1]> {
         let due: SmallVec<[Due; 1]> =
             self.promised.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
@@ -80,7 +80,7 @@ impl Shard {
         }
         due
     }
-    /// A key of which something is promised, and its slot.
+    /// A key with promises, and its slot.
     fn next_promised(&self) -> Option<(usize, Box<[u8]>)> {
         let first = self.promised.first()?;
         Some((first.slot, first.keys.keys().next()?.clone()))
@@ -88,8 +88,8 @@ impl Shard {
 }
 
 impl Txn<'_> {
-    /// Makes promises in database `db`, of the command that was begun; how many records they have removed so far. To be
-    /// carried out by [`Db::peek`] of each key. What the effect is, the command says itself.
+    /// Makes promises in database `db`, for the current command. Returns the count of records that they have
+    /// removed so far. Carry them out by [`Db::peek`] of each key. The command itself names its effect.
     ///
     /// # Panics
     /// When the shard of a key is not held.
@@ -100,7 +100,7 @@ impl Txn<'_> {
         for (shard, keys) in promises.0 {
             let held = self.held(shard);
             let shard = &mut held.guard;
-            // Whoever watches a key and then touches others must find out now.
+            // A watcher of a key that then touches other keys must see the change now.
             shard.watchers.raise_where(|of, key| {
                 let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
                 of == slot && keys.get(key).is_some_and(|value| value.is_some() || is_there())
@@ -110,7 +110,7 @@ impl Txn<'_> {
         }
         removed
     }
-    /// Carries out what is promised in all held shards.
+    /// Carries out all promises of the held shards.
     pub(crate) fn settle_all(&mut self) {
         let shards: Vec<usize> =
             self.held_shards().filter(|(_, shard)| shard.is_promised()).map(|(at, _)| at).collect();
@@ -124,13 +124,14 @@ impl Txn<'_> {
 }
 
 impl Db<'_, '_> {
-    /// Carries out what is promised of `key`.
+    /// Carries out the promises of `key`.
     #[cold]
     pub(crate) fn settle(&mut self, key: &Key<'_>) {
         let slot = self.slot;
-        // All of it at once: each of the look-ups below would else carry out the next promise before this one.
+        // Take all of them first. Otherwise each look-up below would carry out the next promise before this one.
         for due in self.shard(key).take_due(slot, key.bytes) {
-            // The change is the promise's, not of the work that meets it: the effect was said when the promise was made.
+            // The change belongs to the command that made the promise, not to the work that meets it. That command
+            // already named the effect.
             let caller = std::mem::replace(&mut self.txn.caller, due.caller);
             let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
             let apart = self.txn.set_apart();

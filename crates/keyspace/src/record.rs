@@ -1,4 +1,4 @@
-//! [`RecordRef`]: one key with its value, its expiry, and how it was used, as it lies in a shard's table.
+//! [`RecordRef`]: one key with its value, its expiry and its usage, as it lies in a shard's table.
 
 use crate::db::OtherType;
 use crate::extendible::{Content, Item, OffHeap};
@@ -13,15 +13,15 @@ use crate::usage::Usage;
 use crate::{Db, Key, Settings};
 use strand_chain::Blob;
 
-/// A value with more parts than this, or more bytes than [`BIG_BYTES_MIN`], is freed on a helper thread.
+/// A value with more allocations than this, or with [`BIG_BYTES_MIN`] bytes or more, is freed on a helper thread.
 const BIG_PARTS_MIN: usize = 64;
 /// Freeing this many bytes costs a system call and page faults.
 const BIG_BYTES_MIN: usize = 1 << 20;
 
-/// Of a blob, this much is asked for ahead; the processor's own prefetchers go on from there.
+/// Bytes of a blob that are prefetched. The processor's own prefetchers load the rest.
 const PREFETCH_BYTES: usize = 4 * strand_chain::CACHE_LINE_BYTES;
 
-/// Makes [`Value`] and [`ValueRef`] of the list of collection types.
+/// Generates [`Value`] and [`ValueRef`] from the list of collection types.
 macro_rules! types {
     ($($(#[$doc:meta])* $variant:ident($collection:ty),)*) => {
         /// A value of any type, outside a table or on its way into one.
@@ -32,7 +32,7 @@ macro_rules! types {
             $($(#[$doc])* $variant($collection),)*
         }
 
-        /// A value of any type, where it lies.
+        /// A view of a value of any type.
         #[derive(Debug, Clone, Copy)]
         pub enum ValueRef<'a> {
             /// A string.
@@ -40,11 +40,11 @@ macro_rules! types {
             $($(#[$doc])* $variant(&'a $collection),)*
         }
 
-        /// Redis's names of all types, as TYPE answers and SCAN's TYPE takes them.
+        /// Redis's names of all types, for TYPE and SCAN's TYPE option.
         pub const TYPE_NAMES: &[&str] = &["string", $(<$collection>::TYPE_NAME,)*];
 
         impl Value {
-            /// A view of it.
+            /// A view of the value.
             #[inline]
             pub fn view(&self) -> ValueRef<'_> {
                 match self {
@@ -52,7 +52,8 @@ macro_rules! types {
                     $(Value::$variant(collection) => ValueRef::$variant(collection),)*
                 }
             }
-            /// True when it was not changed since `since` was cloned from it: as [`Collection::is_unchanged`].
+            /// True when the value was not changed since `since` was cloned from it, as
+            /// [`Collection::is_unchanged`].
             pub fn is_unchanged(&self, since: &Value) -> bool {
                 match (self, since) {
                     (Value::Str(now), Value::Str(since)) => now.is_same(since),
@@ -60,7 +61,7 @@ macro_rules! types {
                     (Value::Str(_), _) $(| (Value::$variant(_), _))* => false,
                 }
             }
-            /// An empty value of the type.
+            /// An empty value of this type.
             pub fn emptied(&self) -> Value {
                 match self {
                     Value::Str(_) => Value::Str(Str::Raw(Blob::default())),
@@ -82,7 +83,7 @@ macro_rules! types {
                     })*
                 }
             }
-            /// Hands out the memory of the value in pieces, each of which is freed quickly.
+            /// Passes the memory of the value to `hand_out` in pieces that are each freed quickly.
             pub fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
                 match self {
                     Value::Str(s) => hand_out(Box::new(s)),
@@ -92,14 +93,14 @@ macro_rules! types {
         }
 
         impl<'a> ValueRef<'a> {
-            /// Redis's name of the type: `string`, `hash`.
+            /// Redis's name of the type, such as `string` or `hash`.
             pub fn type_name(&self) -> &'static str {
                 match self {
                     ValueRef::Str(_) => "string",
                     $(ValueRef::$variant(_) => <$collection>::TYPE_NAME,)*
                 }
             }
-            /// Redis's name of the encoding: `int`, `embstr`, `raw`, `listpack`, `hashtable`.
+            /// Redis's name of the encoding, such as `int`, `embstr`, `raw`, `listpack` or `hashtable`.
             pub fn encoding(&self) -> &'static str {
                 match self {
                     ValueRef::Str(s) => s.encoding(),
@@ -113,14 +114,14 @@ macro_rules! types {
                     $(ValueRef::$variant(collection) => collection.len(),)*
                 }
             }
-            /// Bytes of heap behind the value. Costs nothing that grows with the value.
+            /// Heap bytes behind the value. The cost does not grow with the value.
             pub fn heap_bytes(&self) -> usize {
                 match self {
                     ValueRef::Str(s) => s.heap_bytes(),
                     $(ValueRef::$variant(collection) => collection.heap_bytes(),)*
                 }
             }
-            /// How many allocations freeing it costs. Costs nothing that grows with the value.
+            /// Number of allocations of the value. The cost does not grow with the value.
             pub fn parts(&self) -> usize {
                 match self {
                     ValueRef::Str(_) => 1,
@@ -141,7 +142,7 @@ macro_rules! types {
                 }
                 0
             }
-            /// A copy: shares blobs, and the segments of large collections.
+            /// A copy. It shares blobs, and the segments of large collections.
             pub fn to_value(&self) -> Value {
                 match self {
                     ValueRef::Str(s) => Value::Str(s.to_str()),
@@ -186,12 +187,12 @@ macro_rules! types {
             }
         })*
 
-        // A look at a collection goes from its place in the segment to its parts, with nothing in between.
+        // From a value's place in the segment, a read goes directly to the parts of a collection.
         const _: () = assert!(size_of::<Value>() == 24 $(&& size_of::<$collection>() <= 16)*);
     };
 }
 
-// The list of types. A new type adds one line here.
+// The list of types. A new type adds one line.
 types! {
     /// A hash.
     Hash(HashValue),
@@ -206,7 +207,7 @@ types! {
 }
 
 impl Value {
-    /// Nothing in the value expires by itself before this; `i64::MAX` when nothing ever does.
+    /// Earliest expiry inside the value; `i64::MAX` when nothing in it expires.
     #[inline]
     pub(crate) fn field_expiry_ms(&self) -> i64 {
         match self {
@@ -214,8 +215,8 @@ impl Value {
             Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => i64::MAX,
         }
     }
-    /// Keeps when the key expires, for a value of which parts expire, too: the record's own place holds what comes first,
-    /// which is returned.
+    /// Stores the key's expiry in a value with expiring parts. Returns the earliest expiry of the key and the
+    /// parts, for the record's own place.
     #[inline]
     pub(crate) fn joined_expiry_ms(&mut self, key_expiry_ms: i64) -> i64 {
         match self {
@@ -226,17 +227,18 @@ impl Value {
             _ => key_expiry_ms,
         }
     }
-    /// Bytes of heap behind the value. Costs nothing that grows with the value.
+    /// Heap bytes behind the value. The cost does not grow with the value.
     pub fn heap_bytes(&self) -> usize {
         self.view().heap_bytes()
     }
-    /// True when freeing it takes long enough to be left to a helper thread.
+    /// True when freeing the value takes so long that a helper thread should do it.
     pub fn is_big(&self) -> bool {
         self.view().parts() > BIG_PARTS_MIN || self.heap_bytes() >= BIG_BYTES_MIN
     }
 }
 
-/// When the record expires as a whole, `i64::MAX` for never: its place may hold when a field of its hash does.
+/// Expiry of the whole record, `i64::MAX` for never. The record's own place may hold the earlier expiry of a
+/// hash's field.
 #[inline]
 pub(crate) fn key_expiry_ms(item: &Item<'_, Value>) -> i64 {
     match item.expiry_ms() {
@@ -267,7 +269,7 @@ impl OffHeap for Value {
     }
 }
 
-/// One key, its value, its expiry and when it was last used.
+/// One key, its value, its expiry and its last use.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a>(pub(crate) Item<'a, Value>);
 
@@ -277,7 +279,7 @@ impl<'a> RecordRef<'a> {
     pub fn key(&self) -> &'a [u8] {
         self.0.key()
     }
-    /// The key; a long one may be shared.
+    /// The key. A long key may be shared.
     pub fn key_bytes(&self) -> Bytes<'a> {
         self.0.key_bytes()
     }
@@ -290,24 +292,25 @@ impl<'a> RecordRef<'a> {
             Content::OffHeap(value) => value.view(),
         }
     }
-    /// When it expires (unix milliseconds), if ever.
+    /// Expiry of the record (unix milliseconds), if any.
     #[inline]
     pub fn expire_at_ms(&self) -> Option<i64> {
         let expiry_ms = key_expiry_ms(&self.0);
         (expiry_ms != i64::MAX).then_some(expiry_ms)
     }
-    /// How long ago it was last read or written, in whole seconds: `OBJECT IDLETIME`. As in Redis it starts again after
-    /// 194 days, and means nothing under an LFU policy.
+    /// Time since the last read or write, in whole seconds: `OBJECT IDLETIME`. As in Redis it wraps after 194
+    /// days, and has no meaning under an LFU policy.
     pub fn idle_s(&self, now_ms: i64) -> u32 {
         self.usage().idle_s(now_ms)
     }
-    /// The logarithmic access counter of `OBJECT FREQ`, as it has decayed by now; under an LFU policy only.
+    /// The logarithmic access counter of `OBJECT FREQ`, with its decay until `now_ms`. Only under an LFU policy.
     pub fn frequency(&self, now_ms: i64, settings: &Settings) -> u8 {
         self.usage().frequency(now_ms, settings)
     }
-    /// Bytes of heap in all: key, value, what is noted beside them, its place in the table (`MEMORY USAGE`).
+    /// All heap bytes of the record (`MEMORY USAGE`): key, value, metadata, and its place in the table.
     pub fn heap_bytes(&self) -> usize {
-        // A handle and a tag, in a table that is three fifths full on average; a twelfth of a heap is spare.
+        // A handle and a tag, in a table that is three fifths full on average. A twelfth of a segment's heap is
+        // spare.
         const PLACE_BYTES: usize = 8;
         let inline = self.0.inline_bytes();
         let outside = match self.0.content() {
@@ -335,8 +338,8 @@ impl std::fmt::Debug for RecordRef<'_> {
     }
 }
 
-/// Asks for what a look-up needs of a value that does not lie in the table. Each `step` reads what the one before has
-/// asked for; true when another one has something to ask for.
+/// Prefetches the data that a look-up needs of a value outside the table. Each `step` reads what the step before
+/// has prefetched. Returns true when another step has something to prefetch.
 #[inline]
 pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
     if step == 0 {

@@ -1,46 +1,46 @@
-//! [`Settings`]: what the administrator may change while the server runs.
+//! [`Settings`]: values that the administrator may change while the server runs.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// In [`Settings::listens`]: the keyspace's listener wants to be told.
+/// Bit of [`Settings::listens`]: the keyspace's listener wants events.
 pub const LISTENER: u64 = 1;
-/// In [`Settings::listens`]: changes are recorded in the journal.
+/// Bit of [`Settings::listens`]: the journal records changes.
 pub const JOURNAL: u64 = 2;
 
-/// Tunables by redis-server's names; read with `Relaxed`.
+/// Tunables, named like redis-server's. Read with `Relaxed`.
 #[derive(Debug)]
 pub struct Settings {
     /// `hash-max-listpack-entries` (default 512).
     pub hash_max_listpack_entries: AtomicU64,
     /// `hash-max-listpack-value` in bytes (default 64).
     pub hash_max_listpack_value: AtomicU64,
-    /// `stream-node-max-bytes` (default 4096): a block of a stream takes no more entries beyond; 0 is no limit.
+    /// `stream-node-max-bytes` (default 4096): a stream's block of this size takes no more entries; 0 is no limit.
     pub stream_node_max_bytes: AtomicU64,
-    /// `stream-node-max-entries` (default 100), deleted ones counted; 0 is no limit.
+    /// `stream-node-max-entries` (default 100), deleted entries included; 0 is no limit.
     pub stream_node_max_entries: AtomicU64,
     /// `zset-max-listpack-entries` (default 128).
     pub zset_max_listpack_entries: AtomicU64,
     /// `zset-max-listpack-value` in bytes (default 64).
     pub zset_max_listpack_value: AtomicU64,
-    /// `proto-max-bulk-len` in bytes (default 512 MB): no string grows past it.
+    /// `proto-max-bulk-len` in bytes (default 512 MB): the longest string.
     pub proto_max_bulk_len: AtomicU64,
     /// `hll-sparse-max-bytes` (default 3000): a longer HyperLogLog is stored dense.
     pub hll_sparse_max_bytes: AtomicU64,
-    /// `set-max-intset-entries` (default 512): a set of more integers is no `intset`.
+    /// `set-max-intset-entries` (default 512): a set of more integers is not an `intset`.
     pub set_max_intset_entries: AtomicU64,
     /// True (1) when `maxmemory-policy` is an LFU one: `OBJECT FREQ` works and `OBJECT IDLETIME` does not.
     pub lfu: AtomicU64,
-    /// `lfu-log-factor` (default 10): how much slower the counter rises the higher it is.
+    /// `lfu-log-factor` (default 10): with a higher factor the access counter rises more slowly.
     pub lfu_log_factor: AtomicU64,
-    /// `lfu-decay-time` in minutes (default 1): the counter falls by one for each; 0 is never.
+    /// `lfu-decay-time` in minutes (default 1): the access counter falls by one each time; 0 is never.
     pub lfu_decay_time: AtomicU64,
-    /// Who is told of changes: [`LISTENER`], [`JOURNAL`], both, or nobody (0).
+    /// Receivers of changes: [`LISTENER`], [`JOURNAL`], both, or none (0).
     pub listens: AtomicU64,
 }
 
 impl Settings {
-    /// The tunables of this moment, with nobody who is told of changes.
+    /// A copy of the tunables without receivers of changes.
     pub(crate) fn quiet(&self) -> Settings {
         let Settings {
             hash_max_listpack_entries,

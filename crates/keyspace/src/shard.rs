@@ -1,4 +1,4 @@
-//! [`Shard`]: one lock's part of every database.
+//! [`Shard`]: the part of every database that one lock protects.
 
 use crate::extendible::{At, Content, ExtendibleTable, Item, New, Payload, Positions, position_of};
 use crate::keepers::Keepers;
@@ -13,12 +13,12 @@ use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A shard with its lock, on a cache line of its own (two: processors fetch them in pairs).
+/// A shard with its lock, on two cache lines of its own, because processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedShard {
     pub(crate) lock: Mutex<Shard>,
-    /// What [`Shard::sums`] were when the shard was last let go after a change.
+    /// [`Shard::sums`] at the last release of the shard after a change. These fields need no lock.
     data_bytes: AtomicUsize,
     records: AtomicUsize,
     expiring: AtomicUsize,
@@ -42,7 +42,7 @@ impl LockedShard {
     pub(crate) fn records(&self, expiring_only: bool) -> usize {
         if expiring_only { self.expiring.load(Relaxed) } else { self.records.load(Relaxed) }
     }
-    /// Makes known what is in the shard; call it with the lock held, after a change.
+    /// Publishes the sums of the shard. Call it after a change, with the lock held.
     #[inline]
     pub(crate) fn publish(&self, shard: &Shard) {
         let sums = shard.sums();
@@ -53,7 +53,7 @@ impl LockedShard {
     }
 }
 
-/// Where keys belong.
+/// Maps keys to positions.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPositions(pub(crate) ahash::RandomState);
 
@@ -70,53 +70,53 @@ impl Positions for KeyPositions {
     }
 }
 
-/// One shard. Databases are counted by [`Shard::table`]'s *slot*: 0 is database 0, whose writes are noted; even ones are
-/// what clients reach.
+/// One shard. A *slot* numbers the tables ([`Shard::table`]): slot 0 is database 0, the only one with tracked
+/// keys. Clients reach the even slots.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// LockedShard 0.
+    /// The table of slot 0.
     first: Table,
-    /// The others that were ever needed, in ascending order of their slots: however high they are numbered, a shard
-    /// holds as many tables as databases are in use.
+    /// The other tables that were ever needed, by ascending slot. A shard has one table for each database in use,
+    /// however high its number.
     others: Vec<(usize, Box<Table>)>,
-    /// Of the others, kept along: a write costs the same however many they are.
+    /// Sums of `others`, kept current, so the cost of a write does not grow with the number of tables.
     others_sums: Sums,
-    /// Nothing in the others expires before this.
+    /// Nothing in `others` expires before this time.
     others_expiry_ms: i64,
     base_bits: u8,
     positions: KeyPositions,
     pub(crate) changed_keys: ChangedKeys,
     pub(crate) watchers: Watchers,
-    /// While there is a snapshot of the data, or a view of some of it.
+    /// Present while there is a snapshot of the data or a view of some keys.
     pub(crate) keepers: Option<Box<Keepers>>,
-    /// Writes that were made and are not carried out, the oldest first.
+    /// Promised writes that are not carried out yet, the oldest first.
     pub(crate) promised: Vec<Promised>,
-    /// How often a record was changed, but for expiry and eviction: redis-server's `dirty`.
+    /// Number of changes of records, without expiry and eviction: redis-server's `dirty`.
     pub(crate) changes: u64,
-    /// State of the generator behind LFU counters.
+    /// State of the random generator behind LFU counters.
     pub(crate) random: u64,
 }
 
-/// One database's part in a shard.
+/// The part of one database in a shard.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) records: ExtendibleTable<Value, KeyPositions>,
     /// Records with an expiry.
     pub(crate) expiring: usize,
-    /// The sum of their expiries, in milliseconds since 1970.
+    /// Sum of these expiries, in milliseconds since 1970.
     pub(crate) expiries_ms: i128,
-    /// Hashes of which fields expire.
+    /// Hashes with fields that expire.
     pub(crate) mortal: usize,
 }
 
-/// What is in some tables.
+/// Sums over some tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// Of heap.
+    /// Heap bytes.
     pub(crate) bytes: usize,
     /// Records that clients can reach.
     pub(crate) records: usize,
-    /// Those of them that have an expiry.
+    /// Those records that have an expiry.
     pub(crate) expiring: usize,
 }
 
@@ -147,7 +147,7 @@ impl Table {
             mortal: 0,
         }
     }
-    /// A record has this expiry (`i64::MAX`: none).
+    /// Counts a record with this expiry (`i64::MAX`: none).
     #[inline]
     fn count_expiry(&mut self, expiry_ms: i64) {
         if expiry_ms != i64::MAX {
@@ -155,7 +155,7 @@ impl Table {
             self.expiries_ms += i128::from(expiry_ms);
         }
     }
-    /// It has it no more.
+    /// Reverts [`Table::count_expiry`].
     #[inline]
     fn uncount_expiry(&mut self, expiry_ms: i64) {
         if expiry_ms != i64::MAX {
@@ -163,7 +163,7 @@ impl Table {
             self.expiries_ms -= i128::from(expiry_ms);
         }
     }
-    /// Counts the record there no more.
+    /// Removes the record from the counts.
     #[inline]
     fn uncount(&mut self, at: At) {
         let item = self.records.at(at);
@@ -176,7 +176,7 @@ impl Table {
         }
         self.uncount_expiry(expiry_ms);
     }
-    /// What is in it; its own bytes count, too, when it is not the first.
+    /// Sums of this table. A table other than the first also counts its own struct.
     pub(crate) fn sums(&self, slot: usize) -> Sums {
         let own_bytes = if slot == 0 { 0 } else { size_of::<Table>() + size_of::<(usize, Box<Table>)>() };
         let bytes = own_bytes + self.records.heap_bytes();
@@ -187,24 +187,24 @@ impl Table {
     }
 }
 
-/// Is called with a key, what has happened to it, and what is gone by that, as [`FieldsExpired::events`] has it.
+/// Called with a key, an event, and the data that is gone by the event, in the form of [`FieldsExpired::events`].
 type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 
-/// What became of a hash whose record's expiry has come.
+/// Result of an expired record whose value may be a hash with expiring fields.
 pub(crate) struct FieldsExpired {
-    /// Where the record is now.
+    /// The place of the record now.
     pub(crate) at: At,
-    /// It stays; else the caller removes it.
+    /// The record stays. Otherwise the caller removes it.
     pub(crate) stays: bool,
-    /// Fields expired.
+    /// Some fields expired.
     any: bool,
-    /// Their names, where those were asked for.
+    /// Names of the expired fields, if they were asked for.
     fields: Vec<Vec<u8>>,
 }
 
 impl FieldsExpired {
-    /// What has happened to the key: a hash that loses its last field is deleted, it has not expired. With each event what is
-    /// gone by it: these fields, without any the key, or nothing (`None`).
+    /// The events of the key. A hash that loses its last field is deleted, not expired. Each event comes with the
+    /// data that is gone by it: these fields, the whole key (an empty list), or nothing (`None`).
     pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&[Vec<u8>]>)> {
         let fields = self.any.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields[..])));
         let key = if self.any { KeyEvent::DEL } else { KeyEvent::EXPIRED };
@@ -212,8 +212,8 @@ impl FieldsExpired {
     }
 }
 
-/// A value on its way into a table: with the key's expiry kept where fields expire, too; what the record's place is to hold;
-/// and whether fields expire.
+/// Prepares a value for a table. Stores the key's expiry in a value with expiring fields. Returns the value, the
+/// expiry for the record's place, and whether fields expire.
 #[inline]
 fn joined(payload: Payload<'_, Value>, expiry_ms: i64) -> (Payload<'_, Value>, i64, bool) {
     match payload {
@@ -243,12 +243,12 @@ impl Shard {
             random,
         }
     }
-    /// What is in all its tables.
+    /// Sums over all tables.
     #[inline]
     pub(crate) fn sums(&self) -> Sums {
         self.first.sums(0).and(self.others_sums)
     }
-    /// A database's table, if it was ever needed.
+    /// The table of a slot, if it was ever needed.
     #[inline]
     pub(crate) fn table(&self, slot: usize) -> Option<&Table> {
         if slot == 0 {
@@ -260,7 +260,8 @@ impl Shard {
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Table)> {
         std::iter::once((0, &self.first)).chain(self.others.iter().map(|(slot, table)| (*slot, &**table)))
     }
-    /// The first table from `slot` on that clients can reach and that has records (`expiring_only`: with an expiry).
+    /// The first table at or after `slot` that clients can reach and that has records (`expiring_only`: records
+    /// with an expiry).
     pub(crate) fn next_table(&self, slot: usize, expiring_only: bool) -> Option<(usize, &Table)> {
         let has = |table: &Table| if expiring_only { table.expiring > 0 } else { table.records.len() > 0 };
         if slot == 0 && has(&self.first) {
@@ -269,7 +270,7 @@ impl Shard {
         let others = self.others[self.place(slot).unwrap_or_else(|place| place)..].iter();
         others.map(|(slot, table)| (*slot, &**table)).find(|(slot, table)| slot % 2 == 0 && has(table))
     }
-    /// Lets `change` have a database's table.
+    /// Lets `change` write to the table of a slot.
     #[inline]
     fn change_table<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
         if slot == 0 { change(&mut self.first) } else { self.change_other(slot, change) }
@@ -288,15 +289,15 @@ impl Shard {
         self.others_expiry_ms = self.others_expiry_ms.min(table.records.expiry_ms());
         result
     }
-    /// Where the table of `slot` is among the others, or belongs.
+    /// Index of the slot's table in `others`, or the index for inserting it.
     fn place(&self, slot: usize) -> Result<usize, usize> {
         self.others.binary_search_by_key(&slot, |(slot, _)| *slot)
     }
-    /// A table's records before there are any.
+    /// Empty records for a new table.
     pub(crate) fn empty_records(&self) -> ExtendibleTable<Value, KeyPositions> {
         ExtendibleTable::new(self.base_bits, self.positions.clone())
     }
-    /// Takes a database's table out; `None` when there is none.
+    /// Takes out the table of a slot. `None` when there is none.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Table> {
         self.keep_table(slot);
         if slot == 0 {
@@ -306,7 +307,7 @@ impl Shard {
         self.others_sums = self.others_sums.without(table.sums(slot));
         Some(*table)
     }
-    /// Exchanges two databases.
+    /// Exchanges the tables of two slots.
     pub(crate) fn swap(&mut self, a: usize, b: usize) {
         let (was_a, was_b) = (self.take(a), self.take(b));
         for (slot, table) in [(a, was_b), (b, was_a)] {
@@ -315,8 +316,8 @@ impl Shard {
             }
         }
     }
-    /// Removes the record of `key`, and takes note of it; the value, if that lay outside the table. Whether it counts as a
-    /// change is the caller's to say.
+    /// Removes and notes the record of `key`. Returns the value if it lay outside the table. The caller decides
+    /// whether this counts as a change.
     pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
@@ -326,15 +327,15 @@ impl Shard {
         self.note(slot, position_of(key.hash.0), key.bytes);
         value
     }
-    /// Has the segment at `position` give back what it can do without.
+    /// Lets the segment at `position` release spare memory.
     pub(crate) fn trim(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.trim(position));
     }
-    /// Has the segment at `position` find out when its first record expires.
+    /// Lets the segment at `position` compute anew when its first record expires.
     pub(crate) fn raise_expiry(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.raise_expiry_at(position));
     }
-    /// Adds a record for a key that is not there, and takes note of it.
+    /// Adds and notes a record for a missing key.
     pub(crate) fn insert(
         &mut self,
         slot: usize,
@@ -355,7 +356,7 @@ impl Shard {
             table.records.insert_new(position, New { key: key.bytes, used, expiry_ms: joined_ms, payload });
         });
     }
-    /// Sets a record's expiry (`i64::MAX`: none), and takes note of it.
+    /// Sets and notes the expiry of a record (`i64::MAX`: none).
     pub(crate) fn set_expiry(&mut self, slot: usize, at: At, key: &Key<'_>, expiry_ms: i64) {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         self.changes += 1;
@@ -367,8 +368,8 @@ impl Shard {
             table.records.set_expiry(at, key.bytes, joined_ms.unwrap_or(expiry_ms));
         });
     }
-    /// Replaces the value and the expiry (`None`: keeps it) of a record, marks it used and takes note of it; the former
-    /// value, if that lay outside the table.
+    /// Replaces the value and the expiry (`None`: keeps it) of a record, marks the record as used, and notes it.
+    /// Returns the former value if it lay outside the table.
     pub(crate) fn replace(
         &mut self,
         slot: usize,
@@ -396,16 +397,16 @@ impl Shard {
         self.random = random;
         former
     }
-    /// Lets a record be as much used as one that was `before`, and once more.
+    /// Sets the usage of a record to `before`, plus one use.
     pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
         let used = now.access(&mut self.random).again(before);
         self.put_used(slot, at, used);
     }
-    /// Sets when and how often a record was used.
+    /// Sets the usage of a record.
     pub(crate) fn put_used(&mut self, slot: usize, at: At, used: Usage) {
         self.change_table(slot, |table| table.records.set_used(at, used.0));
     }
-    /// Marks a record used, which changes none of the sums.
+    /// Marks a record as used. No sum changes.
     #[inline]
     pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {
         self.mark_used(slot, at, now).at(at)
@@ -421,14 +422,14 @@ impl Shard {
         };
         let before = Usage(table.records.at(at).used());
         let used = now.access(&mut self.random).again(before);
-        // Reading a hot key again in the same second must not dirty its cache line.
+        // Another read of a hot key in the same second must not dirty its cache line.
         if used != before {
             table.records.set_used(at, used.0);
         }
         &table.records
     }
-    /// Lets `change` have the value of a record, and marks the record used; `None` when the value lies in the table.
-    /// Takes no note: the caller knows whether anything changed ([`Shard::note_key`]).
+    /// Lets `change` write to the value of a record, and marks the record as used. Returns `None` when the value
+    /// lies in the table. Notes nothing: the caller knows whether anything changed ([`Shard::note_key`]).
     pub(crate) fn change<R>(
         &mut self,
         slot: usize,
@@ -441,7 +442,7 @@ impl Shard {
         self.mark_used(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
     }
-    /// The first table from `slot` on in which something may have expired; `None` when there is none.
+    /// The first slot at or after `slot` with a table in which something may have expired.
     pub(crate) fn next_due(&mut self, slot: usize, now_ms: i64) -> Option<usize> {
         if slot == 0 && self.first.records.expiry_ms() <= now_ms {
             return Some(0);
@@ -458,10 +459,11 @@ impl Shard {
         }
         due
     }
-    /// Removes the expired records of the first segment from `from` on that has any, with notes of them: as
-    /// [`ExtendibleTable::expire_step`]. What lay outside the table is added to `garbage`, and `tell` is called with each event, and with
-    /// what is gone by it as [`FieldsExpired::events`] has that. It has no fields' names unless `names_fields`.
-    /// Returns how many it removed, how many it looked at, and where to go on.
+    /// Removes and notes the expired records of the first segment at or after `from` that has any, as
+    /// [`ExtendibleTable::expire_step`]. Values outside the table are added to `garbage`. Calls `tell` with each
+    /// event and the data that is gone by it, as [`FieldsExpired::events`] has them. Names of fields are included
+    /// only with `names_fields`. Returns the number of removed records, the number of records looked at, and where
+    /// to continue.
     pub(crate) fn expire_step(
         &mut self,
         slot: usize,
@@ -510,8 +512,8 @@ impl Shard {
         }
         (removed, looked_at, next)
     }
-    /// Has fields be gone of the hash at `at`, whose record's expiry has come. The record does not stay when the key's own time
-    /// has come, or no field is left. The fields' names are told only if `names_fields`.
+    /// Removes the expired fields of the hash at `at`, whose record is due. The record does not stay when the key
+    /// itself expired or no field is left. The result has the fields' names only with `names_fields`.
     pub(crate) fn expire_fields(
         &mut self,
         slot: usize,
@@ -545,8 +547,8 @@ impl Shard {
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
         FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0, fields }
     }
-    /// Has the place of a hash's record hold what comes first: the end of the key or of a field. `was_mortal`: some field
-    /// expired before the hash was changed. The record has moved.
+    /// Sets the expiry of a hash's record to the earliest expiry of the key and its fields. `was_mortal`: the hash
+    /// had expiring fields before the change. The record moves.
     pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
@@ -566,12 +568,13 @@ impl Shard {
             }
         });
     }
-    /// Takes note that the value at `key` changed.
+    /// Notes that the value at `key` changed.
     pub(crate) fn note_key(&mut self, slot: usize, key: &Key<'_>) {
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
     }
-    /// Takes note that the tables of these slots are about to be emptied or exchanged: what is watched and there changes.
+    /// Notes that the tables of these slots are about to be emptied or exchanged. Raises the watches of keys that
+    /// exist there.
     pub(crate) fn note_tables(&mut self, slots: &[usize]) {
         let records =
             slots.iter().filter_map(|slot| self.table(*slot)).map(|table| table.records.len() as u64);
@@ -589,7 +592,7 @@ impl Shard {
             self.watchers.waiters.signal_slots(slots);
         }
     }
-    /// The value at a key, if it has not been removed yet.
+    /// The value at a key, if the key exists.
     pub(crate) fn value(&self, slot: usize, key: &Key<'_>) -> Option<ValueRef<'_>> {
         let records = &self.table(slot)?.records;
         let at = records.locate(position_of(key.hash.0), key.bytes)?;
@@ -598,7 +601,7 @@ impl Shard {
     pub(crate) fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
         self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())
     }
-    /// Takes note of every record of database 0.
+    /// Notes every record of database 0.
     pub(crate) fn note_each(&mut self) {
         for record in self.first.records.iter() {
             self.changed_keys.note(self.positions.position(record.key()), record.key());
@@ -615,13 +618,13 @@ impl Shard {
     }
 }
 
-/// The time a command runs at, and how uses are counted then.
+/// The time of a command, and how uses are counted at that time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock<'a> {
     pub(crate) now_ms: i64,
-    /// What expires then or earlier is gone: `now_ms`, or the beginning of time while a journal is replayed.
+    /// Records with this expiry or an earlier one are gone. `now_ms`, or `i64::MIN` while a journal is replayed.
     pub(crate) expiry_ms: i64,
-    /// Under an LFU policy.
+    /// True under an LFU policy.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
 }

@@ -1,13 +1,13 @@
-//! [`Snapshot`]: the data as it was at one moment, read while writes go on. No fork, and no copy of what nobody writes.
+//! [`Snapshot`]: the data at one moment, read while writes continue. It needs no fork, and copies only what is written.
 //!
-//! The moment is one at which all shards are held, for as long as it takes to put a [`Saving`] into each. There may be
-//! several snapshots, each of a moment of its own. The reader walks the shards in order, a slice at a time. A record that is
-//! written before the walk has reached it is *kept* first: the snapshot gets what the record was, values shared by count
-//! where the types allow it. What is new since the moment is marked only. So memory grows with the records that are written
-//! before their turn, and with nothing else.
+//! At that moment all shards are held, just long enough to put a [`Saving`] into each. Several snapshots may
+//! exist, each with its own moment. The reader walks the shards in order, in slices. A writer first *keeps* a
+//! record that the walk has not reached: the snapshot gets the former record, with shared values where the type
+//! allows it. A record that is new since the moment is only marked. So memory grows only with the records that are
+//! written before their turn.
 //!
-//! [`SnapshotLoad`] tells how many bytes are kept, and raises a flag while there are more than the budget: whoever admits
-//! writes looks at the flag and lets them wait until the reader has taken some.
+//! [`SnapshotLoad`] counts the kept bytes, and raises a flag while they exceed the budget. The code that admits
+//! writes checks the flag and delays writers until the reader has taken some of the kept records.
 //!
 //! Left out: where the records go.
 
@@ -23,38 +23,39 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// Records of one step: the shard is held while they are copied.
+/// Records of one step. The shard is held while they are copied.
 const STEP_RECORDS: usize = 256;
-/// A step ends when it has copied so many bytes of keys and short strings.
+/// Bytes of copied records, values included, after which a step ends.
 const STEP_BYTES: usize = 256 << 10;
-/// Kept records are taken before the walk goes on when they are more than this part of the budget.
+/// When more than this fraction of the budget is kept, the kept records are taken before the walk continues.
 const TAKE_PART: usize = 8;
-/// What a mark of a written record takes.
+/// Bytes of the mark of a written record.
 const MARK_BYTES: usize = 2 * size_of::<u128>();
 
-/// Bit of a snapshot's alerts: more is kept than the budget.
+/// Bit of a snapshot's alerts: the kept records exceed the budget.
 pub const SNAPSHOT_OVER: u8 = 1;
 
-/// How much a snapshot keeps beside the data.
+/// Memory of a snapshot beside the data.
 #[derive(Debug)]
 pub struct SnapshotLoad {
     bytes: AtomicUsize,
-    /// Of marks: they go when the walk has passed a shard, and nobody waits for that.
+    /// Bytes of marks. They do not count against the budget, because they go only when the walk has passed their
+    /// shard.
     marks_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
     budget_bytes: usize,
     alerts: Arc<AtomicU8>,
     is_over: AtomicBool,
-    /// How many of the keyspace's snapshots are over their budgets.
+    /// Number of the keyspace's snapshots that exceed their budgets.
     over: Arc<Mutex<usize>>,
 }
 
 impl SnapshotLoad {
-    /// Bytes of records that were written before their turn and have not been read, and of the marks on all that were written.
+    /// Bytes of kept records that were not read yet, and of all marks.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.marks_bytes.load(Relaxed)
     }
-    /// The most that it ever was.
+    /// Highest value of [`SnapshotLoad::bytes`] so far.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Relaxed)
     }
@@ -71,7 +72,7 @@ impl SnapshotLoad {
             self.tell(false);
         }
     }
-    /// Whether this snapshot is over its budget. The alert is there while any snapshot is.
+    /// Sets whether this snapshot exceeds its budget. The alert is set while any snapshot does.
     fn tell(&self, is_over: bool) {
         if self.is_over.load(Relaxed) == is_over {
             return;
@@ -88,18 +89,18 @@ impl SnapshotLoad {
     }
 }
 
-/// One record as it was.
+/// A record as it was at the moment of the snapshot.
 #[derive(Debug)]
 pub struct Saved {
-    /// Its database, or the one whose system companion it is in.
+    /// Its database, or the database of its system companion.
     pub db: usize,
-    /// It is in a system database.
+    /// True when it is in a system companion.
     pub system: bool,
-    /// Its key.
+    /// Key of the record.
     pub key: Vec<u8>,
-    /// Its value, which may share memory with what is in the keyspace now.
+    /// Value of the record. It may share memory with the current data.
     pub value: Value,
-    /// When it expires (unix milliseconds), if ever.
+    /// Expiry (unix milliseconds), if any.
     pub expire_at_ms: Option<i64>,
     usage: Usage,
 }
@@ -113,7 +114,7 @@ impl Saved {
     pub fn frequency(&self, now_ms: i64, settings: &Settings) -> u8 {
         self.usage.frequency(now_ms, settings)
     }
-    /// A copy of `item`, and about how many bytes that takes.
+    /// A copy of `item`, and its approximate size in bytes.
     fn of(slot: usize, item: Item<'_, Value>) -> (Saved, usize) {
         let record = RecordRef(item);
         let (value, key) = (record.value().to_value(), record.key().to_vec());
@@ -139,21 +140,22 @@ pub(crate) struct Saving {
     load: Arc<SnapshotLoad>,
     /// The walk has passed everything before this slot and position.
     done: (usize, u64),
-    /// Marks of records behind that place that were written since the moment, new ones included.
+    /// Marks of records after that place that were written since the moment, new ones included.
     marks: HashTable<u128>,
-    /// What those were that were there, with the bytes that each takes.
+    /// The former state of those records that existed, each with its bytes.
     kept: Vec<(Saved, usize)>,
-    /// Tables that were emptied or exchanged since the moment, as they were then; nothing that is in their place counts.
+    /// Former tables that were emptied or exchanged since the moment. The tables that replaced them do not belong
+    /// to the snapshot.
     frozen: Vec<(usize, Frozen)>,
     hashers: [ahash::RandomState; 2],
 }
 
 impl Saving {
-    /// Is a part of the snapshot with this load.
+    /// True when this part belongs to the snapshot with this load.
     pub(crate) fn is_of(&self, load: &Arc<SnapshotLoad>) -> bool {
         Arc::ptr_eq(&self.load, load)
     }
-    /// The record of `key` is about to be written, added or removed.
+    /// Keeps the record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if self.is_ahead(slot, position)
             && self.set_mark(slot, key)
@@ -165,18 +167,18 @@ impl Saving {
             self.kept.push((saved, bytes));
         }
     }
-    /// The whole table is about to be taken away.
+    /// Keeps the whole table, which is about to be taken away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
         if slot >= self.done.0 && self.frozen.iter().all(|(frozen, _)| *frozen != slot) {
-            // What comes in its place is new, also where there is no table.
+            // The table that replaces it is new. This also holds when there is no table now.
             self.frozen.push((slot, Frozen::of(shard, slot)));
         }
     }
-    /// True when the walk has still to come by a record there.
+    /// True when the walk has not reached this place yet.
     fn is_ahead(&self, slot: usize, position: u64) -> bool {
         (slot, position) >= self.done && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
     }
-    /// 128 bits of keyed hash: no two keys share them.
+    /// 128 bits of keyed hash, so two keys do not share a mark.
     fn mark(&self, slot: usize, key: &[u8]) -> u128 {
         let [a, b] = &self.hashers;
         u128::from(a.hash_one((slot, key))) << 64 | u128::from(b.hash_one((slot, key)))
@@ -188,7 +190,7 @@ impl Saving {
         let mark = self.mark(slot, key);
         self.marks.find(mark as u64, |known| *known == mark).is_some()
     }
-    /// True when it was not marked before.
+    /// Sets the mark of a key. Returns true when it was not marked before.
     fn set_mark(&mut self, slot: usize, key: &[u8]) -> bool {
         let mark = self.mark(slot, key);
         let is_new = self.marks.find(mark as u64, |known| *known == mark).is_none();
@@ -198,7 +200,7 @@ impl Saving {
         }
         is_new
     }
-    /// Nothing is ahead any more.
+    /// Drops marks and frozen tables, because nothing is ahead of the walk.
     fn finish(&mut self) {
         self.done = (usize::MAX, 0);
         self.load.marks_bytes.fetch_sub(self.marks.len() * MARK_BYTES, Relaxed);
@@ -213,9 +215,10 @@ impl Drop for Saving {
     }
 }
 
-/// What a shard does for a snapshot.
+/// The steps of a snapshot in a shard.
 impl Shard {
-    /// Copies the records of `slot` from `from` on that the snapshot does not have yet; where to go on.
+    /// Copies records of `slot`, starting at `from`, that the snapshot does not have yet. Returns where to
+    /// continue.
     fn save_step(
         &mut self,
         load: &Arc<SnapshotLoad>,
@@ -258,16 +261,16 @@ impl Saving {
     }
 }
 
-/// See the module. Ends when dropped.
+/// A snapshot, see the module. Ends on drop.
 #[derive(Debug)]
 pub struct Snapshot<'k> {
     keyspace: &'k Keyspace,
     load: Arc<SnapshotLoad>,
     databases: BTreeMap<usize, Keys>,
     changes: u64,
-    /// Slots that have records, the first of which is being walked.
+    /// Slots with records. The walk is in the first one.
     slots: Vec<usize>,
-    /// Where the walk goes on, in the first slot; at or behind the end of all positions when that is done.
+    /// Where the walk continues in the first slot.
     shard: usize,
     from: u64,
     /// The shard from which kept records are taken next.
@@ -275,13 +278,13 @@ pub struct Snapshot<'k> {
 }
 
 impl Keyspace {
-    /// The data as it is now. All shards are held for a moment: announce that, if others may hold them for long. While a
-    /// snapshot keeps more than its `budget_bytes`, `alerts` has the bit [`SNAPSHOT_OVER`]: all snapshots of a keyspace are
-    /// given the same alerts.
+    /// The data at this moment. All shards are held briefly: announce that where others may hold shards for long.
+    /// While the snapshot keeps more than `budget_bytes`, `alerts` has the bit [`SNAPSHOT_OVER`]. All snapshots of
+    /// a keyspace must get one shared `alerts`.
     pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'_> {
         self.lock_all(0).snapshot(budget_bytes, alerts)
     }
-    /// How often records were changed since the start; expiry and eviction do not count.
+    /// Number of changes of records since the start, without expiry and eviction.
     pub fn changes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.changes()).sum()
     }
@@ -332,15 +335,15 @@ impl<'k> Txn<'k> {
 }
 
 impl Snapshot<'_> {
-    /// The databases that have keys, and how many.
+    /// The databases with keys, and their numbers of keys.
     pub fn databases(&self) -> &BTreeMap<usize, Keys> {
         &self.databases
     }
-    /// [`Keyspace::changes`] at the moment.
+    /// [`Keyspace::changes`] at the moment of the snapshot.
     pub fn changes(&self) -> u64 {
         self.changes
     }
-    /// How much is kept for it.
+    /// Memory that the snapshot keeps.
     pub fn load(&self) -> &Arc<SnapshotLoad> {
         &self.load
     }
@@ -348,8 +351,8 @@ impl Snapshot<'_> {
     pub fn keyspace(&self) -> &Keyspace {
         self.keyspace
     }
-    /// The next records, added to `out`: database by database, except those that were written before their turn. False at
-    /// the end; nothing was added then. One shard is held, for one slice.
+    /// Adds the next records to `out`: database by database, but records that were written before their turn come
+    /// out of order. Returns false at the end, and adds nothing then. Holds one shard for one slice.
     pub fn next(&mut self, out: &mut Vec<Saved>) -> bool {
         let is_much =
             |snapshot: &Self| snapshot.load.bytes.load(Relaxed) > snapshot.load.budget_bytes / TAKE_PART;
@@ -384,7 +387,7 @@ impl Snapshot<'_> {
             self.slots.remove(0);
         }
     }
-    /// Takes what is kept in the next shard that keeps anything.
+    /// Takes the kept records of the next shard that has any.
     fn take_kept(&mut self, out: &mut Vec<Saved>) -> bool {
         for _ in 0..self.keyspace.shards() {
             let shard = self.take_from;
@@ -394,7 +397,7 @@ impl Snapshot<'_> {
             let kept = saving.map(|saving| std::mem::take(&mut saving.kept)).unwrap_or_default();
             drop(held);
             if !kept.is_empty() {
-                // From here on they are the reader's, as what a step gives.
+                // From here on the reader has them, like the records of a step.
                 self.load.sub(kept.iter().map(|(_, bytes)| bytes).sum());
                 out.extend(kept.into_iter().map(|(saved, _)| saved));
                 return true;
@@ -407,7 +410,7 @@ impl Snapshot<'_> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         for shard in &self.keyspace.shards {
-            // What was kept is freed when the shard is let go.
+            // The kept records are freed after the shard is released.
             let saving = shard.lock.lock().take_saving(&self.load);
             drop(saving);
         }
@@ -416,8 +419,8 @@ impl Drop for Snapshot<'_> {
 }
 
 impl crate::Db<'_, '_> {
-    /// To be called before it is told how long a change of the value at `key` in place takes: what a snapshot shares from
-    /// then on must be copied.
+    /// Call this before a change of the value at `key` in place is estimated: the change must copy what a snapshot
+    /// shares.
     pub fn keep_for_snapshot(&mut self, key: &crate::Key<'_>) {
         let (slot, shard) = (self.slot, self.txn.keyspace.shard_of(key.hash));
         self.txn.held(shard).guard.keep(slot, position_of(key.hash.0), key.bytes);

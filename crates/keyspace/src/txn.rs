@@ -1,7 +1,7 @@
-//! [`Txn`]: the shards that a piece of work holds, and what the work did there.
+//! [`Txn`]: the shards that a piece of work holds, and the work's effects.
 //!
-//! Data is read and changed through a `Txn` alone ([`Txn::db`]). What a command replaced or removed is freed after the
-//! shards are let go. How a record is found and changed is in [`crate::db`].
+//! Data is read and changed only through a `Txn` ([`Txn::db`]). Values that a command replaced or removed are
+//! freed after the shards are released. [`crate::db`] finds and changes records.
 
 use crate::event::{Caller, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark};
@@ -15,46 +15,46 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long a piece of work that holds shards waits for one more, once: short holds take microseconds. It may wait for
-/// somebody who waits for it, so it must not be long.
+/// How long work that holds shards waits, once, for one more shard. Short locks take microseconds. The owner of
+/// that shard may be waiting for this work, so the wait must be short.
 const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
 
-/// Shards held by one piece of work.
+/// The shards that one piece of work holds.
 #[derive(Debug)]
 pub struct Txn<'k> {
     pub(crate) keyspace: &'k Keyspace,
-    /// In ascending order.
+    /// By ascending index.
     held: SmallVec<[ShardGuard<'k>; 1]>,
     pub(crate) clock: Clock<'k>,
-    /// `CLIENT NO-TOUCH`: reading does not mark records used.
+    /// `CLIENT NO-TOUCH`: reading does not mark records as used.
     pub(crate) no_touch: bool,
-    /// Reads that found a record, and that did not.
+    /// Reads that found a record, and reads that did not.
     pub(crate) lookups: Lookups,
-    /// How changes are called, while somebody listens.
+    /// The name of changes, while somebody listens.
     pub(crate) caller: Caller,
-    /// What it did, while changes are recorded.
+    /// The effects so far, while changes are recorded.
     effects: Option<Box<Effects>>,
-    /// Events that are told later: see [`Txn::keep_events`].
+    /// Events to tell later: see [`Txn::keep_events`].
     kept: Option<Box<KeptEvents>>,
-    /// One place inline: a SET that replaces a value allocates nothing for it.
+    /// One place inline, so a SET that replaces a value allocates nothing here.
     garbage: SmallVec<[Value; 1]>,
-    /// Tables that [`Txn::flush_later`] took out.
+    /// Tables taken out by [`Txn::flush_later`].
     flushed: Vec<Flushed>,
 }
 
-/// What a piece of work did before other work was done in its place.
+/// Effects and events of a piece of work, put aside while other work runs in the same transaction.
 #[derive(Debug)]
 pub(crate) struct Apart {
     kept: Option<Box<KeptEvents>>,
     effects: Option<Box<Effects>>,
 }
 
-/// What reading found: INFO's `keyspace_hits` and `keyspace_misses`.
+/// Results of reads: INFO's `keyspace_hits` and `keyspace_misses`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
-    /// [`Db::get`] found a record.
+    /// Calls of [`Db::get`] that found a record.
     pub hits: u64,
-    /// It found none.
+    /// Calls of [`Db::get`] that found none.
     pub misses: u64,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct ShardGuard<'k> {
     shard: usize,
     slot: &'k LockedShard,
     pub(crate) guard: MutexGuard<'k, Shard>,
-    /// It was written to.
+    /// The shard was written to.
     pub(crate) changed: bool,
 }
 
@@ -90,14 +90,14 @@ impl Drop for ShardGuard<'_> {
 }
 
 impl<'k> Txn<'k> {
-    /// Holds one shard; allocates nothing.
+    /// Holds one shard. Allocates nothing.
     #[inline]
     pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
         txn.held.push(ShardGuard::lock(keyspace, shard));
         txn
     }
-    /// Holds these shards, which ascend.
+    /// Holds these shards, given in ascending order.
     pub(crate) fn ascending(
         keyspace: &'k Keyspace,
         shards: impl Iterator<Item = usize>,
@@ -108,8 +108,8 @@ impl<'k> Txn<'k> {
         debug_assert!(txn.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         txn
     }
-    /// Holds these shards, which ascend, if it held nothing and nobody holds any of them; else nothing. A hot path, so the
-    /// result is not moved.
+    /// Holds these shards, given in ascending order, into a transaction that holds nothing. When one is held
+    /// elsewhere, returns false and holds nothing. On the hot path, so the result is not moved.
     #[inline]
     pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         for shard in shards {
@@ -123,8 +123,8 @@ impl<'k> Txn<'k> {
         }
         true
     }
-    /// Holds the shards of `hashes`, too, if nobody else holds one of them; false: it holds what it held before. It waits
-    /// for none, so the order in which shards are taken does not matter.
+    /// Also holds the shards of `hashes`. When one is held elsewhere, returns false and holds what it held before.
+    /// It never waits, so the order of shards does not matter.
     pub fn try_hold_also(&mut self, hashes: &[KeyHash]) -> bool {
         let before = self.held.len();
         for shard in self.keyspace.shards_of(hashes) {
@@ -142,8 +142,8 @@ impl<'k> Txn<'k> {
         self.held.sort_unstable_by_key(|held| held.shard);
         true
     }
-    /// As [`Txn::ascending`], holding none while it waits for another: it lets all go, waits for that one, for
-    /// `patience` at most, and begins with it. `None` after `tries`.
+    /// As [`Txn::ascending`], but never waits while it holds a shard. When a shard is busy it releases all, waits
+    /// at most `patience` for that one, and takes it first. `None` after `tries`.
     pub(crate) fn together(
         keyspace: &'k Keyspace,
         shards: &[usize],
@@ -173,41 +173,42 @@ impl<'k> Txn<'k> {
         }
         None
     }
-    /// Database `db` (a system one too) seen through the held shards.
+    /// Database `db` (or a system companion) seen through the held shards.
     #[inline]
     pub fn db(&mut self, db: usize) -> Db<'_, 'k> {
         let slot = self.keyspace.slot(db);
         Db { txn: self, slot }
     }
-    /// The time the command runs at, in unix milliseconds.
+    /// Time of the command, in unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms
     }
-    /// True when what expires at that time has expired.
+    /// True when data with this expiry has expired.
     pub fn has_passed(&self, at_ms: i64) -> bool {
         at_ms <= self.clock.expiry_ms
     }
-    /// From here on nothing expires: what a journal says is run again, and the journal itself says what expired.
+    /// Stops expiry, for the replay of a journal. The journal itself says what expired.
     pub fn set_replaying(&mut self) {
         self.clock.expiry_ms = i64::MIN;
     }
-    /// The keyspace the shards belong to.
+    /// The keyspace of the shards.
     pub fn keyspace(&self) -> &'k Keyspace {
         self.keyspace
     }
-    /// From here on reading does not mark records used: `CLIENT NO-TOUCH`.
+    /// Sets whether reading leaves records unmarked (`CLIENT NO-TOUCH`).
     pub fn set_no_touch(&mut self, no_touch: bool) {
         self.no_touch = no_touch;
     }
 
-    /// True when somebody wants to be told of events, or changes are recorded. Ask with the shard held that is changed: who began
-    /// to listen before the shard was taken is told.
+    /// True when the listener wants events or changes are recorded. Call it with the changed shard held: then it
+    /// sees everyone who began to listen before the shard was taken.
     #[inline]
     pub fn listens(&self) -> bool {
         self.clock.settings.listens.load(Relaxed) != 0
     }
-    /// A command begins, of client `by`. Where the listener wants to be told, its changes are called what `names` says: a name,
-    /// and whether the command only reads. What it changes is its effect, until [`Txn::end_command`]; if it `writes`, that is got ready.
+    /// Begins a command of client `by`. If the listener wants events, `names` gives the name of the command's
+    /// changes, and whether the command only reads. The changes until [`Txn::end_command`] are the command's
+    /// effect, which is prepared if the command `writes`.
     pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), writes: bool, by: u64) {
         let listens = self.clock.settings.listens.load(Relaxed);
         if listens & LISTENER != 0 {
@@ -218,35 +219,35 @@ impl<'k> Txn<'k> {
             self.effects.get_or_insert_with(Journal::effects).begin();
         }
     }
-    /// The command ends: if it changed anything and said no effect, its arguments are its effect.
+    /// Ends a command. If it changed something and named no effect, its arguments are its effect.
     #[inline]
     pub fn end_command<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         if let Some(effects) = &mut self.effects {
             effects.end(db, args);
         }
     }
-    /// True while changes are recorded: a command whose effect is not its arguments is to say what it is.
+    /// True while changes are recorded. Then a command must name its effect unless that is its arguments.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.effects.is_some()
     }
-    /// An effect of the command at work, in place of its arguments; a command may have several.
+    /// Names an effect of the current command, in place of its arguments. A command may name several.
     pub fn effect(&mut self, db: usize, args: &[Arg<'_>]) {
         if let Some(effects) = &mut self.effects {
             effects.own(db, args.iter().copied());
         }
     }
-    /// What the command at work has changed so far is in its effects, or is no effect.
+    /// Declares that the changes of the current command so far need no further effect.
     pub fn no_effect(&mut self) {
         if let Some(effects) = &mut self.effects {
             effects.begin_own();
         }
     }
-    /// The place behind the effects so far.
+    /// The position after the effects so far.
     pub fn effects_mark(&self) -> EffectsMark {
         self.effects.as_ref().map_or_else(EffectsMark::default, |effects| effects.mark())
     }
-    /// From here on what is done belongs to other work: it is told at once, and has no effect. To be ended by
+    /// Begins other work in this transaction: its events are told at once, and it has no effect. End it with
     /// [`Txn::put_together`].
     pub(crate) fn set_apart(&mut self) -> Apart {
         let forgotten = self.keyspace.journal().is_on().then(|| {
@@ -259,70 +260,70 @@ impl<'k> Txn<'k> {
     pub(crate) fn put_together(&mut self, apart: Apart) {
         (self.kept, self.effects) = (apart.kept, apart.effects);
     }
-    /// True when something has an effect already, as the expiry of a key that was looked at has.
+    /// True when there is an effect already, such as the expiry of a key that was looked up.
     pub fn has_effects(&self) -> bool {
         self.effects.as_ref().is_some_and(|effects| !effects.is_empty())
     }
-    /// Takes over what `other` did: its effects, in place of those so far.
+    /// Takes over the effects of `other`, in place of its own.
     pub fn take_effects_of(&mut self, mut other: Txn<'_>) {
         if let (Some(_), Some(effects)) = (&self.effects, other.effects.take()) {
             self.effects = Some(effects);
         }
     }
-    /// What was done since `mark` was undone: it had no effect.
+    /// Drops the effects since `mark`, because their changes were undone.
     pub fn forget_effects_since(&mut self, mark: EffectsMark) {
         if let Some(effects) = &mut self.effects {
             effects.forget_since(mark);
         }
     }
-    /// Something changed in a database that SELECT reaches.
+    /// Notes a change in a database that SELECT reaches.
     #[inline]
     pub(crate) fn note_change(&mut self, slot: usize) {
         match &mut self.effects {
             _ if !slot.is_multiple_of(2) => {}
             Some(effects) => effects.changed(),
-            // A command that reads, as a rule: PFCOUNT keeps what it has counted.
+            // Usually a command that reads: PFCOUNT caches its count.
             None if self.keyspace.journal().is_on() => self.effects.insert(Journal::effects()).changed(),
             None => {}
         }
     }
-    /// A key, or `fields` of it if there are any, have expired.
+    /// Notes that a key expired (or only `fields` of it, if there are any).
     pub(crate) fn note_gone(&mut self, slot: usize, key: &[u8], fields: &[Vec<u8>]) {
         if slot.is_multiple_of(2) && self.keyspace.journal().is_on() {
             self.effects.get_or_insert_with(Journal::effects).gone(slot / 2, key, fields);
         }
     }
-    /// From here on changes are called `event` and are client `by`'s. `reads`: they are of a command that only reads, which
-    /// looks for keys that there may not be.
+    /// Sets the name of changes from here on to `event`, and their client to `by`. `reads`: the command only
+    /// reads, and may look up missing keys.
     pub fn call_changes(&mut self, event: KeyEvent, reads: bool, by: u64) {
         self.caller = Caller { event, reads, by };
     }
-    /// From here on changes are called `event`.
+    /// Sets the name of changes from here on.
     #[inline]
     pub fn call_next(&mut self, event: KeyEvent) {
         self.caller.event = event;
     }
-    /// From here on events are kept, since the work may be taken back: it ends with [`Txn::tell_events`] or
-    /// [`Txn::forget_events`]. What expires is told at once, for that is not taken back.
+    /// Keeps events from here on, because the work may be undone. End it with [`Txn::tell_events`] or
+    /// [`Txn::forget_events`]. Expiry is told at once, because it is not undone.
     pub fn keep_events(&mut self) {
         self.kept = Some(Box::default());
     }
-    /// How many events were kept so far, and the bytes that they take.
+    /// Number of kept events so far, and their bytes.
     pub fn kept_events(&self) -> (usize, usize) {
         self.kept.as_ref().map_or((0, 0), |kept| (kept.len(), kept.bytes()))
     }
-    /// Tells the first `until` of the events that were kept.
+    /// Tells the first `until` kept events.
     pub fn tell_events_until(&mut self, until: usize) {
         if let Some(kept) = &mut self.kept {
             kept.tell(self.keyspace, until);
         }
     }
-    /// Tells all events that were kept; later ones are told at once.
+    /// Tells all kept events. Later events are told at once.
     pub fn tell_events(&mut self) {
         self.tell_events_until(usize::MAX);
         self.kept = None;
     }
-    /// The work was taken back: its events have not happened. Later ones are told at once.
+    /// Drops the kept events, because the work was undone. Later events are told at once.
     pub fn forget_events(&mut self) {
         self.kept = None;
     }
@@ -334,12 +335,12 @@ impl<'k> Txn<'k> {
             _ => self.keyspace.tell(slot, key, event, changed, by),
         }
     }
-    /// What [`Db::get`] found so far.
+    /// Results of [`Db::get`] so far.
     pub fn lookups(&self) -> Lookups {
         self.lookups
     }
 
-    /// Holds nothing.
+    /// A transaction without shards.
     #[inline]
     pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Txn<'k> {
         let settings = keyspace.settings();
@@ -384,21 +385,21 @@ impl Drop for Txn<'_> {
 }
 
 impl<'k> Txn<'k> {
-    /// A shard for reading: as it is held, or locked for as long as `look` takes.
+    /// Reads a shard: the held one, or one that is locked while `look` runs.
     pub(crate) fn with_shard<R>(&mut self, shard: usize, look: impl FnOnce(&Shard) -> R) -> R {
         match self.held.binary_search_by_key(&shard, |held| held.shard) {
             Ok(at) => look(&self.held[at].guard),
             Err(_) => look(&self.keyspace.shards[shard].lock.lock()),
         }
     }
-    /// The databases that have, or had, keys or what belongs to them.
+    /// The databases that have tables, for them or their system companions.
     ///
     /// # Panics
     /// When not all shards are held.
     pub fn in_use(&mut self) -> BTreeSet<usize> {
         self.all_held().flat_map(|shard| shard.tables().map(|(slot, _)| slot / 2)).collect()
     }
-    /// As [`Txn::flush`]; the tables are freed when the shards are let go.
+    /// As [`Txn::flush`], but frees the tables when the shards are released.
     ///
     /// # Panics
     /// When not all shards are held.
@@ -421,14 +422,14 @@ impl<'k> Txn<'k> {
     pub(crate) fn held_shards(&self) -> impl Iterator<Item = (usize, &Shard)> {
         self.held.iter().map(|held| (held.shard, &*held.guard))
     }
-    /// Gives what it did a place in the stream, lets the shards go and puts it there.
+    /// Takes a position in the journal for the effects, releases the shards, and then writes the effects there.
     fn record(&mut self) {
         let Some(effects) = self.effects.take() else { return };
         let placed = self.keyspace.journal().place(effects);
         self.held.clear();
         placed.into_iter().for_each(Placed::put);
     }
-    /// Holds one more shard; false when somebody else has it, for longer than a moment.
+    /// Holds one more shard. Returns false when it stays busy for [`ONE_MORE_PATIENCE`].
     pub(crate) fn hold_one_more(&mut self, shard: usize) -> bool {
         let Err(place) = self.held.binary_search_by_key(&shard, |held| held.shard) else { return true };
         let slot = &self.keyspace.shards[shard];
@@ -444,7 +445,7 @@ impl<'k> Txn<'k> {
         };
         &mut self.held[at]
     }
-    /// Frees a value once the shards are let go.
+    /// Frees a value after the shards are released.
     #[inline]
     pub(crate) fn garbage(&mut self, value: Option<Value>) {
         if let Some(value) = value {
