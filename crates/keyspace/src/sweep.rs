@@ -1,19 +1,19 @@
-//! Walks over all shards of a [`Keyspace`]: SCAN, whole visits, random keys, active expiry. One shard is locked at a time,
-//! and never for longer than a segment takes.
+//! Walks over all shards of a [`Keyspace`]: SCAN, full visits, random keys, active expiry. They lock one shard at
+//! a time, for one segment at most.
 
 use crate::extendible::POSITION_BITS;
 use crate::journal::Placed;
 use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A random key comes from a random shard when that has at least this many; with fewer, shards differ too much for every
-/// key to be about as likely as any other, and the shards are weighed first.
+/// A random key comes from a random shard if that has at least this many keys. With fewer, the shards' numbers of
+/// keys differ too much for a fair draw, so the shard is drawn by its number of keys.
 const SHARD_ITEMS_DENSE: usize = 64;
-/// Draws of a random key, of which all but the last may hit an expired one.
+/// Draws of a random key. All but the last may hit an expired key.
 const DRAWS_MAX: usize = 100;
 
 impl Keyspace {
-    /// As [`Txn::scan`], each shard locked by itself, a segment at a time.
+    /// As [`Txn::scan`], but locks one shard at a time, for one segment.
     pub fn scan(
         &self,
         db: usize,
@@ -24,12 +24,12 @@ impl Keyspace {
     ) -> ScanCursor {
         self.unlocked(now_ms).scan(db, cursor, count, visit)
     }
-    /// As [`Txn::random_key`], each shard locked by itself.
+    /// As [`Txn::random_key`], but locks one shard at a time.
     pub fn random_key(&self, db: usize, now_ms: i64, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
         self.unlocked(now_ms).random_key(db, rng)
     }
-    /// Visits every live record of `db` in one shard: walk the shards one by one to visit all. A record that is there
-    /// all the while is visited exactly once. The shard is let go between its segments.
+    /// Visits every live record of `db` in one shard. A record that exists all the time is visited exactly once.
+    /// The shard is released between segments.
     pub fn for_each_in_shard(
         &self,
         shard: usize,
@@ -44,15 +44,14 @@ impl Keyspace {
             next = txn.visit_step(slot, from, usize::MAX, visit).1;
         }
     }
-    /// Active expiry: removes expired keys for at most about `keys_max` records, going on where the last call stopped;
-    /// says how many were removed, and whether the bound ended it. Cheap when nothing has expired: it opens only segments
-    /// in which something is due.
+    /// Active expiry: removes expired keys, looks at about `keys_max` records at most, and continues where the
+    /// last call stopped. Opens only segments in which something is due, so it is cheap when nothing has expired.
     pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> Expired {
-        // Another thread is at it.
+        // Another thread expires keys now.
         let Some(mut at) = self.expire_from.try_lock() else { return Expired::default() };
         let (mut looked_at, mut removed) = (0, 0);
         let mut garbage = Vec::new();
-        // Once around: every shard, and the one it starts in the middle of twice.
+        // Once around: every shard, and the starting shard twice because the walk may start in its middle.
         for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *at;
             let shard_index = self.shard_at(from);
@@ -102,19 +101,18 @@ impl Keyspace {
     }
 }
 
-/// What [`Keyspace::expire_slice`] did.
+/// Result of [`Keyspace::expire_slice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Records removed.
+    /// Number of removed records.
     pub removed: usize,
-    /// It looked at as many as it might; as it opens only what is due, there is more to do.
+    /// The limit ended the call. There is more to do, because only due segments are opened.
     pub more: bool,
 }
 
-/// What concerns a whole database. Shards that are held are used as they are; the others are locked one at a time, for as
-/// long as a segment takes.
+/// Operations on a whole database. They use held shards as they are, and lock each other shard for one segment.
 impl Txn<'_> {
-    /// Number of keys in `db`, expired ones included (as DBSIZE has it).
+    /// Number of keys in `db`, expired ones included (like DBSIZE).
     pub fn len(&mut self, db: usize) -> usize {
         let slot = self.keyspace.slot(db);
         (0..self.keyspace.shards()).map(|shard| self.records_in(shard, slot)).sum()
@@ -123,10 +121,10 @@ impl Txn<'_> {
     pub fn is_empty(&mut self, db: usize) -> bool {
         self.len(db) == 0
     }
-    /// SCAN: visits about `count` live records of `db` from `cursor` on; returns the next cursor, 0 at the end. A key
-    /// that is there from start to end is visited at least once, however the table grows or shrinks meanwhile.
+    /// SCAN: visits about `count` live records of `db`, starting at `cursor`. Returns the next cursor, 0 at the
+    /// end. A key that exists from start to end is visited at least once, even if the table grows or shrinks.
     ///
-    /// Looks at one segment more than `count` records fill, at most (and at shards that have nothing).
+    /// Looks at one segment more than `count` records fill, at most (and at empty shards).
     pub fn scan(
         &mut self,
         db: usize,
@@ -144,7 +142,7 @@ impl Txn<'_> {
         }
         if from < 1 << POSITION_BITS { from } else { 0 }
     }
-    /// A random live key of `db`; `None` when there is none (or when all that were drawn had expired).
+    /// A random live key of `db`. `None` when there is none, or when all drawn keys had expired.
     pub fn random_key(&mut self, db: usize, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
         let (shards, slot) = (self.keyspace.shards(), self.keyspace.slot(db));
         for _ in 0..DRAWS_MAX {
@@ -161,8 +159,8 @@ impl Txn<'_> {
         }
         None
     }
-    /// Removes every key of `db` and of its system companion. Freeing what it returns takes a while with many keys: do
-    /// that when the shards are let go.
+    /// Removes every key of `db` and of its system companion. Freeing many keys takes a while: drop the result
+    /// after the shards are released.
     ///
     /// # Panics
     /// When not all shards are held.
@@ -174,7 +172,7 @@ impl Txn<'_> {
             shard.note_tables(&[slot]);
             tables.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
         }
-        // Before it is no data any more: it is always counted as one or the other.
+        // Counted as garbage before it stops counting as data, so it is always counted.
         keyspace
             .garbage_bytes
             .fetch_add(tables.iter().map(|table| table.records.heap_bytes()).sum(), Relaxed);
@@ -211,7 +209,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Visits the live records of a segment, as [`crate::extendible::ExtendibleTable::scan_step`] does.
+    /// Visits live records of one segment, as [`crate::extendible::ExtendibleTable::scan_step`].
     fn visit_step(
         &mut self,
         slot: usize,
@@ -233,7 +231,7 @@ impl Txn<'_> {
     fn records_in(&mut self, shard: usize, slot: usize) -> usize {
         self.with_shard(shard, |shard| shard.table(slot).map_or(0, |table| table.records.len()))
     }
-    /// A random key of one shard, if it has at least `items_min`.
+    /// A random key of one shard, if the shard has at least `items_min`.
     fn random_in(&mut self, shard: usize, slot: usize, items_min: usize, rng: &mut fastrand::Rng) -> Drawn {
         let now_ms = self.now_ms();
         self.with_shard(shard, |shard| {
@@ -245,7 +243,7 @@ impl Txn<'_> {
             }
         })
     }
-    /// A random key of a random shard, chosen by its number of keys.
+    /// A random key of a random shard, drawn by its number of keys.
     fn random_weighed(&mut self, slot: usize, rng: &mut fastrand::Rng) -> Drawn {
         let lens: Vec<usize> =
             (0..self.keyspace.shards()).map(|shard| self.records_in(shard, slot)).collect();
@@ -263,7 +261,7 @@ impl Txn<'_> {
         };
         let shard = lens.iter().position(holds).expect("the ticket is below the sum");
         match self.random_in(shard, slot, 1, rng) {
-            Drawn::TooFew => Drawn::Expired, // Emptied meanwhile: draw again.
+            Drawn::TooFew => Drawn::Expired, // The shard was emptied meanwhile. Draw again.
             drawn => drawn,
         }
     }

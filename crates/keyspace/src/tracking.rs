@@ -1,26 +1,27 @@
-//! Keyspace events for whoever follows the data (the text index): which tracked keys were touched since last asked.
+//! Which tracked keys were touched since the last request, for followers of the data (the text index).
 //!
-//! [`PrefixSet`] says which keys are tracked. A write asks it under its shard's lock, so its answer takes a binary search
-//! and not a walk over all prefixes.
+//! [`PrefixSet`] decides whether a key is tracked. A write asks it under its shard's lock, so a look-up is a
+//! binary search and not a walk over all prefixes.
 
 use hashbrown::HashTable;
 use std::sync::Arc;
 
-/// Most prefixes that are tracked at a time, of all followers together. Whoever takes prefixes from outside keeps to it.
+/// Most prefixes tracked at a time, of all followers together. Callers that take prefixes from outside must check
+/// it.
 pub const TRACKED_PREFIXES_MAX: usize = 4096;
-/// Longest tracked prefix, in bytes. Whoever takes prefixes from outside keeps to it.
+/// Longest tracked prefix, in bytes. Callers that take prefixes from outside must check it.
 pub const TRACKED_PREFIX_BYTES_MAX: usize = 4096;
 
-/// Prefixes of keys: sorted, and without those that another one covers. So at most one of them is a prefix of a key, and
-/// that one is the last that does not sort behind the key.
+/// Key prefixes, sorted, without those that another prefix covers. So at most one prefix matches a key: the last
+/// one that does not sort after the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixSet(Arc<[Box<[u8]>]>);
 
 impl PrefixSet {
-    /// The set of `prefixes`, in any order and any number of times; an empty prefix covers every key.
+    /// The set of `prefixes`, which may be unsorted and repeated. An empty prefix covers every key.
     pub fn new(mut prefixes: Vec<&[u8]>) -> PrefixSet {
         prefixes.sort_unstable();
-        // What a prefix covers follows right behind it.
+        // Prefixes that another one covers follow directly after it.
         prefixes.dedup_by(|next, kept| next.starts_with(kept));
         PrefixSet(prefixes.into_iter().map(Box::from).collect())
     }
@@ -29,25 +30,25 @@ impl PrefixSet {
         let behind = self.0.partition_point(|prefix| **prefix <= *key);
         behind.checked_sub(1).is_some_and(|last| key.starts_with(&self.0[last]))
     }
-    /// True without prefixes: no key is covered.
+    /// True without prefixes. Then no key is covered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What happened in one shard since the last [`crate::Keyspace::take_touched`].
+/// Changes in one shard since the last [`crate::Keyspace::take_touched`].
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// Keys of database 0 under a tracked prefix that were written, expired, evicted or deleted; each once.
+    /// Keys of database 0 under a tracked prefix that were written, expired, evicted or deleted, each once.
     pub keys: Vec<Vec<u8>>,
-    /// True when database 0 was flushed or swapped: everything may have changed.
+    /// True when database 0 was flushed or swapped. Then any key may have changed.
     pub flushed: bool,
 }
 
-/// A shard's notes for its follower. Without one, noting costs a branch.
+/// A shard's notes for followers. Without followers a note costs one branch.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeys {
-    /// Prefixes of the keys to note; `None` when nobody follows.
+    /// Prefixes of the keys to note; `None` without followers.
     prefixes: Option<PrefixSet>,
     /// Position and key.
     touched: HashTable<(u64, Vec<u8>)>,
@@ -61,14 +62,14 @@ impl ChangedKeys {
             self.take();
         }
     }
-    /// Takes note of `key`, if it is followed.
+    /// Notes `key` if it is tracked.
     #[inline]
     pub(crate) fn note(&mut self, position: u64, key: &[u8]) {
         if self.prefixes.is_some() {
             self.note_followed(position, key);
         }
     }
-    /// Everything may have changed: that says more than the keys noted so far.
+    /// Notes that any key may have changed. This replaces the keys noted so far.
     pub(crate) fn note_all(&mut self) {
         if self.prefixes.is_some() {
             self.touched = HashTable::new();
@@ -88,7 +89,7 @@ impl ChangedKeys {
         if !prefixes.covers(key) {
             return;
         }
-        // Bits that differ within a shard, at both ends: the table takes its tags from the top.
+        // The bits that differ within a shard, at both ends, because the table takes its tags from the top.
         let spread = |position: u64| position << 48 | position;
         let is = |noted: &(u64, Vec<u8>)| noted.0 == position && noted.1 == key;
         if self.touched.find(spread(position), is).is_none() {
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(PrefixSet::new(vec![b"x", b"", b"y"]).0.len(), 1);
     }
 
-    /// A write with many tracked prefixes costs about as much as with one: the time of both is taken in turns.
+    /// A write with many tracked prefixes costs about as much as with one. Both are timed in turns.
     #[test]
     fn noting_does_not_go_through_all_prefixes() {
         let all: Vec<Vec<u8>> = (0..65_536).map(|i| format!("prefix:{i:05}:").into_bytes()).collect();

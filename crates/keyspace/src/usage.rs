@@ -1,25 +1,25 @@
-//! When and how often a record was used, in 24 bits, as Redis keeps it: the second of the last use, or under an LFU
-//! policy the minute and a logarithmic counter.
+//! Usage of a record in 24 bits, as in Redis: the second of the last use or, under an LFU policy, the minute and a
+//! logarithmic counter.
 
 use crate::Settings;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Counter of a new record: it must not be the first to go.
+/// Counter of a new record, so that it is not the first to be evicted.
 const FREQUENCY_NEW: u8 = 5;
 const SECONDS_MASK: u32 = 0xff_ffff;
 const MINUTES_MASK: u32 = 0xffff;
 
-/// 24 bits: seconds, or 16 bits of minutes above 8 bits of counter. After the policy changed from one to the other they
-/// are read wrongly until the record is used again.
+/// 24 bits: seconds, or 16 bits of minutes above 8 bits of counter. After a change of policy a record's bits are
+/// misread until its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage(pub(crate) u32);
 
 impl Usage {
-    /// Last used so many seconds ago: at most 194 days, as far back as can be told.
+    /// Last used `idle_s` seconds ago. The maximum is 194 days, the range of the clock.
     pub(crate) fn idle_for(idle_s: u64, now_ms: i64) -> Usage {
         Usage(seconds(now_ms).wrapping_sub(idle_s.min(SECONDS_MASK.into()) as u32) & SECONDS_MASK)
     }
-    /// Used as often as `frequency` says, up to now.
+    /// A use now, with the counter at `frequency`.
     pub(crate) fn used_often(frequency: u8, now_ms: i64) -> Usage {
         Usage(minutes(now_ms) << 8 | u32::from(frequency))
     }
@@ -31,23 +31,23 @@ impl Usage {
         let counter = self.0 as u8;
         match u64::from(minutes(now_ms).wrapping_sub(self.0 >> 8) & MINUTES_MASK).checked_div(decay_minutes) {
             Some(periods) => counter.saturating_sub(periods.min(255) as u8),
-            None => counter, // A decay time of 0: never.
+            None => counter, // A decay time of 0 means no decay.
         }
     }
 }
 
-/// What using a record at some time makes of its [`Usage`].
+/// The context that turns a use of a record into its [`Usage`].
 pub(crate) struct Access<'a> {
     pub(crate) now_ms: i64,
-    /// Under an LFU policy.
+    /// True under an LFU policy.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
-    /// State of a small generator: whether the counter goes up is a matter of chance.
+    /// State of a small random generator, which decides whether the counter rises.
     pub(crate) random: &'a mut u64,
 }
 
 impl Access<'_> {
-    /// The first use.
+    /// Usage of a new record.
     #[inline]
     pub(crate) fn first(&self) -> Usage {
         match self.lfu {
@@ -55,12 +55,13 @@ impl Access<'_> {
             true => Usage(minutes(self.now_ms) << 8 | u32::from(FREQUENCY_NEW)),
         }
     }
-    /// One more use.
+    /// Usage after one more use.
     #[inline]
     pub(crate) fn again(&mut self, before: Usage) -> Usage {
         if self.lfu { self.count(before) } else { Usage(seconds(self.now_ms)) }
     }
-    /// The counter goes up with a chance that falls as it rises: 255 stands for about a million uses at factor 10.
+    /// Raises the counter with a chance that falls as the counter rises. 255 stands for about a million uses at
+    /// factor 10.
     #[cold]
     fn count(&mut self, before: Usage) -> Usage {
         let counter = before.frequency(self.now_ms, self.settings);
@@ -112,7 +113,7 @@ mod tests {
         for _ in 0..100_000 {
             used = access(0, &settings, &mut random).again(used);
         }
-        // redis.conf's table: factor 10, 100 K hits: 142.
+        // From the table in redis.conf: with factor 10, 100 K hits give 142.
         assert!((130..=155).contains(&used.frequency(0, &settings)), "{used:?}");
         let top = used.frequency(0, &settings);
         assert_eq!(used.frequency(3 * 60_000, &settings), top - 3);

@@ -1,7 +1,7 @@
-//! [`View`]: some keys as they were at one moment, read while writes go on. What a long read of many keys runs on.
+//! [`View`]: some keys at one moment, read while writes continue. Long reads of many keys use it.
 //!
-//! The moment is one at which the shards of all the keys are held. From then on a shard keeps what a key of the view was
-//! before somebody writes the key for the first time. So memory grows with the view's own keys, and with nothing else.
+//! At that moment the shards of all the keys are held. From then on a shard keeps the former state of a key of the
+//! view before the first write to it. So memory grows only with the view's own keys.
 
 use crate::extendible::position_of;
 use crate::keepers::Frozen;
@@ -12,10 +12,10 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A value, and when it expires (unix milliseconds), if ever.
+/// A value, and its expiry (unix milliseconds), if any.
 pub type Viewed = (Value, Option<i64>);
 
-/// The keys of a view before its moment, by shard. Made with nothing held.
+/// The keys of a future view, by shard. Built while no shard is held.
 #[derive(Debug)]
 pub struct ViewKeys(BTreeMap<usize, Vec<u64>>);
 
@@ -24,16 +24,16 @@ pub struct ViewKeys(BTreeMap<usize, Vec<u64>>);
 pub(crate) struct Viewing {
     pub(crate) id: u64,
     slot: usize,
-    /// The positions of its keys, in ascending order. Another key at one of them is kept in vain.
+    /// Positions of its keys, ascending. Another key with one of these positions is kept needlessly.
     positions: Vec<u64>,
-    /// What keys were that were written since the moment.
+    /// Former state of the keys that were written since the moment.
     kept: HashMap<Box<[u8]>, Option<Viewed>, ahash::RandomState>,
-    /// The database's table as it was when it was emptied or exchanged; what was written before that is in `kept`.
+    /// The database's table when it was emptied or exchanged. Earlier writes are in `kept`.
     frozen: Option<Frozen>,
 }
 
 impl Viewing {
-    /// The record of `key` is about to be written, added or removed.
+    /// Keeps the record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if slot == self.slot
             && self.frozen.is_none()
@@ -45,13 +45,13 @@ impl Viewing {
             self.kept.insert(key.into(), was.map(|item| viewed(&RecordRef(item))));
         }
     }
-    /// The whole table is about to be taken away.
+    /// Keeps the whole table, which is about to be taken away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
         if slot == self.slot && self.frozen.is_none() {
             self.frozen = Some(Frozen::of(shard, slot));
         }
     }
-    /// What the key was, if it was written since the moment.
+    /// The former state of a key, if it was written since the moment.
     fn read(&self, key: &Key<'_>) -> Option<Option<Viewed>> {
         if let Some(kept) = self.kept.get(key.bytes) {
             return Some(kept.clone());
@@ -66,7 +66,7 @@ fn viewed(record: &RecordRef<'_>) -> Viewed {
     (record.value().to_value(), record.expire_at_ms())
 }
 
-/// See the module. Ends when dropped.
+/// A view, see the module. Ends on drop.
 #[derive(Debug)]
 pub struct View<'k> {
     keyspace: &'k Keyspace,
@@ -76,7 +76,7 @@ pub struct View<'k> {
 }
 
 impl Keyspace {
-    /// These keys, to be looked at by [`Txn::view`].
+    /// Prepares these keys for [`Txn::view`].
     pub fn view_keys(&self, keys: &[Key<'_>]) -> ViewKeys {
         let mut shards = BTreeMap::<usize, Vec<u64>>::new();
         for key in keys {
@@ -88,10 +88,10 @@ impl Keyspace {
 }
 
 impl<'k> Txn<'k> {
-    /// `keys` of database `db` as they are now.
+    /// A view of `keys` of database `db` at this moment.
     ///
     /// # Panics
-    /// When the shard of one of them is not held.
+    /// When the shard of one of the keys is not held.
     pub fn view(&mut self, db: usize, keys: ViewKeys) -> View<'k> {
         self.settle_all();
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
@@ -107,13 +107,14 @@ impl<'k> Txn<'k> {
 }
 
 impl<'k> View<'k> {
-    /// What was at `key`, one of the view's, at the moment; a record that has expired by then may be among that. Of a key that
-    /// was not written since the record is marked used, unless `txn` does not touch.
+    /// The state of `key`, one of the view's keys, at the moment of the view. The record may have expired
+    /// meanwhile. A record that was not written since is marked as used, unless `txn` is set to no-touch.
     ///
     /// # Panics
     /// When `txn` does not hold the key's shard.
     pub fn read(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> Option<Viewed> {
-        // What was promised since the moment is carried out first: so it is kept, like any write.
+        // Carries out promises made since the moment first. Then the shard keeps the former state, as for any
+        // write.
         txn.db(self.db).look(key);
         let held = txn.held(self.keyspace.shard_of(key.hash));
         let keepers = held.guard.keepers.as_ref();
@@ -129,7 +130,7 @@ impl<'k> View<'k> {
 impl Drop for View<'_> {
     fn drop(&mut self) {
         for shard in &self.shards {
-            // What was kept is freed when the shard is let go.
+            // The kept state is freed after the shard is released.
             let viewing = self.keyspace.shards[*shard].lock.lock().take_viewing(self.id);
             drop(viewing);
         }

@@ -1,10 +1,10 @@
-//! [`Waiters`]: who waits until a key has something for it (BLPOP and its kin), per shard.
+//! [`Waiters`]: the clients that wait until a key has something for them (BLPOP and similar commands), per shard.
 //!
-//! A waiter has a [`Registration`] at each of its keys: what it wants there, and a number that tells who came first. Whatever changes
-//! such a key signals it, at the same point that raises the flags of WATCH. Before a [`Txn`] lets its shards go it serves
-//! the signalled keys, so nobody else ever sees what a waiter was there for. What serving means is the waiter's business
-//! ([`Waiter`]): the keyspace only knows whose turn it is, at a cost that grows with those served and not with those that
-//! wait. Where nobody waits, a change costs the branch that WATCH costs.
+//! A waiter has a [`Registration`] at each of its keys: what it wants there, and a number for its turn. A change
+//! of the key signals it, where the flags of WATCH are raised. A [`Txn`] serves the signalled keys before it
+//! releases its shards, so nobody else sees the data that a waiter takes. [`Waiter`] defines how to serve a
+//! waiter. The keyspace only knows whose turn it is, and its cost grows with the waiters served, not with all
+//! waiters. While nobody waits, a change costs the one branch of WATCH.
 
 use crate::types::stream::Id;
 use crate::watch::Watchers;
@@ -16,8 +16,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Readers of one stream that one piece of work serves. Those behind them are told to read by themselves, each on its own
-/// worker: so many replies take a quarter of a millisecond.
+/// Readers of one stream that one piece of work serves. Later readers are told to read by themselves, each on its
+/// own worker. This many replies take a quarter of a millisecond.
 pub const READERS_SERVED_MAX: usize = 512;
 
 /// What a waiter wants at a key.
@@ -27,60 +27,60 @@ pub enum Wanted {
     List,
     /// A sorted set.
     ZSet,
-    /// Of a stream, entries above this ID.
+    /// Entries of a stream above this ID.
     After(Id),
-    /// Of a stream, entries that the group of this name has not read.
+    /// Entries of a stream that the group of this name has not read.
     Group(Box<[u8]>),
 }
 
-/// What has happened at a key.
+/// What happened at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// What the waiter wants is there.
+    /// The wanted data is there.
     Ready,
-    /// It is there, and too many were served already: the waiter shall come and get it.
+    /// The wanted data is there, but too many waiters were served already. The waiter must fetch it.
     Crowded,
-    /// There is no stream any more: for [`Wanted::Group`] only.
+    /// The stream is gone. Only for [`Wanted::Group`].
     KeyGone,
-    /// The stream has no such group any more: for [`Wanted::Group`] only.
+    /// The stream no longer has this group. Only for [`Wanted::Group`].
     GroupGone,
 }
 
-/// What came of serving a waiter.
+/// Result of serving a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterOutcome {
-    /// It has what it waited for: it leaves this key, and is woken when the shards are let go.
+    /// The waiter has what it waited for. It leaves this key, and is woken after the shards are released.
     Done,
-    /// It waits no more, for another reason: it leaves this key.
+    /// The waiter no longer waits, for another reason. It leaves this key.
     Left,
-    /// It shall come and get it, is woken for that, and keeps its place. Who is behind it waits for it.
+    /// The waiter is woken and must fetch the data. It keeps its place, and the waiters after it wait for it.
     Told,
-    /// It was told so before, and has not come yet.
+    /// The waiter was told before and has not come yet.
     Comes,
-    /// It is too little for the waiter, which keeps its place. Who is behind it may have it.
+    /// The data is not enough for the waiter, which keeps its place. The waiters after it may have the data.
     TooLittle,
 }
 
-/// Somebody who waits. Called with the shards of a [`Txn`] held: quick, and it waits for nobody.
+/// A client that waits. Called with the shards of a [`Txn`] held, so it must be quick and must not wait.
 pub trait Waiter: Send + Sync + fmt::Debug {
-    /// Something happened at `key`, where the waiter has a place with this `tag`.
+    /// `event` happened at `key`, where the waiter registered with this `tag`.
     fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome;
-    /// It has been served, or shall come: called once no shard is held.
+    /// Wakes the waiter after it was served or told to come. Called while no shard is held.
     fn wake(&self);
 }
 
 /// A waiter's registration at one key.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// What it wants there.
+    /// What the waiter wants there.
     pub wanted: Wanted,
-    /// Its turn: [`Keyspace::next_turn`], the same at all its keys.
+    /// The turn from [`Keyspace::next_turn`], equal at all keys of the waiter.
     pub turn: u64,
 }
 
-/// A key of one database: its slot, its bytes.
+/// A key of one database: slot and bytes.
 type SlotKey = (usize, Box<[u8]>);
-/// What is wanted, and the turn.
+/// What is wanted, and the number of the turn.
 type Turn = (Wanted, u64);
 
 /// A waiter with its tag.
@@ -94,9 +94,9 @@ struct Waits {
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     keys: HashMap<SlotKey, Waiting, ahash::RandomState>,
-    /// Keys that changed, in that order: when (over all shards), and which.
+    /// Keys that changed, in order: the number of the change (over all shards), and the key.
     signalled: VecDeque<(u64, SlotKey)>,
-    /// The keyspace's clock, once somebody has waited here.
+    /// The keyspace's counter of turns, after the first waiter came.
     turns: Option<Arc<AtomicU64>>,
 }
 
@@ -137,7 +137,7 @@ impl Waiters {
             self.keys = HashMap::default();
         }
     }
-    /// The key has changed.
+    /// Signals a changed key.
     pub(crate) fn signal(&mut self, slot: usize, key: &[u8]) {
         let at = (slot, Box::from(key));
         let Some(waiting) = self.keys.get_mut(&at) else { return };
@@ -145,7 +145,7 @@ impl Waiters {
             self.signalled.push_back((next_turn(&self.turns), at));
         }
     }
-    /// Every key of these slots has changed.
+    /// Signals every key of these slots.
     pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
         for ((slot, key), waiting) in &mut self.keys {
             if slots.contains(slot) && !std::mem::replace(&mut waiting.is_signalled, true) {
@@ -163,12 +163,12 @@ impl Waiters {
         }
         Some(at)
     }
-    /// Whose turn it is at a key that has `value`, from `from` on.
+    /// The next waiter at a key with `value`, starting at `from`.
     fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Turn>) -> Option<Next> {
         let queue = &self.keys.get(at)?.queue;
         let first = |low: Wanted, high: Bound<Turn>| {
             let from = latest(from, (low, 0));
-            // A range that begins behind its end is a mistake to ask for.
+            // `range` panics when the start is after the end.
             let begins_in = match (&from, &high) {
                 (Bound::Included(from), Bound::Excluded(high)) => from < high,
                 (Bound::Excluded(from), Bound::Excluded(high)) => from < high,
@@ -221,14 +221,14 @@ fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
     turns.as_ref().map_or(0, |turns| turns.fetch_add(1, Relaxed))
 }
 
-/// Whose turn it is.
+/// The next waiter.
 struct Next {
     registration: Registration,
     waits: Waits,
     event: Event,
 }
 
-/// The later of both beginnings.
+/// The later one of both starts.
 fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
     match from {
         Bound::Included(at) | Bound::Excluded(at) if *at >= low => from.clone(),
@@ -237,35 +237,35 @@ fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
 }
 
 impl Keyspace {
-    /// The turn of somebody who begins to wait, with the shards of its keys held: later than those of all who wait there.
+    /// The turn of a new waiter, later than all existing turns. Call it with the shards of the waiter's keys held.
     pub fn next_turn(&self) -> u64 {
         self.turns.fetch_add(1, Relaxed)
     }
-    /// Takes a waiter's place away, if nobody holds the shard; else false.
+    /// Removes a waiter's registration. Returns false when the shard is held.
     pub fn try_leave(&self, db: usize, key: &[u8], registration: Registration) -> bool {
         let hashed = self.key(key);
         let Some(mut shard) = self.shards[self.shard_of(hashed.hash)].lock.try_lock() else { return false };
         shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
         true
     }
-    /// As [`Keyspace::try_leave`], waiting for the shard.
+    /// As [`Keyspace::try_leave`], but waits for the shard.
     pub fn leave(&self, db: usize, key: &[u8], registration: Registration) {
         let mut shard = self.shards[self.shard_of(self.key(key).hash)].lock.lock();
         shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
     }
-    /// As [`Db::leave_turn`], waiting for the shard; who is behind is served.
+    /// As [`Db::leave_turn`], but waits for the shard. Serves the next waiter.
     pub fn leave_turn(&self, db: usize, key: &[u8], registration: Registration, now_ms: i64) {
         let key = self.key(key);
         self.lock(&[key.hash], now_ms).db(db).leave_turn(&key, registration);
     }
-    /// Serves what was signalled in a shard that was not held by a [`Txn`]. Hold no shard.
+    /// Serves the signalled keys of a shard that was changed without a [`Txn`]. Call it while no shard is held.
     pub(crate) fn serve_signalled(&self, shard: usize, now_ms: i64) {
         drop(self.lock_shard(shard, now_ms));
     }
 }
 
 impl Db<'_, '_> {
-    /// Gives a waiter a place at `key`, whose change it then sees; `tag` is given back to it.
+    /// Registers a waiter at `key`. Changes of the key pass `tag` back to it.
     pub fn wait(&mut self, key: &Key<'_>, registration: Registration, waiter: Arc<dyn Waiter>, tag: u32) {
         let (slot, turns) = (self.slot, &self.txn.keyspace.turns);
         let watchers = &mut self.shard(key).watchers;
@@ -273,7 +273,8 @@ impl Db<'_, '_> {
             waiters.add(slot, key.bytes, registration, Waits { waiter, tag }, turns)
         });
     }
-    /// Takes the place of a waiter away that was told to come ([`WaiterOutcome::Told`]): who waits behind it has his turn.
+    /// Removes the registration of a waiter that was told to come ([`WaiterOutcome::Told`]), and lets the next
+    /// waiter have its turn.
     pub fn leave_turn(&mut self, key: &Key<'_>, registration: Registration) {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
@@ -286,7 +287,7 @@ impl Db<'_, '_> {
 }
 
 impl Txn<'_> {
-    /// Serves who waits for the keys that changed; those are to be woken when the shards are let go.
+    /// Serves the waiters of changed keys. Wake the returned ones after the shards are released.
     #[cold]
     pub(crate) fn serve_waiters(&mut self) -> Vec<Arc<dyn Waiter>> {
         let mut woken = Vec::new();
@@ -299,7 +300,7 @@ impl Txn<'_> {
         let key = self.keyspace.key(&at.1);
         let (mut from, mut readers) = (Bound::Unbounded, 0);
         loop {
-            // A look removes what has expired.
+            // A look-up removes an expired key.
             Db { txn: self, slot: at.0 }.look(&key);
             let held = &self.held(shard).guard;
             let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
@@ -319,7 +320,7 @@ impl Txn<'_> {
                 continue;
             }
             if matches!(served, WaiterOutcome::Told | WaiterOutcome::Comes) {
-                // Of readers each may come by itself; of the others nobody goes first.
+                // Each reader may come by itself. At a list, a sorted set or a group nobody may overtake.
                 let last = if matches!(registration.wanted, Wanted::After(_)) {
                     registration.turn
                 } else {
@@ -342,7 +343,7 @@ impl Txn<'_> {
         let at = self.held(index).guard.watchers.waiters.take_signal()?;
         Some((index, at))
     }
-    /// Holds the shard of this key, too, unless somebody else has it for longer than a short piece of work takes.
+    /// Also holds the shard of this key. Returns false when that stays held for longer than a short piece of work.
     pub fn also_hold(&mut self, hash: KeyHash) -> bool {
         let shard = self.keyspace.shard_of(hash);
         self.hold_one_more(shard)
@@ -350,7 +351,7 @@ impl Txn<'_> {
 }
 
 impl Watchers {
-    /// Lets `change` have the waiters.
+    /// Lets `change` write to the waiters.
     fn change_waiters(&mut self, change: impl FnOnce(&mut Waiters)) {
         change(&mut self.waiters);
         self.look_whether_any();

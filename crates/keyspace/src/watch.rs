@@ -1,22 +1,23 @@
-//! [`Watchers`]: who wants to know that a key changed, per shard: WATCH, and those who wait for it ([`crate::wait`]).
+//! [`Watchers`]: who learns that a key of the shard changed: WATCH, and clients that wait for a key ([`crate::wait`]).
 //!
-//! A client that watches keys has one flag. The shard of each watched key keeps the flag; whatever changes the key raises
-//! it. Where nobody watches and nobody waits, a change costs one branch.
+//! A client has one flag for all its watched keys. The shard of each watched key has the flag, and each change of
+//! the key raises it. While nobody watches or waits, a change costs one branch.
 
 use crate::wait::Waiters;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Raised when a watched key changed. Flags are read and raised with the key's shard held, so no order is needed.
+/// Raised when a watched key changed. Flags are read and raised with the key's shard held, so no memory order is
+/// needed.
 pub type WatchFlag = Arc<AtomicBool>;
 
-/// What came of watching a key.
+/// Result of watching a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// This flag did not watch it before.
+    /// This flag did not watch the key before.
     pub is_new: bool,
-    /// When it changes by itself: it expires, or fields of it do, in unix milliseconds.
+    /// Time at which the key, or a field of it, expires (unix milliseconds).
     pub expires_ms: Option<i64>,
 }
 
@@ -26,12 +27,12 @@ pub(crate) struct Watchers {
     /// By slot and key.
     flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
     pub(crate) waiters: Waiters,
-    /// Somebody watches or waits.
+    /// True while somebody watches or waits.
     any: bool,
 }
 
 impl Watchers {
-    /// False: it has the flag already.
+    /// Adds a flag. Returns false when the key has it already.
     pub(crate) fn add(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) -> bool {
         let flags = self.flags.entry((slot, key.into())).or_default();
         let is_new = !flags.iter().any(|known| Arc::ptr_eq(known, flag));
@@ -53,7 +54,7 @@ impl Watchers {
         }
         self.look_whether_any();
     }
-    /// To be called when fewer may watch or wait, or the first one waits.
+    /// Call this when the number of watchers or waiters may have become zero, or is no longer zero.
     pub(crate) fn look_whether_any(&mut self) {
         self.any = !self.flags.is_empty() || !self.waiters.is_empty();
     }
@@ -62,7 +63,7 @@ impl Watchers {
     pub(crate) fn any(&self) -> bool {
         self.any
     }
-    /// The key changed.
+    /// Raises the flags of a changed key, and signals its waiters.
     #[cold]
     pub(crate) fn raise(&mut self, slot: usize, key: &[u8]) {
         if let Some(flags) = self.flags.get(&(slot, Box::from(key))) {
@@ -72,7 +73,7 @@ impl Watchers {
             self.waiters.signal(slot, key);
         }
     }
-    /// Every watched key of these slots for which `is_there` says so changed.
+    /// Raises the flags of every watched key for which `is_there` returns true.
     pub(crate) fn raise_where(&self, mut is_there: impl FnMut(usize, &[u8]) -> bool) {
         for ((slot, key), flags) in &self.flags {
             if is_there(*slot, key) {

@@ -1,22 +1,23 @@
-//! How an item lies in a segment's heap: key, value and what is known of them side by side, without padding.
+//! The layout of an item in a segment's heap. Key, value and metadata lie side by side, without padding.
 //!
 //! | part | bytes | when |
 //! |---|---|---|
 //! | flags | 1 | always |
-//! | use ([`crate::usage`]) | 3 | `USE` |
+//! | usage ([`crate::usage`]) | 3 | `USE` |
 //! | expiry, unix ms, little-endian | 8 | `EXPIRY` |
-//! | length of the key, 7 bits a byte, low ones first | 1-2 | always |
+//! | length of the key, 7 bits a byte, low bits first | 1-2 | always |
 //! | key | | always; empty when it lies outside |
 //! | value: an integer, little-endian | 8 | kind `INT` |
 //! | value: number of an outside value, little-endian | 4 | kind `OUTSIDE` |
-//! | value: its length as the key's, and its bytes | | kind `BYTES` |
+//! | value: its length (encoded like the key's) and its bytes | | kind `BYTES` |
 //!
-//! What is longer than [`INLINE_BYTES_MAX`], or is no string, lies outside: in the segment's list of such values.
+//! A key or value longer than [`INLINE_BYTES_MAX`], and a value that is not a string, lies outside: in the
+//! segment's list of outside values.
 
 use std::ops::Range;
 
-/// Longest key, and longest value, that lie in the heap. A split copies a segment's heap: 896 items of twice this are
-/// 920 kB, some 100 us. From here on a value is a blob of its own, which replies share.
+/// Longest key, and longest value, in the heap. A split copies a segment's heap: 896 items of twice this size are
+/// 920 kB, which takes about 100 us. A longer value has a blob of its own, which replies share.
 pub(crate) const INLINE_BYTES_MAX: usize = 512;
 
 const KIND: u8 = 0b11;
@@ -27,7 +28,7 @@ const EDITED: u8 = 1 << 2;
 const KEY_OUTSIDE: u8 = 1 << 3;
 const USE: u8 = 1 << 4;
 const EXPIRY: u8 = 1 << 5;
-/// Of an entry that is garbage: it keeps its length, so that the heap can be gone through in order.
+/// Flag of an entry that is garbage. The entry keeps its length, so that a walk over the heap can skip it.
 const DEAD: u8 = 1 << 6;
 
 const USE_BYTES: usize = 3;
@@ -35,25 +36,25 @@ const EXPIRY_BYTES: usize = 8;
 const INT_BYTES: usize = 8;
 const NUMBER_BYTES: usize = 4;
 
-/// What is written of a value.
+/// The part of a value that is written to the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body<'a> {
     /// An integer.
     Int(i64),
-    /// At most [`INLINE_BYTES_MAX`] bytes, and whether a command changed them in place.
+    /// At most [`INLINE_BYTES_MAX`] bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// The number of an outside value, and whether that has the key too.
+    /// The number of an outside value, and whether the key lies there too.
     OffHeap(u32, bool),
 }
 
-/// Everything that is written of an item.
+/// All parts of an item that are written to the heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
-    /// The key; ignored when it lies outside.
+    /// The key. Ignored when it lies outside.
     pub(super) key: &'a [u8],
-    /// 24 bits of use, for tables that count it.
+    /// 24 bits of usage, for tables that track it.
     pub(super) used: Option<u32>,
-    /// `i64::MAX` when it never expires.
+    /// `i64::MAX` for never.
     pub(super) expiry_ms: i64,
     pub(super) body: Body<'a>,
 }
@@ -67,7 +68,7 @@ impl Written<'_> {
         };
         kind | if self.used.is_some() { USE } else { 0 } | if self.expiry_ms != i64::MAX { EXPIRY } else { 0 }
     }
-    /// Appends it.
+    /// Appends the entry to the heap.
     #[inline]
     pub(super) fn push(&self, heap: &mut Vec<u8>) {
         heap.push(self.flags());
@@ -93,7 +94,7 @@ impl Written<'_> {
             }
         }
     }
-    /// The most bytes that [`Written::push`] appends.
+    /// Most bytes that [`Written::push`] appends.
     #[inline]
     pub(super) fn room(&self) -> usize {
         const LENGTHS_BYTES: usize = 4;
@@ -105,7 +106,7 @@ impl Written<'_> {
     }
 }
 
-/// Where the parts of an entry lie in its heap.
+/// Places of an entry's parts in its heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryLayout {
     flags: u8,
@@ -117,7 +118,7 @@ pub(super) struct EntryLayout {
 }
 
 impl EntryLayout {
-    /// Reads the entry that begins at `start`.
+    /// Reads the entry at `start`.
     #[inline]
     pub(super) fn of(heap: &[u8], start: usize) -> EntryLayout {
         let flags = heap[start];
@@ -136,22 +137,22 @@ impl EntryLayout {
             end: value.end,
         }
     }
-    /// The key's bytes.
+    /// Range of the key's bytes.
     #[inline]
     pub(super) fn key(&self) -> Range<usize> {
         self.key_start..self.key_end
     }
-    /// The value's bytes, without its length.
+    /// Range of the value's bytes, without its length.
     #[inline]
     fn value(&self) -> Range<usize> {
         self.value_start..self.end
     }
-    /// All its bytes.
+    /// Range of the whole entry.
     #[inline]
     pub(super) fn range(&self) -> Range<usize> {
         self.start..self.end
     }
-    /// The value, as far as it lies here.
+    /// The part of the value that lies in the heap.
     #[inline]
     pub(super) fn body<'a>(&self, heap: &'a [u8]) -> Body<'a> {
         let value = &heap[self.value()];
@@ -161,7 +162,7 @@ impl EntryLayout {
             _ => Body::Bytes(value, self.flags & EDITED != 0),
         }
     }
-    /// Its expiry in unix milliseconds; `i64::MAX` when never.
+    /// Expiry in unix milliseconds; `i64::MAX` for never.
     #[inline]
     pub(super) fn expiry_ms(&self, heap: &[u8]) -> i64 {
         if self.flags & EXPIRY == 0 {
@@ -170,7 +171,7 @@ impl EntryLayout {
         let at = self.start + head_bytes(self.flags) - EXPIRY_BYTES;
         i64::from_le_bytes(fixed(&heap[at..at + EXPIRY_BYTES]))
     }
-    /// Its 24 bits of use; 0 where none are kept.
+    /// 24 bits of usage; 0 when none are kept.
     #[inline]
     pub(super) fn used(&self, heap: &[u8]) -> u32 {
         if self.flags & USE == 0 {
@@ -179,26 +180,26 @@ impl EntryLayout {
         let at = self.start + 1;
         u32::from_le_bytes([heap[at], heap[at + 1], heap[at + 2], 0])
     }
-    /// True of garbage.
+    /// True when the entry is garbage.
     #[inline]
     pub(super) fn is_dead(&self) -> bool {
         self.flags & DEAD != 0
     }
-    /// Makes garbage of it.
+    /// Marks the entry as garbage.
     #[inline]
     pub(super) fn bury(&self, heap: &mut [u8]) {
         heap[self.start] |= DEAD;
     }
-    /// True when its use is kept.
+    /// True when the entry keeps usage.
     pub(super) fn counts_use(&self) -> bool {
         self.flags & USE != 0
     }
-    /// Overwrites the number of its outside value.
+    /// Overwrites the number of the outside value.
     pub(super) fn set_number(&self, heap: &mut [u8], number: u32) {
         debug_assert_eq!(self.flags & KIND, OUTSIDE);
         heap[self.value()].copy_from_slice(&number.to_le_bytes());
     }
-    /// Overwrites its use, where it is kept.
+    /// Overwrites the usage, if it is kept.
     #[inline]
     pub(super) fn set_used(&self, heap: &mut [u8], used: u32) {
         if self.flags & USE != 0 {
@@ -206,15 +207,15 @@ impl EntryLayout {
             heap[at..at + USE_BYTES].copy_from_slice(&used.to_le_bytes()[..USE_BYTES]);
         }
     }
-    /// Writes `new` in its place, when that has the same key and takes the same room; false (and nothing is changed)
-    /// when it does not.
+    /// Overwrites the entry by `new`, which has an equal key, if both take the same room. Otherwise returns false
+    /// and changes nothing.
     #[inline]
     pub(super) fn overwrite(&self, heap: &mut [u8], new: &Written<'_>) -> bool {
         let same = match new.body {
             Body::Bytes(bytes, _) => bytes.len() == self.value().len() && self.flags & KIND == BYTES,
             _ => true,
         };
-        // Whether bytes were edited may change in place; everything else that the flags say decides the layout.
+        // The flag for edited bytes may change in place. All other flags decide the layout.
         if !same || (self.flags ^ new.flags()) & !EDITED != 0 {
             return false;
         }
@@ -236,7 +237,7 @@ impl EntryLayout {
     }
 }
 
-/// True when the entry that begins at `start` has this key inline; `None` when its key lies outside.
+/// True when the entry at `start` has this key inline. `None` when its key lies outside.
 #[inline]
 pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     let flags = heap[start];
@@ -247,7 +248,7 @@ pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     Some(heap[range] == *key)
 }
 
-/// Bytes in front of the key's length.
+/// Bytes before the key's length.
 #[inline]
 fn head_bytes(flags: u8) -> usize {
     let with = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
@@ -262,7 +263,7 @@ fn push_len(heap: &mut Vec<u8>, len: usize) {
         heap.push(len as u8);
     }
 }
-/// The range of the bytes whose length is written at `at`.
+/// Range of the bytes whose length is encoded at `at`.
 #[inline]
 fn sized(heap: &[u8], at: usize) -> Range<usize> {
     let low = usize::from(heap[at]);

@@ -1,12 +1,12 @@
-//! How a [`ExtendibleTable`] table grows and shrinks: one segment at a time.
+//! How an [`ExtendibleTable`] grows and shrinks: one segment at a time.
 
 use super::*;
 
-/// A last segment of at most this many buckets is left as it is when items go.
+/// A single segment of at most this many buckets does not shrink.
 const SHRUNK_BUCKETS_MIN: usize = 8;
 
 impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
-    /// The segment for an item at `position`, with room for one more (or one whose table may still grow).
+    /// The segment for an item at `position`. It has room for one more, or its table may still grow.
     #[inline]
     pub(super) fn room_for(&mut self, position: u64) -> usize {
         if let Some(i) = self.segment_of(position) {
@@ -17,7 +17,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         }
         self.make_room(position)
     }
-    /// Merges a segment that lost items with its buddy, as often as both are small; gives back what an empty table held.
+    /// Merges a segment that lost items with its buddy, repeatedly while both are small. Frees the memory of an
+    /// empty table.
     #[inline]
     pub(super) fn shrink(&mut self, i: usize) {
         if self.segments[i].table.len() <= MERGE_ITEMS_MAX / 2 {
@@ -43,7 +44,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
                 return i;
             }
             if !self.split(i) {
-                return i; // Its table grows over the size of a segment.
+                return i; // Its table grows past the size of a segment.
             }
         }
     }
@@ -65,7 +66,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             i = self.merge(i, buddy);
         }
     }
-    /// The first segment, for all positions of this table.
+    /// Adds the first segment, for all positions of this table.
     fn begin(&mut self, position: u64) {
         let range = 1 << (POSITION_BITS - u32::from(self.base_bits));
         let segment = Segment::new(position & !(range - 1), 0);
@@ -73,11 +74,11 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.segments.push(Arc::new(segment));
         self.depths = vec![1];
     }
-    /// The bit of a position that follows the `depth` bits after the base bits.
+    /// The bit of a position that follows the first `depth` bits after the base bits.
     fn bit_below(&self, depth: u8) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + depth) - 1)
     }
-    /// Splits a segment into two; false when positions or the directory do not allow it.
+    /// Splits a segment into two. Returns false when positions or the directory do not allow it.
     fn split(&mut self, i: usize) -> bool {
         let depth = self.segments[i].depth;
         if u32::from(self.base_bits + depth) == POSITION_BITS
@@ -90,7 +91,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         let old = self.segment_mut(i);
         let freed = old.bytes();
         let mut old = std::mem::replace(old, Segment::new(start, depth));
-        // Where each item goes, and how much room each side takes: both heaps are allocated once.
+        // Find the side and the room of each item first, so that both heaps are allocated once.
         let mut sides = [0, 0];
         let mut places = Vec::with_capacity(old.table.len());
         for item in old.items() {
@@ -114,7 +115,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.moved(places.len());
         true
     }
-    /// Puts two buddies into one segment; its index.
+    /// Merges two buddies into one segment, and returns its index.
     fn merge(&mut self, a: usize, b: usize) -> usize {
         let (mut kept, gone) = if self.segments[a].start < self.segments[b].start { (a, b) } else { (b, a) };
         let depth = self.segments[kept].depth;
@@ -124,7 +125,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.segments_bytes -= buddy.bytes();
         let buddy = Arc::make_mut(&mut buddy);
         if gone < self.segments.len() {
-            self.label(gone); // The last segment took the place of the one that went.
+            self.label(gone); // The last segment moved to the index of the removed one.
         }
         if kept == self.segments.len() {
             kept = gone;
@@ -153,7 +154,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         }
         kept
     }
-    /// The only segment: its table follows its items down, to nothing.
+    /// Shrinks the table of the only segment to its items, down to nothing.
     fn shrink_last(&mut self) {
         if self.len == 0 {
             let moved_max = self.moved_max;
@@ -169,10 +170,10 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             self.moved(items);
         }
     }
-    /// Lets the directory say that segment `i` holds all positions of its range.
+    /// Points the directory to segment `i` for all positions of the segment's range.
     fn label(&mut self, i: usize) {
         if self.directory.is_empty() {
-            return; // Of a single segment, at depth 0.
+            return; // A single segment, at depth 0.
         }
         let segment = &self.segments[i];
         let first = (segment.start >> self.shift) as usize & (self.directory.len() - 1);
@@ -181,7 +182,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     }
     fn double_directory(&mut self) -> bool {
         let entries = self.directory.len().max(1);
-        // Where keys are made to collide, their segment is larger than others: then one entry for each item.
+        // When a client makes keys collide, their segments hold more items than others. Then allow one entry for
+        // each item.
         if entries * 2 > (self.segments.len() * DIRECTORY_PER_SEGMENT_MAX).max(self.len) {
             return false;
         }

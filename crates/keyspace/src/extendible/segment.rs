@@ -1,8 +1,8 @@
 //! [`Segment`]: a small Swiss table of 24-bit handles into a heap of entries ([`super::entry`]).
 //!
-//! The heap is written at its end. What is removed or does not fit its place any more leaves garbage behind, and when
-//! there is no room left and an eighth is garbage, the live entries are copied to a fresh heap: so a segment's memory
-//! stays near what is in it whatever was written before, and nothing larger than a segment is ever copied.
+//! New entries are appended to the heap. A removed entry, and one that no longer fits its place, becomes garbage.
+//! When the heap has no room left and an eighth of it is garbage, the live entries are copied to a fresh heap. So
+//! a segment's memory stays close to the size of its contents, and nothing larger than a segment is ever copied.
 
 use super::entry::{self, Body, EntryLayout, INLINE_BYTES_MAX, Written};
 use super::spread;
@@ -10,31 +10,33 @@ use crate::types::Bytes;
 use hashbrown::HashTable;
 use strand_chain::{Blob, HEADER_BYTES, prefetch};
 
-/// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay below a twelfth of it.
+/// Limit of a segment's heap, because handles have 24 bits. Full-grown segments stay below a twelfth of it.
 const HEAP_BYTES_MAX: usize = 1 << 24;
-/// Beyond this a heap takes no more keys and values, only what is noted of them. Keys are spread by a keyed hash, so it
-/// happens only to who makes keys collide at great cost; an entry then has some 16 bytes, which is room for a million.
+/// Beyond this size a heap takes no more keys and values, only their metadata. Keys are spread by a keyed hash, so
+/// this happens only when a client makes keys collide at great cost. An entry then takes about 16 bytes, and there
+/// is room for a million.
 const CROWDED_BYTES_MIN: usize = HEAP_BYTES_MAX / 4;
 /// Longest key and longest value in a crowded heap.
 const CROWDED_INLINE_BYTES_MAX: usize = 4;
-/// The heap is copied rather than made larger when one part in this many of it is garbage.
+/// The heap is copied instead of enlarged when more than one part in this many is garbage.
 const GARBAGE_PART: usize = 8;
-/// So few free places among the outside values are left alone.
+/// At most this many free places in the list of outside values are tolerated.
 const GAPS_MIN: usize = 64;
-/// A heap that is mostly garbage is copied at once when it is larger than this.
+/// A larger heap that is mostly garbage is copied at once.
 const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
 
-/// What a table can hold of values that do not lie in its heaps.
+/// A value that a table can hold outside its heaps.
 pub(crate) trait OffHeap: Clone {
-    /// Bytes of heap behind it. Costs nothing that grows with it.
+    /// Heap bytes behind the value. The cost does not grow with the value.
     fn heap_bytes(&self) -> usize;
-    /// When the item expires as a whole, where its place holds this expiry: a part of the value may expire before.
+    /// Expiry of the whole item, given the expiry in its place, which may be the earlier expiry of a part of the
+    /// value.
     fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
         expiry_ms
     }
-    /// An integer whose key is too long for the heap.
+    /// An integer with a key that is too long for the heap.
     fn from_int(n: i64) -> Self;
-    /// Bytes that, or whose key, are too long for the heap; `edited`: a command changed them in place.
+    /// Bytes that are too long for the heap, or that have a long key. `edited`: a command edited them in place.
     fn from_bytes(bytes: &[u8], edited: bool) -> Self;
 }
 
@@ -43,9 +45,9 @@ pub(crate) trait OffHeap: Clone {
 pub(crate) enum Payload<'a, V> {
     /// An integer.
     Int(i64),
-    /// Bytes, and whether a command changed them in place.
+    /// Bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Anything else.
+    /// Any other value.
     OffHeap(V),
 }
 
@@ -54,9 +56,9 @@ pub(crate) enum Payload<'a, V> {
 pub(crate) enum Content<'a, V> {
     /// An integer.
     Int(i64),
-    /// Bytes, and whether a command changed them in place.
+    /// Bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Anything else.
+    /// Any other value.
     OffHeap(&'a V),
 }
 
@@ -64,9 +66,9 @@ pub(crate) enum Content<'a, V> {
 #[derive(Debug)]
 pub(crate) struct New<'a, V> {
     pub(crate) key: &'a [u8],
-    /// 24 bits of use, for tables that count it.
+    /// 24 bits of usage, for tables that track it.
     pub(crate) used: Option<u32>,
-    /// `i64::MAX` when it never expires.
+    /// `i64::MAX` for never.
     pub(crate) expiry_ms: i64,
     pub(crate) payload: Payload<'a, V>,
 }
@@ -100,7 +102,7 @@ impl<'a, V> Item<'a, V> {
             Body::OffHeap(number, _) => Content::OffHeap(self.segment.outside[number as usize].value()),
         }
     }
-    /// The key; a long one may be shared.
+    /// The key. A long key may be shared.
     pub(crate) fn key_bytes(&self) -> Bytes<'a> {
         match self.place.body(&self.segment.heap) {
             Body::OffHeap(number, true) => match &self.segment.outside[number as usize] {
@@ -110,25 +112,25 @@ impl<'a, V> Item<'a, V> {
             _ => Bytes::Slice(&self.segment.heap[self.place.key()]),
         }
     }
-    /// When it expires (unix milliseconds); `i64::MAX` when never.
+    /// Expiry (unix milliseconds); `i64::MAX` for never.
     #[inline]
     pub(crate) fn expiry_ms(&self) -> i64 {
         self.place.expiry_ms(&self.segment.heap)
     }
-    /// Its 24 bits of use.
+    /// 24 bits of usage.
     #[inline]
     pub(crate) fn used(&self) -> u32 {
         self.place.used(&self.segment.heap)
     }
-    /// Where its entry begins.
+    /// Start of the entry.
     pub(super) fn start(&self) -> usize {
         self.place.range().start
     }
-    /// Bytes that it takes in its segment's heap.
+    /// Bytes of the entry in the segment's heap.
     pub(crate) fn inline_bytes(&self) -> usize {
         self.place.range().len()
     }
-    /// The position of its key, which `position_of` tells; noted where that would take long.
+    /// The position of the key, computed by `position_of` or, for a long key, stored.
     #[inline]
     pub(crate) fn position(&self, position_of: impl Fn(&[u8]) -> u64) -> u64 {
         match self.place.body(&self.segment.heap) {
@@ -136,7 +138,7 @@ impl<'a, V> Item<'a, V> {
             _ => position_of(&self.segment.heap[self.place.key()]),
         }
     }
-    /// Asks for the memory of its outside value; true when there is one.
+    /// Prefetches the outside value. Returns true when there is one.
     #[inline]
     pub(crate) fn prefetch_outside(&self) -> bool {
         let Body::OffHeap(number, _) = self.place.body(&self.segment.heap) else { return false };
@@ -145,7 +147,7 @@ impl<'a, V> Item<'a, V> {
         }
         true
     }
-    /// Bytes of its key, when that lies outside.
+    /// Bytes of the key if it lies outside, else 0.
     pub(crate) fn outside_key_bytes(&self) -> usize {
         match self.place.body(&self.segment.heap) {
             Body::OffHeap(_, true) => self.key().len(),
@@ -159,13 +161,13 @@ impl<'a, V> Item<'a, V> {
     }
 }
 
-/// Where an entry begins in its heap.
+/// Start of an entry in its heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle([u8; 3]);
 
 impl Handle {
     /// # Panics
-    /// When `start` has more than 24 bits: it must not be cut off silently.
+    /// When `start` has more than 24 bits. Silent truncation would corrupt the segment.
     #[inline]
     fn new(start: usize) -> Handle {
         assert!(start < HEAP_BYTES_MAX, "a segment's heap is full");
@@ -187,10 +189,10 @@ enum OffHeapSlot<V> {
     Keyed(Box<Keyed<V>>),
 }
 
-/// A value with its key, which is long: its position is noted, so that to move the item does not cost its length.
+/// A value with its long key. The position is stored, so that moving the item does not hash the long key again.
 #[derive(Clone, Debug)]
 struct Keyed<V> {
-    /// Shared by count: a segment that is copied, and who looks at the key with nothing held, need no copy.
+    /// Shared by count, so that a copy of the segment, and a reader that holds nothing, need no copy of the key.
     key: Blob,
     position: u64,
     value: V,
@@ -244,7 +246,7 @@ impl<V> OffHeapSlot<V> {
     }
 }
 
-/// A segment: part of a table, in three or four allocations.
+/// One part of a table, in three or four allocations.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment<V> {
     pub(super) table: HashTable<Handle>,
@@ -252,17 +254,17 @@ pub(crate) struct Segment<V> {
     outside: Vec<OffHeapSlot<V>>,
     /// Free places in `outside`.
     free: Vec<u32>,
-    /// Bytes of the heap that belong to no entry.
+    /// Bytes of entries that are garbage.
     garbage: usize,
-    /// Bytes behind the outside values.
+    /// Heap bytes of the outside values.
     outside_bytes: usize,
-    /// Bytes of all its allocations, those of outside values included.
+    /// Bytes of all allocations, outside values included.
     bytes: usize,
-    /// Its first position.
+    /// First position of the segment.
     pub(super) start: u64,
-    /// No item here expires before this. Lowered at once, raised when the segment is walked.
+    /// No item here expires before this. A write lowers it at once; a walk over the segment raises it.
     pub(super) expiry_ms: i64,
-    /// How many bits after the base bits all its positions share.
+    /// Number of bits after the base bits that all positions share.
     pub(super) depth: u8,
 }
 
@@ -283,7 +285,7 @@ impl<V: OffHeap> Segment<V> {
         segment.recount();
         segment
     }
-    /// Empty, with room for so many items and so many bytes of entries.
+    /// An empty segment, with room for `items` items and `bytes` bytes of entries.
     pub(super) fn with_room(start: u64, depth: u8, items: usize, bytes: usize) -> Segment<V> {
         let mut segment = Segment::new(start, depth);
         segment.table = HashTable::with_capacity(items);
@@ -291,12 +293,12 @@ impl<V: OffHeap> Segment<V> {
         segment.recount();
         segment
     }
-    /// Bytes of heap, those of outside values included.
+    /// Heap bytes, outside values included.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// A copy, with the same room for more.
+    /// A copy with equal spare room.
     pub(super) fn copied(&self) -> Segment<V> {
         let mut heap = Vec::with_capacity(self.heap.capacity());
         heap.extend_from_slice(&self.heap);
@@ -309,19 +311,19 @@ impl<V: OffHeap> Segment<V> {
     pub(super) fn live_bytes(&self) -> usize {
         self.heap.len() - self.garbage
     }
-    /// The heap, for a prefetch.
+    /// The heap from `start` on, for a prefetch.
     #[inline]
     pub(super) fn heap_from(&self, start: usize) -> &[u8] {
         &self.heap[start..]
     }
-    /// The bucket of `key`, if it is here, and where its entry begins.
+    /// The bucket of `key` and the start of its entry, if the key is here.
     #[inline]
     pub(super) fn find(&self, position: u64, key: &[u8]) -> Option<(usize, usize)> {
         let bucket =
             self.table.find_bucket_index(spread(position), |handle| self.key_is(handle.start(), key))?;
         Some((bucket, self.table.get_bucket(bucket)?.start()))
     }
-    /// The item whose entry begins at `start`.
+    /// The item whose entry starts at `start`.
     #[inline]
     pub(super) fn item(&self, start: usize) -> Item<'_, V> {
         Item { segment: self, place: EntryLayout::of(&self.heap, start) }
@@ -329,12 +331,12 @@ impl<V: OffHeap> Segment<V> {
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
         self.places().map(|place| Item { segment: self, place })
     }
-    /// Where each entry begins, in the table's order; nothing is read of the heap.
+    /// Start of each entry, in the order of the table. Does not read the heap.
     pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
         self.table.iter().map(|handle| handle.start())
     }
-    /// The items' entries, in the order in which they lie in the heap: a core has the next cache line fetched before it
-    /// is wanted. In the table's order each would be a miss of its own.
+    /// All live entries in the order of the heap, so the processor prefetches the next cache line. In the order of
+    /// the table each entry would be a cache miss.
     fn places(&self) -> impl Iterator<Item = EntryLayout> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -348,7 +350,7 @@ impl<V: OffHeap> Segment<V> {
             None
         })
     }
-    /// Adds an item whose key is not here. `position_of` tells a key's position.
+    /// Adds an item with a new key. `position_of` computes a key's position.
     pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let long = new.key.len() > self.inline_bytes_max();
         let body = self.settle(long.then_some((new.key, position)), new.payload);
@@ -358,7 +360,7 @@ impl<V: OffHeap> Segment<V> {
         written.push(&mut self.heap);
         self.add(handle, position, position_of);
     }
-    /// Replaces what is known of the item in `bucket`, whose key this is; the outside value that it had.
+    /// Replaces the item in `bucket`, which has the key of `new`. Returns the former outside value.
     pub(super) fn replace(&mut self, bucket: usize, new: New<'_, V>) -> Option<V> {
         let place = EntryLayout::of(&self.heap, self.start_of(bucket));
         let (body, former) = match (place.body(&self.heap), new.payload) {
@@ -380,7 +382,7 @@ impl<V: OffHeap> Segment<V> {
         self.close_gaps();
         former
     }
-    /// Removes the item in `bucket`; the outside value that it had.
+    /// Removes the item in `bucket`. Returns its outside value.
     pub(super) fn remove(&mut self, bucket: usize) -> Option<V> {
         let Ok(entry) = self.table.get_bucket_entry(bucket) else { panic!("no item is in bucket {bucket}") };
         let (handle, _) = entry.remove();
@@ -388,7 +390,8 @@ impl<V: OffHeap> Segment<V> {
         self.tidy();
         value
     }
-    /// Removes every item for which `is` holds; `gone` gets the key, its position and the outside value of each.
+    /// Removes every item for which `is` returns true. `gone` gets the key, its position and the outside value of
+    /// each.
     pub(super) fn remove_all(
         &mut self,
         mut is: impl FnMut(&Item<'_, V>) -> bool,
@@ -409,7 +412,7 @@ impl<V: OffHeap> Segment<V> {
             match self.discard(handle) {
                 OffHeapSlot::Keyed(keyed) => gone(&keyed.key, keyed.position, Some(keyed.value)),
                 other => {
-                    // What is discarded lies in the heap until that is tidied.
+                    // A discarded entry stays in the heap until `tidy` below.
                     let key = &self.heap[EntryLayout::of(&self.heap, handle.start()).key()];
                     gone(key, position_of(key), other.into_value());
                 }
@@ -417,19 +420,19 @@ impl<V: OffHeap> Segment<V> {
         }
         self.tidy();
     }
-    /// Lets `change` have the outside value of the item in `bucket`, if it has one.
+    /// Lets `change` write to the outside value of the item in `bucket`, if it has one.
     pub(super) fn change_outside<R>(&mut self, bucket: usize, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         match EntryLayout::of(&self.heap, self.start_of(bucket)).body(&self.heap) {
             Body::OffHeap(number, _) => Some(self.change_place(number, change)),
             _ => None,
         }
     }
-    /// Sets the use of the item that begins at `start`.
+    /// Sets the usage of the item at `start`.
     #[inline]
     pub(super) fn set_used(&mut self, start: usize, used: u32) {
         EntryLayout::of(&self.heap, start).set_used(&mut self.heap, used);
     }
-    /// Sets the expiry of the item in `bucket`, whose key this is.
+    /// Sets the expiry of the item in `bucket`, which has this key.
     pub(super) fn set_expiry(&mut self, bucket: usize, key: &[u8], expiry_ms: i64) {
         let place = EntryLayout::of(&self.heap, self.start_of(bucket));
         let used = place.counts_use().then(|| place.used(&self.heap));
@@ -444,27 +447,27 @@ impl<V: OffHeap> Segment<V> {
         };
         self.rewrite(bucket, &place, &Written { key, used, expiry_ms, body });
     }
-    /// Makes room for so many bytes of entries.
+    /// Makes room for `bytes` bytes of entries.
     pub(super) fn reserve(&mut self, bytes: usize) {
         if self.heap.capacity() - self.heap.len() < bytes {
             self.make_room(bytes);
         }
     }
-    /// True when a smaller heap holds all entries.
+    /// True when a smaller heap would hold all entries.
     pub(super) fn is_roomy(&self) -> bool {
         class_bytes(self.live_bytes()) < self.heap.capacity()
     }
-    /// Moves the entries to as small a heap as holds them.
+    /// Moves the entries to the smallest heap that holds them.
     pub(super) fn trim(&mut self) {
         self.compact(0);
     }
-    /// Makes the table as small as its items allow.
+    /// Makes the table as small as `items` items allow.
     pub(super) fn shrink(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
         self.with_table(|table, hash_of| table.shrink_to(items, hash_of), position_of);
         self.compact(0);
         self.recount();
     }
-    /// Moves the items to a fresh table for so many: removed ones may leave marks that take up room.
+    /// Moves the items to a fresh table for `items` items, because marks of removed items take up room.
     pub(super) fn rebuild(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
         let mut table = HashTable::with_capacity(items);
         for item in self.items() {
@@ -474,7 +477,7 @@ impl<V: OffHeap> Segment<V> {
         self.table = table;
         self.recount();
     }
-    /// Takes over the item of `other` that begins at `start`.
+    /// Takes over the item of `other` that starts at `start`.
     pub(super) fn adopt(
         &mut self,
         other: &mut Segment<V>,
@@ -504,7 +507,7 @@ impl<V: OffHeap> Segment<V> {
     fn start_of(&self, bucket: usize) -> usize {
         self.table.get_bucket(bucket).expect("the bucket of an item").start()
     }
-    /// Puts a handle into the table.
+    /// Adds a handle to the table.
     #[inline]
     fn add(&mut self, handle: Handle, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let grows = self.table.len() == self.table.capacity();
@@ -514,7 +517,7 @@ impl<V: OffHeap> Segment<V> {
         }
         self.table.insert_unique(spread(position), handle, |_| unreachable!("there is room"));
     }
-    /// Lets `change` have the table and the hash of each handle.
+    /// Lets `change` write to the table, and passes it the hash of each handle.
     fn with_table(
         &mut self,
         change: impl FnOnce(&mut HashTable<Handle>, &dyn Fn(&Handle) -> u64),
@@ -524,27 +527,27 @@ impl<V: OffHeap> Segment<V> {
         change(&mut table, &|handle| spread(self.item(handle.start()).position(&position_of)));
         self.table = table;
     }
-    /// Writes what is known of the item in `bucket`, which lies at `place`: there, if it fits.
+    /// Writes the item in `bucket`, whose entry is `place`: in place if it fits, else at the end of the heap.
     #[inline]
     fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &Written<'_>) {
         if place.overwrite(&mut self.heap, written) {
             return;
         }
         self.reserve(written.room());
-        // Making room may have moved it.
+        // Making room may have moved the entry.
         let former = EntryLayout::of(&self.heap, self.start_of(bucket));
         self.bury(&former);
         let handle = Handle::new(self.heap.len());
         written.push(&mut self.heap);
         *self.table.get_bucket_mut(bucket).expect("the bucket of an item") = handle;
     }
-    /// Longest key, and longest value, that still go into the heap.
+    /// Longest key, and longest value, that the heap still takes.
     #[inline]
     fn inline_bytes_max(&self) -> usize {
         if self.heap.len() < CROWDED_BYTES_MIN { INLINE_BYTES_MAX } else { CROWDED_INLINE_BYTES_MAX }
     }
-    /// Where a value goes: into the entry, or to the outside values. `long_key`: the key and its position, when the key
-    /// is to lie outside too.
+    /// Puts a value into the entry or among the outside values. `long_key`: the key and its position, when the key
+    /// must lie outside too.
     #[inline]
     fn settle<'a>(&mut self, long_key: Option<(&[u8], u64)>, payload: Payload<'a, V>) -> Body<'a> {
         match payload {
@@ -583,7 +586,7 @@ impl<V: OffHeap> Segment<V> {
             }
         }
     }
-    /// Lets `change` have an outside value, and counts its bytes before and after.
+    /// Lets `change` write to an outside value, and updates the count of bytes.
     fn change_place<R>(&mut self, number: u32, change: impl FnOnce(&mut V) -> R) -> R {
         let value = self.outside[number as usize].value_mut();
         let before = value.heap_bytes();
@@ -593,13 +596,13 @@ impl<V: OffHeap> Segment<V> {
         self.bytes = self.bytes + after - before;
         result
     }
-    /// Makes garbage of an entry.
+    /// Turns an entry into garbage.
     #[inline]
     fn bury(&mut self, place: &EntryLayout) {
         place.bury(&mut self.heap);
         self.garbage += place.range().len();
     }
-    /// Forgets the entry of a handle that is not in the table any more; what lay outside.
+    /// Turns the entry of a handle into garbage, after the handle left the table. Returns the outside value.
     fn discard(&mut self, handle: Handle) -> OffHeapSlot<V> {
         let place = EntryLayout::of(&self.heap, handle.start());
         self.bury(&place);
@@ -608,7 +611,7 @@ impl<V: OffHeap> Segment<V> {
             _ => OffHeapSlot::Free,
         }
     }
-    /// Frees a place among the outside values; what was there.
+    /// Frees a place among the outside values, and returns its content.
     fn vacate(&mut self, number: u32) -> OffHeapSlot<V> {
         let place = std::mem::replace(&mut self.outside[number as usize], OffHeapSlot::Free);
         let bytes = place.heap_bytes();
@@ -621,7 +624,7 @@ impl<V: OffHeap> Segment<V> {
         }
         place
     }
-    /// After removals: gives back what is mostly garbage.
+    /// Releases memory that is mostly garbage, after removals.
     fn tidy(&mut self) {
         if self.table.is_empty() {
             (self.heap, self.outside, self.free, self.garbage) = (Vec::new(), Vec::new(), Vec::new(), 0);
@@ -631,8 +634,8 @@ impl<V: OffHeap> Segment<V> {
         }
         self.close_gaps();
     }
-    /// When most places for outside values are free: renumbers the others. All entries have to be in the table, and no
-    /// number of an outside value be held elsewhere.
+    /// Renumbers the outside values when most of their places are free. All entries must be in the table, and no
+    /// caller may hold a number.
     #[inline]
     fn close_gaps(&mut self) {
         if self.free.len() > GAPS_MIN && self.free.len() > self.outside.len() / 2 {
@@ -650,7 +653,7 @@ impl<V: OffHeap> Segment<V> {
             self.recount();
         }
     }
-    /// Copies what is alive to a fresh heap with room for `bytes` more.
+    /// Copies the live entries to a fresh heap with room for `bytes` more.
     fn compact(&mut self, bytes: usize) {
         let mut heap = Vec::with_capacity(class_bytes(self.live_bytes() + bytes));
         for handle in &mut self.table {
@@ -674,7 +677,7 @@ impl<V: OffHeap> Segment<V> {
         self.recount();
     }
     fn recount(&mut self) {
-        // A word more for the count of its owners.
+        // One word for the reference count.
         self.bytes = size_of::<Segment<V>>()
             + size_of::<usize>()
             + self.table.allocation_size()
@@ -702,7 +705,7 @@ impl<V: OffHeap> Segment<V> {
     }
 }
 
-/// The form of a value that lies outside.
+/// The outside form of a value.
 fn outlying<V: OffHeap>(payload: Payload<'_, V>) -> V {
     match payload {
         Payload::Int(n) => V::from_int(n),
@@ -711,7 +714,8 @@ fn outlying<V: OffHeap>(payload: Payload<'_, V>) -> V {
     }
 }
 
-/// `bytes` rounded up to a size that the allocator has: multiples of 16 up to 128, then four sizes a doubling.
+/// `bytes` rounded up to a size class of the allocator: multiples of 16 up to 128, then four classes for each
+/// doubling.
 pub(crate) fn class_bytes(bytes: usize) -> usize {
     if bytes <= 128 {
         return bytes.next_multiple_of(16);

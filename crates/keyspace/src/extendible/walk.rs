@@ -1,15 +1,17 @@
-//! Walking a [`ExtendibleTable`] table in hash order, a segment at a time: scans, expiry, random items.
+//! Walks over an [`ExtendibleTable`] in hash order, one segment at a time: scans, expiry, random items.
 
 use super::*;
 
-/// Segments drawn for a random item before the next best is taken; each is right with a chance of about 1/4.
+/// Segments drawn for a random item before the last candidate is used. Each draw succeeds with a chance of about
+/// 1/4.
 const DRAWS_MAX: usize = 64;
-/// Buckets tried in a segment before its items are counted through instead.
+/// Buckets tried in a segment before its items are counted instead.
 const BUCKETS_TRIED_MAX: usize = 64;
 
 impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
-    /// Visits at most one segment's items, in no order: those from position `from` on, the first `items_max` by position
-    /// and those at the same position as the last of them. Returns how many, and where to go on (`None`: at the end).
+    /// Visits items of one segment, in no order: the first `items_max` items by position, starting at `from`, and
+    /// all items that share the last one's position. Returns their number, and where to continue (`None`: at the
+    /// end).
     pub(crate) fn scan_step(
         &self,
         from: u64,
@@ -44,13 +46,13 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn expiry_ms(&self) -> i64 {
         self.expiry_ms
     }
-    /// When no item of the segment at `from` has an expiry: where the next one begins (`None`: at the end).
+    /// When no item of the segment at `from` has an expiry: the start of the next segment (`None`: at the end).
     pub(crate) fn without_expiry(&self, from: u64) -> Option<Option<u64>> {
         let Some(i) = self.segment_of(from) else { return Some(None) };
         let segment = &self.segments[i];
         (segment.expiry_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
-    /// The bound of the segment at `from` follows its items: worth it when a visit met no expiry there.
+    /// Computes the expiry bound of the segment at `from` anew. Useful after a walk that saw no expiry there.
     pub(crate) fn raise_expiry_at(&mut self, from: u64) {
         let Some(i) = self.segment_of(from) else { return };
         let expiry_ms = self.segments[i].items().map(|item| item.expiry_ms()).min().unwrap_or(i64::MAX);
@@ -58,9 +60,10 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             self.segment_mut(i).expiry_ms = expiry_ms;
         }
     }
-    /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
-    /// has; `gone` gets the key, its position and the outside value of each. Items of which only a part has expired stay, and
-    /// their keys are added to `in_part`. Returns how many items it looked at, and where to go on (`None`: at the end).
+    /// Finds the first segment at or after `from` in which something may have expired at `now_ms`, and removes its
+    /// expired items. `gone` gets the key, the position and the outside value of each. An item of which only a
+    /// part expired stays, and its key is added to `in_part`. Returns the number of items looked at, and where to
+    /// continue (`None`: at the end).
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
@@ -110,10 +113,10 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.raise_expiry();
         (0, None)
     }
-    /// A random item, each as likely as any other.
+    /// A random item. All items are equally likely.
     pub(crate) fn random(&self, rng: &mut fastrand::Rng) -> Option<Item<'_, V>> {
-        // A directory entry stands for SEGMENT_ITEMS_MAX tickets; a segment with several entries has its items spread
-        // over theirs. So every item has one ticket, and the empty ones are drawn again.
+        // Each directory entry stands for SEGMENT_ITEMS_MAX tickets. A segment with several entries spreads its
+        // items over their tickets. So every item has one ticket, and a draw of an empty ticket is repeated.
         let mut segment = None;
         for _ in 0..DRAWS_MAX {
             let candidate = match self.directory.is_empty() {
@@ -139,14 +142,14 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         segment.items().nth(rng.usize(..segment.table.len()))
     }
 
-    /// At the end of a walk: the table's bound follows those of its segments.
+    /// Sets the table's expiry bound from those of its segments, at the end of a walk.
     fn raise_expiry(&mut self) {
         self.expiry_ms = self.segments.iter().map(|s| s.expiry_ms).min().unwrap_or(i64::MAX);
     }
     fn range_of(&self, segment: &Segment<V>) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + segment.depth))
     }
-    /// `end`, unless it is where the table's positions end.
+    /// `end`, unless the table's positions end there.
     fn inside(&self, end: u64) -> Option<u64> {
         let range = 1 << (POSITION_BITS - u32::from(self.base_bits));
         (end & (range - 1) != 0).then_some(end)

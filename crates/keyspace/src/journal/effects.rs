@@ -1,11 +1,11 @@
-//! [`Effects`]: what one transaction did, as commands in RESP.
+//! [`Effects`]: the effects of one transaction, as commands in RESP.
 //!
-//! The commands are deterministic: they name results, not what led to the results. An expiry is a time on the clock, a random
-//! choice is the element that was chosen. Their order is the order of the changes.
+//! The commands are deterministic, because they name results. An expiry is an absolute time, and a random choice
+//! is the chosen element. Commands stand in the order of the changes.
 
 use strand_chain::{Blob, Chain};
 
-/// Arguments of at least this many bytes are kept by reference.
+/// Arguments of at least this many bytes are shared instead of copied.
 const SHARED_BYTES_MIN: usize = 4096;
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
@@ -43,7 +43,7 @@ impl Arg<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
-    /// Each stands in front of this place of `bytes`; the places ascend.
+    /// Each blob stands before this index of `bytes`. The indices ascend.
     pub(crate) blobs: Vec<(usize, Blob)>,
     blob_bytes: usize,
 }
@@ -57,7 +57,7 @@ impl Encoded {
         self.blobs.clear();
         self.blob_bytes = 0;
     }
-    /// Moves all to the end of `out`; the room is kept.
+    /// Moves everything to the end of `out`, and keeps the allocations.
     pub(crate) fn move_to(&mut self, out: &mut Chain) {
         let mut at = 0;
         for (place, blob) in self.blobs.drain(..) {
@@ -114,20 +114,20 @@ impl Encoded {
     }
 }
 
-/// What a transaction did so far.
+/// The effects of a transaction so far.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) encoded: Encoded,
-    /// The database that is selected behind the last command.
+    /// The selected database after the last command.
     db: usize,
     commands: usize,
-    /// Changes of the command at work that no effect stands for yet.
+    /// Changes of the current command that are not yet covered by an effect.
     changes: u64,
-    /// The command at work has said its effects by itself.
+    /// The current command has named its own effects.
     is_own: bool,
-    /// The commands do not belong together: each may be read without the others.
+    /// The commands are independent, and need no MULTI.
     are_apart: bool,
-    /// What [`Effects::gone`] was called with: it stays, whatever a command undoes.
+    /// Arguments of all calls of [`Effects::gone`]. They stay when a command is undone.
     gone: Vec<Gone>,
 }
 
@@ -138,7 +138,7 @@ struct Gone {
     fields: Vec<Vec<u8>>,
 }
 
-/// A place between two effects.
+/// A position between two effects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EffectsMark {
     bytes: usize,
@@ -149,19 +149,19 @@ pub struct EffectsMark {
 }
 
 impl Effects {
-    /// A command begins.
+    /// Begins a command.
     pub(crate) fn begin(&mut self) {
         debug_assert_eq!(self.changes, 0, "a change without an effect, before this command");
         self.changes = 0;
         self.is_own = false;
     }
-    /// The command at work has changed something.
+    /// The current command changed something.
     #[inline]
     pub(crate) fn changed(&mut self) {
         self.changes += 1;
     }
-    /// The command at work has come to its end: where it changed something and did not say its effect, that is the command
-    /// as it was sent.
+    /// Ends the current command. If it changed something and named no effect, the command as it was sent is the
+    /// effect.
     #[inline]
     pub(crate) fn end<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         if self.changes > 0 && !self.is_own {
@@ -169,23 +169,23 @@ impl Effects {
         }
         self.changes = 0;
     }
-    /// The effect of the command at work is what it says by [`Effects::own`]; until then it is nothing.
+    /// Declares that the current command names its own effects by [`Effects::own`]. Changes so far need no effect.
     pub(crate) fn begin_own(&mut self) {
         self.is_own = true;
         self.changes = 0;
     }
-    /// An effect of the command at work; those that it says are all its effects.
+    /// Adds an effect that the current command names. Only named effects count for this command.
     pub(crate) fn own<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         self.begin_own();
         self.add(db, args);
     }
-    /// An effect that is no command's: a key has expired.
+    /// Adds an effect that does not belong to the current command, such as an expired key.
     pub(crate) fn add<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         self.select(db);
         self.encoded.command(args);
         self.commands += 1;
     }
-    /// A key, or `fields` of it if there are any, are gone: they have expired, or were evicted.
+    /// Adds the deletion of a key (or only of `fields`, if there are any) by expiry or eviction.
     pub(crate) fn gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
         self.gone.push(Gone { db, key: key.to_vec(), fields: fields.to_vec() });
         self.add_gone(db, key, fields);
@@ -197,7 +197,7 @@ impl Effects {
         args.extend(fields.iter().map(|field| Arg::Bytes(field)));
         self.add(db, args.into_iter());
     }
-    /// From here on the commands do not belong together.
+    /// Declares that the commands are independent from here on.
     pub(crate) fn set_apart(&mut self) {
         self.are_apart = true;
     }
@@ -205,7 +205,7 @@ impl Effects {
         let (bytes, blobs) = (self.encoded.bytes.len(), self.encoded.blobs.len());
         EffectsMark { bytes, blobs, db: self.db, commands: self.commands, gone: self.gone.len() }
     }
-    /// Forgets what commands did after `mark`: it was undone. What expired meanwhile is gone all the same.
+    /// Drops the effects of commands after `mark`, because they were undone. Expired data stays gone.
     pub(crate) fn forget_since(&mut self, mark: EffectsMark) {
         let EffectsMark { bytes, blobs, db, commands, gone } = mark;
         self.encoded.truncate(bytes, blobs);
@@ -214,7 +214,7 @@ impl Effects {
             self.gone(db, &key, &fields);
         }
     }
-    /// Ends them: what follows finds database 0 selected. False: there are none.
+    /// Ends the effects with database 0 selected. Returns false when there are none.
     pub(crate) fn close(&mut self) -> bool {
         debug_assert_eq!(self.changes, 0, "a change without an effect, at the end of a transaction");
         if self.commands == 0 {
@@ -230,11 +230,11 @@ impl Effects {
     pub(crate) fn is_empty(&self) -> bool {
         self.encoded.len() == 0 && self.gone.is_empty()
     }
-    /// Bytes in the stream.
+    /// Bytes that the effects take in the journal.
     pub(crate) fn len(&self) -> usize {
         self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }
     }
-    /// Moves them to the end of `out`, several as one transaction.
+    /// Moves the effects to the end of `out`. Several commands become one transaction.
     pub(crate) fn put(&mut self, out: &mut Chain) {
         let is_wrapped = self.is_wrapped();
         if is_wrapped {
@@ -245,7 +245,7 @@ impl Effects {
             out.push_slice(EXEC);
         }
     }
-    /// As new, with its room kept.
+    /// Clears everything, and keeps the allocations.
     pub(crate) fn reset(&mut self) {
         let Effects { encoded, db, commands, changes, is_own, are_apart, gone } = self;
         encoded.clear();

@@ -1,12 +1,12 @@
-//! [`Journal`]: the stream of all changes, in one order, at exact offsets in bytes.
+//! [`Journal`]: the stream of all changes, in one order, at exact byte offsets.
 //!
-//! A transaction that changed something asks for its place in the stream while it holds its shards: one addition says the
-//! place. So the stream's order is an order in which the transactions may have run one after the other. The bytes are put
-//! into a lane of the transaction's thread when the shards are let go. [`Journal::take`] joins the lanes in the stream's
-//! order; one thread calls it, for a file or for replicas. A long stretch of one lane is taken as it lies there, without a
-//! copy. What the stream says is in [`effects`].
+//! A transaction that changed something takes its position in the stream while it holds its shards, by one
+//! addition. So the order of the stream is an order in which the transactions could have run one after the other.
+//! After the shards are released, the thread puts the bytes into its own lane. [`Journal::take`] joins the lanes
+//! in the order of the stream. One thread calls it, for a file or for replicas. A long range of one lane is taken
+//! without a copy. The content of the stream is in [`effects`].
 //!
-//! Left out: files, and the imports' versions, which only Strand knows.
+//! Left out: files, and the versions of imports, which only Strand has.
 
 pub(crate) mod effects;
 mod padding;
@@ -26,24 +26,24 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use strand_chain::Chain;
 
-/// Bit of a journal's alerts: more than [`WAITING_BYTES_MAX`] waits to be taken, and writers are to wait.
+/// Bit of a journal's alerts: more than [`WAITING_BYTES_MAX`] bytes wait to be taken, so writers must wait.
 pub const JOURNAL_FULL: u8 = 32;
-/// Most bytes that wait to be taken before writers wait.
+/// Bytes that may wait to be taken before writers wait.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
-/// With more bytes waiting to be taken, a taker that sleeps is woken.
+/// With this many bytes waiting, a sleeping taker is woken.
 const WAKE_BYTES: usize = 256 << 10;
-/// A stretch of a lane up to this length is copied: to share its block would cost more.
+/// A range of a lane up to this length is copied, because sharing its block would cost more.
 const COPIED_BYTES_MAX: usize = 4 << 10;
-/// Effects with more room than this do not keep it.
+/// Larger buffers of effects are not kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Numbers the journals of the process, so that a thread knows its lane in each.
+/// Numbers the journals of the process, so that a thread finds its lane in each.
 static JOURNALS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// This thread's lanes, by journal.
+    /// Lanes of this thread, by journal.
     static LANES: RefCell<Vec<(u64, Arc<Mutex<Lane>>)>> = const { RefCell::new(Vec::new()) };
-    /// Effects that the next transaction of this thread uses.
+    /// Reusable effects for the next transaction of this thread.
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
 }
 
@@ -51,13 +51,13 @@ thread_local! {
 #[derive(Debug)]
 pub struct Journal {
     id: u64,
-    /// The offset behind the last transaction that has its place.
+    /// The offset after the last transaction that has its position.
     tail: Aligned,
     is_on: AtomicBool,
     lanes: Mutex<Vec<Arc<Mutex<Lane>>>>,
-    /// The offset of the next byte to take.
+    /// Offset of the next byte to take.
     frontier: AtomicU64,
-    /// Where [`JOURNAL_FULL`] is set and taken back.
+    /// Where [`JOURNAL_FULL`] is set and cleared.
     alerts: OnceLock<Arc<AtomicU8>>,
     merger: Mutex<Merger>,
     is_asleep: AtomicBool,
@@ -65,20 +65,20 @@ pub struct Journal {
     wake: Condvar,
 }
 
-/// On a cache line of its own: every writer changes it.
+/// On a cache line of its own, because every writer changes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Aligned(AtomicU64);
 
-/// What one thread has put and nobody has taken yet.
+/// The bytes that one thread has put and that are not taken yet.
 #[derive(Debug, Default)]
 struct Lane {
     stream: Chain,
-    /// What lies in `stream`, in the order of the offsets: a thread ends one transaction before the next.
+    /// The ranges in `stream`, in the order of offsets, because a thread ends one transaction before the next.
     ranges: VecDeque<ByteRange>,
 }
 
-/// Transactions that follow each other in the whole stream, too.
+/// Transactions that are adjacent in the whole stream.
 #[derive(Clone, Copy, Debug)]
 struct ByteRange {
     offset: u64,
@@ -88,19 +88,19 @@ struct ByteRange {
 /// Joins the lanes.
 #[derive(Debug, Default)]
 struct Merger {
-    /// The offset of the next byte to take.
+    /// Offset of the next byte to take.
     frontier: u64,
-    /// What was taken out of each lane, oldest first.
+    /// Bytes taken out of each lane, the oldest first.
     taken: Vec<VecDeque<Lane>>,
 }
 
-/// The place of a transaction in the stream; its bytes are still to be put.
+/// The position of a transaction in the stream. Its bytes are not put yet.
 #[derive(Debug)]
 pub(crate) struct Placed<'j> {
     journal: &'j Journal,
     offset: u64,
     len: usize,
-    /// `None` when they are put.
+    /// `None` after the bytes were put.
     effects: Option<Box<Effects>>,
 }
 
@@ -123,20 +123,21 @@ impl Journal {
     pub fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
-    /// Call with all shards held.
+    /// Turns recording on or off. Call it with all shards held.
     pub(crate) fn switch(&self, on: bool) {
         self.is_on.store(on, SeqCst);
     }
-    /// The offset behind the last change: what [`Journal::take`] gives up to here holds all changes until now.
+    /// The offset after the last change. The bytes that [`Journal::take`] returns up to this offset hold all
+    /// changes so far.
     pub fn tail(&self) -> u64 {
         self.tail.0.load(Acquire)
     }
-    /// Where [`JOURNAL_FULL`] is to be set; the first call counts.
+    /// Sets the place for [`JOURNAL_FULL`]. Only the first call has an effect.
     pub fn set_alerts(&self, alerts: Arc<AtomicU8>) {
         let _ = self.alerts.set(alerts);
     }
-    /// Adds the bytes that come next in the stream to `out`; the offset behind them. Bytes behind those of a transaction
-    /// that is about to put its own are left for the next call.
+    /// Adds the next bytes of the stream to `out`, and returns the offset after them. Stops at a transaction that
+    /// has not put its bytes yet.
     pub fn take(&self, out: &mut Chain) -> u64 {
         let mut merger = self.merger.lock();
         let lanes = self.lanes.lock().clone();
@@ -153,7 +154,7 @@ impl Journal {
         self.look_whether_full(self.waiting());
         frontier
     }
-    /// Bytes that have their place and are not taken.
+    /// Bytes that have a position and are not taken.
     fn waiting(&self) -> usize {
         let frontier = self.frontier.load(SeqCst);
         self.tail.0.load(SeqCst).saturating_sub(frontier) as usize
@@ -165,7 +166,7 @@ impl Journal {
             false => alerts.fetch_and(!JOURNAL_FULL, Relaxed),
         };
     }
-    /// Sleeps until somebody calls [`Journal::wake`], much waits to be taken, or the time is over.
+    /// Sleeps until [`Journal::wake`], until many bytes wait to be taken, or for `at_most`.
     pub fn sleep(&self, at_most: Duration) {
         let mut asleep = self.asleep.lock();
         self.is_asleep.store(true, SeqCst);
@@ -174,20 +175,20 @@ impl Journal {
         }
         self.is_asleep.store(false, SeqCst);
     }
-    /// Wakes who sleeps in [`Journal::sleep`]; costs a look when nobody does.
+    /// Wakes a thread in [`Journal::sleep`]. Costs one load when no thread sleeps there.
     pub fn wake(&self) {
         if self.is_asleep.load(SeqCst) {
-            // A taker that is about to sleep sleeps by then.
+            // With this lock, a taker that is about to sleep is asleep.
             drop(self.asleep.lock());
             self.wake.notify_all();
         }
     }
 
-    /// Effects for a transaction of this thread, empty.
+    /// Empty effects for a transaction of this thread.
     pub(crate) fn effects() -> Box<Effects> {
         SPARE.take().unwrap_or_default()
     }
-    /// Gives a transaction its place, if there is anything to put. Call with its shards held.
+    /// Gives a transaction its position, if it has effects. Call it with the transaction's shards held.
     pub(crate) fn place(&self, mut effects: Box<Effects>) -> Option<Placed<'_>> {
         if !effects.close() {
             keep(effects);
@@ -205,7 +206,7 @@ impl Journal {
                 _ => lane.ranges.push_back(ByteRange { offset, len }),
             }
         });
-        // Who puts the byte that is one too many sees it: the place before which all is taken only grows.
+        // The thread that puts the byte over the limit sees that, because the frontier only grows.
         let before = offset.saturating_sub(self.frontier.load(SeqCst)) as usize;
         if before < WAKE_BYTES && before + len >= WAKE_BYTES {
             self.wake();
@@ -222,7 +223,7 @@ impl Journal {
             }
             let lane = Arc::<Mutex<Lane>>::default();
             self.lanes.lock().push(lane.clone());
-            // Those of journals that have ended.
+            // Drop the lanes of journals that have ended.
             lanes.retain(|(_, lane)| Arc::strong_count(lane) > 1);
             put(&mut lane.lock());
             lanes.push((self.id, lane));
@@ -239,7 +240,7 @@ fn keep(mut effects: Box<Effects>) {
 }
 
 impl Placed<'_> {
-    /// Puts the bytes. Call when the shards are let go.
+    /// Puts the bytes. Call it after the shards are released.
     pub(crate) fn put(mut self) {
         if let Some(mut effects) = self.effects.take() {
             self.journal.put(self.offset, self.len, |lane| effects.put(lane));
@@ -249,7 +250,7 @@ impl Placed<'_> {
 }
 
 impl Drop for Placed<'_> {
-    /// A panic came between the place and the bytes: a command that changes nothing fills the hole.
+    /// After a panic between position and bytes, fills the hole with a command that changes nothing.
     fn drop(&mut self) {
         if self.effects.is_some() {
             let len = self.len;
@@ -259,7 +260,7 @@ impl Drop for Placed<'_> {
 }
 
 impl Merger {
-    /// Takes the ranges at the frontier out of one lane after the other; false: there was none.
+    /// Takes the ranges at the frontier out of one lane after the other. Returns false when there was none.
     fn step(&mut self, out: &mut Chain) -> bool {
         let before = self.frontier;
         for taken in &mut self.taken {

@@ -1,20 +1,21 @@
-//! [`padding`]: commands that change nothing, of an exact length.
+//! [`padding`]: commands of an exact length that change nothing.
 //!
-//! A panic between a transaction's place in the stream and its bytes leaves a hole. Readers of the stream (files, replicas,
-//! redis-server) know commands alone, so the hole is filled with some.
+//! A panic between a transaction's position and its bytes leaves a hole in the stream. Readers of the stream
+//! (files, replicas, redis-server) expect commands, so the hole is filled with commands.
 
-/// The commands of a hole's length that take no argument. redis-server's loader runs each of them.
+/// Commands without arguments, one for each length. redis-server's loader runs all of them.
 const PLAIN: [&[u8]; 3] = [b"*1\r\n$4\r\nPING\r\n", b"*1\r\n$7\r\nUNWATCH\r\n", b"*1\r\n$8\r\nLASTSAVE\r\n"];
-/// Commands that take one argument of any length, as they begin.
+/// The beginnings of commands with one argument of any length.
 const WITH_ARGUMENT: [&[u8]; 2] = [b"*2\r\n$4\r\nPING\r\n", b"*2\r\n$3\r\nGET\r\n"];
 
-/// One command of `len` bytes that changes nothing. No transaction is shorter than 17 bytes (FLUSHDB); for what is shorter and
-/// no command, newlines are returned.
+/// One command of `len` bytes that changes nothing. The shortest transaction has 17 bytes (FLUSHDB). For a shorter
+/// `len` without a command, returns newlines.
 pub fn padding(len: usize) -> Vec<u8> {
     if let Some(plain) = PLAIN.iter().find(|plain| plain.len() == len) {
         return plain.to_vec();
     }
-    // With each further digit of the argument's length the one skips a length, which the other reaches.
+    // At each further digit of the argument's length, one command cannot have a certain total length, and the
+    // other can.
     for begin in WITH_ARGUMENT {
         let Some(room) = len.checked_sub(begin.len()) else { continue };
         for digits in 1..=20 {
@@ -34,7 +35,7 @@ pub fn padding(len: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The arguments, if the bytes are one command and nothing else.
+    /// The number of arguments, if the bytes are exactly one command.
     fn arguments(mut bytes: &[u8]) -> Option<usize> {
         fn number(bytes: &mut &[u8], mark: u8) -> Option<usize> {
             let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;

@@ -1,4 +1,4 @@
-//! The journal: the order of what is taken, offsets, panics, what is shared, and what happens when it is full.
+//! The journal: order, offsets, panics, shared arguments, and the behaviour when it is full.
 
 use super::effects::Arg;
 use super::*;
@@ -65,7 +65,7 @@ fn large_arguments_are_shared_and_come_at_their_places() {
     assert_eq!(all, [one.clone(), one].concat());
 }
 
-/// Threads write while one takes: the stream is whole, and each thread's effects stand in their order.
+/// Threads write while one thread takes. The stream is complete, and the effects of each thread are in order.
 #[test]
 fn many_threads_make_one_stream() {
     const THREADS: usize = 4;
@@ -135,7 +135,7 @@ fn a_taker_that_sleeps_is_woken() {
     });
 }
 
-/// A listener that panics as a broken handler would, with shards held and half of the work done.
+/// A listener that panics like a broken handler, with shards held and half of the work done.
 #[derive(Debug)]
 struct Panics;
 

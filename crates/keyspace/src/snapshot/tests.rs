@@ -1,4 +1,4 @@
-//! Snapshots against a twin that is copied at the moment, while random writes of every kind go on.
+//! Snapshots, compared with a copy made at the same moment, during random writes of every kind.
 
 use super::*;
 use crate::{Changed, HashValue, Key, Str, StrRef, Value, ValueRef};
@@ -8,7 +8,7 @@ pub(crate) const DATABASES: usize = 3;
 pub(crate) const NOW_MS: i64 = 1_700_000_000_000;
 const LATER_MS: i64 = NOW_MS + 1_000_000;
 
-/// A value in words, and when it expires.
+/// For each key its value as text, and its expiry.
 type Twin = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
 fn over() -> Arc<AtomicU8> {
@@ -28,7 +28,7 @@ pub(crate) fn words(value: ValueRef<'_>) -> Vec<u8> {
     }
 }
 
-/// All that is there, read without a snapshot.
+/// All data, read without a snapshot.
 fn all(keyspace: &Keyspace) -> Twin {
     let mut twin = Twin::new();
     for db in 0..2 * DATABASES {
@@ -42,7 +42,7 @@ fn all(keyspace: &Keyspace) -> Twin {
     twin
 }
 
-/// What a snapshot gave; nothing twice.
+/// Adds the records of a snapshot. No record comes twice.
 fn add(twin: &mut Twin, saved: &mut Vec<Saved>) {
     for record in saved.drain(..) {
         let value = (words(record.value.view()), record.expire_at_ms);

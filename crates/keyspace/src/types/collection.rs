@@ -1,22 +1,22 @@
-//! [`Collection`]: what every type but the string says of itself, and [`Changed`]: whether a write changed anything.
+//! [`Collection`]: the interface of every type except the string. [`Changed`]: whether a write changed a value.
 //!
-//! A new type is one module that implements [`Collection`] and one line in the list of types (`crate::record`). The list
-//! makes the variants of [`Value`] and [`ValueRef`]; the compiler then names what the type still owes. Nothing here knows
-//! a key, an expiry or a command.
+//! A new type is one module that implements [`Collection`], and one line in the list of types (`crate::record`).
+//! The list generates the variants of [`Value`] and [`ValueRef`]. The compiler then names the missing parts. This
+//! module knows no key, no expiry and no command.
 
 use super::Bytes;
 use crate::record::{Value, ValueRef};
 
-/// Part of a value's memory, to be dropped where freeing it may take a while: some 50 us of work each.
+/// Part of a value's memory, to be dropped where that may take a while: about 50 us each.
 pub type Piece = Box<dyn Send>;
 
-/// Whether a write changed the value. What did not change is not noted: no index looks at the key again.
+/// Whether a write changed the value. A write that changed nothing is not noted, so no index reads the key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Changed {
-    /// The value is as it was.
+    /// The value is unchanged.
     No,
-    /// Some of its bytes are others.
+    /// Some bytes of the value changed.
     Yes,
 }
 
@@ -26,7 +26,7 @@ impl From<bool> for Changed {
     }
 }
 
-/// How a collection lies in a [`Value`]. The list of types implements this.
+/// How a collection lies in a [`Value`]. The list of types generates the implementations.
 pub trait Stored: Sized {
     /// The collection in `value`; `None` when the value is of another type.
     fn of(value: ValueRef<'_>) -> Option<&Self>;
@@ -36,10 +36,10 @@ pub trait Stored: Sized {
     fn into_value(self) -> Value;
 }
 
-/// Arguments of a command on a collection that may name a part of it: which one does depends on the type.
+/// Arguments of a command on a collection that may name a part of it. The type decides which argument does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts<'a> {
-    /// The argument behind the key. Empty when there is none.
+    /// The argument after the key. Empty when there is none.
     pub third: &'a [u8],
     /// The last argument.
     pub last: &'a [u8],
@@ -47,52 +47,53 @@ pub struct Parts<'a> {
 
 /// A value of many elements.
 ///
-/// A clone is a snapshot: it shares the parts of a large value, and costs at most a pointer a part. All sums are counted
-/// along, so that no method here but [`Collection::into_pieces`] costs what grows with the value.
+/// A clone is a snapshot. It shares the parts of a large value, and costs at most one pointer a part. All sums are
+/// kept current, so the cost of no method except [`Collection::into_pieces`] grows with the value.
 pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
-    /// Redis's name of the type, as TYPE answers.
+    /// Redis's name of the type, for TYPE.
     const TYPE_NAME: &'static str;
-    /// The key stays when the last element is removed (streams). Else the key goes with the last element.
+    /// True when the key stays after its last element was removed (streams). Otherwise the key goes too.
     const STAYS_WHEN_EMPTY: bool = false;
 
-    /// Number of elements: what a walk over the whole value costs, in units of 50 to 200 ns.
+    /// Number of elements: the cost of a walk over the whole value, in units of 50 to 200 ns.
     fn len(&self) -> usize;
     /// True when the value has no element.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Redis's name of the encoding, as OBJECT ENCODING answers.
+    /// Redis's name of the encoding, for OBJECT ENCODING.
     fn encoding(&self) -> &'static str;
-    /// Bytes of heap behind the value.
+    /// Heap bytes behind the value.
     fn heap_bytes(&self) -> usize;
-    /// How many allocations freeing the value costs, about.
+    /// Approximate number of allocations.
     fn parts(&self) -> usize;
-    /// Visits about `count` texts of the value from `cursor` on, and returns the next cursor, 0 at the end: for searches
-    /// over values. A text that stays is visited at least once, whatever is written between two calls. A field's value
-    /// comes with the field's name, a text of another kind alone.
+    /// Visits about `count` texts of the value, starting at `cursor`, for searches over values. Returns the next
+    /// cursor, 0 at the end. A text that stays is visited at least once, even with writes between two calls. The
+    /// value of a field comes with the field's name. Any other text comes alone.
     fn walk_texts(
         &self,
         cursor: u64,
         count: usize,
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64;
-    /// Nothing in the value expires by itself before this (unix milliseconds); `i64::MAX` when nothing ever does.
+    /// Earliest expiry of a part of the value (unix milliseconds). `i64::MAX` when no part expires.
     #[inline]
     fn field_expiry_ms(&self) -> i64 {
         i64::MAX
     }
-    /// True when neither was changed since one was cloned from the other. A small one is compared; a large one may be said to
-    /// be another although it is equal. Costs a pointer for each part at most.
+    /// True when neither value was changed since one was cloned from the other. Compares small values; may return
+    /// false for large values that are equal. Costs at most one pointer comparison a part.
     fn is_unchanged(&self, since: &Self) -> bool;
-    /// Hands out all memory of the value in pieces. A value that is freed quickly is one piece or none.
+    /// Passes all memory of the value to `hand_out` in pieces. A value that is freed quickly is one piece or none.
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece));
-    /// Asks for the memory that a look-up in the value needs. Each `step` reads what the step before has asked for; true
-    /// when another step has something to ask for.
+    /// Prefetches the memory that a look-up in the value needs. Each `step` reads what the step before has
+    /// prefetched. Returns true when another step has something to prefetch.
     fn prefetch(&self, step: usize) -> bool {
         let _ = step;
         false
     }
-    /// Asks for the memory that look-ups of these parts of the value will need. False when it asks for nothing.
+    /// Prefetches the memory that look-ups of these parts of the value need. Returns false when it prefetches
+    /// nothing.
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         let _ = parts;
         false

@@ -1,5 +1,4 @@
-//! [`Fields`]: the table form of a hash: an extendible table of pairs, so that a hash of millions of fields grows, shrinks
-//! and is scanned a segment at a time, as the keyspace is, and so that its clone is a snapshot that costs little.
+//! [`Fields`]: the table form of a hash. It is an extendible table of pairs, so a hash of millions of fields grows, shrinks and is scanned one segment at a time, like the keyspace, and its clone is a cheap snapshot.
 
 use super::Bytes;
 use crate::extendible::{
@@ -9,17 +8,18 @@ use std::sync::OnceLock;
 use strand_chain::Blob;
 use triomphe::Arc;
 
-/// Hashes all fields of all hashes in the process. Clients choose fields too, so it is keyed: by the first keyspace's
-/// seed (a simulation repeats), or at random where there is none. One for all, so that a hash needs no seed of its own.
+/// Hashes the fields of all hashes in the process. Clients choose fields, so the hash is keyed: by the first
+/// keyspace's seed (so that a simulation repeats), or at random without a keyspace. One hasher for all, so that a
+/// hash needs no seed of its own.
 static FIELD_HASHER: OnceLock<ahash::RandomState> = OnceLock::new();
 
-/// Keys the hash of fields, unless it is keyed already.
+/// Keys the hash of fields, unless that is done already.
 pub(crate) fn key_fields_with([a, b, c, d]: [u64; 4]) {
-    // Not the keyspace's own key: what a cursor of HSCAN shows must not help with keys.
+    // Not the keyspace's own key: the cursors of HSCAN must not reveal anything about the hash of keys.
     FIELD_HASHER.get_or_init(|| ahash::RandomState::with_seeds(!b, !c, !d, !a));
 }
 
-/// Segments that are freed together: some 15,000 fields, which takes about 50 us.
+/// Segments that are freed together: about 15,000 fields, which takes about 50 us.
 const PIECE_SEGMENTS: usize = 16;
 
 /// Fields and values.
@@ -59,7 +59,7 @@ impl Fields {
         let at = self.0.locate(self.0.position(field), field)?;
         Some(pair(self.0.at(at)).1)
     }
-    /// Sets `field`; true when it is new.
+    /// Sets `field`. Returns true when it is new.
     pub(super) fn set(&mut self, field: &[u8], value: Bytes<'_>) -> bool {
         let payload = match value {
             Bytes::Slice(bytes) => Payload::Bytes(bytes, false),
@@ -81,7 +81,7 @@ impl Fields {
             }
         }
     }
-    /// Adds `field` with an empty value; true when it is new. One that is there is not written.
+    /// Adds `field` with an empty value. Returns true when it is new. An existing field is not written.
     pub(super) fn add(&mut self, field: &[u8]) -> bool {
         let position = self.0.position(field);
         if self.0.locate(position, field).is_some() {
@@ -91,7 +91,7 @@ impl Fields {
         self.0.insert_new(position, New { key: field, used: None, expiry_ms: i64::MAX, payload });
         true
     }
-    /// Removes `field`; true when it was there.
+    /// Removes `field`. Returns true when it existed.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
         let Some(at) = self.0.locate(self.0.position(field), field) else { return false };
         self.0.remove_at(at);
@@ -102,7 +102,7 @@ impl Fields {
     }
     pub(super) fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, Bytes<'_>)) -> u64 {
         if cursor >> POSITION_BITS != 0 {
-            return 0; // Beyond all positions.
+            return 0; // Past the last position.
         }
         let (mut from, mut left) = (cursor, count.max(1));
         loop {
@@ -121,19 +121,20 @@ impl Fields {
     pub(super) fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, Bytes<'_>)> {
         self.0.random(rng).map(pair)
     }
-    /// Its segments, as many together as are freed in about 50 us.
+    /// The segments, in groups that are freed in about 50 us.
     pub(super) fn into_pieces(self) -> impl Iterator<Item = Vec<Arc<Segment<Blob>>>> {
         self.0.into_pieces(PIECE_SEGMENTS)
     }
     pub(super) fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
     }
-    /// How many allocations freeing it costs, about.
+    /// Approximate number of allocations.
     pub(super) fn parts(&self) -> usize {
-        // A field in ten with a blob of its own is a guess that is never far off in what it decides.
+        // Assumes that one field in ten has a blob of its own. That is close enough for the decisions that depend
+        // on it.
         self.0.parts() + self.0.len() / 10
     }
-    /// The same where all values are empty: a set's members.
+    /// As [`Fields::parts`], when all values are empty (the members of a set).
     pub(super) fn segment_parts(&self) -> usize {
         self.0.parts()
     }
@@ -145,7 +146,7 @@ impl Fields {
     pub(super) fn prefetch(&self) {
         self.0.prefetch_first();
     }
-    /// Asks for the memory of these fields; false when the table is so small that it is near.
+    /// Prefetches these fields. Returns false when the table is small enough to be in the cache.
     pub(super) fn prefetch_all<'f>(&self, fields: impl Iterator<Item = &'f [u8]>) -> bool {
         self.0.prefetch_all(fields, 2 * strand_chain::CACHE_LINE_BYTES)
     }

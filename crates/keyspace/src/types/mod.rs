@@ -1,4 +1,4 @@
-//! The value types: each starts compact and switches to its large form at Redis's thresholds.
+//! The value types. Each type starts in a compact form and switches to its large form at Redis's thresholds.
 
 pub mod bits;
 mod collection;
@@ -11,7 +11,7 @@ mod packed;
 pub mod set;
 pub mod stream;
 pub mod string;
-#[allow(dead_code, unused_imports)] // Lists, sorted sets and streams are on their way.
+#[allow(dead_code, unused_imports)]
 pub(crate) mod tree;
 pub mod zset;
 
@@ -19,17 +19,17 @@ pub use collection::{Changed, Collection, Parts, Piece, Stored};
 
 use strand_chain::Blob;
 
-/// Bytes inside a value: a slice of a packed form, or a blob of their own that a reply may share.
+/// Bytes inside a value: a slice of a packed form, or a separate blob that a reply may share.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
     /// Part of a packed allocation.
     Slice(&'a [u8]),
-    /// A blob of its own.
+    /// A separate blob.
     Shared(&'a Blob),
 }
 
 impl Bytes<'_> {
-    /// A blob of its own: the shared one, or a copy.
+    /// The bytes as a blob: the shared one, or a copy.
     pub fn to_blob(&self) -> Blob {
         match self {
             Bytes::Slice(bytes) => Blob::from(*bytes),

@@ -1,4 +1,4 @@
-//! Views against what was there at their moments, while random writes of every kind go on.
+//! Views, compared with the data at their moments, during random writes of every kind.
 
 use super::*;
 use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
@@ -23,7 +23,7 @@ fn a_view_is_of_one_moment_whatever_is_written_meanwhile() {
         (0..8000).for_each(|_| write(&keyspace, rng));
         for round in 0..12 {
             let db = rng.usize(..DATABASES);
-            // Some are there, some are not, and some stand there twice.
+            // Some keys exist, some do not, and some are named twice.
             let names: Vec<String> = (0..200).map(|_| format!("key:{}", rng.usize(..4000))).collect();
             let keys: Vec<Key<'_>> = names.iter().map(|name| keyspace.key(name.as_bytes())).collect();
             let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
