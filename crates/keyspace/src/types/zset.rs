@@ -11,7 +11,7 @@ mod tests;
 use self::score::Written;
 use super::fields::FieldPositions;
 use super::string::parse_int;
-use super::tree::{self, Element, FoundPage, Layout, New, Page, Strings, Tree};
+use super::tree::{self, Element, FoundPage, Layout, New, Page, Place, Strings, Tree};
 use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use crate::extendible::{
@@ -78,6 +78,18 @@ impl Layout for Scored {
             }
         }
     }
+    fn score(separator: Element<'_>) -> f64 {
+        score::read(separator.inline).0
+    }
+}
+
+/// Where a member with that score is, or would be.
+fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -> bool + 'm> {
+    let before = move |element: Element<'_>| {
+        let (other_score, other) = entry(element);
+        is_before(&other, other_score, member, score)
+    };
+    Place { score: Some(score), before }
 }
 
 /// A score in the table that cannot lie beside its member, since that is long.
@@ -163,10 +175,13 @@ impl ZSetValue {
                 });
                 found.unwrap_or(page.len())
             }
-            Form::Large(large) => large.tree.partition_point(|element| {
-                let (score, member) = entry(element);
-                before(&member, score)
-            }),
+            Form::Large(large) => {
+                let before = |element: Element<'_>| {
+                    let (score, member) = entry(element);
+                    before(&member, score)
+                };
+                large.tree.partition_point(Place { score: None, before })
+            }
         }
     }
     /// Members and scores from rank `from` on.
@@ -350,10 +365,7 @@ impl Large {
     }
     /// The rank of a member that is there, or would be with that score.
     fn place(&self, score: f64, member: &[u8]) -> usize {
-        self.tree.partition_point(|element| {
-            let (other_score, other) = entry(element);
-            is_before(&other, other_score, member, score)
-        })
+        self.tree.partition_point(place_of(member, score))
     }
     /// Asks for the pages that ZADD of these members takes them from and puts them into: all at once, where a search by itself
     /// waits for one line after the other.
@@ -362,12 +374,7 @@ impl Large {
         // Where the third argument is the last one there is no score.
         for part in parts.iter().filter(|part| !std::ptr::eq(part.third, part.last)) {
             let Some(score) = number(part.third) else { continue };
-            let mut find = |score| {
-                pages.extend(self.tree.page_at(|element| {
-                    let (other_score, other) = entry(element);
-                    is_before(&other, other_score, part.last, score)
-                }));
-            };
+            let mut find = |score| pages.extend(self.tree.page_at(place_of(part.last, score)));
             find(score);
             self.score(part.last).filter(|former| *former != score).into_iter().for_each(&mut find);
         }
@@ -401,11 +408,7 @@ impl Large {
         };
         let body: &[u8] = if outside.is_some() { &[] } else { &member };
         let new = New { head: &written, body, outside };
-        let before = |element: Element<'_>| {
-            let (other_score, other) = entry(element);
-            is_before(&other, other_score, &member, score)
-        };
-        self.tree.insert_ordered(before, new);
+        self.tree.insert_ordered(place_of(&member, score), new);
         done
     }
     fn remove(&mut self, member: &[u8]) -> Option<f64> {
@@ -416,10 +419,7 @@ impl Large {
         Some(score)
     }
     fn remove_from_tree(&mut self, score: f64, member: &[u8]) {
-        let removed = self.tree.remove_ordered(|element| {
-            let (other_score, other) = entry(element);
-            is_before(&other, other_score, member, score)
-        });
+        let removed = self.tree.remove_ordered(place_of(member, score));
         if !removed {
             self.tree.remove(self.place(score, member));
         }

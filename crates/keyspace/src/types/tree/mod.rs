@@ -6,8 +6,8 @@
 //!
 //! What an element *means* is the caller's: a list's element is its bytes; a sorted set's is its score, then its member; a
 //! stream's is its ID, then its fields. An ordered tree needs one thing of its [`Layout`]: [`Layout::separator`]. All
-//! searches take a closure that says whether an element lies before the wanted place ([`Tree::partition_point`]); the
-//! closure sees separators too, so it must look only at what a separator contains.
+//! searches take a closure that says whether an element lies before the wanted place ([`Place`]); the closure sees separators
+//! too, so it must look only at what a separator contains.
 //!
 //! | operation | costs |
 //! |---|---|
@@ -52,6 +52,20 @@ pub(crate) trait Layout {
     /// its inline bytes, the shorter the better, and returns what follows them outside, if anything. A tree that is
     /// never searched by order writes nothing.
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob>;
+    /// A number that comes first in the tree's order: an element with a lower one lies before an element with a higher one.
+    /// A tree whose order has no number leaves 0 for all.
+    fn score(separator: Element<'_>) -> f64 {
+        let _ = separator;
+        0.0
+    }
+}
+
+/// A place in an ordered tree: in front of the first element for which `before` is false.
+pub(crate) struct Place<F> {
+    /// [`Layout::score`] of the place, if the search has one. With it a node is searched by its children's scores first.
+    pub(crate) score: Option<f64>,
+    /// True for a first part of the elements and false for the rest. It is asked about separators too.
+    pub(crate) before: F,
 }
 
 /// The tree. Its methods that take an index panic when there is no such element.
@@ -136,19 +150,18 @@ impl<L: Layout> Tree<L> {
             }
         }
     }
-    /// The index of the first element for which `before` is false. `before` must be true for a first part of the elements
-    /// and false for the rest. It is asked about separators too.
-    pub(crate) fn partition_point(&self, mut before: impl FnMut(Element<'_>) -> bool) -> usize {
+    /// The index of the first element behind a place.
+    pub(crate) fn partition_point(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(mut child) = self.root.as_ref() else { return 0 };
         let mut index = 0;
         loop {
             match &child.node {
                 Node::Leaf(leaf) => {
                     leaf.page().prefetch_search();
-                    return index + leaf.partition_point(0, &mut before);
+                    return index + leaf.partition_point(0, &mut place.before);
                 }
                 Node::Inner(inner) => {
-                    let at = inner.child_before(&mut before);
+                    let at = inner.child_before(&mut place);
                     index += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
                     child = &inner.children[at];
                 }
@@ -156,7 +169,7 @@ impl<L: Layout> Tree<L> {
         }
     }
     /// The page in which [`Tree::partition_point`] ends, not yet looked at: its head is asked for.
-    pub(crate) fn page_at(&self, mut before: impl FnMut(Element<'_>) -> bool) -> Option<FoundPage<'_>> {
+    pub(crate) fn page_at(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> Option<FoundPage<'_>> {
         let mut child = self.root.as_ref()?;
         loop {
             match &child.node {
@@ -164,7 +177,7 @@ impl<L: Layout> Tree<L> {
                     strand_chain::prefetch(&**leaf, size_of::<Leaf>());
                     return Some(FoundPage(leaf));
                 }
-                Node::Inner(inner) => child = &inner.children[inner.child_before(&mut before)],
+                Node::Inner(inner) => child = &inner.children[inner.child_before(&mut place)],
             }
         }
     }
@@ -195,9 +208,9 @@ impl<L: Layout> Tree<L> {
         assert!(i <= self.len(), "a position in the tree");
         self.add(&mut ByIndex(i), new, i == 0 || i == self.len());
     }
-    /// Puts an element in front of the first one for which `before` is false; see [`Tree::partition_point`].
-    pub(crate) fn insert_ordered(&mut self, before: impl FnMut(Element<'_>) -> bool, new: New<'_>) {
-        self.add(&mut ByOrder(before), new, false);
+    /// Puts an element at its place.
+    pub(crate) fn insert_ordered(&mut self, place: Place<impl FnMut(Element<'_>) -> bool>, new: New<'_>) {
+        self.add(&mut ByOrder(place), new, false);
     }
     /// Puts an element in the place of element `i`. In an ordered tree it must belong in the same place of the order.
     pub(crate) fn replace(&mut self, i: usize, new: New<'_>) {
@@ -209,11 +222,11 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn remove(&mut self, i: usize) {
         self.remove_range(i..i + 1);
     }
-    /// Removes the first element for which `before` is false, as [`Tree::remove`] does the one with that index, without counting
-    /// the elements in front of it. False: it did not, as an index is needed where a page ends or goes.
-    pub(crate) fn remove_ordered(&mut self, mut before: impl FnMut(Element<'_>) -> bool) -> bool {
+    /// Removes the first element behind a place, as [`Tree::remove`] does the one with that index, without counting the elements
+    /// in front of it. False: it did not, as an index is needed where a page ends or goes.
+    pub(crate) fn remove_ordered(&mut self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> bool {
         let Some(root) = &mut self.root else { return false };
-        let is_removed = root.cut_ordered::<L>(&mut before);
+        let is_removed = root.cut_ordered::<L>(&mut place);
         root.lower();
         is_removed
     }
