@@ -1,4 +1,5 @@
-//! Eviction: who goes, who stays, what it notes; and its hit ratio on a skewed trace beside exact LRU and Redis's sampling.
+//! Eviction: which records go, which stay, and what is noted. Also its hit ratio on a skewed trace, beside exact
+//! LRU and Redis's sampling.
 
 use std::collections::{BTreeSet, HashMap};
 use strand_keyspace::{Evictor, Keyspace, Order, Policy, Str, Value};
@@ -76,14 +77,14 @@ fn a_quota_is_kept_and_what_is_used_again_stays() {
     (0..100).for_each(|i| put(&keyspace, 0, &format!("key{i}"), None, NOW_MS));
     let now_ms = NOW_MS + 10_000;
     assert_eq!(keyspace.evict(&mut evictor, policy(Order::LeastRecent), 3, u64::MAX, now_ms).records, 3);
-    // The pool has more candidates; all that are left are used now.
+    // The pool has more candidates, but all remaining records were used now.
     let left: Vec<String> =
         (0..100).map(|i| format!("key{i}")).filter(|k| get(&keyspace, k, now_ms)).collect();
     assert_eq!(left.len(), 97);
     put(&keyspace, 0, "old", None, NOW_MS);
     assert_eq!(keyspace.evict(&mut evictor, policy(Order::LeastRecent), 1, u64::MAX, now_ms).records, 1);
     assert!(!has(&keyspace, 0, "old"), "no candidate that was used since was evicted");
-    // Small records give memory back some at a time, when their segment can do with less.
+    // Small records release memory in steps, when their segment fits a smaller heap.
     let evicted = keyspace.evict(&mut evictor, policy(Order::LeastRecent), 90, 1, now_ms).records;
     assert!((1..50).contains(&evicted), "{evicted}");
 }
@@ -121,7 +122,7 @@ fn followers_hear_of_it() {
     assert_eq!((evicted, &touched), (20, &gone));
 }
 
-/// Most that one call may look at, with the segment that it is in at the end.
+/// Most records that one call may look at, with the segment that it is in at the end.
 const EFFORT_MAX: usize = 2048 + 896 + 8;
 
 #[test]
@@ -148,7 +149,7 @@ fn a_call_looks_at_a_bounded_number_of_records() {
             assert!(calls < 1000, "1 of {every}: {records} records in {calls} calls");
         }
         assert!(records >= 100.min(100_000 / every), "1 of {every}: {records}");
-        // What has lost its expiry is opened once, not in every round.
+        // A segment that lost its expiries is opened once, not in every round.
         assert_eq!(keyspace.expiring_len(0) == 0, every == 100_000);
     }
 }
@@ -188,7 +189,7 @@ fn the_end_is_said_at_once_however_many_tables() {
     let calls = (0..40).map(|_| keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS));
     assert_eq!(calls.map(|call| call.records).sum::<usize>(), 1);
     assert!(keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS).none_left);
-    // Nor is it said while somebody holds what is left.
+    // `none_left` stays false while the remaining records are locked.
     put(&keyspace, 15, "expiring", Some(NOW_MS + 1), NOW_MS);
     let held = keyspace.lock_all(NOW_MS);
     assert!(!keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS).none_left);
@@ -221,7 +222,7 @@ fn long_keys_go_one_at_a_time() {
     assert_eq!(evict(&mut evictor), 4, "one for each round");
 }
 
-/// Numbers by a zipf distribution: number `i` with a chance of `1 / (i + 1)^theta`.
+/// Zipf distribution: number `i` with a chance of `1 / (i + 1)^theta`.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -265,7 +266,7 @@ impl Exact {
     }
 }
 
-/// Redis's sampling: 5 keys into a pool of 16, clock in seconds.
+/// Redis's sampling: 5 keys into a pool of 16, with a clock in seconds.
 struct Sampled {
     fits: usize,
     keys: Vec<(usize, i64)>,
@@ -309,7 +310,7 @@ impl Sampled {
     }
 }
 
-/// Hits of a trace over five times the keys that fit: ours, exact LRU's, Redis's.
+/// Hits of a trace over five times the keys that fit: Strand's, exact LRU's, Redis's.
 fn hits(fits: usize, accesses: usize, order: Order, seconds: i64) -> [usize; 3] {
     let (keyspace, mut evictor) = (keyspace(32), Evictor::new(1));
     keyspace

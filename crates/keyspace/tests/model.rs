@@ -1,5 +1,5 @@
-//! The keyspace against a twin of BTreeMaps: random operations on a few databases with a moving clock, and scans that
-//! must not miss a key that was there all along.
+//! The keyspace compared with a model of BTreeMaps: random operations on a few databases with a moving clock, and
+//! scans that must not miss a key that exists throughout.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,29 +48,29 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A value and when it expires.
+/// For each key its value and its expiry.
 type Twin = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
 
-/// A scan's cursor, the keys there since it began, the keys it showed.
+/// A scan's cursor, the keys that exist since its start, and the keys that it showed.
 type Scan = (u64, BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>);
 
 struct World {
     keyspace: Keyspace,
     /// Databases, then their system companions.
     twins: Vec<Twin>,
-    /// When expired keys were last taken out of the twins.
+    /// Time at which expired keys were last removed from the model.
     clean_ms: Vec<i64>,
     now_ms: i64,
     step: i64,
     rng: fastrand::Rng,
     /// A scan of database 0.
     scan: Option<Scan>,
-    /// Keys of database 0 touched since last asked, as the twin sees it; `true`: everything may have changed.
+    /// Keys of database 0 touched since the last request, by the model; `true`: any key may have changed.
     touched: (BTreeSet<Vec<u8>>, bool),
 }
 
 fn name(key: u16) -> Vec<u8> {
-    // Some under the tracked prefix, some too long to lie in a segment.
+    // Some keys have the tracked prefix, some are too long for a segment.
     if key.is_multiple_of(50) {
         return format!("long:{key:0>600}").into_bytes();
     }
@@ -104,7 +104,7 @@ impl World {
         let mut db = locked.db(db);
         act(&mut db, &key)
     }
-    /// What the twin holds after its expired keys are gone.
+    /// The model of a database, after its expired keys are removed.
     fn twin(&mut self, db: usize) -> &mut Twin {
         let now_ms = self.now_ms;
         if self.clean_ms[db] != now_ms {
@@ -124,7 +124,7 @@ impl World {
         }
     }
     fn set(&mut self, db: usize, key: u16, ttl: Option<i64>) {
-        // Integers, short strings, strings about as long as lie in a segment, longer ones.
+        // Integers, short strings, strings at about the limit of a segment, longer strings.
         let len = [0, 0, 3, 60, 510 + self.step as usize % 5, 5000][self.rng.usize(..6)];
         let mut value = self.step.to_string().into_bytes();
         value.resize(value.len().max(len), b'-');
@@ -253,7 +253,7 @@ impl World {
             Op::Drain(db, keys) => (0..keys).for_each(|key| drop(self.remove(db, 1000 + key))),
         }
     }
-    /// Database 0 became another.
+    /// Notes that database 0 was exchanged.
     fn changed(&mut self, it_did: bool) {
         if it_did {
             self.scan = None;
@@ -263,7 +263,7 @@ impl World {
     fn lens(&self) -> usize {
         (0..2 * DATABASES).map(|db| self.keyspace.len(db)).sum()
     }
-    /// All of it is as the twin says; what was touched is what the twin noted, and keys that expired.
+    /// Compares all data with the model, and the touched keys with those that the model noted or that expired.
     fn check(&mut self) {
         for db in 0..2 * DATABASES {
             let mut all = Twin::new();

@@ -1,23 +1,23 @@
-//! Strings as bitmaps: counting, searching and combining bits, and integers of any width at any bit offset
+//! Strings as bitmaps: count, search and combine bits, and integers of any width at any bit offset
 //! ([`FieldType`]).
 //!
-//! Bit 0 is the most significant bit of byte 0, as in redis-server. All functions are pure and take time proportional
-//! to the bytes they are given; callers that work on many bytes pass them in pieces. Parsing arguments and writing
-//! replies is left to the commands.
+//! Bit 0 is the most significant bit of byte 0, as in redis-server. All functions are pure, and take time
+//! proportional to the bytes passed. Callers pass long strings in pieces. The commands parse arguments and write
+//! replies.
 
 use std::ops::Range;
 
-/// Bytes that [`Operation::combine`] keeps on its stack for what two passes need.
+/// Stack buffer of [`Operation::combine`] for the intermediate result of two passes.
 const SCRATCH_BYTES: usize = 4096;
 
-/// Number of bits that are 1 in `bytes`.
+/// Number of 1 bits in `bytes`.
 pub fn count(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let words: u64 = words.iter().map(|w| u64::from(u64::from_ne_bytes(*w).count_ones())).sum();
     words + rest.iter().map(|b| u64::from(b.count_ones())).sum::<u64>()
 }
 
-/// Number of bits that are 1 among the bits `range` of `bytes`.
+/// Number of 1 bits among the bits `range` of `bytes`.
 ///
 /// # Panics
 /// When `range` is not within `bytes`.
@@ -37,7 +37,7 @@ pub fn count_within(bytes: &[u8], range: Range<u64>) -> u64 {
 /// When `range` is not within `bytes`.
 pub fn find(bytes: &[u8], bit: bool, range: Range<u64>) -> Option<u64> {
     let (first, last) = edges(&range)?;
-    // Looking for ones only: what is looked for is inverted when it is a zero.
+    // Search for ones. To find a zero, invert the bytes.
     let flip = if bit { 0 } else { 0xff };
     let in_byte = |at: usize, mask: u8| {
         let hits = (bytes[at] ^ flip) & mask;
@@ -57,16 +57,16 @@ pub fn find(bytes: &[u8], bit: bool, range: Range<u64>) -> Option<u64> {
     (from..last).find_map(|at| in_byte(at, 0xff)).or_else(|| in_byte(last, tail))
 }
 
-/// The bit at `offset`; 0 beyond the end.
+/// The bit at `offset`; 0 past the end.
 pub fn get(bytes: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8).ok().and_then(|at| bytes.get(at));
     byte.is_some_and(|byte| byte & (0x80 >> (offset % 8)) != 0)
 }
 
-/// Sets the bit at `offset` and returns what it was.
+/// Sets the bit at `offset` and returns the former bit.
 ///
 /// # Panics
-/// When `offset` is beyond the end.
+/// When `offset` is past the end.
 pub fn set(bytes: &mut [u8], offset: u64, bit: bool) -> bool {
     let (at, mask) = ((offset / 8) as usize, 0x80 >> (offset % 8));
     let before = bytes[at] & mask != 0;
@@ -74,42 +74,42 @@ pub fn set(bytes: &mut [u8], offset: u64, bit: bool) -> bool {
     before
 }
 
-/// First and last byte of a range of bits; `None` when it is empty.
+/// First and last byte of a range of bits. `None` when it is empty.
 fn edges(range: &Range<u64>) -> Option<(usize, usize)> {
     (range.start < range.end).then(|| ((range.start / 8) as usize, ((range.end - 1) / 8) as usize))
 }
-/// The bits of a byte from that of `start` on.
+/// Mask of a byte's bits from that of `start` on.
 fn mask_from(start: u64) -> u8 {
     0xff >> (start % 8)
 }
-/// The bits of a byte up to the one before `end`.
+/// Mask of a byte's bits before that of `end`.
 fn mask_until(end: u64) -> u8 {
     0xff << ((8 - end % 8) % 8)
 }
 
-/// How BITOP combines strings. Shorter ones count as if zero bytes followed.
+/// The operations of BITOP. A shorter string counts as padded with zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Bits that are 1 in all.
+    /// Bits that are 1 in all strings.
     And,
-    /// Bits that are 1 in any.
+    /// Bits that are 1 in any string.
     Or,
-    /// Bits that are 1 in an odd number.
+    /// Bits that are 1 in an odd number of strings.
     Xor,
-    /// Bits that are 0 in the only one.
+    /// Bits that are 0 in the only string.
     Not,
-    /// Bits that are 1 in the first and in no other.
+    /// Bits that are 1 in the first string and in no other.
     Diff,
-    /// Bits that are 1 in another but not in the first.
+    /// Bits that are 0 in the first string and 1 in another.
     Diff1,
-    /// Bits that are 1 in the first and in any other.
+    /// Bits that are 1 in the first string and in another.
     AndOr,
-    /// Bits that are 1 in exactly one.
+    /// Bits that are 1 in exactly one string.
     One,
 }
 
 impl Operation {
-    /// By the word that BITOP takes, ASCII case aside.
+    /// The operation named by an argument of BITOP, in any ASCII case.
     pub fn from_word(word: &[u8]) -> Option<Operation> {
         const WORDS: [(&str, Operation); 8] = [
             ("and", Operation::And),
@@ -123,7 +123,7 @@ impl Operation {
         ];
         WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, op)| *op)
     }
-    /// Writes the combined bytes from byte `at` on into `out`, as many as there is room for.
+    /// Fills `out` with the combined bytes, starting at byte `at` of the strings.
     pub fn combine(self, sources: &[&[u8]], at: usize, out: &mut [u8]) {
         let mut scratch = [0; SCRATCH_BYTES];
         for (i, out) in out.chunks_mut(SCRATCH_BYTES).enumerate() {
@@ -187,7 +187,7 @@ impl Operation {
 fn each(out: &mut [u8], change: impl Fn(u8) -> u8) {
     out.iter_mut().for_each(|byte| *byte = change(*byte));
 }
-/// The compiler makes vectors of this.
+/// The compiler vectorises this.
 fn merge(out: &mut [u8], other: &[u8], change: impl Fn(u8, u8) -> u8) {
     out.iter_mut().zip(other).for_each(|(a, b)| *a = change(*a, *b));
 }
@@ -211,7 +211,7 @@ pub enum Overflow {
 }
 
 impl FieldType {
-    /// Of a sign and a width; `None` when redis-server has no such type.
+    /// A type from its sign and width. `None` when redis-server has no such type.
     pub fn new(signed: bool, bits: u64) -> Option<FieldType> {
         let most = if signed { 64 } else { 63 };
         (1..=most).contains(&bits).then_some(FieldType { signed, bits: bits as u8 })
@@ -220,15 +220,15 @@ impl FieldType {
     pub fn bits(self) -> u64 {
         self.bits.into()
     }
-    /// The integer at bit `offset`; bits beyond the end are 0.
+    /// The integer at bit `offset`. Bits past the end are 0.
     pub fn get(self, bytes: &[u8], offset: u64) -> i64 {
         let raw = (window(bytes, offset) << (offset % 8)) >> (128 - u32::from(self.bits));
         self.sign(raw as u64)
     }
-    /// Writes `value`, which fits, at bit `offset`.
+    /// Writes `value`, which must fit, at bit `offset`.
     ///
     /// # Panics
-    /// When its last bit is beyond the end.
+    /// When its last bit is past the end.
     pub fn put(self, bytes: &mut [u8], offset: u64, value: i64) {
         let (at, width) = ((offset / 8) as usize, u32::from(self.bits));
         let shift = 128 - width - (offset % 8) as u32;
@@ -237,7 +237,8 @@ impl FieldType {
         let touched = ((offset % 8) as usize + usize::from(self.bits)).div_ceil(8);
         bytes[at..at + touched].copy_from_slice(&new.to_be_bytes()[..touched]);
     }
-    /// `value` as it is stored: itself when it fits, else what `overflow` makes of it; `None` when that is to fail.
+    /// The number to store for `value`: itself when it fits, else the result of `overflow`. `None` for
+    /// [`Overflow::Fail`].
     pub fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (least, most) = match self.signed {
             true => (-1i128 << (self.bits - 1), (1i128 << (self.bits - 1)) - 1),
@@ -252,7 +253,7 @@ impl FieldType {
             Overflow::Fail => None,
         }
     }
-    /// An argument of SET in this type, before it is fitted: to an unsigned type a negative number is a large one.
+    /// An argument of SET before [`FieldType::fit`]. For an unsigned type a negative number counts as a large one.
     pub fn given(self, value: i64) -> i128 {
         if self.signed { value.into() } else { (value as u64).into() }
     }
@@ -264,7 +265,7 @@ impl FieldType {
     }
 }
 
-/// The 16 bytes from that of bit `offset` on, the first one on top; zeros beyond the end.
+/// The 16 bytes from the byte of bit `offset` on, big-endian. Zeros past the end.
 fn window(bytes: &[u8], offset: u64) -> u128 {
     let rest = usize::try_from(offset / 8).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
     let mut window = [0; 16];
@@ -286,7 +287,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
         #[test]
         fn counts_and_finds_what_a_look_at_each_bit_does(
-            // Long runs too, which are skipped by the word.
+            // Long runs too, which the search skips by words.
             parts in prop::collection::vec((prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..30usize), 0..6),
             ends in any::<(u16, u16)>(),
         ) {

@@ -1,26 +1,26 @@
-//! Positions on the earth as scores of a sorted set: redis-server's geohash of 52 bits, distances, and which scores lie in
-//! or around a circle or a box ([`cover`]).
+//! Positions on the earth as scores of a sorted set: redis-server's 52-bit geohash, distances, and the ranges of
+//! scores that cover a circle or a box ([`cover`]).
 //!
-//! Longitude and latitude are cut into 2^26 steps each, whose bits take turns, latitude in the low one: so positions that
-//! are near each other have scores with the same high bits. All arithmetic is redis-server's, in its order of operations,
-//! so that the digits are. Sorted sets, arguments and replies are left to the commands.
+//! Longitude and latitude are divided into 2^26 steps each. Their bits are interleaved, with latitude in the
+//! lowest bit. So nearby positions have scores with equal high bits. All arithmetic follows redis-server in its
+//! order of operations, so that the digits are equal. The commands handle sorted sets, arguments and replies.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Bounds of what can be stored; latitudes are those of the web's Mercator maps.
+/// Limits of a position that can be stored. The latitudes are those of Web Mercator maps.
 pub const LONGITUDE_MAX: f64 = 180.0;
 /// See [`LONGITUDE_MAX`].
 pub const LATITUDE_MAX: f64 = 85.05112878;
 
 /// Steps of a stored position.
 const STEPS_MAX: u32 = 26;
-/// Latitudes of the usual geohash, which GEOHASH shows.
+/// Latitude limit of the standard geohash, which GEOHASH shows.
 const TEXT_LATITUDE_MAX: f64 = 90.0;
-/// Characters of a geohash that GEOHASH shows.
+/// Characters of the geohash that GEOHASH shows.
 const TEXT_BYTES: usize = 11;
 const EARTH_RADIUS_M: f64 = 6372797.560856;
-/// Half of the equator: a search whose radius is larger looks everywhere.
+/// Half the equator. A search with a larger radius covers the whole earth.
 const MERCATOR_MAX_M: f64 = 20037726.37;
 const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
 
@@ -34,15 +34,15 @@ pub struct Point {
 }
 
 impl Point {
-    /// True when it can be stored.
+    /// True when the position can be stored.
     pub fn is_valid(&self) -> bool {
         self.longitude.abs() <= LONGITUDE_MAX && self.latitude.abs() <= LATITUDE_MAX
     }
-    /// The score that stands for a valid position.
+    /// The score of a valid position.
     pub fn score(&self) -> f64 {
         Cell::of(self, LATITUDE_MAX, STEPS_MAX).bits as f64
     }
-    /// The position that a score stands for: the middle of its cell. Any score stands for one.
+    /// The position of a score: the middle of its cell. Every score has one.
     pub fn of_score(score: f64) -> Point {
         let area = Cell { bits: bits_of(score), steps: STEPS_MAX }.area();
         let middle = |range: &Range<f64>, max: f64| ((range.start + range.end) / 2.0).clamp(-max, max);
@@ -51,7 +51,7 @@ impl Point {
             latitude: middle(&area.latitude, LATITUDE_MAX),
         }
     }
-    /// The usual geohash in base 32, 11 characters, of which the last is always `0`: 52 bits make ten.
+    /// The standard geohash in base 32: 11 characters, of which the last is always `0`, because 52 bits give ten.
     pub fn geohash(&self) -> [u8; TEXT_BYTES] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::of(self, TEXT_LATITUDE_MAX, STEPS_MAX).bits;
@@ -60,7 +60,7 @@ impl Point {
             i => ALPHABET[(bits >> (52 - (i + 1) * 5)) as usize & 0x1f],
         })
     }
-    /// Metres along the great circle, by the haversine formula.
+    /// Distance in metres along the great circle, by the haversine formula.
     pub fn distance_m(&self, other: &Point) -> f64 {
         let [lat1, lon1, lat2, lon2] = [self.latitude, self.longitude, other.latitude, other.longitude]
             .map(|angle| angle * RADIANS_PER_DEGREE);
@@ -70,18 +70,18 @@ impl Point {
     }
 }
 
-/// What C makes of a score that it takes for a number without a sign.
+/// A score converted to an unsigned integer as the C compiler does it.
 fn bits_of(score: f64) -> u64 {
     const TOP: f64 = 9_223_372_036_854_775_808.0;
     if score < TOP {
         return score as i64 as u64;
     }
-    // Numbers that do not fit are what the processor says they are.
+    // Numbers out of range give what the processor gives.
     let above = if score < 2.0 * TOP { (score - TOP) as i64 } else { i64::MIN };
     above as u64 ^ 1 << 63
 }
 
-/// What is searched, in units of so many metres.
+/// A search area, in units of `unit_m` metres.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Circle or box, in units.
@@ -90,15 +90,15 @@ pub struct Shape {
     pub unit_m: f64,
 }
 
-/// See [`Shape`].
+/// Form of a [`Shape`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form {
-    /// All positions at most so far away.
+    /// All positions within a distance.
     Circle {
         /// In units.
         radius: f64,
     },
-    /// All positions at most half of this far away to the sides, and to the north and south.
+    /// All positions within half the width to the west and east, and half the height to the north and south.
     Box {
         /// From west to east, in units.
         width: f64,
@@ -108,7 +108,7 @@ pub enum Form {
 }
 
 impl Shape {
-    /// The distance of `point` from `center` in metres, if it is within the shape around that.
+    /// Distance from `center` to `point` in metres, if the point is within the shape around `center`.
     pub fn distance_m(&self, center: &Point, point: &Point) -> Option<f64> {
         match self.form {
             Form::Circle { radius } => {
@@ -125,14 +125,14 @@ impl Shape {
         }
     }
 
-    /// Half the extent from west to east and from south to north, in metres.
+    /// Half the extents, from west to east and from south to north, in metres.
     fn halves_m(&self) -> (f64, f64) {
         match self.form {
             Form::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
             Form::Box { width, height } => (self.unit_m * (width / 2.0), self.unit_m * (height / 2.0)),
         }
     }
-    /// Metres from the centre to the farthest point.
+    /// Distance from the centre to the farthest point, in metres.
     fn radius_m(&self) -> f64 {
         let radius = match self.form {
             Form::Circle { radius } => radius,
@@ -142,7 +142,8 @@ impl Shape {
         };
         radius * self.unit_m
     }
-    /// Degrees that hold the shape around `center`. On the side away from the equator they are widest.
+    /// Degrees that bound the shape around `center`. The shape spans the most longitudes on the side away from the
+    /// equator.
     fn bounds(&self, center: &Point) -> Area {
         let (half_width, half_height) = self.halves_m();
         let latitude_delta = half_height / EARTH_RADIUS_M / RADIANS_PER_DEGREE;
@@ -159,13 +160,13 @@ impl Shape {
     }
 }
 
-/// Ranges of scores among which all positions are that lie within `shape` around a valid `center`: up to nine, in the
-/// order in which redis-server looks through them. Most positions in them are within the shape; each has to be looked at.
+/// Ranges of scores that contain all positions within `shape` around a valid `center`: up to nine, in
+/// redis-server's order. Most positions in them are within the shape, but the caller must check each one.
 pub fn cover(center: &Point, shape: &Shape) -> SmallVec<[Range<f64>; 9]> {
     let bounds = shape.bounds(center);
     let mut steps = steps_for(shape.radius_m(), center.latitude);
     let mut cell = Cell::of(center, LATITUDE_MAX, steps);
-    // Where the centre is near an edge of its cell the neighbours may not reach far enough.
+    // When the centre is near an edge of its cell, the neighbours may not reach far enough.
     let area = |longitude, latitude| cell.moved(longitude, latitude).area();
     let is_too_small = area(0, 1).latitude.end < bounds.latitude.end
         || area(0, -1).latitude.start > bounds.latitude.start
@@ -188,7 +189,7 @@ pub fn cover(center: &Point, shape: &Shape) -> SmallVec<[Range<f64>; 9]> {
     let (mut ranges, mut last) = (SmallVec::new(), None);
     for (longitude, latitude) in ORDER.into_iter().filter(|(x, y)| !is_useless(*x, *y)) {
         let neighbour = cell.moved(longitude, latitude);
-        // Around the whole earth neighbours are the same. As in redis-server the centre is not compared.
+        // Around the whole earth, neighbours coincide. As in redis-server, the centre is not compared.
         if last == Some(neighbour) {
             continue;
         }
@@ -208,7 +209,7 @@ fn steps_for(mut radius_m: f64, latitude: f64) -> u32 {
         radius_m *= 2.0;
         steps += 1;
     }
-    // Meridians are nearer to each other towards the poles.
+    // Meridians converge towards the poles.
     let polar = match latitude.abs() {
         latitude if latitude > 80.0 => 2,
         latitude if latitude > 66.0 => 1,
@@ -221,21 +222,21 @@ fn steps_for(mut radius_m: f64, latitude: f64) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     bits: u64,
-    /// How often each of longitude and latitude was halved.
+    /// How often longitude and latitude were halved.
     steps: u32,
 }
 
-/// Degrees.
+/// Ranges of degrees.
 struct Area {
     longitude: Range<f64>,
     latitude: Range<f64>,
 }
 
-/// The bits of latitude; those of longitude are the others.
+/// The bits of latitude. The other bits are those of longitude.
 const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
 
 impl Cell {
-    /// The cell that `point` is in, where latitudes go up to `latitude_max`.
+    /// The cell of `point`, for latitudes up to `latitude_max`.
     fn of(point: &Point, latitude_max: f64, steps: u32) -> Cell {
         let scale = (1u64 << steps) as f64;
         let latitude = (point.latitude + latitude_max) / (latitude_max * 2.0) * scale;
@@ -253,7 +254,7 @@ impl Cell {
             latitude: range(gather(self.bits), LATITUDE_MAX),
         }
     }
-    /// The cell so many cells to the east and to the north, around the edges of the map.
+    /// The cell at this distance in cells to the east and to the north. Wraps around the edges of the map.
     fn moved(&self, longitude: i8, latitude: i8) -> Cell {
         let mask = (1u64 << (2 * self.steps)) - 1;
         let step = |bits: u64, others: u64, by: i8| match by {
@@ -266,14 +267,14 @@ impl Cell {
         let kept = |bits: u64, by: i8| if by == 0 { bits } else { bits & mask };
         Cell { bits: kept(x, longitude) | kept(y, latitude), steps: self.steps }
     }
-    /// The scores of all positions in it.
+    /// The scores of all positions in the cell.
     fn scores(&self) -> Range<f64> {
         let shift = 2 * (STEPS_MAX - self.steps);
         (self.bits << shift) as f64..((self.bits + 1) << shift) as f64
     }
 }
 
-/// Puts a zero above each bit.
+/// Inserts a zero above each bit.
 fn spread(n: u32) -> u64 {
     const STAGES: [(u32, u64); 5] = [
         (16, 0x0000_ffff_0000_ffff),
@@ -284,7 +285,7 @@ fn spread(n: u32) -> u64 {
     ];
     STAGES.iter().fold(u64::from(n), |bits, (shift, mask)| (bits | bits << shift) & mask)
 }
-/// Every second bit, from the lowest on.
+/// Every second bit, starting at the lowest.
 fn gather(bits: u64) -> u32 {
     (0..32).fold(0, |n, i| n | ((bits >> (2 * i)) as u32 & 1) << i)
 }
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn digits_are_those_of_redis() {
-        // From redis-server 7.0.15: ZSCORE, GEOHASH, GEODIST, GEOPOS of what GEOADD stored.
+        // From redis-server 7.0.15: ZSCORE, GEOHASH, GEODIST and GEOPOS after GEOADD.
         assert_eq!(PALERMO.score(), 3479099956230698.0);
         assert_eq!(CATANIA.score(), 3479447370796909.0);
         let (a, b) = (Point::of_score(PALERMO.score()), Point::of_score(CATANIA.score()));
@@ -332,12 +333,12 @@ mod tests {
         fn positions_come_back_within_a_cell(point in point()) {
             let back = Point::of_score(point.score());
             prop_assert!((back.longitude - point.longitude).abs() <= 360.0 / f64::from(1 << 26));
-            // At 180 degrees a score has a bit more than a float keeps, as in redis-server.
+            // At 180 degrees a score has one bit more than a float keeps, as in redis-server.
             prop_assert!((back.latitude - point.latitude).abs() <= 4.0 * LATITUDE_MAX / f64::from(1 << 26));
             prop_assert!((0.0..=(1u64 << 52) as f64 * 4.0).contains(&point.score()));
             prop_assert!(spread(gather(point.score() as u64)) == point.score() as u64 & LATITUDE_BITS);
         }
-        /// Away from the poles and the edges of the map, where redis-server misses some too.
+        /// Away from the poles and the edges of the map, where redis-server misses some positions too.
         #[test]
         fn a_cover_holds_what_is_near(
             longitude in -100.0..100.0f64, latitude in -60.0..60.0f64,

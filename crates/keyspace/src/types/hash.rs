@@ -1,8 +1,9 @@
-//! [`HashValue`]: fields and values; packed in one allocation while small, a table when large.
+//! [`HashValue`]: fields and values. Packed in one allocation while small, a table when large.
 //!
-//! Redis's thresholds decide what OBJECT ENCODING says. A hash beyond them stays packed nevertheless while it is small
-//! enough that looking at each field costs less than a table's look-ups in memory: HSET of one of five fields of 256 bytes
-//! made 0.92 M operations per processor second as a table, 1.18 M packed (`make versus ARGS='--only "HSET p30"'`).
+//! Redis's thresholds decide the answer of OBJECT ENCODING. A hash beyond them still stays packed while a search
+//! through its fields costs less than a table's look-ups in memory. HSET of one of five fields of 256 bytes ran at
+//! 0.92 M operations per processor second as a table, and at 1.18 M packed (`make versus ARGS='--only "HSET
+//! p30"'`).
 
 mod mortal;
 
@@ -16,16 +17,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
 
-/// A hash beyond Redis's thresholds is packed up to so many fields and bytes, with fields and values of up to
-/// [`INLINE_BYTES_MAX`]; longer ones are shared with replies, which a table's are.
+/// Limits of a packed hash beyond Redis's thresholds: fields, and bytes. Its fields and values have at most
+/// [`INLINE_BYTES_MAX`] bytes, because longer ones lie in a table, which shares them with replies.
 const OUTGROWN_FIELDS_MAX: usize = 32;
 const OUTGROWN_BYTES_MAX: usize = 4096;
 
-/// The last time, in unix milliseconds, at which a field may expire: redis-server's bound.
+/// The latest expiry of a field, in unix milliseconds: redis-server's limit.
 pub const EXPIRY_MS_MAX: i64 = (1 << 46) - 1;
 
-/// A hash value. Cloning a large one is a snapshot: it shares all segments, and a segment that is written while shared is
-/// copied alone.
+/// A hash value. A clone of a large hash is a snapshot that shares all segments. A write to a shared segment
+/// copies only that segment.
 #[derive(Debug, Clone, Default)]
 pub struct HashValue(Form);
 
@@ -38,7 +39,7 @@ enum Form {
 #[derive(Debug, Clone)]
 enum Boxed {
     Table(Fields),
-    /// Some fields expire, or did once.
+    /// Some fields expire, or did at some time.
     Mortal(Mortal),
 }
 
@@ -48,7 +49,7 @@ impl Default for Form {
     }
 }
 
-/// Is called with each field that is gone.
+/// Called with each expired field.
 pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 impl HashValue {
@@ -66,7 +67,7 @@ impl HashValue {
             },
         }
     }
-    /// Sets `field`, which does not expire from then on; true when it is new. Switches to the table at the thresholds in
+    /// Sets `field` without an expiry. Returns true when it is new. Switches to the table at the thresholds in
     /// `settings`, and never back.
     pub fn set<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
         let value = value.into();
@@ -104,21 +105,22 @@ impl HashValue {
             Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
-    /// As [`HashValue::set`]; a field that expires goes on doing so.
+    /// As [`HashValue::set`], but keeps the field's expiry.
     pub fn update<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
         match self.mortal_mut() {
             Some(mortal) => mortal.update(field, value.into(), settings),
             None => self.set(field, value, settings),
         }
     }
-    /// When `field` expires (unix milliseconds), `Some(None)` for never; `None` when there is no such field.
+    /// Expiry of `field` (unix milliseconds). `Some(None)` for never, `None` when there is no such field.
     pub fn expiry_ms(&self, field: &[u8]) -> Option<Option<i64>> {
         match self.mortal() {
             Some(mortal) => mortal.expiry_ms(field),
             None => self.get(field).map(|_| None),
         }
     }
-    /// Says when `field` expires, `None` for never; at [`EXPIRY_MS_MAX`] at the latest. False when there is no such field.
+    /// Sets the expiry of `field` (`None`: never), limited to [`EXPIRY_MS_MAX`]. Returns false when there is no
+    /// such field.
     pub fn set_expiry(&mut self, field: &[u8], expiry_ms: Option<i64>, settings: &Settings) -> bool {
         if self.get(field).is_none() {
             return false;
@@ -135,21 +137,21 @@ impl HashValue {
         }
         true
     }
-    /// The fields that expire and when (unix milliseconds), the soonest first.
+    /// The fields that expire, with their expiries (unix milliseconds), the earliest first.
     pub fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
         self.mortal().into_iter().flat_map(Mortal::expiries)
     }
-    /// Nothing expires before this (unix milliseconds); `i64::MAX` when no field ever does.
+    /// The earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires.
     #[inline]
     pub fn next_expiry_ms(&self) -> i64 {
         self.mortal().map_or(i64::MAX, Mortal::next_expiry_ms)
     }
-    /// Has fields be gone whose time has come by `now_ms`, and calls `gone` with each; how many they are. Costs as much as
-    /// removing some hundred fields.
+    /// Expires the fields that are due at `now_ms`, calls `gone` with each, and returns their number. Costs as
+    /// much as removing about a hundred fields.
     pub fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms, gone))
     }
-    /// When the key of the hash expires, `i64::MAX` for never; kept here while some field expires.
+    /// Expiry of the hash's key, `i64::MAX` for never. Stored here while some field expires.
     pub(crate) fn key_expiry_ms(&self) -> i64 {
         self.mortal().map_or(i64::MAX, |mortal| mortal.key_expiry_ms)
     }
@@ -189,7 +191,7 @@ impl HashValue {
     fn is_packed(&self) -> bool {
         matches!(self.0, Form::Packed(_))
     }
-    /// Removes `field`; true when it was there.
+    /// Removes `field`. Returns true when it existed.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         match &mut self.0 {
             Form::Packed(packed) => packed.remove(field),
@@ -199,7 +201,7 @@ impl HashValue {
             },
         }
     }
-    /// All pairs (insertion order while packed).
+    /// All pairs, in insertion order while packed.
     pub fn iter(&self) -> impl Iterator<Item = (Bytes<'_>, Bytes<'_>)> {
         let packed = match &self.0 {
             Form::Packed(packed) => Some(packed),
@@ -210,8 +212,8 @@ impl HashValue {
         let table = self.table().into_iter().flat_map(|fields| fields.iter());
         packed.chain(table).chain(self.mortal().into_iter().flat_map(|mortal| mortal.iter()))
     }
-    /// Redis's guarantee of HSCAN: calls `visit` for a slice of about `count` pairs from `cursor` on and returns the
-    /// next cursor, 0 at the end. A packed hash is returned whole. Costs `count` and a segment.
+    /// HSCAN with Redis's guarantee: calls `visit` for about `count` pairs, starting at `cursor`. Returns the next
+    /// cursor, 0 at the end. A packed hash is visited whole. Costs `count` and one segment.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, Bytes<'_>)) -> u64 {
         match &self.0 {
             Form::Packed(_) => {
@@ -235,7 +237,7 @@ impl HashValue {
             },
         }
     }
-    /// What a packed hash does that has become too large for Redis's compact form.
+    /// Handles a packed hash that became too large for Redis's compact form.
     fn outgrow(&mut self) {
         match &mut self.0 {
             Form::Packed(packed)

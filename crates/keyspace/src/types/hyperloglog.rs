@@ -1,15 +1,16 @@
-//! HyperLogLog: how many different elements were added, estimated from 16,384 registers of 6 bits within 0.81 %.
+//! HyperLogLog: an estimate of the number of distinct elements, from 16,384 registers of 6 bits, with a standard
+//! error of 0.81 %.
 //!
-//! The value is a string in redis-server's own two representations, so that values are exchanged with it byte for byte.
-//! Here are pure functions on that string: [`new`], [`add`], [`count`], [`merge_into`] and what PFDEBUG shows. Finding
-//! keys and writing replies is left to the commands.
+//! The value is a string in one of redis-server's two representations, so both servers can exchange values byte
+//! for byte. This module has pure functions on that string: [`new`], [`add`], [`count`], [`merge_into`], and the
+//! content for PFDEBUG. The commands find keys and write replies.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 4 | `HYLL` |
 //! | 1 | representation: 0 dense, 1 sparse |
-//! | 3 | not used |
-//! | 8 | cached cardinality, little-endian; the top bit says that it must be computed anew |
+//! | 3 | unused |
+//! | 8 | cached cardinality, little-endian; the top bit means that it is stale |
 //! | 12288 | dense: registers of 6 bits, the first one in the low bits of the first byte |
 //! | | sparse: runs of registers, see [`sparse`] |
 
@@ -19,14 +20,14 @@ pub use sparse::Run;
 
 /// Number of registers.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
-/// The highest number in a register.
+/// Highest value of a register.
 pub const REGISTER_MAX: u8 = (1 << REGISTER_BITS) - 1;
 /// Bytes of a dense value.
 pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 
-/// Bits of an element's hash that choose its register.
+/// Bits of an element's hash that choose the register.
 const INDEX_BITS: u32 = 14;
-/// The others, of which the run of zeros is counted.
+/// The other bits of the hash, of which the run of zeros is counted.
 const RUN_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const HEADER_BYTES: usize = 16;
@@ -34,30 +35,30 @@ const MAGIC: &[u8] = b"HYLL";
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 const CARDINALITY: std::ops::Range<usize> = 8..16;
-/// In the last byte of the cardinality: it is out of date.
+/// Flag in the last byte of the cardinality: it is stale.
 const STALE: u8 = 0x80;
-/// 0.5 / ln 2, the estimator's constant for ever more registers.
+/// 0.5 / ln 2, the limit of the estimator's constant for many registers.
 const ALPHA: f64 = 0.721_347_520_444_481_7;
-/// The seed of the hash in every redis-server.
+/// Seed of the hash, equal in every redis-server.
 const SEED: u64 = 0xadc8_3b19;
 
-/// Registers, one a byte: what counts of several values are made of.
+/// Registers, one a byte, for counts over several values.
 pub type Registers = Box<[u8; REGISTERS]>;
 
-/// The string is a value of this type by its header, but its registers are not all there.
+/// The header says that the string is a HyperLogLog, but registers are missing or surplus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 
-/// How a value is represented.
+/// The representation of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Every register.
+    /// Every register is stored.
     Dense,
-    /// Runs of equal registers.
+    /// Runs of equal registers are stored.
     Sparse,
 }
 
-/// An empty value: sparse.
+/// An empty value, which is sparse.
 pub fn new() -> Vec<u8> {
     let mut value = Vec::with_capacity(HEADER_BYTES + 2);
     value.extend_from_slice(MAGIC);
@@ -67,7 +68,7 @@ pub fn new() -> Vec<u8> {
     value
 }
 
-/// The representation of a string; `None` when it is no value of this type.
+/// The representation of a string. `None` when it is not a HyperLogLog.
 pub fn form(value: &[u8]) -> Option<Form> {
     if value.len() < HEADER_BYTES || !value.starts_with(MAGIC) {
         return None;
@@ -79,13 +80,14 @@ pub fn form(value: &[u8]) -> Option<Form> {
     }
 }
 
-/// Adds an element; true when a register was raised. `sparse_bytes_max`: of a longer value every register is stored.
+/// Adds an element. Returns true when a register was raised. A sparse value that would exceed `sparse_bytes_max`
+/// becomes dense.
 ///
 /// # Errors
-/// When the value is corrupted; it is as it was.
+/// When the value is corrupted. It does not change then.
 ///
 /// # Panics
-/// When [`form`] says that it is no value.
+/// When [`form`] returns `None` for the value.
 pub fn add(value: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Result<bool, Corrupted> {
     let (index, run) = place(element);
     raise(value, index, run, sparse_bytes_max)
@@ -112,13 +114,13 @@ pub fn add_dense(value: &mut [u8], element: &[u8]) {
     }
 }
 
-/// How many different elements were added, and whether that had to be computed.
+/// The estimated number of distinct elements, and whether it had to be computed.
 ///
 /// # Errors
 /// When the value is corrupted.
 ///
 /// # Panics
-/// When [`form`] says that it is no value.
+/// When [`form`] returns `None` for the value.
 pub fn count(value: &[u8]) -> Result<(u64, bool), Corrupted> {
     if value[CARDINALITY.end - 1] & STALE == 0 {
         let cached = value[CARDINALITY].try_into().expect("eight bytes");
@@ -137,7 +139,7 @@ pub fn count(value: &[u8]) -> Result<(u64, bool), Corrupted> {
     Ok((estimate(&histogram), true))
 }
 
-/// Keeps the cardinality that was computed.
+/// Caches a computed cardinality.
 ///
 /// # Panics
 /// When the string is shorter than a header.
@@ -145,7 +147,7 @@ pub fn cache(value: &mut [u8], cardinality: u64) {
     value[CARDINALITY].copy_from_slice(&cardinality.to_le_bytes());
 }
 
-/// Says that the cardinality must be computed anew.
+/// Marks the cached cardinality as stale.
 ///
 /// # Panics
 /// When the string is shorter than a header.
@@ -153,18 +155,18 @@ pub fn invalidate(value: &mut [u8]) {
     value[CARDINALITY.end - 1] |= STALE;
 }
 
-/// Registers that are all 0.
+/// Registers with all values 0.
 pub fn registers() -> Registers {
     vec![0; REGISTERS].into_boxed_slice().try_into().expect("the length of the array")
 }
 
-/// Raises `registers` to those of `value`.
+/// Raises each of `registers` to the register of `value`, if that is higher.
 ///
 /// # Errors
 /// When the value is corrupted.
 ///
 /// # Panics
-/// When [`form`] says that it is no value.
+/// When [`form`] returns `None` for the value.
 pub fn merge_into(registers: &mut Registers, value: &[u8]) -> Result<(), Corrupted> {
     if form(value) == Some(Form::Dense) {
         let (triples, _) = value[HEADER_BYTES..DENSE_BYTES].as_chunks::<3>();
@@ -185,20 +187,20 @@ pub fn merge_into(registers: &mut Registers, value: &[u8]) -> Result<(), Corrupt
     Ok(())
 }
 
-/// How many different elements were added to any of the values that were merged into `registers`.
+/// The estimated number of distinct elements over all values that were merged into `registers`.
 pub fn count_of(registers: &Registers) -> u64 {
     let mut histogram = [0; 64];
     registers.iter().for_each(|register| histogram[usize::from(*register & REGISTER_MAX)] += 1);
     estimate(&histogram)
 }
 
-/// Raises the registers of `value` to `registers`, and says that its cardinality must be computed anew.
+/// Raises the registers of `value` to `registers`, and marks the cached cardinality as stale.
 ///
 /// # Errors
 /// When the value is corrupted.
 ///
 /// # Panics
-/// When [`form`] says that it is no value.
+/// When [`form`] returns `None` for the value.
 pub fn raise_to(
     value: &mut Vec<u8>,
     registers: &Registers,
@@ -211,13 +213,13 @@ pub fn raise_to(
     Ok(())
 }
 
-/// Stores every register; true when it was sparse.
+/// Makes the value dense. Returns true when it was sparse.
 ///
 /// # Errors
-/// When the value is corrupted; it is as it was.
+/// When the value is corrupted. It does not change then.
 ///
 /// # Panics
-/// When [`form`] says that it is no value.
+/// When [`form`] returns `None` for the value.
 pub fn make_dense(value: &mut Vec<u8>) -> Result<bool, Corrupted> {
     if form(value) == Some(Form::Dense) {
         return Ok(false);
@@ -250,7 +252,7 @@ fn unpack([a, b, c]: &[u8; 3]) -> [u8; 4] {
     [0, 6, 12, 18].map(|shift| (bits >> shift) as u8 & REGISTER_MAX)
 }
 
-/// The runs of a sparse value as they are stored, also of one that is corrupted.
+/// The stored runs of a sparse value, even of a corrupted one.
 ///
 /// # Panics
 /// When the string is shorter than a header.
@@ -304,7 +306,7 @@ fn put(value: &mut [u8], index: usize, register: u8) {
     }
 }
 
-/// An element's register, and the number for it: the length of the run of zeros in its hash, and one.
+/// The register of an element, and the value for it: the length of the run of zeros in its hash, plus one.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let run = (hash >> INDEX_BITS | 1 << RUN_BITS).trailing_zeros() + 1;
@@ -331,8 +333,8 @@ fn murmur(bytes: &[u8]) -> u64 {
     hash ^ hash >> R
 }
 
-/// The number of elements that leave so many registers at each number: Ertl's estimator ("New cardinality estimation
-/// algorithms for HyperLogLog sketches", 2017), which needs no correction tables.
+/// The number of elements for this histogram of registers, by Ertl's estimator ("New cardinality estimation
+/// algorithms for HyperLogLog sketches", 2017). It needs no correction tables.
 fn estimate(histogram: &[usize; 64]) -> u64 {
     let m = REGISTERS as f64;
     let q = RUN_BITS as usize;

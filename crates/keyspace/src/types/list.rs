@@ -1,8 +1,8 @@
-//! [`ListValue`]: byte strings in the order they were put; one packed page while small, a tree of pages when large.
+//! [`ListValue`]: byte strings in list order. One packed page while small, a tree of pages when large.
 //!
-//! Redis 7.0 calls every list `quicklist`, so the form is ours to choose: a list becomes a tree when it outgrows
-//! [`PACKED_BYTES_MAX`], and with its first element of more than [`INLINE_BYTES_MAX`], which lies in a blob of its own that
-//! replies share.
+//! Redis 7.0 reports `quicklist` for every list, so Strand may choose the form. A list becomes a tree when it
+//! outgrows [`PACKED_BYTES_MAX`], or at its first element of more than [`INLINE_BYTES_MAX`]. That element lies in
+//! a blob of its own, which replies share.
 
 use super::tree::{self, Cut, Element, Layout, New, Page, Strings, Tree};
 use super::{Bytes, Collection, Piece};
@@ -10,21 +10,21 @@ use crate::extendible::INLINE_BYTES_MAX;
 use std::ops::Range;
 use strand_chain::Blob;
 
-/// A packed list of more bytes becomes a tree.
+/// A packed list with more bytes becomes a tree.
 const PACKED_BYTES_MAX: usize = 4096;
-/// Removing more than one part in this many of a list builds it anew.
+/// A removal of more than one element in this many rebuilds the list.
 const REBUILT_PART: usize = 16;
 
-/// One of a list's ends.
+/// One end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The first element's: LEFT.
+    /// Before the first element: LEFT.
     Front,
-    /// The last element's: RIGHT.
+    /// After the last element: RIGHT.
     Back,
 }
 
-/// A list value. Cloning a large one is O(1) and a snapshot.
+/// A list value. A clone of a large list is a snapshot and costs O(1).
 #[derive(Clone, Debug, Default)]
 pub struct ListValue(Form);
 
@@ -42,7 +42,7 @@ impl Default for Form {
     }
 }
 
-/// Elements are where they were put.
+/// Elements are found by index, not by order.
 #[derive(Debug)]
 struct Positional;
 
@@ -53,7 +53,7 @@ impl Layout for Positional {
     }
 }
 
-/// Memory that a removal set free, freed when dropped: where many elements went, better without a lock.
+/// Memory that a removal freed. Drop it without a lock when many elements were removed.
 #[derive(Debug, Default)]
 pub struct Rest(Cut);
 
@@ -62,7 +62,7 @@ impl ListValue {
     pub fn new() -> ListValue {
         ListValue::default()
     }
-    /// True when no element was written since one of them was cloned from the other; costs no more than a page.
+    /// True when no element was written since one was cloned from the other. Costs at most one page.
     pub fn is_same(&self, other: &ListValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Packed(_), Form::Packed(_)) => {
@@ -72,14 +72,14 @@ impl ListValue {
             (Form::Packed(_), Form::Tree(_)) | (Form::Tree(_), Form::Packed(_)) => false,
         }
     }
-    /// Element `i`; `None` beyond the end.
+    /// Element `i`. `None` past the end.
     pub fn get(&self, i: usize) -> Option<Bytes<'_>> {
         match &self.0 {
             Form::Packed(page) => (i < page.len()).then(|| Bytes::Slice(page.get(i).0)),
             Form::Tree(tree) => tree.get(i).map(bytes_of),
         }
     }
-    /// The elements from `from` on.
+    /// The elements, starting at `from`.
     ///
     /// # Panics
     /// When `from` is larger than [`ListValue::len`].
@@ -89,7 +89,7 @@ impl ListValue {
             Form::Tree(tree) => Walk::Tree(tree.iter(from)),
         })
     }
-    /// The elements in front of `from`, the last of them first.
+    /// The elements before `from`, in reverse order.
     ///
     /// # Panics
     /// When `from` is larger than [`ListValue::len`].
@@ -116,7 +116,7 @@ impl ListValue {
             (Form::Packed(_), _) => unreachable!("unpacked above"),
         }
     }
-    /// Puts an element in front of element `i`.
+    /// Inserts an element before element `i`.
     ///
     /// # Panics
     /// When `i` is larger than [`ListValue::len`].
@@ -133,7 +133,7 @@ impl ListValue {
             Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
-    /// Puts an element in the place of element `i`.
+    /// Replaces element `i`.
     ///
     /// # Panics
     /// When there is no element `i`.
@@ -153,7 +153,7 @@ impl ListValue {
     /// Removes the elements of `range`.
     ///
     /// # Panics
-    /// When there are no such elements.
+    /// When `range` is not within the list.
     pub fn remove(&mut self, range: Range<usize>) -> Rest {
         match &mut self.0 {
             Form::Packed(page) => {
@@ -163,8 +163,8 @@ impl ListValue {
             Form::Tree(tree) => Rest(tree.remove_range(range)),
         }
     }
-    /// Removes elements that are equal to `value`, at most `max` of them, beginning at `end`; how many there were. Looks
-    /// at every element up to the last one removed.
+    /// Removes at most `max` elements that equal `value`, starting at `end`, and returns their number. Reads every
+    /// element up to the last one removed.
     pub fn remove_equal(&mut self, value: &[u8], end: End, max: usize) -> usize {
         let len = self.len();
         let found = |(i, bytes): (usize, Bytes<'_>)| (*bytes == *value).then_some(i);
@@ -176,7 +176,7 @@ impl ListValue {
             End::Front => places.reverse(),
             End::Back => places.iter_mut().for_each(|i| *i = len - 1 - *i),
         }
-        // From here on the places descend.
+        // The indices descend from here on.
         if places.len() <= len / REBUILT_PART {
             for i in &places {
                 self.remove(*i..*i + 1);
@@ -213,7 +213,7 @@ impl Collection for ListValue {
             Form::Tree(tree) => tree.len(),
         }
     }
-    /// `quicklist`, whatever the length.
+    /// `quicklist` at every length.
     fn encoding(&self) -> &'static str {
         "quicklist"
     }
@@ -229,7 +229,7 @@ impl Collection for ListValue {
             Form::Tree(tree) => tree.parts(),
         }
     }
-    /// The cursor is an index: what is added or removed in front of it between two calls moves elements past it.
+    /// The cursor is an index. Elements inserted or removed before it shift the others past it.
     fn walk_texts(
         &self,
         cursor: u64,
@@ -265,13 +265,13 @@ impl Collection for ListValue {
 }
 
 impl Rest {
-    /// Bytes of heap that are freed with it.
+    /// Heap bytes that drop frees.
     pub fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
     }
 }
 
-/// Elements of a list, one after the other.
+/// Iterator over the elements of a list.
 #[derive(Clone)]
 pub struct Iter<'a>(Walk<'a>);
 

@@ -1,62 +1,63 @@
-//! [`Packed`]: pairs of byte strings in one allocation, in the order they were added; found by looking at each field.
-//! For hashes of few fields.
+//! [`Packed`]: pairs of byte strings in one allocation, in insertion order, with a linear search. For hashes of few fields.
 //!
-//! Layout, from the front: where the fields end, 4 bytes little-endian; the number of pairs, likewise, its top bit
-//! [`OUTGROWN`]; then for each pair the field's length, the field, the value's length; lengths are 7 bits a byte, low
-//! ones first, the top bit saying that more follow. The values lie at the back, the first one last. What is between is
-//! room for more. So a field is found in the first line or two of memory however long the values are, and a pair is
-//! added without moving others. With the numbers in the allocation a hash is a pointer and a length, which lie beside
-//! its key: one look at memory less for each command.
+//! Layout, from the start: the end of the fields, 4 bytes little-endian; the number of pairs, 4 bytes, with
+//! [`OUTGROWN`] as its top bit; then for each pair the field's length, the field, and the value's length. Lengths
+//! have 7 bits a byte, low bits first, and the top bit means that more bytes follow. The values lie at the end of
+//! the allocation, the first one last. The gap in the middle is spare room.
+//!
+//! So a field is found in the first one or two cache lines, however long the values are, and a pair is added
+//! without moving others. The counts lie in the allocation, so a hash is only a pointer and a length beside its
+//! key. That saves one memory access a command.
 
 use std::ops::Range;
 
-/// Bytes in front of the first pair.
+/// Bytes before the first pair.
 const HEAD_BYTES: usize = 8;
 
-/// Says, in the number of pairs, that the hash has outgrown Redis's thresholds for its compact form.
+/// Bit of the number of pairs: the hash has outgrown Redis's thresholds for its compact form.
 const OUTGROWN: u32 = 1 << 31;
 
-/// A hash of more bytes is no packed one, whatever the thresholds are (redis-server: the same).
+/// A hash of more bytes is not packed, at any thresholds. redis-server has this limit too.
 const BYTES_MAX: usize = 1 << 30;
 
-/// The longest number in front of a field or a value: 2^30 needs five times 7 bits.
+/// Most bytes of an encoded length, since 2^30 needs five times 7 bits.
 const NUMBER_BYTES_MAX: usize = 5;
 
-/// Pairs in one allocation; none while there is no pair.
+/// Pairs in one allocation. No allocation while there are no pairs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Packed {
     bytes: Box<[u8]>,
 }
 
-/// What looking for a field has found.
+/// Result of a search for a field.
 pub(super) enum Found {
-    /// Its pair.
+    /// The field's pair.
     At(PairRange),
-    /// All others, whose values begin there.
+    /// The field is missing.
     Nowhere {
-        /// In the allocation.
+        /// Start of the values in the allocation.
         values_from: usize,
     },
 }
 
 impl Found {
-    /// True when the field is there with a value of so many bytes: setting another one moves nothing.
+    /// True when the field has a value of `value_bytes` bytes. Then a new value of this length moves nothing.
     #[inline]
     pub(super) fn has(&self, value_bytes: usize) -> bool {
         matches!(self, Found::At(place) if place.value.len() == value_bytes)
     }
 }
 
-/// Where a pair lies.
+/// Place of a pair.
 pub(super) struct PairRange {
-    /// Field's length, field, value's length.
+    /// Range of the field's length, the field, and the value's length.
     head: Range<usize>,
     field: Range<usize>,
     value: Range<usize>,
 }
 
 impl Packed {
-    /// True when both have the same bytes, the room for more included: a clone that was not changed.
+    /// True when both have equal bytes, spare room included, like an unchanged clone.
     pub(super) fn is_same(&self, other: &Packed) -> bool {
         self.bytes == other.bytes
     }
@@ -73,22 +74,22 @@ impl Packed {
     pub(super) fn used_bytes(&self) -> usize {
         self.used_with(self.values_from())
     }
-    /// True when a pair of so many bytes may be added.
+    /// True when a pair of `bytes` bytes may be added.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        // All bytes, not those in use: those would have to be counted.
+        // Uses the bytes of the allocation, because the bytes in use would have to be counted.
         self.bytes.len().saturating_add(bytes) < BYTES_MAX
     }
-    /// True when the hash has been said to be beyond Redis's thresholds.
+    /// True when the hash was marked as outgrown.
     pub(super) fn is_outgrown(&self) -> bool {
         self.number(4) & OUTGROWN != 0
     }
-    /// Says that the hash is beyond Redis's thresholds. Of an empty one nothing is kept.
+    /// Marks the hash as outgrown. Has no effect on an empty hash.
     pub(super) fn set_outgrown(&mut self) {
         if !self.bytes.is_empty() {
             self.put_number(4, self.number(4) | OUTGROWN);
         }
     }
-    /// Sets `field`, for which [`Packed::look`] has found this; true when it is new.
+    /// Sets `field`, with the result of [`Packed::look`]. Returns true when it is new.
     #[inline]
     pub(super) fn set_at(&mut self, found: Found, field: &[u8], value: &[u8]) -> bool {
         match found {
@@ -106,7 +107,7 @@ impl Packed {
             }
         }
     }
-    /// Removes `field`; true when it was there.
+    /// Removes `field`. Returns true when it existed.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
         let Found::At(place) = self.look(field) else { return false };
         let (end, from) = (self.fields_end(), self.values_behind(&place));
@@ -124,13 +125,13 @@ impl Packed {
         self.bytes.len()
     }
 
-    /// Asks for the first of its bytes.
+    /// Prefetches the first bytes.
     #[inline]
     pub(super) fn prefetch(&self) {
         strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
     }
 
-    /// Adds a pair that is not there to those whose values begin at `values_from`.
+    /// Adds a new pair. The values start at `values_from`.
     fn add(&mut self, field: &[u8], value: &[u8], values_from: usize) {
         let to = self.reserve(field.len() + value.len() + 2 * NUMBER_BYTES_MAX, values_from);
         let from = self.fields_end();
@@ -141,16 +142,16 @@ impl Packed {
         self.put_number(0, end as u32);
         self.put_number(4, self.number(4) + 1);
     }
-    /// Gives a field that is there a value of another length.
+    /// Replaces the value of a pair by one of another length.
     fn replace(&mut self, mut place: PairRange, value: &[u8]) {
         let (before, len) = (self.bytes.len(), place.value.len());
         let more = value.len().saturating_sub(len) + NUMBER_BYTES_MAX;
         let from = self.reserve(more, self.values_behind(&place));
-        // Values lie at the back, and have moved with it.
+        // The values lie at the end, and moved with it.
         let grown = self.bytes.len() - before;
         place.value = place.value.start + grown..place.value.end + grown;
         let end = self.fields_end();
-        // The values added later lie in front of this one, and move with its new beginning.
+        // The values added later lie before this one, and move with its new start.
         let start = place.value.end - value.len();
         let moved_to = from + len - value.len();
         self.bytes.copy_within(from..place.value.start, moved_to);
@@ -161,23 +162,23 @@ impl Packed {
         self.put_number(0, (end - place.head.end + place.field.end + number_bytes) as u32);
         self.shrink(moved_to);
     }
-    /// Makes room for so many bytes more; where the values, which began at `values_from`, begin then.
+    /// Makes room for `more` bytes. `values_from` is the start of the values; returns their new start.
     fn reserve(&mut self, more: usize, values_from: usize) -> usize {
         let (before, used) = (self.bytes.len(), self.used_with(values_from));
         if before < used + more {
-            // Not twice the size, as a Vec would take: most hashes are filled once and kept.
+            // Not twice the size as a Vec would take, because most hashes are filled once and kept.
             self.reallocate(used + more + used / 8, values_from);
         }
         values_from + self.bytes.len() - before
     }
-    /// Gives back what is more than half empty.
+    /// Shrinks an allocation that is more than half empty.
     fn shrink(&mut self, values_from: usize) {
         let used = self.used_with(values_from);
         if used < self.bytes.len() / 2 {
             self.reallocate(used, values_from);
         }
     }
-    /// Moves to an allocation of so many bytes, which suffice.
+    /// Moves to an allocation of `bytes` bytes, which must suffice.
     fn reallocate(&mut self, bytes: usize, values_from: usize) {
         let mut new = vec![0; bytes].into_boxed_slice();
         let end = self.fields_end();
@@ -189,11 +190,11 @@ impl Packed {
         new[to..].copy_from_slice(&self.bytes[values_from..]);
         self.bytes = new;
     }
-    /// Bytes in use when the values begin there.
+    /// Bytes in use when the values start at `values_from`.
     fn used_with(&self, values_from: usize) -> usize {
         self.fields_end() + (self.bytes.len() - values_from)
     }
-    /// Where the values begin. Looks at the pairs behind this one.
+    /// Start of the values. Walks over the pairs after this one.
     fn values_behind(&self, place: &PairRange) -> usize {
         let behind = self.places_from(place.head.end, place.value.start);
         behind.last().map_or(place.value.start, |last| last.value.start)
@@ -201,11 +202,11 @@ impl Packed {
     fn fields_end(&self) -> usize {
         (self.number(0) as usize).max(HEAD_BYTES)
     }
-    /// Where the values begin. Looks at every pair.
+    /// Start of the values. Walks over all pairs.
     fn values_from(&self) -> usize {
         self.places().last().map_or(self.bytes.len(), |place| place.value.start)
     }
-    /// A number of the head; 0 while there is no allocation.
+    /// A number in the head. 0 while there is no allocation.
     #[inline]
     fn number(&self, at: usize) -> u32 {
         let number = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
@@ -214,7 +215,7 @@ impl Packed {
     fn put_number(&mut self, at: usize, number: u32) {
         self.bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
-    /// Where the pair of `field` lies.
+    /// Searches for the pair of `field`.
     #[inline]
     pub(super) fn look(&self, field: &[u8]) -> Found {
         let mut values_from = self.bytes.len();
@@ -230,7 +231,7 @@ impl Packed {
     fn places(&self) -> impl Iterator<Item = PairRange> {
         self.places_from(HEAD_BYTES, self.bytes.len())
     }
-    /// Of the pairs whose fields lie from `from` on and whose values before `values`.
+    /// Places of the pairs whose fields start at `from` and whose values end at `values`.
     #[inline]
     fn places_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = PairRange> {
         let end = self.fields_end();
@@ -251,7 +252,7 @@ impl Packed {
 fn bytes_of_number(number: usize) -> usize {
     (number.max(1).ilog2() as usize) / 7 + 1
 }
-/// Writes a number at `at` and says where it ends.
+/// Writes a length at `at` and returns its end.
 fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
     while number >= 0x80 {
         out[at] = number as u8 | 0x80;
@@ -261,7 +262,7 @@ fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
     out[at] = number as u8;
     at + 1
 }
-/// Where the number at `at` ends, and the number.
+/// End and value of the length at `at`.
 #[inline]
 fn number(bytes: &[u8], mut at: usize) -> (usize, usize) {
     let (mut number, mut shift) = (0, 0);
@@ -283,14 +284,14 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
-        /// Also the order, which a table has not.
+        /// Also the order, which a table does not keep.
         #[test]
         fn keeps_pairs_in_their_order(
             ops in prop::collection::vec((0..24u8, any::<bool>(), prop_oneof![0..4usize, 126..131usize, 16382..16386usize]), 1..300),
         ) {
             let (mut packed, mut twin) = (Packed::default(), Vec::<(Vec<u8>, Vec<u8>)>::new());
             for (i, (field, set, len)) in ops.into_iter().enumerate() {
-                // Long fields too, of which each has a length of its own.
+                // Long fields too, each with a length of its own.
                 let (field, value) = (vec![b'f'; usize::from(field) * usize::from(field)], vec![i as u8; len]);
                 let at = twin.iter().position(|(f, _)| *f == field);
                 match (set, at) {

@@ -1,8 +1,9 @@
-//! [`SetValue`]: members without order; one small allocation while few, a table when many.
+//! [`SetValue`]: members without order. One small allocation for few members, a table for many.
 //!
-//! Redis's rules decide what OBJECT ENCODING says: `intset` while all members are integers and there are no more than
-//! `set-max-intset-entries`, `hashtable` from then on. A set of few short strings is a `hashtable` that is stored packed:
-//! 50 members of 16 bytes take 900 bytes in one allocation, where redis-server 7.0 takes some 4,000 in 101.
+//! Redis's rules decide the answer of OBJECT ENCODING: `intset` while all members are integers and there are at
+//! most `set-max-intset-entries`, `hashtable` after that. A `hashtable` of a few short strings is stored packed.
+//! 50 members of 16 bytes take 900 bytes in one allocation; redis-server 7.0 takes about 4,000 bytes in 101
+//! allocations.
 
 mod small;
 #[cfg(test)]
@@ -15,38 +16,38 @@ use crate::Settings;
 use small::Small;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A set of strings is packed up to so many members and bytes: looking at each costs less than a table's look-ups in
-/// memory, as for hashes.
+/// Limits of a packed set of strings: members, and bytes. Up to here a search through the members costs less than
+/// a table's look-ups in memory, as for hashes.
 const PACKED_MEMBERS_MAX: usize = 64;
 const PACKED_BYTES_MAX: usize = 2048;
-/// Longest member of a packed set: its length is one byte.
+/// Longest member of a packed set, whose length is stored in one byte.
 const PACKED_MEMBER_BYTES_MAX: usize = 64;
-/// More integers than this are a table whatever `set-max-intset-entries` says: adding one moves all above it.
+/// More integers than this become a table, at any `set-max-intset-entries`, because adding one moves all above it.
 const INTEGERS_MAX: u64 = 1 << 28;
 
-/// A set value. Cloning a large one is a snapshot: it shares all segments, and a segment that is written while shared is
-/// copied alone.
+/// A set value. A clone of a large set is a snapshot that shares all segments. A write to a shared segment copies
+/// only that segment.
 #[derive(Debug, Clone)]
 pub struct SetValue(Form);
 
 #[derive(Debug, Clone)]
 enum Form {
     Small(Small),
-    /// Members are the fields; values are empty.
+    /// The members are the fields, with empty values.
     Table(Box<Fields>),
 }
 
-/// A member, as it is stored.
+/// A member in its stored form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member<'a> {
     /// A canonical decimal integer.
     Int(i64),
-    /// Any bytes, also those of an integer.
+    /// Any bytes, also the text of an integer.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Member<'a> {
-    /// Its bytes; `buffer` is used when it is an integer.
+    /// The bytes of the member. An integer is formatted into `buffer`.
     pub fn bytes<'b>(&self, buffer: &'b mut IntBuffer) -> &'b [u8]
     where
         'a: 'b,
@@ -56,7 +57,7 @@ impl<'a> Member<'a> {
             Member::Bytes(bytes) => bytes,
         }
     }
-    /// A copy of its bytes.
+    /// A copy of the member's bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes(&mut [0; 20]).to_vec()
     }
@@ -73,7 +74,7 @@ impl SetValue {
     pub fn new() -> SetValue {
         SetValue::default()
     }
-    /// True when `member` is in it.
+    /// True when the set has `member`.
     pub fn contains(&self, member: &[u8]) -> bool {
         match &self.0 {
             Form::Small(small) if small.is_integers() => {
@@ -83,7 +84,7 @@ impl SetValue {
             Form::Table(members) => members.get(member).is_some(),
         }
     }
-    /// Adds `member`; true when it is new. Switches forms at the thresholds in `settings`, and never back.
+    /// Adds `member`. Returns true when it is new. Switches forms at the thresholds in `settings`, and never back.
     pub fn add(&mut self, member: &[u8], settings: &Settings) -> bool {
         if let Form::Small(small) = &mut self.0 {
             if small.is_integers() {
@@ -115,7 +116,7 @@ impl SetValue {
             Form::Small(_) => unreachable!("made a table above"),
         }
     }
-    /// Removes `member`; true when it was there.
+    /// Removes `member`. Returns true when it existed.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
             Form::Small(small) if small.is_integers() => {
@@ -125,7 +126,7 @@ impl SetValue {
             Form::Table(members) => members.remove(member),
         }
     }
-    /// All members; integers ascend.
+    /// All members. Integers ascend.
     pub fn iter(&self) -> impl Iterator<Item = Member<'_>> {
         let (small, table) = match &self.0 {
             Form::Small(small) => (Some(small), None),
@@ -134,8 +135,8 @@ impl SetValue {
         let table = table.into_iter().flat_map(|members| members.iter()).map(|(member, _)| member_of(member));
         small.into_iter().flat_map(Small::iter).chain(table)
     }
-    /// Redis's guarantee of SSCAN: calls `visit` for a slice of about `count` members from `cursor` on and returns the
-    /// next cursor, 0 at the end. A small set is returned whole. Costs `count` and a segment.
+    /// SSCAN with Redis's guarantee: calls `visit` for about `count` members, starting at `cursor`. Returns the
+    /// next cursor, 0 at the end. A small set is visited whole. Costs `count` and one segment.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Member<'_>)) -> u64 {
         match &self.0 {
             Form::Small(small) => {
@@ -153,12 +154,12 @@ impl SetValue {
             Form::Table(members) => members.random(rng).map(|(member, _)| member_of(member)),
         }
     }
-    /// True when all members are integers that are stored as such, in ascending order.
+    /// True when all members are stored as integers, in ascending order.
     pub fn is_integers(&self) -> bool {
         matches!(&self.0, Form::Small(small) if small.is_integers())
     }
-    /// True when neither was changed since one was cloned from the other. A small one is compared; of a large one a pointer
-    /// for each segment.
+    /// True when neither was changed since one was cloned from the other. Compares a small set by content, and a
+    /// large one by one pointer a segment.
     pub fn is_same(&self, other: &SetValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Small(a), Form::Small(b)) => a.is_same(b),
@@ -167,7 +168,7 @@ impl SetValue {
         }
     }
 
-    /// Stores integers as strings, packed when that has room for another member of so many bytes.
+    /// Stores integers as strings. The set is packed if there is room for another member of `more_bytes` bytes.
     fn leave_integers(&mut self, more_bytes: usize) {
         let Form::Small(small) = &self.0 else { return };
         const TEXT_BYTES_MAX: usize = 20;
@@ -243,8 +244,9 @@ impl Collection for SetValue {
         }
         matches!(self.0, Form::Table(_)) && step < 2
     }
-    /// SADD, SREM, SISMEMBER: the member is the third argument. 16 requests' members together: SADD at pipeline 30 to a set of a
-    /// million (`versus --only SADD`) waited for them in a third of its time.
+    /// SADD, SREM, SISMEMBER: the member is the third argument. Prefetches the members of 16 requests together.
+    /// SADD at pipeline 30 to a set of a million (`versus --only SADD`) spent a third of its time waiting for
+    /// them.
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         match &self.0 {
             Form::Small(_) => false,
@@ -255,7 +257,8 @@ impl Collection for SetValue {
     }
 }
 
-/// True when so many members of so many bytes together, the longest new one that long, are few enough to be packed.
+/// True when a set with this number of members, this total of bytes, and a longest new member of this length may
+/// be packed.
 fn is_packable(members: usize, bytes: usize, longest: usize) -> bool {
     members <= PACKED_MEMBERS_MAX && bytes <= PACKED_BYTES_MAX && longest <= PACKED_MEMBER_BYTES_MAX
 }

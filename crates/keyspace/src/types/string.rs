@@ -1,11 +1,11 @@
-//! [`Str`]: the string type: an integer stored as one, or a blob.
+//! [`Str`]: the string type, either an integer or a blob.
 
 use strand_chain::Blob;
 
-/// Longest string that Redis calls `embstr`, in bytes.
+/// Longest string with the encoding `embstr`, in bytes.
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
-/// Room for a formatted `i64` ([`Str::bytes`] writes integers here).
+/// Buffer for a formatted `i64`, for example in [`Str::bytes`].
 pub type IntBuffer = [u8; 20];
 
 /// A string value.
@@ -15,19 +15,19 @@ pub enum Str {
     Int(i64),
     /// Bytes as they were set.
     Raw(Blob),
-    /// Bytes that a command changed in place (APPEND, SETRANGE): `raw` whatever their length.
+    /// Bytes that a command edited in place (APPEND, SETRANGE). The encoding is `raw` at every length.
     Edited(Blob),
 }
 
 impl Str {
-    /// From bytes, as an integer when they are one in canonical form (`-0`, `+1`, `01` are not).
+    /// The string of these bytes. An integer when they are its canonical form (`-0`, `+1`, `01` are not).
     pub fn from_slice(bytes: &[u8]) -> Str {
         match parse_int(bytes) {
             Some(n) => Str::Int(n),
             None => Str::Raw(Blob::from(bytes)),
         }
     }
-    /// A view of it.
+    /// A view of the string.
     pub fn view(&self) -> StrRef<'_> {
         match self {
             Str::Int(n) => StrRef::Int(*n),
@@ -35,10 +35,10 @@ impl Str {
             Str::Edited(blob) => StrRef::Blob { blob, edited: true },
         }
     }
-    /// True when neither was changed since one was cloned from the other. A short one is compared; a long one may be said to
-    /// be another although it is equal.
+    /// True when neither was changed since one was cloned from the other. Compares short strings; may return false
+    /// for long strings that are equal.
     pub fn is_same(&self, other: &Str) -> bool {
-        /// Strings of no more bytes may lie in a table, from where each look at them is a copy.
+        /// Strings up to this length may lie in a table, where each read copies them.
         const COPIED_BYTES_MAX: usize = 4096;
         match (self, other) {
             (Str::Int(a), Str::Int(b)) => a == b,
@@ -62,21 +62,21 @@ impl Str {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The bytes; `buffer` is used when the value is an integer.
+    /// The bytes. An integer is formatted into `buffer`.
     pub fn bytes<'a>(&'a self, buffer: &'a mut IntBuffer) -> &'a [u8] {
         match self {
             Str::Int(n) => format_int(*n, buffer),
             Str::Raw(b) | Str::Edited(b) => b,
         }
     }
-    /// The integer it is, if its bytes are a canonical one.
+    /// The integer, if the bytes are a canonical one.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Str::Int(n) => Some(*n),
             Str::Raw(b) | Str::Edited(b) => parse_int(b),
         }
     }
-    /// The blob for editing in place; an integer becomes its text. Marks the value `raw`.
+    /// The blob for editing in place. An integer becomes its text. The encoding becomes `raw`.
     pub fn edit(&mut self) -> &mut Blob {
         let blob = match std::mem::replace(self, Str::Int(0)) {
             Str::Int(n) => Blob::from(format_int(n, &mut [0; 20])),
@@ -96,7 +96,7 @@ impl Str {
             _ => "raw",
         }
     }
-    /// Bytes of heap behind it.
+    /// Heap bytes behind the string.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Str::Int(_) => 0,
@@ -105,7 +105,7 @@ impl Str {
     }
 }
 
-/// A string in the keyspace, wherever it lies.
+/// A string in the keyspace, in any of its places.
 #[derive(Debug, Clone, Copy)]
 pub enum StrRef<'a> {
     /// A canonical decimal integer.
@@ -114,20 +114,21 @@ pub enum StrRef<'a> {
     Bytes {
         /// The bytes.
         bytes: &'a [u8],
-        /// A command changed them in place (APPEND, SETRANGE): `raw` whatever their length.
+        /// True when a command edited the bytes in place (APPEND, SETRANGE). The encoding is then `raw` at every
+        /// length.
         edited: bool,
     },
     /// Bytes in a blob, which a reply may share.
     Blob {
         /// The bytes.
         blob: &'a Blob,
-        /// As above.
+        /// True when a command edited the bytes in place.
         edited: bool,
     },
 }
 
 impl<'a> StrRef<'a> {
-    /// Of bytes that are a string's text: an integer when they are one in canonical form.
+    /// A view of these bytes as a string. An integer when they are its canonical form.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> StrRef<'a> {
         match parse_int(bytes) {
@@ -147,7 +148,7 @@ impl<'a> StrRef<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The bytes; `buffer` is used when the value is an integer.
+    /// The bytes. An integer is formatted into `buffer`.
     pub fn bytes<'b>(&self, buffer: &'b mut IntBuffer) -> &'b [u8]
     where
         'a: 'b,
@@ -158,7 +159,7 @@ impl<'a> StrRef<'a> {
             StrRef::Blob { blob, .. } => blob,
         }
     }
-    /// The integer it is, if its bytes are a canonical one.
+    /// The integer, if the bytes are a canonical one.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             StrRef::Int(n) => Some(*n),
@@ -175,21 +176,21 @@ impl<'a> StrRef<'a> {
             _ => "raw",
         }
     }
-    /// Its bytes as a blob: shared when it lies in one, copied otherwise.
+    /// The bytes as a blob: the shared one if there is one, else a copy.
     pub fn to_blob(&self) -> Blob {
         match self {
             StrRef::Blob { blob, .. } => (*blob).clone(),
             other => Blob::from(other.bytes(&mut [0; 20])),
         }
     }
-    /// Bytes of heap behind a string that lies in a blob of its own; 0 for one in a record.
+    /// Heap bytes of a string in a blob of its own. 0 for one in a record.
     pub fn heap_bytes(&self) -> usize {
         match self {
             StrRef::Int(_) | StrRef::Bytes { .. } => 0,
             StrRef::Blob { blob, .. } => blob.heap_bytes(),
         }
     }
-    /// An owned copy; shares a blob.
+    /// An owned copy, which shares a blob.
     pub fn to_str(&self) -> Str {
         match *self {
             StrRef::Int(n) => Str::Int(n),
@@ -223,7 +224,7 @@ pub fn format_int(n: i64, buffer: &mut IntBuffer) -> &[u8] {
     &buffer[at..]
 }
 
-/// A canonical decimal `i64`: what Redis's `string2ll` accepts.
+/// Parses a canonical decimal `i64`, as Redis's `string2ll` accepts it.
 pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() || bytes.len() > 20 {
         return None;

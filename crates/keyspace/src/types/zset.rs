@@ -1,8 +1,8 @@
-//! [`ZSetValue`]: members with scores, in the order of their scores, then of their bytes; one packed page while small, a
-//! tree beside a table when large.
+//! [`ZSetValue`]: members with scores, ordered by score and then by bytes. One packed page while small, a tree and a table when large.
 //!
-//! An element of either form is its score ([`Score`] written in one to nine bytes), then its member; a member of more than
-//! [`INLINE_BYTES_MAX`] lies outside. The table finds a member's score, which with the member finds the element.
+//! In both forms an element is its score ([`Written`] in one to nine bytes), followed by its member. A member of
+//! more than [`INLINE_BYTES_MAX`] lies outside. The table maps a member to its score. Score and member together
+//! find the element in the tree.
 
 mod score;
 #[cfg(test)]
@@ -22,14 +22,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Blob;
 
-/// A sorted set of more bytes is no packed one, whatever the thresholds are.
+/// A sorted set of more bytes is not packed, at any thresholds.
 const PACKED_BYTES_MAX: usize = 1 << 28;
-/// Of a look ahead, so many pages without an allocation: two for each of 16 members.
+/// Pages of a look-ahead without an allocation: two for each of 16 members.
 const PLACES_TOGETHER: usize = 32;
 /// Segments of the table that are freed together.
 const PIECE_SEGMENTS: usize = 16;
 
-/// A sorted set. Cloning a large one is a snapshot that costs a pointer for every few hundred members.
+/// A sorted set. A clone of a large set is a snapshot that costs one pointer for every few hundred members.
 #[derive(Clone, Debug, Default)]
 pub struct ZSetValue(Form);
 
@@ -53,7 +53,7 @@ struct Large {
     table: ExtendibleTable<OffHeapScore, FieldPositions>,
 }
 
-/// Elements are in the order of their scores, then of their members.
+/// Elements ordered by score, then by member.
 #[derive(Debug)]
 struct Scored;
 
@@ -83,7 +83,7 @@ impl Layout for Scored {
     }
 }
 
-/// Where a member with that score is, or would be.
+/// The place of a member with this score, whether or not it exists.
 fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -> bool + 'm> {
     let before = move |element: Element<'_>| {
         let (other_score, other) = entry(element);
@@ -92,7 +92,7 @@ fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -
     Place { score: Some(score), before }
 }
 
-/// A score in the table that cannot lie beside its member, since that is long.
+/// A score in the table that is stored outside, because its member is long.
 #[derive(Clone, Copy, Debug)]
 struct OffHeapScore(f64);
 
@@ -108,14 +108,14 @@ impl OffHeap for OffHeapScore {
     }
 }
 
-/// What [`ZSetValue::set`] did.
+/// Result of [`ZSetValue::set`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
     /// The member is new.
     Added,
     /// The member had another score.
     Updated,
-    /// The member had that score already.
+    /// The member already had this score.
     Unchanged,
 }
 
@@ -131,8 +131,8 @@ impl ZSetValue {
             Form::Large(large) => large.score(member),
         }
     }
-    /// True when neither was changed since one was cloned from the other. A small one is compared; a large one may be said to
-    /// be another although it is equal.
+    /// True when neither was changed since one was cloned from the other. Compares small sets; may return false
+    /// for large sets that are equal.
     pub fn is_same(&self, other: &ZSetValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Packed(_), Form::Packed(_)) => {
@@ -142,12 +142,12 @@ impl ZSetValue {
                         .zip(other.iter(0))
                         .all(|(a, b)| *a.0 == *b.0 && a.1.to_bits() == b.1.to_bits())
             }
-            // Scores are in the table, too.
+            // Scores are also in the table.
             (Form::Large(a), Form::Large(b)) => a.table.shares_all_with(&b.table),
             (Form::Packed(_), Form::Large(_)) | (Form::Large(_), Form::Packed(_)) => false,
         }
     }
-    /// How many members come before `member`, and its score.
+    /// The rank of `member` and its score.
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         match &self.0 {
             Form::Packed(page) => find(page, member),
@@ -164,8 +164,9 @@ impl ZSetValue {
             Form::Large(large) => large.tree.get(rank).map(member_first),
         }
     }
-    /// The rank of the first member for which `before` is false. Where `before` is not true for a first part of the members
-    /// and false for the rest, a packed set answers with the first one for which it is false, as redis-server does.
+    /// The rank of the first member for which `before` is false. `before` should be true for a first part of the
+    /// members and false for the rest. Otherwise a packed set returns the first member for which it is false, as
+    /// redis-server does.
     pub fn partition_point(&self, mut before: impl FnMut(&[u8], f64) -> bool) -> usize {
         match &self.0 {
             Form::Packed(page) => {
@@ -184,7 +185,7 @@ impl ZSetValue {
             }
         }
     }
-    /// Members and scores from rank `from` on.
+    /// Members and scores, starting at rank `from`.
     ///
     /// # Panics
     /// When `from` is larger than [`ZSetValue::len`].
@@ -194,7 +195,7 @@ impl ZSetValue {
             Form::Large(large) => Walk::Tree(large.tree.iter(from)),
         })
     }
-    /// Members and scores in front of rank `from`, the last of them first.
+    /// Members and scores before rank `from`, in reverse order.
     ///
     /// # Panics
     /// When `from` is larger than [`ZSetValue::len`].
@@ -204,12 +205,12 @@ impl ZSetValue {
             Form::Large(large) => Walk::Tree(large.tree.iter_back(from)),
         })
     }
-    /// Gives `member` a score, which is not NaN. Switches to the large form at the thresholds in `settings`, and never
-    /// back.
+    /// Sets the score of `member`, which must not be NaN. Switches to the large form at the thresholds in
+    /// `settings`, and never back.
     pub fn set<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
         let member = member.into();
         if let Form::Packed(page) = &mut self.0 {
-            // A listpack of redis-server has no minus zero; its skip list has.
+            // A listpack of redis-server has no minus zero. Its skip list has.
             let packed_score = score + 0.0;
             let found = find(page, &member);
             match found {
@@ -237,7 +238,7 @@ impl ZSetValue {
         }
         self.set_large(member, score)
     }
-    /// Removes `member`; its score when it was there.
+    /// Removes `member`. Returns its score if it existed.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         match &mut self.0 {
             Form::Packed(page) => {
@@ -251,7 +252,7 @@ impl ZSetValue {
     /// Removes the members with these ranks.
     ///
     /// # Panics
-    /// When there are no such members.
+    /// When `range` is not within the set.
     pub fn remove_range(&mut self, range: Range<usize>) {
         match &mut self.0 {
             Form::Packed(page) => page.remove(range, false),
@@ -262,8 +263,8 @@ impl ZSetValue {
     pub fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, f64)> {
         if self.is_empty() { None } else { self.get(rng.usize(..self.len())) }
     }
-    /// Redis's guarantee of ZSCAN: calls `visit` for a slice of about `count` members from `cursor` on and returns the
-    /// next cursor, 0 at the end. A packed set is returned whole, in its order.
+    /// ZSCAN with Redis's guarantee: calls `visit` for about `count` members, starting at `cursor`. Returns the
+    /// next cursor, 0 at the end. A packed set is visited whole, in order.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, f64)) -> u64 {
         match &self.0 {
             Form::Packed(_) => {
@@ -363,15 +364,15 @@ impl Large {
         let at = self.table.locate(self.table.position(member), member)?;
         Some(score_of(self.table.at(at)))
     }
-    /// The rank of a member that is there, or would be with that score.
+    /// The rank of a member, or the rank that it would have with this score.
     fn place(&self, score: f64, member: &[u8]) -> usize {
         self.tree.partition_point(place_of(member, score))
     }
-    /// Asks for the pages that ZADD of these members takes them from and puts them into: all at once, where a search by itself
-    /// waits for one line after the other.
+    /// Prefetches the pages from which ZADD takes these members, and into which it puts them, with all loads in
+    /// flight together. (A search waits for one cache line after the other.)
     fn prefetch_places(&self, parts: &[Parts<'_>]) {
         let mut pages: SmallVec<[FoundPage<'_>; PLACES_TOGETHER]> = SmallVec::new();
-        // Where the third argument is the last one there is no score.
+        // When the third argument is the last one, there is no score.
         for part in parts.iter().filter(|part| !std::ptr::eq(part.third, part.last)) {
             let Some(score) = number(part.third) else { continue };
             let mut find = |score| pages.extend(self.tree.page_at(place_of(part.last, score)));
@@ -435,7 +436,7 @@ impl Large {
     }
     fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, f64)) -> u64 {
         if cursor >> POSITION_BITS != 0 {
-            return 0; // Beyond all positions.
+            return 0; // Past the last position.
         }
         let (mut from, mut left) = (cursor, count.max(1));
         loop {
@@ -451,7 +452,7 @@ impl Large {
     }
 }
 
-/// Members and scores, one after the other.
+/// Iterator over members and scores.
 #[derive(Clone)]
 pub struct Iter<'a>(Walk<'a>);
 
@@ -472,7 +473,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// A score as it is usually written. A hint: who sets one reads it by Redis's rules.
+/// A score in its usual notation. A hint: the command parses the score by Redis's rules.
 fn number(text: &[u8]) -> Option<f64> {
     let number = match parse_int(text) {
         Some(n) => n as f64,
@@ -500,7 +501,7 @@ fn packed_entry(bytes: &[u8]) -> (Bytes<'_>, f64) {
     let (score, member) = score::read(bytes);
     (Bytes::Slice(member), score)
 }
-/// Where `member` is in a packed set, and its score.
+/// Index of `member` in a packed set, and its score.
 fn find(page: &Page, member: &[u8]) -> Option<(usize, f64)> {
     page.iter(0).enumerate().find_map(|(at, (bytes, _))| {
         let (score, other) = score::read(bytes);

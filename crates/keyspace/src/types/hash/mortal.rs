@@ -1,31 +1,31 @@
-//! [`Mortal`]: a hash of which fields expire: the hash itself, and when which field does.
+//! [`Mortal`]: a hash with expiring fields. It holds the hash itself and the expiry of each such field.
 //!
-//! The expiries are a sorted set of the fields (a time in milliseconds is exact in a double up to 2^53), so the next one is
-//! found at once in a compact and in a large hash, and a clone is as cheap as the hash's. A field whose time has come is
-//! *hidden*: every method answers as if it were gone. Hidden fields are removed a few at a time ([`Mortal::expire`]), so that a
-//! hash of a million fields that expire together holds nobody up.
+//! The expiries are a sorted set of fields (a double holds milliseconds up to 2^53 exactly). So the next expiry is
+//! found at once at every size, and a clone is as cheap as that of a hash. An expired field becomes *hidden*:
+//! every method treats it as missing. Hidden fields are removed a few at a time ([`Mortal::expire`]), so a hash of
+//! a million fields that expire together blocks nobody.
 
 use super::super::zset::ZSetValue;
 use super::super::{Bytes, Collection, Piece};
 use super::HashValue;
 use crate::Settings;
 
-/// Hidden fields that are removed together: some 100 us.
+/// Hidden fields that are removed together: about 100 us.
 const REMOVED_MAX: usize = 128;
-/// Draws of a random field, of which all but the last may hit a hidden one.
+/// Draws of a random field. All but the last may hit a hidden field.
 const DRAWS_MAX: usize = 64;
 
 /// A hash and the expiries of its fields.
 #[derive(Debug, Clone)]
 pub(super) struct Mortal {
-    /// All fields, hidden ones too.
+    /// All fields, hidden ones included.
     plain: HashValue,
-    /// Unix milliseconds, for the fields that expire.
+    /// Expiries in unix milliseconds, for the fields that expire.
     expiries: ZSetValue,
-    /// Fields are hidden whose expiry is not after this.
+    /// Fields with this expiry or an earlier one are hidden.
     hidden_ms: i64,
-    /// When the key expires, `i64::MAX` for never. Kept here for the record, whose own place holds what comes first: the end of
-    /// the key or of a field. Means something while some field expires.
+    /// Expiry of the key, `i64::MAX` for never. Stored here because the record's own place holds the earliest
+    /// expiry of key and fields. Valid while some field expires.
     pub(super) key_expiry_ms: i64,
 }
 
@@ -36,13 +36,13 @@ impl Mortal {
     pub(super) fn get(&self, field: &[u8]) -> Option<Bytes<'_>> {
         if self.is_hidden(field) { None } else { self.plain.get(field) }
     }
-    /// Sets `field`, which does not expire from then on; true when it is new.
+    /// Sets `field` without an expiry. Returns true when it is new.
     pub(super) fn set(&mut self, field: &[u8], value: Bytes<'_>, settings: &Settings) -> bool {
         let hidden = self.is_hidden(field);
         self.expiries.remove(field);
         self.plain.set(field, value, settings) || hidden
     }
-    /// As [`Mortal::set`]; a field that expires goes on doing so.
+    /// As [`Mortal::set`], but keeps the field's expiry.
     pub(super) fn update(&mut self, field: &[u8], value: Bytes<'_>, settings: &Settings) -> bool {
         if self.is_hidden(field) {
             return self.set(field, value, settings);
@@ -54,12 +54,12 @@ impl Mortal {
         self.expiries.remove(field);
         self.plain.remove(field) && !hidden
     }
-    /// When `field` expires, `Some(None)` for never; `None` when it is not there.
+    /// Expiry of `field`. `Some(None)` for never, `None` when there is no such field.
     pub(super) fn expiry_ms(&self, field: &[u8]) -> Option<Option<i64>> {
         self.get(field)?;
         Some(self.expiries.score(field).map(|score| score as i64))
     }
-    /// Says when `field`, which is there, expires.
+    /// Sets the expiry of an existing field.
     pub(super) fn set_expiry(&mut self, field: &[u8], expiry_ms: Option<i64>, settings: &Settings) {
         match expiry_ms {
             Some(at) => {
@@ -70,12 +70,12 @@ impl Mortal {
             }
         }
     }
-    /// The first expiry of a field, `i64::MAX` when none expires.
+    /// The earliest expiry of a field. `i64::MAX` when none expires.
     pub(super) fn next_expiry_ms(&self) -> i64 {
         self.expiries.get(0).map_or(i64::MAX, |(_, score)| score as i64)
     }
-    /// Hides what has expired by then, and removes some of what is hidden; how many fields were there before and are not now.
-    /// Each of those is given to `gone`.
+    /// Hides the fields that are due at `now_ms`, and removes some of the hidden fields. Calls `gone` with each
+    /// newly hidden field, and returns their number.
     pub(super) fn expire(&mut self, now_ms: i64, gone: super::OnGone<'_>) -> usize {
         let (before, hidden) = (self.len(), self.hidden());
         self.hidden_ms = now_ms;
@@ -95,7 +95,7 @@ impl Mortal {
     pub(super) fn len(&self) -> usize {
         self.plain.len() - self.hidden()
     }
-    /// Fields with their values: first those that expire, the soonest in front.
+    /// Pairs of field and value: first those that expire, the earliest first.
     pub(super) fn iter(&self) -> Box<dyn Iterator<Item = (Bytes<'_>, Bytes<'_>)> + '_> {
         let expiring = self.expiries.iter(self.hidden()).filter_map(|(field, _)| {
             let value = self.plain.get(&field)?;
@@ -104,7 +104,7 @@ impl Mortal {
         let others = self.plain.iter().filter(|(field, _)| self.expiries.score(field).is_none());
         Box::new(expiring.chain(others))
     }
-    /// Fields that expire, with their expiries in their order.
+    /// Fields that expire, with their expiries, in order of expiry.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
         self.expiries.iter(self.hidden()).map(|(field, score)| (field, score as i64))
     }
@@ -129,7 +129,7 @@ impl Mortal {
     pub(super) fn plain(&self) -> &HashValue {
         &self.plain
     }
-    /// As [`Collection::is_unchanged`]; the end of the key counts, too.
+    /// As [`Collection::is_unchanged`], with the expiry of the key.
     pub(super) fn is_same(&self, other: &Mortal) -> bool {
         self.plain.is_unchanged(&other.plain)
             && self.expiries.is_same(&other.expiries)
@@ -154,7 +154,7 @@ impl Mortal {
         self.expiries.partition_point(|_, score| score as i64 <= self.hidden_ms)
     }
     fn is_hidden(&self, field: &[u8]) -> bool {
-        // Mostly nothing is.
+        // Usually no field is hidden.
         self.next_expiry_ms() <= self.hidden_ms
             && self.expiries.score(field).is_some_and(|score| score as i64 <= self.hidden_ms)
     }

@@ -1,4 +1,4 @@
-//! Hashes against plain maps: fields, values, expiries.
+//! Hashes compared with plain maps: fields, values, expiries.
 
 use super::*;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn pairs(hash: &HashValue) -> BTreeMap<Vec<u8>, Vec<u8>> {
     map
 }
 
-/// A scan in flight: the cursor, the fields that were there all along, the fields seen.
+/// A scan in progress: the cursor, the fields that exist throughout, the fields seen.
 type Scan = (u64, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ proptest! {
             }
             prop_assert_eq!(hash.len(), twin.len());
         }
-        // Whatever was written since, a snapshot is as it was.
+        // Later writes do not change a snapshot.
         for (hash, twin) in &snapshots {
             prop_assert_eq!(&pairs(hash), twin);
             prop_assert!(hash.is_unchanged(&hash.clone()));
@@ -144,7 +144,7 @@ fn stays_packed_while_it_is_cheap_to_look_through() {
     assert!(grown.heap_bytes() <= 2 * OUTGROWN_BYTES_MAX && grown.len() == 8);
     few.set(&[0], &[0; INLINE_BYTES_MAX + 1], &settings);
     assert!(is_table(&few));
-    // As it was: small fields are a listpack of Redis's default size.
+    // Unchanged: small fields are a listpack up to Redis's default size.
     let mut small = HashValue::new();
     (0..512u16).for_each(|i| assert!(small.set(&i.to_le_bytes(), b"value", &settings)));
     assert_eq!(small.encoding(), "listpack");
@@ -225,7 +225,7 @@ fn a_large_hash_is_freed_in_pieces() {
     HashValue::new().into_pieces(&mut |_| panic!("a packed hash is freed quickly"));
 }
 
-/// A hash with expiries does what a map of values and expiries does.
+/// Compares a hash with expiries with a map of values and expiries.
 #[test]
 fn fields_expire() {
     let mut rng = fastrand::Rng::with_seed(5);
@@ -286,7 +286,7 @@ fn fields_expire() {
     }
 }
 
-/// What is hidden is removed a little at a time, and an empty hash is known at once.
+/// Hidden fields are removed gradually, and an empty hash is recognised at once.
 #[test]
 fn many_fields_may_expire_together() {
     let settings = Settings::default();

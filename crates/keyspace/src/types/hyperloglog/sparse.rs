@@ -1,4 +1,4 @@
-//! The sparse representation: runs of equal registers, in order, together all 16,384.
+//! The sparse representation: runs of equal registers, in order, 16,384 registers together.
 //!
 //! | bits | run |
 //! |---|---|
@@ -6,41 +6,41 @@
 //! | `01llllll llllllll` | l + 1 registers of 0 |
 //! | `1vvvvvll` | l + 1 registers of v + 1 |
 //!
-//! Which of several equivalent sequences of runs is stored depends on how redis-server splits and joins them;
-//! [`raise`] does as it does.
+//! Several sequences of runs are equivalent. Which one is stored depends on how redis-server splits and joins
+//! runs, and [`raise`] does the same steps.
 
 use super::{Corrupted, HEADER_BYTES, REGISTERS};
 
 /// Longest runs of each kind.
 const SHORT_ZEROS_MAX: usize = 64;
 const VALUES_MAX: usize = 4;
-/// The highest register that a run can have.
+/// Highest register of a run.
 const REGISTER_MAX: u8 = 32;
-/// Runs that are looked at for neighbours to join after one was split: the one before, three new ones, the one behind.
+/// Runs that are checked for joining after a split: the one before, three new ones, and the one after.
 const JOINED_RUNS: usize = 5;
 
-/// Some equal registers.
+/// A run of equal registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Their number.
+    /// Value of each register.
     pub register: u8,
-    /// How many.
+    /// Number of registers.
     pub len: usize,
     /// Bytes that the run takes.
     pub bytes: usize,
 }
 
-/// What became of a register.
+/// Result of [`raise`].
 pub(super) enum Raised {
-    /// It was as high already.
+    /// The register already has this value or a higher one.
     No,
     /// It was raised.
     Yes,
-    /// It does not fit this representation; nothing was changed.
+    /// The value does not fit this representation. Nothing was changed.
     NoRoom,
 }
 
-/// The run at the beginning of `bytes`.
+/// The run at the start of `bytes`.
 fn first(bytes: &[u8]) -> Option<Run> {
     let byte = *bytes.first()?;
     match byte >> 6 {
@@ -53,18 +53,18 @@ fn first(bytes: &[u8]) -> Option<Run> {
     }
 }
 
-/// What `bytes` say as runs, whether or not they are all registers.
+/// The runs in `bytes`, whether or not they make up all registers.
 pub(super) fn any_runs(bytes: &[u8]) -> impl Iterator<Item = Run> + '_ {
     let mut rest = bytes;
     std::iter::from_fn(move || {
-        // A run that is cut off ends with a zero byte, which redis-server has behind every string.
+        // A truncated run ends with a zero byte, which redis-server keeps after every string.
         let run = first(rest).or_else(|| first(&[*rest.first()?, 0]))?;
         rest = rest.get(run.bytes..).unwrap_or_default();
         Some(run)
     })
 }
 
-/// The runs in `bytes`; an error, and the end, where they are not all registers and no more.
+/// The runs in `bytes`. Ends with an error where the runs do not make up exactly all registers.
 pub(super) fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
     let (mut rest, mut left) = (bytes, Some(REGISTERS));
     std::iter::from_fn(move || {
@@ -96,7 +96,7 @@ fn values(register: u8, len: usize) -> u8 {
     0x80 | (register - 1) << 2 | (len - 1) as u8
 }
 
-/// Raises the register at `index` of a whole value to `register`, while that takes no more than `bytes_max`.
+/// Raises the register at `index` of a value to `register`, if the result takes at most `bytes_max`.
 pub(super) fn raise(
     value: &mut Vec<u8>,
     index: usize,
@@ -120,7 +120,7 @@ pub(super) fn raise(
         return Ok(Raised::No);
     }
     if run.len == 1 {
-        // A run of one register, of either kind, takes one byte, unless it came from elsewhere.
+        // A run of one register takes one byte, unless another program wrote it.
         value.splice(at..at + run.bytes, [values(register, 1)]);
     } else {
         let (left, right) = (index - first_index, first_index + run.len - 1 - index);
@@ -141,7 +141,7 @@ pub(super) fn raise(
     Ok(Raised::Yes)
 }
 
-/// Joins equal neighbours from `at` on.
+/// Joins equal neighbours, starting at `at`.
 fn join(value: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOINED_RUNS {
         let Some(run) = value.get(at..).and_then(first) else { return };

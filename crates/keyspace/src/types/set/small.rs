@@ -1,24 +1,23 @@
-//! [`Small`]: members in one allocation: sorted integers of 2, 4 or 8 bytes each, or short strings in the order they were
-//! added. Found by bisecting the integers, and by looking at each string.
+//! [`Small`]: members in one allocation. Sorted integers of 2, 4 or 8 bytes each, with binary search, or short strings in insertion order, with linear search.
 //!
-//! Layout: where the members end, 4 bytes little-endian; the width of an integer, 0 for strings; the number of strings, 3
-//! bytes; then the integers, little-endian, or for each string its length, one byte, and its bytes. What follows is room
-//! for more.
+//! Layout: end of the members, 4 bytes little-endian; width of an integer, 1 byte, 0 for strings; number of
+//! strings, 3 bytes; then the integers, little-endian, or for each string its length in one byte and its bytes.
+//! The rest is spare room.
 
 use super::Member;
 
 const HEAD_BYTES: usize = 8;
-/// Widths of integers; a set takes the narrowest that all its members fit, and no narrower one later.
+/// Widths of integers. A set takes the narrowest width that fits all members, and never shrinks it later.
 const WIDTHS: [usize; 3] = [2, 4, 8];
 
-/// Members in one allocation; none while there is no integer.
+/// Members in one allocation. No allocation while there are no integers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Small {
     bytes: Box<[u8]>,
 }
 
 impl Small {
-    /// Empty, for strings.
+    /// An empty set for strings.
     pub(super) fn strings() -> Small {
         let mut small = Small::default();
         small.reserve(0);
@@ -41,7 +40,7 @@ impl Small {
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.len()
     }
-    /// True when both have the same members stored in the same way.
+    /// True when both have equal members in equal storage.
     pub(super) fn is_same(&self, other: &Small) -> bool {
         self.bytes.get(..self.end()) == other.bytes.get(..other.end())
     }
@@ -73,16 +72,16 @@ impl Small {
             _ => (n < self.len()).then(|| Member::Int(self.int(n))),
         }
     }
-    /// Asks for the first of its bytes.
+    /// Prefetches the first bytes.
     #[inline]
     pub(super) fn prefetch(&self) {
         strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
     }
 
-    /// Where an integer is, or would be, among the integers.
+    /// Index of an integer, or the index for inserting it.
     pub(super) fn find_int(&self, n: i64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
-        // New ones are mostly the largest.
+        // New integers are usually the largest.
         if high > 0 && self.int(high - 1) < n {
             return Err(high);
         }
@@ -96,7 +95,7 @@ impl Small {
         }
         Err(low)
     }
-    /// Adds an integer to integers; true when it is new.
+    /// Adds an integer to a set of integers. Returns true when it is new.
     pub(super) fn add_int(&mut self, n: i64) -> bool {
         let Err(at) = self.find_int(n) else { return false };
         self.widen(width_of(n));
@@ -108,7 +107,7 @@ impl Small {
         self.set_end(end + width);
         true
     }
-    /// Removes an integer of integers; true when it was there.
+    /// Removes an integer from a set of integers. Returns true when it existed.
     pub(super) fn remove_int(&mut self, n: i64) -> bool {
         let Ok(at) = self.find_int(n) else { return false };
         let width = self.width();
@@ -116,7 +115,7 @@ impl Small {
         true
     }
 
-    /// Where the entry of a string begins.
+    /// Start of a string's entry.
     pub(super) fn find(&self, member: &[u8]) -> Option<usize> {
         let (mut at, end) = (HEAD_BYTES, self.end());
         while at < end {
@@ -128,7 +127,7 @@ impl Small {
         }
         None
     }
-    /// Adds a string that is not there to strings.
+    /// Adds a new string to a set of strings.
     ///
     /// # Panics
     /// When it has more than 255 bytes.
@@ -140,7 +139,7 @@ impl Small {
         self.set_end(end + 1 + member.len());
         self.set_count(self.len() + 1);
     }
-    /// Removes a string of strings; true when it was there.
+    /// Removes a string from a set of strings. Returns true when it existed.
     pub(super) fn remove(&mut self, member: &[u8]) -> bool {
         let Some(at) = self.find(member) else { return false };
         self.set_count(self.len() - 1);
@@ -153,7 +152,7 @@ impl Small {
         let at = HEAD_BYTES + n * width;
         read(&self.bytes[at..at + width])
     }
-    /// Bytes of an integer; 0 of strings.
+    /// Bytes of an integer; 0 for strings.
     fn width(&self) -> usize {
         self.bytes.get(4).map_or(WIDTHS[0], |width| usize::from(*width))
     }
@@ -171,7 +170,7 @@ impl Small {
     fn set_count(&mut self, count: usize) {
         self.bytes[5..8].copy_from_slice(&(count as u32).to_le_bytes()[..3]);
     }
-    /// Stores all integers in this width, if that is more than theirs.
+    /// Widens all integers to this width, if they are narrower.
     fn widen(&mut self, width: usize) {
         let old = self.width();
         if width <= old {
@@ -188,7 +187,7 @@ impl Small {
         wider.set_end(HEAD_BYTES + ints.len() * width);
         *self = wider;
     }
-    /// Removes bytes, and gives back what is more than half empty.
+    /// Removes bytes, and shrinks an allocation that is more than half empty.
     fn cut(&mut self, at: usize, bytes: usize) {
         let end = self.end();
         self.bytes.copy_within(at + bytes..end, at);
@@ -197,15 +196,15 @@ impl Small {
             self.reallocate(self.end());
         }
     }
-    /// Makes room for so many bytes more.
+    /// Makes room for `more` bytes.
     fn reserve(&mut self, more: usize) {
         let used = self.end().max(HEAD_BYTES);
         if self.bytes.len() < used + more {
-            // Not twice the size, as a Vec would take: most sets are filled once and kept.
+            // Not twice the size as a Vec would take, because most sets are filled once and kept.
             self.reallocate(used + more + used / 8);
         }
     }
-    /// Moves to an allocation of so many bytes, which suffice.
+    /// Moves to an allocation of `bytes` bytes, which must suffice.
     fn reallocate(&mut self, bytes: usize) {
         let mut new = vec![0; bytes].into_boxed_slice();
         let end = self.end();

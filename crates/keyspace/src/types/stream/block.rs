@@ -1,16 +1,17 @@
-//! [`Block`]: some entries of a stream in one listpack, as Redis's nodes are.
+//! [`Block`]: some entries of a stream in one listpack, like a node in Redis.
 //!
-//! The block's ID is its first entry's. The listpack begins with the *master entry*: live entries, deleted entries, number
-//! of fields, the fields' names, 0. Then each entry: flags, milliseconds and sequence number less those of the block's ID,
-//! the values (or, when its fields are others than the master's: their number, and each field with its value), and last
-//! the number of items in front, to walk backwards. A deleted entry stays, marked, until its block goes.
+//! The ID of a block is that of its first entry. The listpack starts with the *master entry*: number of live
+//! entries, number of deleted entries, number of fields, names of the fields, 0. Then each entry: flags;
+//! milliseconds and sequence number minus those of the block's ID; the values, or, when the fields differ from the
+//! master's, their number and each field with its value; and last the number of preceding items, for walking
+//! backwards. A deleted entry stays, marked, until its block is removed.
 
 use super::id::Id;
 use super::listpack::{self, Appender, HEAD_BYTES, Item};
 
 /// The entry is deleted.
 const DELETED: i64 = 1;
-/// The entry has the master's fields: only values are stored.
+/// The entry has the master's fields. Only values are stored.
 const SAME_FIELDS: i64 = 2;
 /// Flags, milliseconds, sequence number.
 const ENTRY_HEAD_ITEMS: i64 = 3;
@@ -21,22 +22,22 @@ pub(super) struct Block {
     list: Vec<u8>,
 }
 
-/// Where an entry lies in its block.
+/// Place of an entry in its block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRange {
-    /// Its flags.
+    /// Index of the flags.
     at: usize,
     flags: i64,
     pub(super) id: Id,
-    /// Pairs of field and value.
+    /// Number of pairs of field and value.
     pairs: usize,
-    /// The first value (or field).
+    /// Index of the first value (or field).
     values: usize,
-    /// The item of the master's first field.
+    /// Index of the master's first field.
     fields: usize,
 }
 
-/// One entry, where it lies.
+/// A view of one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     list: &'a [u8],
@@ -47,19 +48,19 @@ impl<'a> Entry<'a> {
     pub(super) fn new(block: &'a Block, place: EntryRange) -> Entry<'a> {
         Entry { list: &block.list, place }
     }
-    /// Its ID.
+    /// ID of the entry.
     pub fn id(&self) -> Id {
         self.place.id
     }
-    /// Pairs of field and value.
+    /// Number of pairs of field and value.
     pub fn len(&self) -> usize {
         self.place.pairs
     }
-    /// True when it has no field; no command makes such an entry.
+    /// True when the entry has no fields. No command creates one like that.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Fields and values in the order in which they were given.
+    /// Fields and values in the order of the command.
     pub fn pairs(&self) -> impl Iterator<Item = (Item<'a>, Item<'a>)> + use<'a> {
         let (list, EntryRange { flags, values, mut fields, pairs, .. }) = (self.list, self.place);
         let mut at = values;
@@ -76,7 +77,7 @@ impl<'a> Entry<'a> {
 }
 
 impl Block {
-    /// A block whose first entry, still to be pushed, has these fields.
+    /// A block for a first entry, still to be pushed, with these fields.
     pub(super) fn new<'f>(fields: impl ExactSizeIterator<Item = &'f [u8]>) -> Block {
         let mut list = listpack::new();
         {
@@ -89,8 +90,8 @@ impl Block {
         }
         Block { list }
     }
-    /// A block that was stored as a listpack; `None` when its entries are not whole or not in ascending order, or when what
-    /// it counts is not what it has.
+    /// A block from a stored listpack. `None` when entries are not whole or not ascending, or when the counts in
+    /// the master entry are wrong.
     pub(super) fn from_bytes(master: Id, list: Vec<u8>) -> Option<Block> {
         if !listpack::check(&list) {
             return None;
@@ -100,9 +101,9 @@ impl Block {
         let mut at = block.first()?;
         while at < listpack::end(&block.list) {
             let (place, next) = block.place(master, at)?;
-            // Entries that were deleted may stand anywhere: XSETID may set the last ID back to before them.
+            // Deleted entries may be out of order, because XSETID may move the last ID back before them.
             let in_order = place.is_deleted() || last.map_or(place.id >= master, |last| place.id > last);
-            // The number of items in front must lead back to the flags.
+            // The number of preceding items must lead back to the flags.
             let back = listpack::before(&block.list, next)?;
             if !in_order || block.back_to_flags(back)? != at {
                 return None;
@@ -132,11 +133,11 @@ impl Block {
     pub(super) fn dead(&self) -> u64 {
         self.number(1)
     }
-    /// Returns room that no entry will need.
+    /// Frees spare room that no entry will need.
     pub(super) fn close(&mut self) {
         self.list.shrink_to_fit();
     }
-    /// Adds an entry at the end.
+    /// Appends an entry.
     pub(super) fn push<'p, P>(&mut self, master: Id, id: Id, pairs: P)
     where
         P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
@@ -160,11 +161,11 @@ impl Block {
         }
         end.int(ENTRY_HEAD_ITEMS + number + if same { 0 } else { number + 1 });
     }
-    /// Marks these entries deleted, which are not.
+    /// Marks these entries, which are not deleted yet, as deleted.
     pub(super) fn delete(&mut self, places: &[EntryRange]) {
         let (live, dead) = (self.live() as i64, self.dead() as i64);
         let many = places.len() as i64;
-        // From the back: the counts in front may change their sizes, flags do not.
+        // From the end: the counts at the start may change their sizes, flags do not.
         for place in places {
             listpack::replace_int(&mut self.list, place.at, place.flags | DELETED);
         }
@@ -178,7 +179,7 @@ impl Block {
         let mut all = self.ascend(master).filter(|place| !place.is_deleted());
         all.find(|place| place.id >= id).filter(|place| place.id == id)
     }
-    /// All entries from the first, deleted ones too.
+    /// All entries in order, deleted ones included.
     pub(super) fn ascend(&self, master: Id) -> impl Iterator<Item = EntryRange> + use<'_> {
         let mut at = self.first().unwrap_or(usize::MAX);
         std::iter::from_fn(move || {
@@ -187,7 +188,7 @@ impl Block {
             Some(place)
         })
     }
-    /// All entries from the last, deleted ones too.
+    /// All entries in reverse order, deleted ones included.
     pub(super) fn descend(&self, master: Id) -> impl Iterator<Item = EntryRange> + use<'_> {
         let mut end = listpack::end(&self.list);
         std::iter::from_fn(move || {
@@ -197,7 +198,7 @@ impl Block {
         })
     }
 
-    /// The item that is so far from the front, a count.
+    /// The count at this item index.
     fn number(&self, skip: usize) -> u64 {
         let mut at = HEAD_BYTES;
         for _ in 0..skip {
@@ -205,13 +206,13 @@ impl Block {
         }
         listpack::int(&self.list, at).map_or(0, |(n, _)| n as u64)
     }
-    /// The number of the master's fields, and where the first one is.
+    /// Number of the master's fields, and index of the first one.
     fn master(&self) -> Option<(usize, usize)> {
         let at = listpack::skip(&self.list, listpack::skip(&self.list, HEAD_BYTES)?)?;
         let (number, fields) = listpack::int(&self.list, at)?;
         Some((usize::try_from(number).ok()?, fields))
     }
-    /// Where the first entry is.
+    /// Index of the first entry.
     fn first(&self) -> Option<usize> {
         let (number, mut at) = self.master()?;
         for _ in 0..=number {
@@ -219,7 +220,7 @@ impl Block {
         }
         Some(at)
     }
-    /// The entry whose flags are at `at`, and where the next one is.
+    /// The entry with its flags at `at`, and the index of the next one.
     fn place(&self, master: Id, at: usize) -> Option<(EntryRange, usize)> {
         let (master_pairs, fields) = self.master()?;
         let (flags, next) = listpack::int(&self.list, at)?;
@@ -241,7 +242,7 @@ impl Block {
         let (_, next) = listpack::int(&self.list, end)?;
         Some((EntryRange { at, flags, id, pairs, values, fields }, next))
     }
-    /// From the number of items in front, at `at`, to the flags; `None` at the master's end.
+    /// From the number of preceding items, at `at`, to the flags. `None` at the end of the master entry.
     fn back_to_flags(&self, mut at: usize) -> Option<usize> {
         let (items, _) = listpack::int(&self.list, at)?;
         if items <= 0 {

@@ -1,7 +1,7 @@
-//! [`Entries`]: the entries of a stream by ID, and what is counted of them: without groups.
+//! [`Entries`]: the entries of a stream by ID, and their counters. Groups are elsewhere.
 //!
-//! Blocks are cut and removed where redis-server cuts and removes its nodes, since approximate trimming removes whole
-//! blocks and clients see how many entries that were.
+//! Blocks are split and removed where redis-server splits and removes its nodes. Clients can see this, because
+//! approximate trimming removes whole blocks and returns the number of entries.
 
 use super::block::{Block, Entry, EntryRange};
 use super::id::Id;
@@ -11,9 +11,9 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 
-/// All fields and values of one entry, and one block, have at most so many bytes.
+/// Most bytes of all fields and values of one entry, and of one block.
 pub const BLOCK_BYTES_MAX: usize = 1 << 30;
-/// A block beside its listpack: a count, the listpack's place.
+/// Heap bytes of a block beside its listpack: a reference count and the block itself.
 const BLOCK_HEAD_BYTES: usize = 8 + size_of::<Block>();
 /// Bytes of an ID in Redis's radix tree.
 const ID_BYTES: usize = 16;
@@ -23,25 +23,25 @@ const ID_BYTES: usize = 16;
 pub enum NotAdded {
     /// Its ID is not above the stream's last one.
     IdTooSmall,
-    /// Its fields and values have more than [`BLOCK_BYTES_MAX`].
+    /// Its fields and values have more than [`BLOCK_BYTES_MAX`] bytes.
     TooLarge,
 }
 
-/// What trimming removes: the oldest entries.
+/// The rule of a trim, which removes the oldest entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trim {
-    /// Until so many are left.
+    /// Until this number of entries is left.
     MaxLen(u64),
-    /// Those with a lower ID.
+    /// The entries with a lower ID.
     MinId(Id),
 }
 
 /// Entries by ID.
 #[derive(Debug, Clone, Default)]
 pub struct Entries {
-    /// By the ID of the first entry in each.
+    /// Blocks by the ID of their first entry.
     blocks: SharedMap<Id, Arc<Block>>,
-    /// Of the blocks themselves.
+    /// Heap bytes of the blocks themselves.
     block_bytes: usize,
     len: u64,
     last_id: Id,
@@ -59,11 +59,11 @@ impl Entries {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The highest ID ever given, or set by XSETID.
+    /// The highest ID ever added, or the ID that XSETID set.
     pub fn last_id(&self) -> Id {
         self.last_id
     }
-    /// The ID of the first entry; 0-0 when there is none.
+    /// The ID of the first entry. 0-0 when there is none.
     pub fn first_id(&self) -> Id {
         self.first_id
     }
@@ -71,7 +71,7 @@ impl Entries {
     pub fn max_deleted_id(&self) -> Id {
         self.max_deleted_id
     }
-    /// How many entries were ever added.
+    /// Number of entries ever added.
     pub fn added(&self) -> u64 {
         self.added
     }
@@ -79,7 +79,7 @@ impl Entries {
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
-    /// The blocks as Redis stores them: ID, listpack.
+    /// The blocks as Redis stores them: ID and listpack.
     pub fn raw_blocks(&self) -> impl Iterator<Item = (Id, &[u8])> {
         self.blocks.iter().map(|(id, block)| (*id, block.bytes()))
     }
@@ -107,8 +107,8 @@ impl Entries {
     pub fn last_entry_id(&self) -> Option<Id> {
         self.range_back(Id::MIN, Id::MAX).next().map(|entry| entry.id())
     }
-    /// How many entries there are from `start` to `end`; with as many as `max` nothing more is counted. Costs a look at
-    /// each block, and at the entries of the first and the last one.
+    /// Number of entries from `start` to `end`. Stops counting at `max`. Reads each block's count, and the entries
+    /// of the first and the last block.
     pub fn count(&self, start: Id, end: Id, max: u64) -> u64 {
         if start == Id::MIN && end == Id::MAX {
             return self.len.min(max);
@@ -116,7 +116,7 @@ impl Entries {
         let mut count = 0;
         let mut blocks = self.blocks_of(start, end).peekable();
         while let Some((master, block)) = blocks.next() {
-            // All of a block lies before the next one begins.
+            // All entries of a block come before the next block.
             let whole = *master >= start && blocks.peek().is_some();
             count += match whole {
                 true => block.live(),
@@ -131,8 +131,8 @@ impl Entries {
         }
         count
     }
-    /// Entries and bytes of the blocks from `start` to `end`, until there are more entries than `max`: what reading them
-    /// costs at most.
+    /// Entries and bytes of the blocks from `start` to `end`, until there are more than `max` entries. An upper
+    /// bound for the cost of reading them.
     pub fn weigh(&self, start: Id, end: Id, max: u64) -> (u64, usize) {
         let (mut entries, mut bytes) = (0, 0usize);
         for (_, block) in self.blocks_of(start, end) {
@@ -144,7 +144,7 @@ impl Entries {
         }
         (entries, bytes)
     }
-    /// How many entries were ever added up to `id`, where that can be told: Redis's estimate of a group's `entries-read`.
+    /// Number of entries ever added up to `id`, if known: Redis's estimate of a group's `entries-read`.
     pub fn distance_from_first(&self, id: Id) -> Option<u64> {
         if self.added == 0 {
             return Some(0);
@@ -170,9 +170,10 @@ impl Entries {
         let deleted = self.len > 0 && self.max_deleted_id != Id::MIN && self.first_id <= self.max_deleted_id;
         deleted && start <= self.max_deleted_id
     }
-    /// Nodes of the radix tree that redis-server would have for these blocks: `radix-tree-nodes`. Costs a look at each.
+    /// The number of nodes in redis-server's radix tree for these blocks: `radix-tree-nodes`. Visits each block.
     pub fn radix_nodes(&self) -> usize {
-        // A node for each key's end, for each place where keys part, and for each stretch of bytes between two of those.
+        // One node for the end of each key, one for each place where keys diverge, and one for each run of bytes
+        // between two of those places.
         let mut nodes = self.blocks.len();
         let mut parting: Vec<usize> = Vec::new();
         let (mut before, mut shared_before): (Option<[u8; ID_BYTES]>, usize) = (None, 0);
@@ -238,7 +239,7 @@ impl Entries {
         }
         Ok(())
     }
-    /// Deletes the entry `id`; true when it was there.
+    /// Deletes the entry `id`. Returns true when it existed.
     pub(super) fn delete(&mut self, id: Id) -> bool {
         let Some((master, block)) = self.block_of(id) else { return false };
         let Some(place) = block.find(master, id) else { return false };
@@ -254,8 +255,8 @@ impl Entries {
         }
         true
     }
-    /// Removes the oldest entries; with `approximate` only whole blocks, with a `limit` above 0 no more entries than that.
-    /// The number of removed ones.
+    /// Removes the oldest entries and returns their number. `approximate` removes only whole blocks. A `limit`
+    /// above 0 is the most entries to remove.
     pub(super) fn trim(&mut self, trim: Trim, approximate: bool, limit: u64) -> u64 {
         let mut removed = 0;
         while let Some((master, block)) = self.blocks.first() {
@@ -280,13 +281,13 @@ impl Entries {
         self.find_first();
         removed
     }
-    /// Sets the last ID, and what is given of the two others: XSETID.
+    /// Sets the last ID and, if given, the two other counters, for XSETID.
     pub(super) fn set_ids(&mut self, last: Id, added: Option<u64>, max_deleted: Option<Id>) {
         self.last_id = last;
         self.added = added.unwrap_or(self.added);
         self.max_deleted_id = max_deleted.unwrap_or(self.max_deleted_id);
     }
-    /// Adds a block that was stored as a listpack; false when it is none, or does not follow the last one.
+    /// Adds a block from a stored listpack. Returns false when it is malformed, or does not follow the last block.
     pub(super) fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
         let follows = self.range_back(Id::MIN, Id::MAX).next().is_none_or(|last| last.id() < master);
         let Some(block) = Block::from_bytes(master, list).filter(|_| follows && master != Id::MIN) else {
@@ -313,7 +314,7 @@ impl Entries {
         self.blocks.into_pieces(hand_out);
     }
 
-    /// The block that has `id`, if any has.
+    /// The block that would contain `id`.
     fn block_of(&self, id: Id) -> Option<(Id, &Block)> {
         self.blocks.descend(Bound::Included(&id)).next().map(|(master, block)| (*master, &**block))
     }
@@ -328,7 +329,7 @@ impl Entries {
             self.block_bytes -= BLOCK_HEAD_BYTES + block.heap_bytes();
         }
     }
-    /// Lets `change` have a block for writing; it is copied before when a snapshot shares it.
+    /// Lets `change` write to a block. A block that a snapshot shares is copied first.
     fn change_block<R>(&mut self, master: Id, change: impl FnOnce(&mut Block) -> R) -> Option<R> {
         let block = self.blocks.get_mut(&master)?;
         self.block_bytes -= block.heap_bytes();
@@ -337,14 +338,14 @@ impl Entries {
         self.block_bytes += block.heap_bytes();
         Some(result)
     }
-    /// Nothing is added to the last block any more.
+    /// Frees the spare room of the last block, which takes no more entries.
     fn close_last(&mut self) {
         if let Some(master) = self.blocks.last().map(|(master, _)| *master) {
             self.change_block(master, Block::close);
         }
     }
-    /// Deletes the oldest entries of a block; the number of deleted ones. The block stays, as Redis's does, also where only
-    /// deleted entries are left in it.
+    /// Deletes the oldest entries of a block and returns their number. The block stays, as in Redis, even when
+    /// only deleted entries are left.
     fn trim_block(&mut self, master: Id, trim: Trim) -> u64 {
         let len = self.len;
         let deleted = self.change_block(master, |block| {
@@ -373,7 +374,7 @@ impl Entries {
     }
 }
 
-/// The entries at these places that are not deleted.
+/// The entries at these places, without deleted ones.
 fn live<'a>(
     block: &'a Block,
     places: impl Iterator<Item = EntryRange> + 'a,

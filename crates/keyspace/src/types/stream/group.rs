@@ -1,4 +1,4 @@
-//! [`Group`]: a consumer group: how far it has read, which entries are pending, and at which of its consumers.
+//! [`Group`]: a consumer group: how far it has read, which entries are pending, and at which consumer.
 
 use super::entries::Entries;
 use super::id::Id;
@@ -6,33 +6,33 @@ use super::map::SharedMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A name of a group or a consumer: any bytes.
+/// Name of a group or a consumer: any bytes.
 pub type Name = Arc<[u8]>;
 
-/// A name's count and length beside its bytes.
+/// Reference counts of a name, beside its bytes.
 const NAME_HEAD_BYTES: usize = 16;
 
-/// Bytes of heap behind a name.
+/// Heap bytes of a name.
 pub(super) fn name_bytes(name: &[u8]) -> usize {
     NAME_HEAD_BYTES + name.len()
 }
 
-/// A consumer of one group. Numbers are never used again.
+/// A consumer of one group. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConsumerId(u64);
 
 /// An entry that was delivered and not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// When it was delivered last, in unix milliseconds.
+    /// Time of the last delivery, in unix milliseconds.
     pub delivered_ms: i64,
-    /// How often it was delivered.
+    /// Number of deliveries.
     pub deliveries: u64,
-    /// To whom.
+    /// The consumer that has it.
     pub consumer: ConsumerId,
 }
 
-/// A consumer: a client's name for itself in a group.
+/// A consumer: the name of a client within a group.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Name,
@@ -41,36 +41,36 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Its name.
+    /// Name of the consumer.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
-    /// When it was last heard of, in unix milliseconds.
+    /// Time of the consumer's last command, in unix milliseconds.
     pub fn seen_ms(&self) -> i64 {
         self.seen_ms
     }
-    /// How many entries are pending at it.
+    /// Number of entries pending at this consumer.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
-    /// The entries that are pending at it, from `start` on.
+    /// The entries pending at this consumer, starting at `start`.
     pub fn pending_from(&self, start: Id) -> impl Iterator<Item = Id> {
         self.pending.ascend(Bound::Included(&start)).map(|(id, _)| *id)
     }
 }
 
-/// What XCLAIM and XAUTOCLAIM do to an entry.
+/// The effect of XCLAIM and XAUTOCLAIM on an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Entries that were delivered since then are left alone (unix milliseconds); `None`: any is taken.
+    /// Only entries with a last delivery up to this time (unix milliseconds) are claimed. `None`: any entry.
     pub delivered_until_ms: Option<i64>,
     /// The new time of delivery, in unix milliseconds.
     pub delivered_ms: i64,
-    /// The new number of deliveries; `None`: one more.
+    /// The new number of deliveries. `None`: one more.
     pub deliveries: Option<u64>,
-    /// With `deliveries` `None`: the number stays.
+    /// With `deliveries` `None`, the number does not change.
     pub keep_deliveries: bool,
-    /// An entry that is not pending becomes so.
+    /// An entry that is not pending becomes pending.
     pub force: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Group {
     consumers: SharedMap<ConsumerId, Consumer>,
     by_name: SharedMap<Name, ConsumerId>,
     next_consumer: u64,
-    /// Of names, and of what is pending at each consumer.
+    /// Heap bytes of names, and of each consumer's pending entries.
     consumer_bytes: usize,
     consumer_parts: usize,
 }
@@ -92,11 +92,11 @@ impl Group {
     pub(super) fn new(last_id: Id, entries_read: Option<u64>) -> Group {
         Group { last_id, entries_read, ..Group::default() }
     }
-    /// The ID of the entry that was delivered last.
+    /// ID of the last delivered entry.
     pub fn last_id(&self) -> Id {
         self.last_id
     }
-    /// How many entries were read, where that is known.
+    /// Number of entries read, if known.
     pub fn entries_read(&self) -> Option<u64> {
         self.entries_read
     }
@@ -104,15 +104,15 @@ impl Group {
     pub fn set_last_id(&mut self, last_id: Id) {
         self.last_id = last_id;
     }
-    /// Sets how many entries were read.
+    /// Sets the number of entries read.
     pub fn set_entries_read(&mut self, entries_read: Option<u64>) {
         self.entries_read = entries_read;
     }
-    /// How many entries are pending.
+    /// Number of pending entries.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
-    /// What is pending, from `start` on.
+    /// The pending entries, starting at `start`.
     pub fn pending_from(&self, start: Id) -> impl Iterator<Item = (Id, Pending)> {
         self.pending.ascend(Bound::Included(&start)).map(|(id, pending)| (*id, *pending))
     }
@@ -120,7 +120,7 @@ impl Group {
     pub fn pending_at(&self, id: Id) -> Option<Pending> {
         self.pending.get(&id).copied()
     }
-    /// The highest ID that is pending.
+    /// The highest pending ID.
     pub fn last_pending(&self) -> Option<Id> {
         self.pending.last().map(|(id, _)| *id)
     }
@@ -128,11 +128,11 @@ impl Group {
     pub fn consumers(&self) -> usize {
         self.consumers.len()
     }
-    /// The consumers in the order of their names.
+    /// The consumers in order of name.
     pub fn each_consumer(&self) -> impl Iterator<Item = &Consumer> {
         self.by_name.iter().filter_map(|(_, id)| self.consumers.get(id))
     }
-    /// The consumer of this name.
+    /// The consumer with this name.
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerId> {
         self.by_name.get(name).copied()
     }
@@ -140,7 +140,7 @@ impl Group {
     pub fn consumer(&self, id: ConsumerId) -> Option<&Consumer> {
         self.consumers.get(&id)
     }
-    /// Adds a consumer; `None` when there is one of this name.
+    /// Adds a consumer. `None` when the name is taken.
     pub fn create_consumer(&mut self, name: &[u8], now_ms: i64) -> Option<ConsumerId> {
         if self.find_consumer(name).is_some() {
             return None;
@@ -153,7 +153,7 @@ impl Group {
         self.consumers.insert(id, Consumer { name, seen_ms: now_ms, pending: SharedMap::default() });
         Some(id)
     }
-    /// The consumer of this name, created where there is none; it was heard of now.
+    /// The consumer with this name, created if it is missing. Sets its last time to `now_ms`.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerId {
         let known = self.find_consumer(name);
         if let Some(id) = known {
@@ -162,13 +162,14 @@ impl Group {
         }
         self.create_consumer(name, now_ms).expect("there is none of this name")
     }
-    /// Sets when a consumer was last heard of, in unix milliseconds.
+    /// Sets the time of a consumer's last command, in unix milliseconds.
     pub fn set_seen(&mut self, id: ConsumerId, seen_ms: i64) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             consumer.seen_ms = seen_ms;
         }
     }
-    /// Deletes a consumer, and what is pending at it; how much that was. `None` when there is no consumer of this name.
+    /// Deletes a consumer with its pending entries, and returns their number. `None` when there is no consumer
+    /// with this name.
     pub fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let id = self.by_name.remove(name)?;
         let consumer = self.consumers.remove(&id)?;
@@ -179,7 +180,7 @@ impl Group {
         }
         Some(consumer.pending.len())
     }
-    /// The group has read the entry `id`, where that is after what it has read.
+    /// Notes that the group has read the entry `id`, if that is after its last one.
     pub fn advance(&mut self, id: Id, entries: &Entries) {
         if id <= self.last_id {
             return;
@@ -191,7 +192,7 @@ impl Group {
         }
         self.last_id = id;
     }
-    /// An entry is delivered to a consumer for the first time (or, after XGROUP SETID, as if): it is pending there.
+    /// Delivers an entry to a consumer for the first time (or again after XGROUP SETID). It becomes pending there.
     pub fn deliver(&mut self, id: Id, consumer: ConsumerId, now_ms: i64) {
         let new = Pending { delivered_ms: now_ms, deliveries: 1, consumer };
         match self.pending.insert(id, new) {
@@ -204,14 +205,15 @@ impl Group {
             }
         }
     }
-    /// A pending entry is delivered once more to the consumer that has it.
+    /// Delivers a pending entry again to the consumer that has it.
     pub fn deliver_again(&mut self, id: Id, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
             pending.deliveries = pending.deliveries.wrapping_add(1);
         }
     }
-    /// An entry is done, or gone: it is not pending any more. True when it was.
+    /// Removes an entry from the pending ones, because it was acknowledged or is gone. Returns true when it was
+    /// pending.
     pub fn acknowledge(&mut self, id: Id) -> bool {
         let Some(old) = self.pending.remove(&id) else { return false };
         self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
@@ -224,7 +226,7 @@ impl Group {
             None => claim.force,
         }
     }
-    /// Gives a pending entry to a consumer; true when that was done.
+    /// Gives a pending entry to a consumer. Returns true when it did.
     pub fn claim(&mut self, id: Id, consumer: ConsumerId, claim: &Claim) -> bool {
         if !self.can_claim(id, claim) {
             return false;
@@ -242,7 +244,7 @@ impl Group {
         }
         true
     }
-    /// Adds what was stored as pending at a consumer; false when the entry is pending already.
+    /// Adds a stored pending entry. Returns false when the entry is pending already or the consumer is missing.
     pub fn restore_pending(&mut self, id: Id, pending: Pending) -> bool {
         if self.pending.get(&id).is_some() || self.consumers.get(&pending.consumer).is_none() {
             return false;
@@ -262,7 +264,7 @@ impl Group {
     }
     pub(super) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
         self.pending.into_pieces(hand_out);
-        // One at a time: each may have many entries pending.
+        // One at a time, because each may have many pending entries.
         self.consumers.into_each(&mut |_, consumer| consumer.pending.into_pieces(hand_out));
         self.by_name.into_pieces(hand_out);
     }

@@ -1,6 +1,6 @@
-//! [`Id`]: where an entry stands in its stream: unix milliseconds and a sequence number within them.
+//! [`Id`]: the place of an entry in its stream: unix milliseconds, and a sequence number within the millisecond.
 
-/// The ID of an entry; IDs order by time, then by sequence number. In Redis's text: `ms-seq`.
+/// The ID of an entry. IDs order by time, then by sequence number. Redis writes it as `ms-seq`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// Unix milliseconds.
@@ -10,34 +10,34 @@ pub struct Id {
 }
 
 impl Id {
-    /// The least ID; no entry has it.
+    /// The lowest ID. No entry has it.
     pub const MIN: Id = Id { ms: 0, seq: 0 };
-    /// The greatest ID.
+    /// The highest ID.
     pub const MAX: Id = Id { ms: u64::MAX, seq: u64::MAX };
 
     /// The ID `ms-seq`.
     pub const fn new(ms: u64, seq: u64) -> Id {
         Id { ms, seq }
     }
-    /// The ID after this; `None` after the greatest.
+    /// The ID after this one. `None` after the highest.
     pub fn next(self) -> Option<Id> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(Id { ms: self.ms, seq }),
             None => Some(Id { ms: self.ms.checked_add(1)?, seq: 0 }),
         }
     }
-    /// The ID before this; `None` before the least.
+    /// The ID before this one. `None` before the lowest.
     pub fn previous(self) -> Option<Id> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(Id { ms: self.ms, seq }),
             None => Some(Id { ms: self.ms.checked_sub(1)?, seq: u64::MAX }),
         }
     }
-    /// The 16 bytes that Redis stores: both numbers, big-endian, so that bytes order as IDs do.
+    /// The 16 bytes that Redis stores: both numbers, big-endian, so the order of bytes is the order of IDs.
     pub fn to_bytes(self) -> [u8; 16] {
         ((u128::from(self.ms) << 64) | u128::from(self.seq)).to_be_bytes()
     }
-    /// The ID of 16 bytes.
+    /// The ID from its 16 bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Id {
         let both = u128::from_be_bytes(bytes);
         Id { ms: (both >> 64) as u64, seq: both as u64 }

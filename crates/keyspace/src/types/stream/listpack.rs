@@ -1,21 +1,22 @@
-//! Redis's listpack: small integers and byte strings one after the other, readable from both ends. Blocks of a stream are
-//! listpacks, so that they are as large as Redis's, are cut where Redis cuts them, and are dumped as they are.
+//! Redis's listpack: small integers and byte strings in sequence, readable from both ends. The blocks of a stream
+//! are listpacks, so they have Redis's size, are split where Redis splits them, and can be dumped unchanged.
 //!
-//! Layout: all bytes (4, little-endian), the number of items (2, 65535 is "many"), the items, 0xff. An item is an integer
-//! or string header, the string, and its own length in 7-bit groups that are read backwards.
+//! Layout: total bytes (4, little-endian), number of items (2; 65535 means "many"), the items, 0xff. An item is an
+//! integer or a string header, the string's bytes, and the item's own length in 7-bit groups that are read
+//! backwards.
 //!
-//! Reading never panics: an item that is not whole ends the walk. [`check`] tells whether all are whole.
+//! Reading never panics. A truncated item ends the walk. [`check`] tells whether all items are whole.
 
 use crate::types::string::parse_int;
 
 /// Bytes before the first item.
 pub(super) const HEAD_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The number of items in the header when there are as many or more.
+/// The item count in the header for this many items or more.
 const MANY: u16 = u16::MAX;
 /// An integer of 64 bits: its kind, its bytes, its length.
 const INT_BYTES_MAX: usize = 1 + 8 + 1;
-/// The longest length at an item's end.
+/// Most bytes of the length at an item's end.
 const BACK_MAX: usize = 5;
 
 /// One item.
@@ -28,14 +29,14 @@ pub enum Item<'a> {
 }
 
 impl Item<'_> {
-    /// True when this is what a client would send as `bytes`.
+    /// True when a client would send this item as `bytes`.
     pub(super) fn is(&self, bytes: &[u8]) -> bool {
         match self {
             Item::Int(n) => parse_int(bytes) == Some(*n),
             Item::Text(text) => *text == bytes,
         }
     }
-    /// The bytes that a client would send.
+    /// The bytes as a client would send them.
     pub fn to_vec(&self) -> Vec<u8> {
         match self {
             Item::Int(n) => n.to_string().into_bytes(),
@@ -49,7 +50,7 @@ pub(super) fn new() -> Vec<u8> {
     vec![HEAD_BYTES as u8 + 1, 0, 0, 0, 0, 0, END]
 }
 
-/// Adds items at the end of a listpack. The header is written when it is dropped.
+/// Appends items to a listpack. Drop writes the header.
 pub(super) struct Appender<'l> {
     list: &'l mut Vec<u8>,
     items: usize,
@@ -65,7 +66,7 @@ impl<'l> Appender<'l> {
         self.list.extend_from_slice(&item[..len]);
         self.items += 1;
     }
-    /// Bytes; as an integer where they look like one.
+    /// Appends bytes, as an integer if they look like one.
     pub(super) fn text(&mut self, bytes: &[u8]) {
         if let Some(n) = parse_int(bytes) {
             return self.int(n);
@@ -90,21 +91,21 @@ impl Drop for Appender<'_> {
     fn drop(&mut self) {
         self.list.push(END);
         let items = u16::from_le_bytes([self.list[4], self.list[5]]);
-        // Once there were many, nobody counts again.
+        // The count saturates at "many".
         let items = usize::from(items).saturating_add(self.items).min(usize::from(MANY)) as u16;
         self.list[4..6].copy_from_slice(&items.to_le_bytes());
         put_total(self.list);
     }
 }
 
-/// The item at `at` and where the next one begins; `None` at the end, or where no whole item is.
+/// The item at `at` and the start of the next one. `None` at the end, or when there is no whole item.
 #[inline]
 pub(super) fn read(list: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     let rest = list.get(at..)?;
     let le = |from: usize, bytes: usize| -> Option<i64> {
         let mut wide = [0; 8];
         wide[8 - bytes..].copy_from_slice(rest.get(from..from + bytes)?);
-        // The value lies in the upper bytes; shifting it down extends its sign.
+        // The value lies in the upper bytes, so the right shift extends its sign.
         Some(i64::from_le_bytes(wide) >> (64 - 8 * bytes))
     };
     let first = *rest.first()?;
@@ -133,7 +134,7 @@ fn text(rest: &[u8], head: usize, len: usize) -> Option<(Item<'_>, usize)> {
     Some((Item::Text(rest.get(head..head.checked_add(len)?)?), head + len))
 }
 
-/// Where the item before `at` begins; `None` at the first one.
+/// Start of the item before `at`. `None` at the first item.
 pub(super) fn before(list: &[u8], at: usize) -> Option<usize> {
     let (mut len, mut end) = (0usize, at);
     for shift in 0..BACK_MAX {
@@ -147,12 +148,12 @@ pub(super) fn before(list: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Where the item after the one at `at` begins.
+/// Start of the item after the one at `at`.
 pub(super) fn skip(list: &[u8], at: usize) -> Option<usize> {
     read(list, at).map(|(_, next)| next)
 }
 
-/// The integer at `at` and where the next item begins.
+/// The integer at `at` and the start of the next item.
 pub(super) fn int(list: &[u8], at: usize) -> Option<(i64, usize)> {
     match read(list, at)? {
         (Item::Int(n), next) => Some((n, next)),
@@ -160,7 +161,7 @@ pub(super) fn int(list: &[u8], at: usize) -> Option<(i64, usize)> {
     }
 }
 
-/// Replaces the item at `at`, which is there, by an integer.
+/// Replaces the item at `at`, which must exist, by an integer.
 pub(super) fn replace_int(list: &mut Vec<u8>, at: usize, n: i64) {
     let Some(next) = skip(list, at) else { return };
     let (item, len) = int_item(n);
@@ -172,12 +173,12 @@ pub(super) fn replace_int(list: &mut Vec<u8>, at: usize, n: i64) {
     }
 }
 
-/// Where the end byte is.
+/// Index of the end byte.
 pub(super) fn end(list: &[u8]) -> usize {
     list.len() - 1
 }
 
-/// True when `list` is a whole listpack: its header is right, each item is whole and its length at the end is its own.
+/// True when `list` is a whole listpack: a correct header, whole items, and correct lengths at their ends.
 pub(super) fn check(list: &[u8]) -> bool {
     if list.len() <= HEAD_BYTES || list.len() > u32::MAX as usize {
         return false;
@@ -203,7 +204,7 @@ fn put_total(list: &mut [u8]) {
     list[..4].copy_from_slice(&total.to_le_bytes());
 }
 
-/// An integer with its length at the end: the smallest that holds it.
+/// An integer in its smallest encoding, with its length at the end.
 fn int_item(n: i64) -> ([u8; INT_BYTES_MAX], usize) {
     let mut item = [0; INT_BYTES_MAX];
     let bytes = n.to_le_bytes();
@@ -233,7 +234,7 @@ fn int_item(n: i64) -> ([u8; INT_BYTES_MAX], usize) {
     (item, len + 1)
 }
 
-/// How many bytes an item's own length takes at its end.
+/// Bytes that an item's length takes at its end.
 fn back_bytes(len: usize) -> usize {
     match len {
         0..=127 => 1,
@@ -324,7 +325,7 @@ mod tests {
                 end.text(item.as_bytes());
             }
         }
-        // What redis-server 7.0 puts into a list of these (DEBUG LISTPACK, DUMP).
+        // The bytes that redis-server 7.0 writes for a list of these (DEBUG LISTPACK, DUMP).
         let want = b"\x85hello\x06\x7f\x01\xc0\x80\x02\xdf\xff\x02\xf2\x40\x9c\x00\x04\x83007\x04\xff";
         assert_eq!((list[4], &list[HEAD_BYTES..]), (6, &want[..]));
     }

@@ -1,22 +1,22 @@
-//! [`SharedMap`]: an ordered map whose clone is one pointer; a write copies the path to what it changes.
+//! [`SharedMap`]: an ordered map. A clone is one pointer, and a write copies the path to the changed node.
 //!
-//! A B+tree of nodes shared by count. It holds what a stream keeps in order: blocks of entries, pending entries, groups,
-//! consumers. Keys and values are plain Rust values with memory of their own; [`crate::types::tree`] holds packed byte strings
-//! by their place, which these are not.
-//! Appending in ascending order fills every node; a node that shrinks below a quarter joins a neighbour that has room.
+//! It is a B+tree of nodes shared by count. It holds the ordered data of a stream: blocks of entries, pending
+//! entries, groups, consumers. Keys and values are plain Rust values with memory of their own.
+//! [`crate::types::tree`] would not fit, because it holds packed byte strings by index. Appending in ascending
+//! order fills every node. A node that shrinks below a quarter is merged with a neighbour that has room.
 
 use smallvec::SmallVec;
 use std::borrow::Borrow;
 use std::ops::Bound;
 use triomphe::Arc;
 
-/// Most pairs in a leaf, most children of an inner node.
+/// Most pairs of a leaf, and most children of an inner node.
 const NODE_MAX: usize = 64;
-/// A node with fewer joins a neighbour ...
+/// A node with fewer is merged with a neighbour ...
 const JOIN_BELOW: usize = NODE_MAX / 4;
-/// ... when both together have at most so many.
+/// ... when both together have at most this many.
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
-/// A count in front of each shared node.
+/// Reference counter of a shared node.
 const COUNT_BYTES: usize = 8;
 
 /// An ordered map from `K` to `V`.
@@ -25,7 +25,7 @@ pub(crate) struct SharedMap<K, V> {
     root: Option<Arc<Node<K, V>>>,
     len: usize,
     nodes: usize,
-    /// Of all nodes, by capacity.
+    /// Bytes of all nodes, by capacity.
     bytes: usize,
 }
 
@@ -37,18 +37,18 @@ enum Node<K, V> {
 
 #[derive(Debug, Clone)]
 struct Child<K, V> {
-    /// No key in `node` is less. Not looked at in the first child, which has all keys below the second's.
+    /// No key in `node` is lower. Not used in the first child, which has all keys below the second child's.
     low: K,
     node: Arc<Node<K, V>>,
 }
 
-/// What a node's change does to the sums of the map.
+/// The sums of the map that a change of a node updates.
 struct Sums<'a> {
     nodes: &'a mut usize,
     bytes: &'a mut usize,
 }
 
-/// The sibling that a full node was split into, with its lowest key.
+/// The new sibling of a full node that was split, with its lowest key.
 type Split<K, V> = Option<(K, Arc<Node<K, V>>)>;
 
 impl<K, V> Default for SharedMap<K, V> {
@@ -62,7 +62,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    /// Bytes of the nodes; what keys and values have outside is not counted.
+    /// Bytes of the nodes, without what keys and values have outside.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes
     }
@@ -83,12 +83,12 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             }
         }
     }
-    /// The value of `key`, for writing: nodes on the way that are shared are copied.
+    /// The value of `key` for writing. Shared nodes on the path are copied.
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
-        // A look without copying first: what is not there changes nothing.
+        // Look before copying, because a missing key changes nothing.
         self.get(key)?;
         let mut node = unshared(self.root.as_mut()?, &mut self.bytes);
         loop {
@@ -104,7 +104,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             }
         }
     }
-    /// Sets `key` to `value`; the former value.
+    /// Sets `key` to `value`. Returns the former value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let mut sums = Sums { nodes: &mut self.nodes, bytes: &mut self.bytes };
         let root = self.root.get_or_insert_with(|| sums.add(Node::Leaf(Vec::new())));
@@ -118,7 +118,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.len += usize::from(former.is_none());
         former
     }
-    /// Removes `key`; its value.
+    /// Removes `key`. Returns its value.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -128,7 +128,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let root = self.root.as_mut()?;
         let removed = remove(root, key, &mut sums);
         self.len -= usize::from(removed.is_some());
-        // A root of one child is that child; an empty one is nothing.
+        // A root with one child is replaced by the child, and an empty root is dropped.
         loop {
             let lower = match &**root {
                 Node::Leaf(pairs) if pairs.is_empty() => None,
@@ -160,7 +160,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             }
         }
     }
-    /// All pairs, keys ascending.
+    /// All pairs, with ascending keys.
     pub(crate) fn iter(&self) -> Ascending<'_, K, V> {
         let mut pairs = Ascending { above: SmallVec::new(), leaf: &[] };
         if let Some(root) = &self.root {
@@ -168,7 +168,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         pairs
     }
-    /// The pairs from `low` on, keys ascending.
+    /// The pairs starting at `low`, with ascending keys.
     pub(crate) fn ascend<Q: Ord + ?Sized>(&self, low: Bound<&Q>) -> Ascending<'_, K, V>
     where
         K: Borrow<Q>,
@@ -194,7 +194,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         pairs
     }
-    /// The pairs from `high` on, keys descending.
+    /// The pairs starting at `high`, with descending keys.
     pub(crate) fn descend<Q: Ord + ?Sized>(&self, high: Bound<&Q>) -> Descending<'_, K, V>
     where
         K: Borrow<Q>,
@@ -225,7 +225,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         pairs
     }
-    /// Hands out each pair, keys ascending; those of nodes that another map shares stay there.
+    /// Passes each pair to `take`, with ascending keys. Pairs in nodes that another map shares stay there.
     pub(crate) fn into_each(self, take: &mut dyn FnMut(K, V)) {
         fn each<K, V>(node: Arc<Node<K, V>>, take: &mut dyn FnMut(K, V)) {
             match Arc::try_unwrap(node) {
@@ -238,7 +238,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             each(root, take);
         }
     }
-    /// Takes the map apart: `hand_out` gets each leaf, or what is shared with another map as one.
+    /// Passes each leaf to `hand_out`. A node that another map shares is passed whole.
     pub(crate) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>))
     where
         K: Send + Sync + 'static,
@@ -288,7 +288,7 @@ impl Sums<'_> {
         *self.nodes -= 1;
         *self.bytes -= node.heap_bytes();
     }
-    /// Lets `change` have the node's content for writing and keeps the sum of bytes right.
+    /// Lets `change` write to the node, and updates the sum of bytes.
     fn change<K: Clone, V: Clone, R>(
         &mut self,
         node: &mut Arc<Node<K, V>>,
@@ -302,7 +302,7 @@ impl Sums<'_> {
     }
 }
 
-/// The node, copied before when it is shared. A copy has no spare room.
+/// The node for writing. If it is shared, it is copied first. A copy has no spare room.
 fn unshared<'n, K: Clone, V: Clone>(node: &'n mut Arc<Node<K, V>>, bytes: &mut usize) -> &'n mut Node<K, V> {
     let before = node.heap_bytes();
     let node = Arc::make_mut(node);
@@ -310,13 +310,13 @@ fn unshared<'n, K: Clone, V: Clone>(node: &'n mut Arc<Node<K, V>>, bytes: &mut u
     node
 }
 
-/// The child that has `key`, if any has.
+/// Index of the child that would contain `key`.
 fn child_of<K: Borrow<Q>, V, Q: Ord + ?Sized>(children: &[Child<K, V>], key: &Q) -> usize {
     children[1..].partition_point(|child| child.low.borrow() <= key)
 }
 
 fn find<K: Borrow<Q>, V, Q: Ord + ?Sized>(pairs: &[(K, V)], key: &Q) -> Result<usize, usize> {
-    // The end first: entries come in ascending order.
+    // Check the end first, because entries come in ascending order.
     match pairs.last() {
         Some((last, _)) if last.borrow() < key => Err(pairs.len()),
         _ => pairs.binary_search_by(|(k, _)| k.borrow().cmp(key)),
@@ -347,7 +347,7 @@ fn insert<K: Ord + Clone, V: Clone>(
     })
 }
 
-/// Puts `item` into a node's content at `at`; the upper part when it was full. What is appended leaves the rest full.
+/// Inserts `item` at `at`. A full node returns its upper part. An append leaves the rest full.
 fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
     if items.len() < NODE_MAX {
         items.insert(at, item);
@@ -366,7 +366,7 @@ fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
     Some(right)
 }
 
-/// Removes `key`, which is there.
+/// Removes `key`, which must exist.
 fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized>(
     node: &mut Arc<Node<K, V>>,
     key: &Q,
@@ -400,7 +400,7 @@ fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized>(
     })
 }
 
-/// Joins the child at `at` and the next one.
+/// Merges the child at `at` with the next one.
 fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &mut Sums<'_>) {
     let Child { low, node: right } = children.remove(at + 1);
     sums.drop(&right);
@@ -408,7 +408,7 @@ fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &m
     sums.change(&mut children[at].node, |left, _| match (left, right) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (Node::Inner(left), Node::Inner(mut right)) => {
-            // The first child's own bound may be stale; that of the whole node is not.
+            // The first child's own bound may be stale. The bound of the whole node is not.
             right[0].low = low;
             left.extend(right);
         }
@@ -416,7 +416,7 @@ fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &m
     });
 }
 
-/// Returns room that a much smaller content does not need.
+/// Frees spare room that the smaller content does not need.
 fn give_back<T>(items: &mut Vec<T>) {
     if items.capacity() > 8 && items.len() * 4 <= items.capacity() {
         items.shrink_to(items.len() * 2);
@@ -426,7 +426,7 @@ fn give_back<T>(items: &mut Vec<T>) {
 /// Pairs with ascending keys.
 #[derive(Debug)]
 pub(crate) struct Ascending<'a, K, V> {
-    /// Per level what comes after the child that is being walked.
+    /// For each level, the children after the current one.
     above: SmallVec<[&'a [Child<K, V>]; 4]>,
     leaf: &'a [(K, V)],
 }
@@ -463,7 +463,7 @@ impl<'a, K, V> Iterator for Ascending<'a, K, V> {
 /// Pairs with descending keys.
 #[derive(Debug)]
 pub(crate) struct Descending<'a, K, V> {
-    /// Per level what comes before the child that is being walked.
+    /// For each level, the children before the current one.
     above: SmallVec<[&'a [Child<K, V>]; 4]>,
     leaf: &'a [(K, V)],
 }
@@ -505,7 +505,7 @@ mod tests {
 
     type Map = SharedMap<u32, u64>;
 
-    /// Nodes and bytes, counted by walking; checks the order and the depth on the way.
+    /// Counts nodes and bytes by a walk, and checks order and depth.
     fn walk(
         node: &Node<u32, u64>,
         low: Option<u32>,
@@ -555,7 +555,7 @@ mod tests {
                     n += 1;
                     match kind {
                         0 | 1 => assert_eq!(map.insert(key, n), twin.insert(key, n)),
-                        // Every third stays, so that nodes shrink without going.
+                        // Every third key stays, so that nodes shrink without being dropped.
                         2 if key % 3 > 0 => assert_eq!(map.remove(&key), twin.remove(&key)),
                         2 => {}
                         _ => assert_eq!(map.get_mut(&key).map(|v| *v += 1), twin.get_mut(&key).map(|v| *v += 1)),

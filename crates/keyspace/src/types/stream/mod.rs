@@ -1,8 +1,9 @@
-//! [`StreamValue`]: entries by ID, and consumer groups that read them.
+//! [`StreamValue`]: entries by ID, and the consumer groups that read them.
 //!
-//! [`Entries`] holds entries in blocks that are Redis's listpacks byte for byte ([`block`]); a [`Group`] holds what was
-//! delivered and not acknowledged. Both lie in ordered maps of shared nodes ([`map`]): a clone is one pointer, and a write
-//! to a shared stream copies the few nodes and the one block on its way. Nothing here knows a command or a clock.
+//! [`Entries`] holds the entries in blocks that equal Redis's listpacks byte for byte ([`block`]). A [`Group`]
+//! holds the entries that were delivered and not acknowledged. Both lie in ordered maps of shared nodes ([`map`]).
+//! A clone is one pointer, and a write to a shared stream copies the few nodes and the one block on its path. This
+//! module knows no command and no clock.
 
 mod block;
 mod entries;
@@ -25,7 +26,7 @@ use crate::Settings;
 use map::SharedMap;
 use triomphe::Arc;
 
-/// A stream. Unlike other collections it stays when its last entry goes.
+/// A stream. Unlike other collections it stays when its last entry is removed.
 #[derive(Debug, Clone, Default)]
 pub struct StreamValue(Arc<Stream>);
 
@@ -33,7 +34,7 @@ pub struct StreamValue(Arc<Stream>);
 struct Stream {
     entries: Entries,
     groups: SharedMap<Name, Group>,
-    /// Of the groups' names and of what is behind each group.
+    /// Heap bytes of the groups' names and of the groups.
     group_bytes: usize,
     group_parts: usize,
 }
@@ -51,15 +52,15 @@ impl StreamValue {
     pub fn groups(&self) -> usize {
         self.0.groups.len()
     }
-    /// The groups in the order of their names.
+    /// The groups in order of name.
     pub fn each_group(&self) -> impl Iterator<Item = (&[u8], &Group)> {
         self.0.groups.iter().map(|(name, group)| (&**name, group))
     }
-    /// The group of this name.
+    /// The group with this name.
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.0.groups.get(name)
     }
-    /// How many entries the group has still to read, where that can be told: XINFO's `lag`.
+    /// Number of entries that the group has not read yet, if known: XINFO's `lag`.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         let entries = self.entries();
         if entries.added() == 0 {
@@ -72,36 +73,36 @@ impl StreamValue {
         Some((entries.added() as i64).wrapping_sub(read as i64))
     }
 
-    /// Adds an entry; `settings` say when a block is full.
+    /// Adds an entry. `settings` decide when a block is full.
     ///
     /// # Errors
-    /// When its ID is not above the last one, or it is too large; then nothing has changed.
+    /// When its ID is not above the last one, or it is too large. Nothing changes then.
     pub fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
     where
         P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
     {
         self.write().entries.append(id, pairs, settings)
     }
-    /// Deletes the entry `id`; true when it was there. Where it is pending it stays so.
+    /// Deletes the entry `id`. Returns true when it existed. It stays pending in its groups.
     pub fn delete(&mut self, id: Id) -> bool {
         self.write().entries.delete(id)
     }
-    /// Removes the oldest entries; with `approximate` only whole blocks, with a `limit` above 0 at most so many entries. The
-    /// number of removed ones.
+    /// Removes the oldest entries and returns their number. `approximate` removes only whole blocks. A `limit`
+    /// above 0 is the most entries to remove.
     pub fn trim(&mut self, trim: Trim, approximate: bool, limit: u64) -> u64 {
         self.write().entries.trim(trim, approximate, limit)
     }
-    /// Sets the last ID, and what is given of the number of entries ever added and the highest ID deleted: XSETID, and
-    /// what was stored.
+    /// Sets the last ID and, if given, the number of entries ever added and the highest deleted ID. For XSETID and
+    /// stored streams.
     pub fn set_ids(&mut self, last: Id, added: Option<u64>, max_deleted: Option<Id>) {
         self.write().entries.set_ids(last, added, max_deleted);
     }
-    /// Adds a block of entries that was stored as Redis stores it. False when it is malformed, or its entries do not
-    /// follow those that are there; then nothing has changed.
+    /// Adds a block of entries in Redis's storage format. Returns false, and changes nothing, when it is malformed
+    /// or its entries do not follow the existing ones.
     pub fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
         self.write().entries.push_raw_block(master, list)
     }
-    /// Adds a group; false when there is one of this name.
+    /// Adds a group. Returns false when the name is taken.
     pub fn create_group(&mut self, name: &[u8], last_id: Id, entries_read: Option<u64>) -> bool {
         if self.group(name).is_some() {
             return false;
@@ -113,7 +114,7 @@ impl StreamValue {
         stream.groups.insert(Name::from(name), group);
         true
     }
-    /// Removes a group; false when there is none of this name.
+    /// Removes a group. Returns false when there is no group with this name.
     pub fn remove_group(&mut self, name: &[u8]) -> bool {
         if self.group(name).is_none() {
             return false;
@@ -124,7 +125,7 @@ impl StreamValue {
         stream.group_parts -= 1 + group.parts();
         true
     }
-    /// Lets `change` have a group for writing, beside the entries; `None` when there is no group of this name.
+    /// Lets `change` write to a group, with the entries at hand. `None` when there is no group with this name.
     pub fn change_group<R>(
         &mut self,
         name: &[u8],
@@ -140,7 +141,7 @@ impl StreamValue {
         stream.group_parts += group.parts();
         Some(result)
     }
-    /// The stream for writing; its head is copied before when a snapshot shares it.
+    /// The stream for writing. If a snapshot shares it, its head is copied first.
     fn write(&mut self) -> &mut Stream {
         Arc::make_mut(&mut self.0)
     }
@@ -165,7 +166,8 @@ impl Collection for StreamValue {
     fn parts(&self) -> usize {
         1 + self.0.entries.parts() + self.0.groups.parts() + self.0.group_parts
     }
-    /// The values of entries. The cursor is a millisecond: entries of one are visited together, however many.
+    /// The values of entries. The cursor is a millisecond, and all entries of one millisecond are visited
+    /// together.
     fn walk_texts(
         &self,
         cursor: u64,
@@ -192,7 +194,7 @@ impl Collection for StreamValue {
         Arc::ptr_eq(&self.0, &since.0)
     }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
-        // Shared with a snapshot: that one frees it.
+        // A snapshot shares the stream and will free it.
         let Ok(stream) = Arc::try_unwrap(self.0) else { return };
         stream.entries.into_pieces(hand_out);
         stream.groups.into_each(&mut |_, group| group.into_pieces(hand_out));

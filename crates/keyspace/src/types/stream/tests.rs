@@ -1,4 +1,4 @@
-//! Model tests: a stream beside plain vectors and maps, with snapshots that are compared while writes go on.
+//! Model tests: a stream compared with plain vectors and maps, with snapshots that are compared during writes.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a stream holds, plainly.
+/// The content of a stream in plain types.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Twin {
     entries: BTreeMap<Id, Fields>,
@@ -61,13 +61,13 @@ fn twin_of(stream: &StreamValue) -> Twin {
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// So many entries, of a kind of fields.
+    /// Number of entries, and kind of fields.
     Add(u8, u8),
     /// The entry at this share of all.
     Delete(u8),
     TrimLen(u8),
     TrimId(u8),
-    /// Group, consumer, how many.
+    /// Group, consumer, number of entries.
     Read(u8, u8, u8),
     Acknowledge(u8, u8),
     Claim(u8, u8, u8),
@@ -90,7 +90,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Snapshot),
     ]
 }
-/// The key at that share of all, a 256th.
+/// The key at this share of all, in 256ths.
 fn at_share<V>(map: &BTreeMap<Id, V>, share: u8) -> Option<Id> {
     map.keys().nth(map.len() * usize::from(share) / 256).copied()
 }
@@ -216,7 +216,7 @@ impl Both {
         (self.twin.last, self.twin.added) = (id, self.twin.added + 1);
     }
     fn trim(&mut self, trim: Trim) {
-        // Whole blocks first: no more than what exact trimming removes, and no other entries.
+        // Whole blocks first: at most the entries that exact trimming removes, and no others.
         let before = self.stream.entries().len();
         let blocks = self.stream.entries().blocks();
         let whole = self.stream.trim(trim, true, 0);
@@ -236,7 +236,7 @@ impl Both {
     }
 }
 
-/// The sums that are counted along are those that a stream has which is built anew from what this one stores.
+/// The running sums equal those of a stream rebuilt from the stored form of this one.
 fn check_sums(stream: &StreamValue) {
     let mut again = StreamValue::new();
     for (master, list) in stream.entries().raw_blocks() {
@@ -249,7 +249,7 @@ fn check_sums(stream: &StreamValue) {
     let mut want = twin_of(stream);
     want.groups.clear();
     assert_eq!(twin_of(&again), want);
-    // Room to grow in the last block and in nodes is all that may differ.
+    // They may differ only by spare room in the last block and in nodes.
     let spare = 2 * 4096 + entries.blocks() * 64;
     let groups = stream.0.groups.heap_bytes() + stream.0.group_bytes;
     assert!(stream.heap_bytes() - groups <= again.heap_bytes() + spare, "{stream:?}");
@@ -322,7 +322,7 @@ proptest! {
         prop_assert!(pieces <= parts);
     }
 
-    /// Bytes that claim to be a block are refused, or are a block that can be used.
+    /// Bytes that claim to be a block are refused, or are a usable block.
     #[test]
     fn a_mutated_block_is_refused_or_consistent(
         kinds in prop::collection::vec((0..30u8, 0..3u8), 1..20),

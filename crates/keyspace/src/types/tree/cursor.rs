@@ -1,26 +1,26 @@
-//! [`Iter`]: walks a tree from any position, forwards or backwards.
+//! [`Iter`]: walks over a tree from any position, forwards or backwards.
 
 use super::leaf::{Element, Leaf};
 use super::node::{Child, Inner, Node};
 use smallvec::SmallVec;
 
-/// So deep are trees of 64^4 pages; deeper ones allocate.
+/// Depth of a tree with 64^4 pages. A deeper path allocates.
 const DEPTH: usize = 4;
 
 /// A position in a tree: between two elements.
 #[derive(Clone)]
 struct Cursor<'a> {
-    /// The inner nodes on the way to the leaf, and which child of each is on it.
+    /// The inner nodes on the path to the leaf, each with the index of the child on the path.
     path: SmallVec<[(&'a Inner, usize); DEPTH]>,
     leaf: &'a Leaf,
-    /// Index of the element behind the position, where its bytes begin, and how many long parts lie before it.
+    /// Index of the element after the position, the offset of its bytes, and the number of long parts before it.
     at: usize,
     offset: usize,
     outside: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// In front of element `i`, or at the end.
+    /// The position before element `i`, or at the end.
     fn new(root: &'a Child, mut i: usize) -> Cursor<'a> {
         let (mut path, mut child) = (SmallVec::new(), root);
         loop {
@@ -64,7 +64,7 @@ impl<'a> Cursor<'a> {
         self.outside -= usize::from(has_more);
         Some(Element { inline, outside: has_more.then(|| self.leaf.outside(self.outside)) })
     }
-    /// Goes to a neighbouring leaf: up until `beside` names another child, then down along `entry`.
+    /// Moves to a neighbouring leaf: up until `beside` returns another child, then down along `entry`.
     fn leave(
         &mut self,
         beside: impl Fn(usize, usize) -> Option<usize>,
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Elements from a position on, forwards or backwards.
+/// Iterator over the elements from a position on, forwards or backwards.
 #[derive(Clone)]
 pub(crate) struct Iter<'a> {
     cursor: Option<Cursor<'a>>,
@@ -116,7 +116,7 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         let cursor = self.cursor.as_mut()?;
-        // At the end the path is empty, and the leaf is the wrong one to turn back in.
+        // At the end the path is empty, and turning back would use the wrong leaf.
         let next = if self.forwards { cursor.next() } else { cursor.previous() };
         if next.is_none() {
             self.cursor = None;

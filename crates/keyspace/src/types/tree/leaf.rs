@@ -1,36 +1,36 @@
-//! [`Leaf`]: a page of elements and the long parts of those that have one.
+//! [`Leaf`]: a page of elements, with the long parts of some elements.
 
 use super::page::Page;
 use std::ops::Range;
 use strand_chain::Blob;
 
-/// Bytes of a leaf's own allocation: its count, its page's pointer, its list of long parts, their bytes.
+/// Bytes of a leaf's own allocation: reference count, the page's pointer, the list of long parts, and their bytes.
 const LEAF_BYTES: usize = size_of::<Leaf>() + size_of::<usize>();
-/// What a long part takes in its leaf: a pointer.
+/// Bytes of a long part in its leaf: a pointer.
 const POINTER_BYTES: usize = size_of::<Blob>();
 
-/// An element where it lies.
+/// A view of an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
-    /// The bytes that lie in the page.
+    /// The bytes in the page.
     pub(crate) inline: &'a [u8],
-    /// What follows them, when it was too long to lie there too.
+    /// The long part after them, if there is one.
     pub(crate) outside: Option<&'a Blob>,
 }
 
-/// An element on its way into a tree: `head` followed by `body`, then `outside`.
+/// An element on its way into a tree: `head`, then `body`, then `outside`.
 #[derive(Debug)]
 pub(crate) struct New<'a> {
-    /// The first of its inline bytes.
+    /// The first part of the inline bytes.
     pub(crate) head: &'a [u8],
-    /// The others.
+    /// The second part of the inline bytes.
     pub(crate) body: &'a [u8],
-    /// What is too long for a page.
+    /// The part that is too long for a page.
     pub(crate) outside: Option<Blob>,
 }
 
 impl<'a> New<'a> {
-    /// An element of these bytes, which all lie in the page.
+    /// An element with all its bytes in the page.
     pub(crate) fn inline(head: &'a [u8], body: &'a [u8]) -> New<'a> {
         New { head, body, outside: None }
     }
@@ -52,16 +52,16 @@ impl Leaf {
     pub(super) fn len(&self) -> usize {
         self.page.len()
     }
-    /// Bytes of heap behind it.
+    /// Heap bytes of the leaf.
     pub(super) fn heap_bytes(&self) -> usize {
         let pointers = self.outside.capacity() * POINTER_BYTES;
         LEAF_BYTES + self.page.heap_bytes() + pointers + self.outside_bytes
     }
-    /// How full it is, in bytes; long parts count as pointers.
+    /// Fill of the leaf in bytes. A long part counts as a pointer.
     pub(super) fn fill(&self) -> usize {
         self.page.used_bytes() + self.outside.len() * POINTER_BYTES
     }
-    /// How full it is when `new` was added.
+    /// Fill after `new` is added.
     pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
         self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }
@@ -73,7 +73,7 @@ impl Leaf {
         let (inline, has_more) = self.page.get(i);
         self.element(i, inline, has_more)
     }
-    /// How many long parts belong to elements before `i`.
+    /// Number of long parts that belong to elements before `i`.
     pub(super) fn outside_before(&self, i: usize) -> usize {
         if self.outside.is_empty() { 0 } else { self.page.outside_before(i) }
     }
@@ -81,12 +81,12 @@ impl Leaf {
     pub(super) fn outside(&self, i: usize) -> &Blob {
         &self.outside[i]
     }
-    /// The first index from `from` on for which `before` is false.
+    /// The first index at or after `from` for which `before` is false.
     #[inline]
     pub(super) fn partition_point(&self, from: usize, before: &mut impl FnMut(Element<'_>) -> bool) -> usize {
         self.page.partition_point(from, |i, inline, has_more| before(self.element(i, inline, has_more)))
     }
-    /// Puts an element in front of element `i`; see [`Page::insert`].
+    /// Inserts an element before element `i`; see [`Page::insert`].
     #[inline]
     pub(super) fn insert(&mut self, i: usize, new: New<'_>, spare: usize) {
         let has_more = new.outside.is_some();
@@ -97,7 +97,7 @@ impl Leaf {
         }
         self.page.insert(i, [new.head, new.body], has_more, spare);
     }
-    /// Puts an element in the place of element `i`.
+    /// Replaces element `i`.
     pub(super) fn replace(&mut self, i: usize, new: New<'_>, spare: usize) {
         let has_more = new.outside.is_some();
         self.remove_outside(i..i + 1);
@@ -122,7 +122,7 @@ impl Leaf {
         self.outside.shrink_to_fit();
         Leaf { page: self.page.split_off(i), outside, outside_bytes }
     }
-    /// Adds the elements of another leaf behind its own.
+    /// Appends the elements of another leaf.
     pub(super) fn append(&mut self, other: &Leaf) {
         self.page.append(&other.page);
         self.outside.extend_from_slice(&other.outside);

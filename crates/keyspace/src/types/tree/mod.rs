@@ -1,27 +1,29 @@
-//! [`Tree`]: a counted B+tree of packed pages. It is the large form of lists, sorted sets and streams.
+//! [`Tree`]: a counted B+tree of packed pages. It is the large form of lists and sorted sets.
 //!
-//! An **element** is a byte string: what lies in its page (`inline`, at most [`STRING_BYTES_MAX`] bytes and best at most
-//! an eighth of a page), and, for a long one, a blob that follows (`outside`), which replies can share. Elements lie side
-//! by side in pages of [`Layout::PAGE_BYTES`], one byte more than their own each; nothing is allocated for a short one.
+//! An **element** is a byte string. It has bytes in its page (`inline`, at most [`STRING_BYTES_MAX`], preferably
+//! at most an eighth of a page) and, if it is long, a blob after them (`outside`), which replies can share.
+//! Elements lie side by side in pages of [`Layout::PAGE_BYTES`], with one byte of overhead each. A short element
+//! needs no allocation.
 //!
-//! What an element *means* is the caller's: a list's element is its bytes; a sorted set's is its score, then its member; a
-//! stream's is its ID, then its fields. An ordered tree needs one thing of its [`Layout`]: [`Layout::separator`]. All
-//! searches take a closure that says whether an element lies before the wanted place ([`Place`]); the closure sees separators
-//! too, so it must look only at what a separator contains.
+//! The caller defines the *meaning* of an element. A list's element is its bytes. A sorted set's element is its
+//! score, then its member. An ordered tree needs one thing of its [`Layout`]: [`Layout::separator`]. All searches
+//! take a closure that says whether an element lies before the wanted place ([`Place`]). The closure sees
+//! separators too, so it must look only at bytes that a separator contains.
 //!
-//! | operation | costs |
+//! | operation | cost |
 //! |---|---|
 //! | [`Tree::get`], [`Tree::replace`], [`Tree::partition_point`] | O(log n) |
-//! | [`Tree::insert`], [`Tree::insert_ordered`], [`Tree::remove`] | O(log n), and moving half a page at most |
-//! | [`Tree::push_front`], [`Tree::push_back`], removing at the ends | O(log n) with a base of 64; moves nothing, mostly |
-//! | [`Tree::iter`], [`Tree::iter_back`] | O(log n) to begin anywhere, then O(1) an element |
-//! | [`Tree::remove_range`] | O(log n + pages); what was cut off whole is handed back, to be freed elsewhere |
-//! | `clone` | O(1): a snapshot. Nodes are shared by count; the first write to a shared one copies it and its path |
-//! | [`Tree::len`], [`Tree::heap_bytes`], [`Tree::parts`] | O(1), counted along |
-//! | [`Tree::into_pieces`] | one piece at a time: some 64 pages each |
+//! | [`Tree::insert`], [`Tree::insert_ordered`], [`Tree::remove`] | O(log n), and moves half a page at most |
+//! | [`Tree::push_front`], [`Tree::push_back`], removal at the ends | O(log n) with a base of 64; usually moves nothing |
+//! | [`Tree::iter`], [`Tree::iter_back`] | O(log n) to start anywhere, then O(1) an element |
+//! | [`Tree::remove_range`] | O(log n + pages); whole nodes that were cut off are returned, to be freed elsewhere |
+//! | `clone` | O(1), a snapshot; nodes are shared by count, and the first write to a shared node copies it and its path |
+//! | [`Tree::len`], [`Tree::heap_bytes`], [`Tree::parts`] | O(1), kept current |
+//! | [`Tree::into_pieces`] | one piece at a time, about 64 pages each |
 //!
-//! Here: the tree. `node`: how it grows and shrinks. `page`, `leaf`: how elements lie in memory. `cursor`: walking.
-//! Leaves out: finding an element by anything but its place in the order; a sorted set has a table for that.
+//! Here: the tree. `node`: growth and shrinking. `page`, `leaf`: the layout of elements in memory. `cursor`:
+//! iteration. Left out: finding an element other than by its place in the order. A sorted set has a table for
+//! that.
 
 mod cursor;
 mod leaf;
@@ -41,19 +43,19 @@ use std::ops::Range;
 use strand_chain::Blob;
 use triomphe::Arc;
 
-/// A page or its list of long parts is one allocation for so many bytes, about.
+/// Approximate bytes of one allocation: a page, or its list of long parts.
 const BYTES_PER_PART: usize = 2048;
 
-/// What a tree must know of its elements.
+/// The properties of a tree's elements.
 pub(crate) trait Layout {
-    /// A page is split when it would be larger.
+    /// A page is split when it would become larger than this.
     const PAGE_BYTES: usize;
-    /// A separator: an element that, in the tree's order, lies above `left` and not above `right`, two neighbours. Writes
-    /// its inline bytes, the shorter the better, and returns what follows them outside, if anything. A tree that is
-    /// never searched by order writes nothing.
+    /// A separator of two neighbours: an element that, in the tree's order, is above `left` and not above `right`.
+    /// Writes its inline bytes, as short as possible, and returns its long part, if any. A tree that is never
+    /// searched by order writes nothing.
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob>;
-    /// A number that comes first in the tree's order: an element with a lower one lies before an element with a higher one.
-    /// A tree whose order has no number leaves 0 for all.
+    /// The leading number of the tree's order: an element with a lower number lies before an element with a higher
+    /// one. A tree without this number returns 0 for all elements.
     fn score(separator: Element<'_>) -> f64 {
         let _ = separator;
         0.0
@@ -62,16 +64,17 @@ pub(crate) trait Layout {
 
 /// A place in an ordered tree: in front of the first element for which `before` is false.
 pub(crate) struct Place<F> {
-    /// [`Layout::score`] of the place, if the search has one. With it a node is searched by its children's scores first.
+    /// [`Layout::score`] of the place, if the search has one. A node is then searched by its children's scores
+    /// first.
     pub(crate) score: Option<f64>,
-    /// True for a first part of the elements and false for the rest. It is asked about separators too.
+    /// True for a first part of the elements and false for the rest. It is also called with separators.
     pub(crate) before: F,
 }
 
-/// The tree. Its methods that take an index panic when there is no such element.
+/// The tree. Methods that take an index panic when there is no element with this index.
 #[derive(Debug)]
 pub(crate) struct Tree<L> {
-    /// None while it is empty.
+    /// `None` while the tree is empty.
     root: Option<Child>,
     layout: PhantomData<L>,
 }
@@ -82,32 +85,32 @@ impl<L> Clone for Tree<L> {
     }
 }
 
-/// A part of a tree's memory, freed when dropped.
+/// A part of a tree's memory, freed on drop.
 #[derive(Debug)]
 pub struct Piece {
     _node: Node,
 }
 
-/// A page that a search will look at.
+/// A page that a search will read.
 pub(crate) struct FoundPage<'a>(&'a Leaf);
 
 impl FoundPage<'_> {
-    /// Asks for the head of the page.
+    /// Prefetches the head of the page.
     pub(crate) fn prefetch_head(&self) {
         self.0.page().prefetch(1);
     }
-    /// Asks for what the search will read, as the head says.
+    /// Prefetches the data that the search will read, which the head tells.
     pub(crate) fn prefetch(&self) {
         self.0.page().prefetch_search();
     }
 }
 
-/// What [`Tree::remove_range`] cut off whole. Dropping it frees it.
+/// The nodes that [`Tree::remove_range`] cut off whole. Drop frees them.
 #[derive(Debug, Default)]
 pub(crate) struct Cut(Removed);
 
 impl<L: Layout> Tree<L> {
-    /// An empty tree; allocates nothing.
+    /// An empty tree, without an allocation.
     pub(crate) fn new() -> Tree<L> {
         Tree { root: None, layout: PhantomData }
     }
@@ -120,16 +123,16 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
-    /// Bytes of heap behind it, long parts included. What is shared with clones counts whole in each.
+    /// Heap bytes, long parts included. Memory shared with clones counts in full in each clone.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.root.as_ref().map_or(0, |root| root.bytes)
     }
-    /// How many allocations freeing it costs, about.
+    /// Approximate number of allocations.
     pub(crate) fn parts(&self) -> usize {
         1 + self.heap_bytes() / BYTES_PER_PART
     }
-    /// True when they share their root: nothing was written since one was cloned from the other.
+    /// True when both share their root: nothing was written since one was cloned from the other.
     pub(crate) fn is_same(&self, other: &Tree<L>) -> bool {
         match (&self.root, &other.root) {
             (Some(a), Some(b)) => a.node.is_same(&b.node),
@@ -137,7 +140,7 @@ impl<L: Layout> Tree<L> {
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
-    /// Element `i`; `None` beyond the end.
+    /// Element `i`. `None` past the end.
     pub(crate) fn get(&self, mut i: usize) -> Option<Element<'_>> {
         let mut child = self.root.as_ref().filter(|root| i < root.len)?;
         loop {
@@ -150,7 +153,7 @@ impl<L: Layout> Tree<L> {
             }
         }
     }
-    /// The index of the first element behind a place.
+    /// The index of the first element after a place.
     pub(crate) fn partition_point(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(mut child) = self.root.as_ref() else { return 0 };
         let mut index = 0;
@@ -168,7 +171,7 @@ impl<L: Layout> Tree<L> {
             }
         }
     }
-    /// The page in which [`Tree::partition_point`] ends, not yet looked at: its head is asked for.
+    /// The page in which [`Tree::partition_point`] ends. The page is not read yet, and its head is prefetched.
     pub(crate) fn page_at(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> Option<FoundPage<'_>> {
         let mut child = self.root.as_ref()?;
         loop {
@@ -181,38 +184,38 @@ impl<L: Layout> Tree<L> {
             }
         }
     }
-    /// The elements from `from` on.
+    /// The elements, starting at `from`.
     pub(crate) fn iter(&self, from: usize) -> Iter<'_> {
         assert!(from <= self.len(), "a position in the tree");
         Iter::new(self.root.as_ref(), from, true)
     }
-    /// The elements in front of `from`, the last of them first.
+    /// The elements before `from`, in reverse order.
     pub(crate) fn iter_back(&self, from: usize) -> Iter<'_> {
         assert!(from <= self.len(), "a position in the tree");
         Iter::new(self.root.as_ref(), from, false)
     }
 
-    /// Adds an element in front of all others.
+    /// Adds an element at the start.
     #[inline]
     pub(crate) fn push_front(&mut self, new: New<'_>) {
         self.add(&mut ByIndex(0), new, true);
     }
-    /// Adds an element behind all others.
+    /// Adds an element at the end.
     #[inline]
     pub(crate) fn push_back(&mut self, new: New<'_>) {
         self.add(&mut ByIndex(self.len()), new, true);
     }
-    /// Puts an element in front of element `i`. For trees without an order: an ordered tree's separators decide which of
-    /// two pages an element belongs to, an index does not say it.
+    /// Inserts an element before element `i`. For trees without an order: in an ordered tree the separators decide
+    /// which of two pages an element belongs to, and an index cannot.
     pub(crate) fn insert(&mut self, i: usize, new: New<'_>) {
         assert!(i <= self.len(), "a position in the tree");
         self.add(&mut ByIndex(i), new, i == 0 || i == self.len());
     }
-    /// Puts an element at its place.
+    /// Inserts an element at a place.
     pub(crate) fn insert_ordered(&mut self, place: Place<impl FnMut(Element<'_>) -> bool>, new: New<'_>) {
         self.add(&mut ByOrder(place), new, false);
     }
-    /// Puts an element in the place of element `i`. In an ordered tree it must belong in the same place of the order.
+    /// Replaces element `i`. In an ordered tree the new element must have this place in the order.
     pub(crate) fn replace(&mut self, i: usize, new: New<'_>) {
         assert!(i < self.len(), "an element that is there");
         let Some(root) = &mut self.root else { return };
@@ -222,15 +225,16 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn remove(&mut self, i: usize) {
         self.remove_range(i..i + 1);
     }
-    /// Removes the first element behind a place, as [`Tree::remove`] does the one with that index, without counting the elements
-    /// in front of it. False: it did not, as an index is needed where a page ends or goes.
+    /// Removes the first element after a place. Unlike [`Tree::remove`] it does not count the elements before it.
+    /// Returns false, and removes nothing, where it would need an index: when the element may be in the next page,
+    /// or is the only one in its page.
     pub(crate) fn remove_ordered(&mut self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> bool {
         let Some(root) = &mut self.root else { return false };
         let is_removed = root.cut_ordered::<L>(&mut place);
         root.lower();
         is_removed
     }
-    /// Removes the elements of `range`. Whole parts of the tree are not freed but returned.
+    /// Removes the elements of `range`. Whole nodes are not freed but returned.
     pub(crate) fn remove_range(&mut self, range: Range<usize>) -> Cut {
         assert!(range.start <= range.end && range.end <= self.len(), "elements that are there");
         let mut removed = Removed::new();
@@ -245,7 +249,7 @@ impl<L: Layout> Tree<L> {
         }
         Cut(removed)
     }
-    /// All its memory in pieces, to be freed one after the other.
+    /// All memory of the tree in pieces, to be freed one after the other.
     pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
         pieces(self.root.into_iter().map(|root| root.node).collect())
     }
@@ -257,7 +261,7 @@ impl<L: Layout> Tree<L> {
             self.root = Some(Child::of_leaf(leaf));
             return;
         };
-        // A tree of one page may stay as small as it is.
+        // A tree of one page may keep its small allocation.
         let at_end = at_end && root.is_inner();
         if let Some((separator, right)) = root.insert::<L>(seek, new, at_end) {
             let left = self.root.take();
@@ -267,7 +271,7 @@ impl<L: Layout> Tree<L> {
 }
 
 impl Cut {
-    /// Bytes of heap behind it.
+    /// Heap bytes of the nodes.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.iter().map(|child| child.bytes).sum()
     }
@@ -277,7 +281,7 @@ impl Cut {
     }
 }
 
-/// Takes nodes apart: a piece is a leaf, or an inner node with its leaves.
+/// Takes nodes apart. A piece is a leaf, or an inner node with its leaves.
 fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
     std::iter::from_fn(move || {
         loop {
@@ -289,7 +293,7 @@ fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
             }
             match Arc::try_unwrap(inner) {
                 Ok(inner) => nodes.extend(inner.children.into_iter().map(|child| child.node)),
-                // Another tree has it too: letting go of it frees nothing.
+                // Another tree shares the node, so dropping it frees nothing.
                 Err(shared) => return Some(Piece { _node: Node::Inner(shared) }),
             }
         }

@@ -1,8 +1,9 @@
-//! The nodes of a [`super::Tree`]: how an element goes in, how a range goes out.
+//! The nodes of a [`super::Tree`]: how an element is inserted, and how a range is removed.
 //!
-//! All leaves are equally deep. An inner node keeps, for each child, how many elements and bytes are under it, and a
-//! *separator*: an element that lies, in the tree's order, above every element to the left of that child and not above any
-//! element in it. The first child's separator means nothing. Removing elements never makes a separator wrong.
+//! All leaves are equally deep. An inner node keeps, for each child, the number of elements and of bytes below it,
+//! and a *separator*. A separator is an element that, in the tree's order, is above every element to the left of
+//! the child and not above any element in it. The first child's separator has no meaning. Removing elements never
+//! invalidates a separator.
 
 use super::leaf::{Element, Leaf, New};
 use super::{Layout, Place};
@@ -14,7 +15,7 @@ use triomphe::Arc;
 
 /// Most children of an inner node.
 pub(super) const CHILDREN_MAX: usize = 64;
-/// A node that is less full than one part in this many joins a neighbour...
+/// A node filled below one part in this many is merged with a neighbour...
 const THIN_PART: usize = 4;
 /// ...when both together fill at most this part, in percent, of one node.
 const JOINED_PERCENT_MAX: usize = 75;
@@ -39,13 +40,13 @@ impl Node {
     }
 }
 
-/// A node, and what is under it.
+/// A node, and the sums over it.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
     pub(super) node: Node,
     /// Elements.
     pub(super) len: usize,
-    /// Bytes of heap.
+    /// Heap bytes.
     pub(super) bytes: usize,
 }
 
@@ -53,13 +54,13 @@ pub(super) struct Child {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) children: Vec<Child>,
-    /// One element for each child.
+    /// One separator for each child.
     separators: Leaf,
-    /// [`Layout::score`] of each separator. Counting the lower ones of 64 numbers side by side takes a third of the time of
-    /// a search by halves, whose every step waits for the one before.
+    /// [`Layout::score`] of each separator. Counting the lower ones of 64 numbers in parallel takes a third of the
+    /// time of a binary search, in which each step waits for the one before.
     scores: Vec<f64>,
     len: usize,
-    /// Of the children.
+    /// Bytes of the children.
     bytes: usize,
 }
 
@@ -73,7 +74,7 @@ impl Clone for Inner {
     }
 }
 
-/// A separator on its way.
+/// A separator on its way into a node.
 #[derive(Default)]
 pub(super) struct Separator {
     inline: Vec<u8>,
@@ -86,13 +87,13 @@ pub(super) type Removed = SmallVec<[Child; 1]>;
 
 /// Finds the place of a new element.
 pub(super) trait Seek {
-    /// The child of `inner` that takes it.
+    /// Index of the child of `inner` for the element.
     fn child(&mut self, inner: &Inner) -> usize;
-    /// The index in `leaf` that it gets.
+    /// Index in `leaf` for the element.
     fn slot(&mut self, leaf: &Leaf) -> usize;
 }
 
-/// In front of the element with this index.
+/// Before the element with this index.
 pub(super) struct ByIndex(pub(super) usize);
 
 impl Seek for ByIndex {
@@ -138,8 +139,8 @@ impl Child {
         Child { len: inner.len, bytes: inner.heap_bytes(), node: Node::Inner(Arc::new(inner)) }
     }
 
-    /// Adds an element. `at_end`: of the whole tree, so more of the kind is expected, and a page takes all its room at
-    /// once. A node that was full is split; what is returned belongs to the right of this one, behind that separator.
+    /// Adds an element. `at_end`: at an end of the whole tree, where more elements are expected, so a page takes
+    /// all its room at once. A full node is split. Then returns the new right neighbour and its separator.
     pub(super) fn insert<L: Layout>(
         &mut self,
         seek: &mut impl Seek,
@@ -169,7 +170,7 @@ impl Child {
             }
         }
     }
-    /// Lets `change` have the leaf with element `i`, which is its element number that `change` is told.
+    /// Lets `change` write to the leaf with element `i`. `change` gets the element's index in the leaf.
     pub(super) fn change<R>(&mut self, i: usize, change: impl FnOnce(&mut Leaf, usize) -> R) -> R {
         let result = self.change_uncounted(i, change);
         self.recount();
@@ -184,7 +185,7 @@ impl Child {
             }
         }
     }
-    /// Removes the elements of `range`, which are some of its elements, but not all. `at_end`: as for [`Child::insert`].
+    /// Removes the elements of `range`, which must not be all elements. `at_end`: as for [`Child::insert`].
     pub(super) fn cut<L: Layout>(&mut self, range: Range<usize>, at_end: bool, removed: &mut Removed) {
         self.cut_uncounted::<L>(range, at_end, removed);
         self.recount();
@@ -212,7 +213,7 @@ impl Child {
             Node::Leaf(leaf) => {
                 leaf.page().prefetch_search();
                 let at = leaf.partition_point(0, &mut place.before);
-                // The element may be the first of the next page, and a page does not stay empty.
+                // The element may be the first one of the next page. A page must not become empty.
                 if at == leaf.len() || leaf.len() == 1 {
                     return false;
                 }
@@ -230,11 +231,11 @@ impl Child {
             }
         }
     }
-    /// True of a node with children.
+    /// True when the node has children.
     pub(super) fn is_inner(&self) -> bool {
         matches!(self.node, Node::Inner(_))
     }
-    /// While it has a single child, that takes its place.
+    /// Replaces a node that has a single child by the child, repeatedly.
     pub(super) fn lower(&mut self) {
         while let Node::Inner(inner) = &self.node
             && inner.children.len() == 1
@@ -247,7 +248,7 @@ impl Child {
     fn recount(&mut self) {
         (self.len, self.bytes) = self.counted();
     }
-    /// Elements and bytes of heap, as its node says.
+    /// Elements and heap bytes, as the node has them.
     #[inline]
     fn counted(&self) -> (usize, usize) {
         match &self.node {
@@ -255,7 +256,7 @@ impl Child {
             Node::Inner(inner) => (inner.len, inner.heap_bytes()),
         }
     }
-    /// How full it is, of how much.
+    /// Current fill and full size.
     fn fill<L: Layout>(&self) -> (usize, usize) {
         match &self.node {
             Node::Leaf(leaf) => (leaf.fill(), L::PAGE_BYTES),
@@ -266,7 +267,8 @@ impl Child {
         let (fill, full) = self.fill::<L>();
         fill < full / THIN_PART
     }
-    /// Takes over what is in its right neighbour, which `separator` stood in front of; the caller counts.
+    /// Takes over the content of the right neighbour, with the neighbour's separator. The caller updates the
+    /// counts.
     fn join(&mut self, right: Child, separator: Separator) {
         match (&mut self.node, right.node) {
             (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(&right),
@@ -292,12 +294,12 @@ fn insert_into_leaf<L: Layout>(
     let leaf = Arc::make_mut(leaf);
     let fill = leaf.fill_with(&new);
     if fill <= L::PAGE_BYTES || leaf.len() == 0 {
-        // Sizes that the allocator has are a fifth apart; more would be given away.
+        // The allocator's size classes are a fifth apart, so a larger allocation would waste memory.
         let spare = if at_end { L::PAGE_BYTES.saturating_sub(fill) } else { 0 };
         leaf.insert(at, new, spare);
         return None;
     }
-    // At an end the full page stays as it is, and a new one begins: who adds in order fills every page.
+    // At an end the full page stays unchanged and a new page begins, so adding in order fills every page.
     let split_at = if at == leaf.len() || at == 0 { at } else { leaf.page().middle() };
     let mut right = leaf.split_off(split_at);
     if at == 0 || (at <= split_at && split_at < leaf.len() + right.len() && right.len() > 0) {
@@ -326,7 +328,7 @@ impl Inner {
         let scores = self.scores.capacity() * size_of::<f64>();
         INNER_BYTES + children + scores + self.separators.heap_bytes() + self.bytes
     }
-    /// The child with element `i`, and the index of that child's first element.
+    /// The child with element `i`, and the index of the child's first element.
     #[inline]
     pub(super) fn child_of(&self, i: usize) -> (usize, usize) {
         debug_assert!(i < self.len, "an element that is there");
@@ -348,7 +350,7 @@ impl Inner {
         }
         (0, 0)
     }
-    /// The last child that has elements in front of a place, or whose separator says that it may have; else the first.
+    /// The last child that may contain elements before a place, by its separator. Otherwise the first child.
     #[inline]
     pub(super) fn child_before(&self, place: &mut Place<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(score) = place.score else {
@@ -366,8 +368,8 @@ impl Inner {
         let (inline, outside) = (element.inline.to_vec(), element.outside.cloned());
         Separator { inline, outside, score: self.scores[i] }
     }
-    /// Lets `change` have a child, and counts what is under it before and after. The counts stay in registers: read back
-    /// as a pair right after they were written one by one, they were a fifth of a push (perf, LPUSH at pipeline 30).
+    /// Lets `change` write to a child, and updates the sums. The counts stay in registers. Reading them back as a
+    /// pair after they were written one by one took a fifth of a push (perf, LPUSH at pipeline 30).
     #[inline]
     fn with_child<R>(&mut self, at: usize, change: impl FnOnce(&mut Child) -> R) -> R {
         let child = &mut self.children[at];
@@ -400,7 +402,7 @@ impl Inner {
         self.scores.remove(at);
         child
     }
-    /// Gives half of its children away when it has too many, or only those at the end where one was just added.
+    /// Splits a node with too many children: in the middle, or at the end where a child was just added.
     fn split_when_full(&mut self, added: usize) -> Option<(Separator, Child)> {
         let len = self.children.len();
         if len <= CHILDREN_MAX {
@@ -441,12 +443,12 @@ impl Inner {
             }
             start = end;
         }
-        // At most two children are left of those that were touched; what was between them is gone.
+        // At most two of the touched children are left. The ones between them are gone.
         for at in [first + 1, first] {
             self.join_when_thin::<L>(at);
         }
     }
-    /// Joins child `at`, if there is one and it is thin, with a neighbour that has room.
+    /// Merges child `at`, if it exists and is thin, with a neighbour that has room.
     fn join_when_thin<L: Layout>(&mut self, at: usize) {
         if self.children.get(at).is_none_or(|child| !child.is_thin::<L>()) {
             return;

@@ -1,55 +1,56 @@
-//! [`Page`]: an ordered sequence of short byte strings in one allocation. It is the leaf of a [`super::Tree`] and, by
-//! itself, the compact form of lists and sorted sets.
+//! [`Page`]: an ordered sequence of short byte strings in one allocation. It is the leaf of a [`super::Tree`] and, by itself, the compact form of lists and sorted sets.
 //!
-//! Layout: a head of four little-endian `u32` (where the strings begin, where they end, where the lengths end, how many
-//! strings there are, with [`WIDE`] or [`EVEN`] in the last one); a gap; the strings in order; room for more; the lengths in
-//! *reverse* order; a gap. A length has one byte, or two in a wide page. So a string costs one byte beyond its own, adding
-//! at either end moves nothing while there is room, and where the string `i` begins is the sum of `i` adjacent
-//! bytes, which the processor adds 16 at a time: no table of offsets has to be kept. While all strings are equally long the
-//! page is *even*: the head has their length, in place of the lengths' end, and a string costs nothing beyond its own.
+//! Layout: a head of four little-endian `u32` (start of the strings, end of the strings, end of the lengths,
+//! number of strings with [`WIDE`] or [`EVEN`]); a gap; the strings in order; spare room; the lengths in *reverse*
+//! order; a gap. A length has one byte, or two in a wide page.
 //!
-//! Leaves out: what the strings mean, and how large a page may get (the tree decides).
+//! So a string has one byte of overhead, and adding at either end moves nothing while there is room. The offset of
+//! string `i` is a sum of `i` adjacent bytes, which the processor adds 16 at a time, so no table of offsets is
+//! needed. While all strings are equally long, the page is *even*: the head has their length in place of the
+//! lengths' end, and a string has no overhead.
+//!
+//! Left out: the meaning of the strings, and the maximum size of a page (the tree decides).
 
 use crate::extendible::class_bytes;
 use std::ops::Range;
 
 const HEAD_BYTES: usize = 16;
-/// In the number of strings: lengths have two bytes.
+/// Flag in the number of strings: lengths have two bytes.
 const WIDE: u32 = 1 << 31;
-/// In the number of strings: they are equally long, and there are no lengths.
+/// Flag in the number of strings: all strings are equally long, and no lengths are stored.
 const EVEN: u32 = 1 << 30;
-/// In a wide length: the string goes on outside the page.
+/// Flag in a wide length: the string continues outside the page.
 const OUTSIDE: usize = 1 << 15;
 /// Longest string, in bytes.
 pub(crate) const STRING_BYTES_MAX: usize = OUTSIDE - 1;
-/// Pages of fewer bytes are not made smaller.
+/// Smaller allocations do not shrink.
 const SHRUNK_BYTES_MIN: usize = 64;
-/// So many words of one-byte lengths are added up in four sums of 16 bits.
+/// Words of one-byte lengths that fit into four sums of 16 bits.
 const SUMMED_WORDS: usize = 64;
 
-/// A page of fewer bytes is searched without asking for its memory first.
+/// A smaller page is searched without a prefetch.
 const SEARCHED_BYTES_MIN: usize = 1024;
-/// The strings are asked for at the places that a search looks at in its first steps: four of them look at 15 places.
+/// A search prefetches the strings at the places of its first steps. Four steps look at 15 places.
 const SEARCHED_PARTS: usize = 16;
 
-/// An ordered sequence of byte strings in one allocation; none while it is empty.
+/// An ordered sequence of byte strings in one allocation. No allocation while it is empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
     buffer: Box<[u8]>,
 }
 
-/// The head, read.
+/// The decoded head.
 #[derive(Clone, Copy)]
 struct Head {
-    /// Where the strings begin and end.
+    /// Start and end of the strings.
     front: usize,
     end: usize,
-    /// Where the lengths end; the first string's is the last of them.
+    /// End of the lengths. The first string's length is the last one.
     lens_end: usize,
     count: usize,
-    /// Bytes of a length: none in an even page.
+    /// Bytes of a length. 0 in an even page.
     width: usize,
-    /// The length in an even page.
+    /// The common length in an even page.
     common: usize,
 }
 
@@ -61,7 +62,7 @@ impl Head {
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
-    /// Bytes of a length once there is a string of this one, too.
+    /// Bytes of a length after a string with this length is added.
     #[inline]
     fn width_with(&self, raw: usize) -> usize {
         match self.width {
@@ -72,12 +73,12 @@ impl Head {
     }
 }
 
-/// Where free room is wanted.
+/// Where free room is needed.
 #[derive(Clone, Copy)]
 enum Gap {
     /// Between the strings and the lengths.
     Back,
-    /// In front of the strings, for strings of so many bytes.
+    /// Before the strings, for a string of this many bytes.
     Front(usize),
 }
 
@@ -97,20 +98,20 @@ impl Page {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.len()
     }
-    /// Bytes in use after a string of so many bytes is added.
+    /// Bytes in use after a string of `bytes` bytes is added.
     pub(crate) fn used_with(&self, bytes: usize) -> usize {
         let head = self.head();
         let width = head.width_with(bytes);
         head.used() + bytes + width + head.count * (width - head.width)
     }
-    /// Asks for the first `bytes` of its memory.
+    /// Prefetches the first `bytes` bytes.
     #[inline]
     pub(crate) fn prefetch(&self, bytes: usize) {
         strand_chain::prefetch(&*self.buffer, bytes);
     }
-    /// Asks for memory that [`Page::partition_point`] will read: the lengths, and the strings at which it will look first, as far
-    /// as that can be told without adding lengths up. A search by itself waits for one line after the other: a third of ZADD's
-    /// time (perf, a set of a million).
+    /// Prefetches memory that [`Page::partition_point`] will read: the lengths, and the strings that it will read
+    /// first, as far as that is known without summing lengths. Without the prefetch a search waits for one cache
+    /// line after the other, which took a third of ZADD's time (perf, a set of a million).
     #[inline]
     pub(crate) fn prefetch_search(&self) {
         if self.buffer.len() < SEARCHED_BYTES_MIN {
@@ -124,15 +125,15 @@ impl Page {
             strand_chain::prefetch(&self.buffer[head.front + i * part..], 1);
         }
     }
-    /// String `i`, and whether it goes on outside.
+    /// String `i`, and whether it continues outside.
     ///
     /// # Panics
-    /// When there is no such string; so do all methods that take an index.
+    /// When there is no string `i`. This holds for all methods that take an index.
     #[inline]
     pub(crate) fn get(&self, i: usize) -> (&[u8], bool) {
         self.at(i, self.offset(i))
     }
-    /// Where string `i` begins in the allocation, or, for `i` = `len`, where the last one ends. For [`Page::at`].
+    /// Offset of string `i` in the allocation. For `i` = `len`, the end of the last string. For [`Page::at`].
     #[inline]
     pub(crate) fn offset(&self, i: usize) -> usize {
         let head = self.head();
@@ -142,7 +143,7 @@ impl Page {
             head.end - self.sum(&head, i..head.count)
         }
     }
-    /// String `i`, which begins at `offset`, and whether it goes on outside.
+    /// String `i`, which starts at `offset`, and whether it continues outside.
     #[inline]
     pub(crate) fn at(&self, i: usize, offset: usize) -> (&[u8], bool) {
         let len = self.raw(&self.head(), i);
@@ -153,7 +154,7 @@ impl Page {
     pub(crate) fn bytes_of(&self, i: usize) -> usize {
         self.raw(&self.head(), i) & STRING_BYTES_MAX
     }
-    /// How many of the strings before `i` go on outside. Looks at each length.
+    /// Number of strings before `i` that continue outside. Reads each length.
     pub(crate) fn outside_before(&self, i: usize) -> usize {
         let head = self.head();
         match head.width {
@@ -164,8 +165,8 @@ impl Page {
         let lens = &self.buffer[head.lens_end - i * 2..head.lens_end];
         lens.chunks_exact(2).filter(|len| usize::from(len[1]) & OUTSIDE >> 8 != 0).count()
     }
-    /// The first index from `from` on for which `before` is false, which it is then for all that follow.
-    /// `before` gets a string's index, its bytes, and whether it goes on outside.
+    /// The first index at or after `from` for which `before` is false. It must be false for all later ones too.
+    /// `before` gets a string's index, its bytes, and whether it continues outside.
     #[inline]
     pub(crate) fn partition_point(
         &self,
@@ -188,16 +189,16 @@ impl Page {
         }
         low
     }
-    /// The strings from `from` on, each with whether it goes on outside.
+    /// The strings, starting at `from`, each with whether it continues outside.
     pub(crate) fn iter(&self, from: usize) -> Strings<'_> {
         Strings { page: self, at: from, offset: self.offset(from), forwards: true }
     }
-    /// The strings in front of `from`, the last of them first.
+    /// The strings before `from`, in reverse order.
     pub(crate) fn iter_back(&self, from: usize) -> Strings<'_> {
         Strings { page: self, at: from, offset: self.offset(from), forwards: false }
     }
-    /// Puts a string, given in two parts, in front of string `i`. When the allocation must grow, it takes `spare` bytes
-    /// more than needed.
+    /// Inserts a string, given in two parts, before string `i`. If the allocation must grow, it takes `spare`
+    /// bytes more than needed.
     ///
     /// # Panics
     /// When the string is longer than [`STRING_BYTES_MAX`], or `i` is larger than `len`.
@@ -239,8 +240,8 @@ impl Page {
         self.put_raw(&head, i, raw);
         self.put_head(head);
     }
-    /// Removes the strings of `range`. Gives room back when more than half of the allocation is free, unless it is told to
-    /// keep its room.
+    /// Removes the strings of `range`. Shrinks the allocation when more than half of it is free, unless
+    /// `keep_room` is set.
     pub(crate) fn remove(&mut self, range: Range<usize>, keep_room: bool) {
         let mut head = self.head();
         assert!(range.start <= range.end && range.end <= head.count, "strings that are there");
@@ -269,7 +270,7 @@ impl Page {
             self.put_head(head);
         }
     }
-    /// Puts a string in the place of string `i`; see [`Page::insert`].
+    /// Replaces string `i`; see [`Page::insert`].
     pub(crate) fn replace(&mut self, i: usize, parts: [&[u8]; 2], outside: bool, spare: usize) {
         let head = self.head();
         if self.raw(&head, i) != raw_of(parts[0].len() + parts[1].len(), outside) {
@@ -281,7 +282,7 @@ impl Page {
         self.buffer[at..middle].copy_from_slice(parts[0]);
         self.buffer[middle..middle + parts[1].len()].copy_from_slice(parts[1]);
     }
-    /// Moves the strings from `i` on to a new page. Both are as small as they can be.
+    /// Moves the strings from `i` on to a new page. Both pages take the smallest allocation.
     pub(crate) fn split_off(&mut self, i: usize) -> Page {
         let mut right = Page::default();
         right.append_range(self, i..self.len());
@@ -292,11 +293,11 @@ impl Page {
         }
         right
     }
-    /// Adds the strings of another page behind its own.
+    /// Appends the strings of another page.
     pub(crate) fn append(&mut self, other: &Page) {
         self.append_range(other, 0..other.len());
     }
-    /// Where to split so that both parts have about as many bytes: an index from 1 on, below `len`.
+    /// The index of a split into two parts with about equally many bytes: at least 1, and below `len`.
     pub(crate) fn middle(&self) -> usize {
         let head = self.head();
         let half = (head.end - head.front + head.count * head.width) / 2;
@@ -335,7 +336,7 @@ impl Page {
         }
         self.put_head(head);
     }
-    /// Makes room for one more string of so many bytes, where it is wanted.
+    /// Makes room for one more string of `bytes` bytes, in the given gap.
     #[cold]
     fn make_room(&mut self, head: Head, bytes: usize, width: usize, gap: Gap, spare: usize) -> Head {
         let kept = HEAD_BYTES + head.end - head.front + head.count * width;
@@ -346,7 +347,7 @@ impl Page {
         let (front, lens) = match gap {
             Gap::Back => (0, 0),
             Gap::Front(_) => {
-                // Of what is free without growing, a half stays for the other end.
+                // If the allocation does not grow, half of the free room stays for the other end.
                 let share = if grows { free } else { (free / 2).max(needed) };
                 let lens = share * width / needed;
                 (share - lens, lens)
@@ -354,7 +355,8 @@ impl Page {
         };
         self.lay_out(head, width, capacity, front, lens)
     }
-    /// Copies everything to a new allocation, with gaps of so many bytes in front of the strings and behind the lengths.
+    /// Copies everything to a new allocation, with gaps of `front` bytes before the strings and `lens` bytes after
+    /// the lengths.
     fn lay_out(&mut self, old: Head, width: usize, capacity: usize, front: usize, lens: usize) -> Head {
         let mut buffer = vec![0; capacity].into_boxed_slice();
         let start = HEAD_BYTES + front;
@@ -408,7 +410,7 @@ impl Page {
             to.copy_from_slice(&word.to_le_bytes());
         }
     }
-    /// The length of string `i` as it is stored.
+    /// The stored length of string `i`.
     #[inline]
     fn raw(&self, head: &Head, i: usize) -> usize {
         assert!(i < head.count, "a string that is there");
@@ -446,7 +448,7 @@ impl Page {
     }
 }
 
-/// Strings of a page, one after the other.
+/// Iterator over the strings of a page.
 #[derive(Clone)]
 pub(crate) struct Strings<'a> {
     page: &'a Page,
@@ -471,11 +473,11 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// The sum of the bytes of `range`, eight at a time: the odd ones too, of which there are many, since a search halves its range
-/// each time.
+/// The sum of the bytes of `range`, eight at a time. The remainder is summed as one word too, because a search
+/// halves its range each time and so often has one.
 #[inline]
 fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
-    /// Every other byte.
+    /// Mask of every other byte.
     const EVERY_OTHER: u64 = 0x00ff_00ff_00ff_00ff;
     let pairs = |word: u64| (word & EVERY_OTHER) + (word >> 8 & EVERY_OTHER);
     let lanes = |sums: u64| {
@@ -488,7 +490,7 @@ fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
         sum += lanes(some.iter().map(|word| pairs(u64::from_le_bytes(*word))).sum());
     }
     if !rest.is_empty() {
-        // In front of the lengths lies the head, so there are eight bytes up to their end.
+        // The head lies before the lengths, so there are eight bytes before their end.
         let odd = 8 * (8 - rest.len());
         let word = buffer[..range.end].last_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         sum += lanes(pairs(word >> odd));
@@ -496,7 +498,7 @@ fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
     sum
 }
 
-/// Bytes that this length needs.
+/// Bytes that store this length.
 #[inline]
 fn width_of(raw: usize) -> usize {
     if raw > usize::from(u8::MAX) { 2 } else { 1 }

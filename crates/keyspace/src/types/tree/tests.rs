@@ -1,12 +1,12 @@
-//! The tree against a Vec of its elements, with snapshots that must stay as they were.
+//! The tree compared with a Vec of its elements, with snapshots that must not change.
 
 use super::*;
 use proptest::prelude::*;
 
-/// An element of the twin: inline bytes and the long part.
+/// An element of the Vec: inline bytes and the long part.
 type Plain = (Vec<u8>, Option<Vec<u8>>);
 
-/// Small pages, so that trees get deep; in no order.
+/// Unordered elements. The pages are small, so that trees get deep.
 #[derive(Debug)]
 struct Unordered;
 impl Layout for Unordered {
@@ -16,7 +16,7 @@ impl Layout for Unordered {
     }
 }
 
-/// Ordered by their bytes; separators are as short as can be.
+/// Elements ordered by their bytes, with the shortest possible separators.
 #[derive(Debug)]
 struct Ordered;
 impl Layout for Ordered {
@@ -24,10 +24,10 @@ impl Layout for Ordered {
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
         let same = left.inline.iter().zip(right.inline).take_while(|(a, b)| a == b).count();
         out.extend_from_slice(&right.inline[..same + 1]);
-        // That something follows must not matter.
+        // A long part in a separator must not matter.
         right.outside.cloned()
     }
-    /// The first byte: many elements have equal ones.
+    /// The first byte, which many elements have in common.
     fn score(separator: Element<'_>) -> f64 {
         score_of(separator.inline)
     }
@@ -51,7 +51,7 @@ fn new(element: &Plain) -> New<'_> {
     New { head, body, outside: element.1.as_ref().map(|bytes| Blob::from(bytes.as_slice())) }
 }
 
-/// Everything that must hold of a tree: what it contains, its counts at each node, its shape.
+/// Checks every property of a tree: its content, the counts at each node, its shape.
 fn check<L: Layout>(tree: &Tree<L>, twin: &[Plain]) {
     assert_eq!((tree.len(), tree.is_empty()), (twin.len(), twin.is_empty()));
     assert!(tree.iter(0).map(plain).eq(twin.iter().cloned()));
@@ -63,7 +63,7 @@ fn check<L: Layout>(tree: &Tree<L>, twin: &[Plain]) {
         assert!(tree.heap_bytes() > bytes);
     }
 }
-/// The depth of a node.
+/// Checks a node and returns its depth.
 fn check_node<L: Layout>(child: &Child) -> usize {
     let (len, bytes, depth) = match &child.node {
         Node::Leaf(leaf) => {
@@ -171,7 +171,7 @@ proptest! {
         let (mut tree, mut twin) = (Tree::<Ordered>::new(), Vec::<Plain>::new());
         let mut snapshots = Vec::new();
         for (n, (op, key, more)) in ops.into_iter().enumerate() {
-            // Of different lengths, with long prefixes in common.
+            // Different lengths, with long common prefixes.
             let text = format!("{}{key:04}", "p".repeat(usize::from(key % 3) * 4)).into_bytes();
             let element = (text.clone(), (key % 50 == 0).then(|| vec![1; 5]));
             let point = tree.partition_point(by_text(&text));
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// Pages as lists have them.
+/// Pages of the size that lists have.
 #[derive(Debug)]
 struct Large;
 impl Layout for Large {
@@ -228,7 +228,7 @@ fn many_elements_are_dense_and_are_freed_in_pieces() {
         let each = tree.heap_bytes() as f64 / 3e5;
         assert!(each < 17.5, "{each} bytes an element");
         let snapshot = tree.clone();
-        // A shared root is let go of whole, which frees nothing.
+        // A shared root is dropped whole, which frees nothing.
         assert_eq!(tree.into_pieces().count(), 1);
         assert_eq!(snapshot.get(299_999).map(|e| e.inline), Some(&element[..]));
         assert!((8..40).contains(&snapshot.into_pieces().count()));

@@ -1,30 +1,31 @@
-//! How a score is written: an integer in as few bytes as it needs, anything else as its eight bytes.
+//! The encoding of a score: an integer in as few bytes as it needs, any other number as its eight bytes.
 //!
-//! The first byte is the score itself below [`SMALL`], else [`SMALL`] plus the number of bytes that follow: a little-endian
-//! integer of one to seven bytes, or the eight bytes of the number. So no score is ever rounded, and `-0` stays `-0`.
+//! Below [`SMALL`] the first byte is the score itself. Otherwise it is [`SMALL`] plus the number of bytes that
+//! follow: a little-endian integer of one to seven bytes, or the eight bytes of the double. So no score is
+//! rounded, and `-0` stays `-0`.
 
 use std::ops::Deref;
 
-/// Integers below this are their own first byte.
+/// Integers below this are encoded as their first byte.
 const SMALL: u8 = 240;
 /// Integers up to this are exact.
 const INTEGER_MAX: f64 = (1u64 << 53) as f64;
 
-/// A score as it is written.
+/// An encoded score.
 pub(super) struct Written {
     bytes: [u8; 9],
     len: usize,
 }
 
 impl Written {
-    /// In nine bytes, whatever the score is. Separators have this form: they are few, and equally long ones are searched without
-    /// adding lengths up.
+    /// Nine bytes for every score. Separators have this form: they are few, and a search among separators of equal
+    /// length needs no sums of lengths.
     pub(super) fn whole(score: f64) -> Written {
         let mut bytes = [SMALL + 8; 9];
         bytes[1..].copy_from_slice(&score.to_le_bytes());
         Written { bytes, len: 9 }
     }
-    /// In as few bytes as can be.
+    /// The shortest form.
     pub(super) fn of(score: f64) -> Written {
         let mut bytes = [0; 9];
         let n = score as i64;
@@ -36,7 +37,7 @@ impl Written {
             bytes[0] = n as u8;
             return Written { bytes, len: 1 };
         }
-        // The sign takes a bit, too.
+        // The sign needs a bit too.
         let bits = 65 - if n < 0 { !n } else { n }.leading_zeros();
         let len = bits.div_ceil(8) as usize;
         bytes[0] = SMALL + len as u8;
@@ -52,10 +53,10 @@ impl Deref for Written {
     }
 }
 
-/// The score at the front of `bytes`, and what follows it.
+/// The score at the start of `bytes`, and the bytes after it.
 ///
 /// # Panics
-/// When `bytes` were not written by [`Written::of`].
+/// When [`Written::of`] did not write the bytes.
 #[inline]
 pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     let (first, rest) = (bytes[0], &bytes[1..]);
@@ -63,7 +64,8 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
         return (f64::from(first), rest);
     }
     let len = usize::from(first - SMALL);
-    // One load where the member is long enough: a copy of so many bytes, read back as a whole, was a third of a search.
+    // One load when the member is long enough. Copying `len` bytes and reading them back as a whole took a third
+    // of a search.
     if let Some(word) = rest.first_chunk() {
         let (word, rest) = (i64::from_le_bytes(*word), &rest[len..]);
         let unused = 64 - 8 * len as u32;
@@ -72,7 +74,7 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     }
     let (number, rest) = rest.split_at(len);
     let number = number.iter().rev().fold(0, |number, byte| number << 8 | i64::from(*byte));
-    // Shifted up and down, so that the sign is kept.
+    // Shifted left and right to extend the sign.
     let unused = 64 - 8 * len as u32;
     ((number << unused >> unused) as f64, rest)
 }
