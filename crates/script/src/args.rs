@@ -1,4 +1,4 @@
-//! [`Args`]: the arguments of one of our functions, read as `lauxlib.c` reads them, with its error texts.
+//! [`Args`]: the arguments of one of Strand's functions, read as `lauxlib.c` reads them, with its error texts.
 
 use crate::errors;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
@@ -13,7 +13,7 @@ impl<'l> Args<'l> {
     pub(crate) fn new(lua: &'l Lua, values: MultiValue) -> Args<'l> {
         Args { lua, values }
     }
-    /// How many there are.
+    /// Number of arguments.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -21,14 +21,14 @@ impl<'l> Args<'l> {
     pub(crate) fn get(&self, n: usize) -> Option<&Value> {
         self.values.get(n - 1)
     }
-    /// True when it is not given, or nil.
+    /// True when the argument is missing or nil.
     pub(crate) fn is_none(&self, n: usize) -> bool {
         self.get(n).is_none_or(Value::is_nil)
     }
     pub(crate) fn into_values(self) -> MultiValue {
         self.values
     }
-    /// A string; numbers count as their text.
+    /// A string. A number counts as its text.
     pub(crate) fn string(&self, n: usize) -> Result<LuaString> {
         match self.get(n) {
             Some(Value::String(text)) => Ok(text.clone()),
@@ -39,7 +39,7 @@ impl<'l> Args<'l> {
             _ => Err(self.wrong_type(n, "string")),
         }
     }
-    /// A number; strings that are one count.
+    /// A number. A string that is a number counts.
     pub(crate) fn number(&self, n: usize) -> Result<f64> {
         let number = match self.get(n) {
             Some(Value::Integer(number)) => Some(*number as f64),
@@ -49,7 +49,7 @@ impl<'l> Args<'l> {
         };
         number.ok_or_else(|| self.wrong_type(n, "number"))
     }
-    /// A whole number, cut towards zero.
+    /// An integer, truncated towards zero.
     pub(crate) fn int(&self, n: usize) -> Result<i64> {
         Ok(self.number(n)? as i64)
     }
@@ -62,7 +62,7 @@ impl<'l> Args<'l> {
             _ => Err(self.wrong_type(n, "table")),
         }
     }
-    /// The error of an argument.
+    /// The error of a bad argument.
     pub(crate) fn bad(&self, n: usize, why: &str) -> mlua::Error {
         errors::bad_argument(self.lua, n, why)
     }

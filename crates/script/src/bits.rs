@@ -3,7 +3,7 @@
 use crate::args::Args;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// 2^52 + 2^51: added to a double, it leaves the number modulo 2^32 in the low bits, rounded to nearest.
+/// 2^52 + 2^51. Adding it to a double leaves the number modulo 2^32, rounded to nearest, in the low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
 /// The library.

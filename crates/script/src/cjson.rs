@@ -1,6 +1,7 @@
-//! `cjson`: lua-cjson 2.1.0 as redis-server has it.
+//! `cjson`: lua-cjson 2.1.0, as in redis-server.
 //!
-//! Left out: `encode_keep_buffer` changes nothing (there is no buffer to keep). Settings hold for all scripts, as there.
+//! Left out: `encode_keep_buffer` has no effect, because there is no buffer to keep. As in redis-server, settings
+//! hold for all scripts.
 
 use crate::args::{Args, type_name};
 use crate::state;
@@ -11,12 +12,12 @@ use std::sync::{Arc, LazyLock};
 
 /// Deepest nesting, unless the script sets another.
 const DEPTH_MAX: i64 = 1000;
-/// No setting allows more: each level takes stack of the thread.
+/// Upper limit of the nesting settings, because each level takes stack of the thread.
 const DEPTH_LIMIT: i64 = 1000;
 /// Most digits of a number.
 const PRECISION_MAX: i64 = 14;
 
-/// What a script can set.
+/// Settings that a script can change.
 struct Settings {
     /// 0 off, 1 on, 2 as null.
     encode_invalid_numbers: AtomicI64,
@@ -46,7 +47,7 @@ impl Default for Settings {
     }
 }
 
-/// The settings of the library that all scripts see, in whichever interpreter.
+/// The settings of the library that all scripts in all interpreters see.
 static SHARED: LazyLock<Arc<Settings>> = LazyLock::new(Arc::default);
 
 /// The library.
@@ -115,7 +116,7 @@ fn one_argument(args: &Args<'_>) -> Result<()> {
     if args.len() > 1 { Err(args.bad(2, "found too many arguments")) } else { Ok(()) }
 }
 
-/// Reads and sets a whole number.
+/// Reads and sets an integer.
 fn whole(args: &Args<'_>, setting: &AtomicI64, min: i64, max: i64) -> Result<Value> {
     one_argument(args)?;
     if !args.is_none(1) {
@@ -260,7 +261,7 @@ impl Encoder<'_, '_> {
         self.depth -= 1;
         Ok(())
     }
-    /// The length of what is an array; `None` for an object, an empty table too.
+    /// The length of an array. `None` for an object, and for an empty table.
     fn array_len(&self, table: &Table) -> Result<Option<usize>> {
         let (mut max, mut items) = (0i64, 0i64);
         for pair in table.pairs::<Value, Value>() {
@@ -338,7 +339,7 @@ pub(crate) fn general(number: f64, precision: usize) -> String {
     }
     if !number.is_finite() {
         return if number.is_nan() {
-            // What a division of zero by zero gives on the machines that matter.
+            // On x86-64 zero divided by zero gives `-nan`.
             if number.is_sign_negative() { "-nan" } else { "nan" }.into()
         } else if number < 0.0 {
             "-inf".into()
@@ -395,7 +396,7 @@ enum Kind {
 
 struct Token {
     kind: Kind,
-    /// Where it begins, from 0.
+    /// Start of the token, counted from 0.
     at: usize,
 }
 
@@ -564,7 +565,7 @@ impl Decoder<'_, '_> {
         self.at = i;
         Ok(Token { kind: Kind::Text(out), at })
     }
-    /// What follows `\u`: one code unit, or two of a pair.
+    /// Decodes the digits after `\u`: one code unit, or both of a surrogate pair.
     fn code_point(&self, i: &mut usize) -> Option<char> {
         let unit = |at: usize| {
             let hex = self.text.get(at..at + 4).filter(|h| h.iter().all(u8::is_ascii_hexdigit))?;
@@ -600,7 +601,7 @@ impl Decoder<'_, '_> {
     }
 }
 
-/// Numbers that JSON has not: hexadecimal, infinity, not a number, a leading zero or plus.
+/// True for numbers that JSON does not have: hexadecimal, infinity, not a number, a leading zero or plus.
 fn is_invalid_number(text: &[u8]) -> bool {
     let digits = match text.first() {
         Some(b'+') => return true,

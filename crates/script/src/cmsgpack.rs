@@ -1,14 +1,14 @@
-//! `cmsgpack`: lua-cmsgpack 0.4.0 as redis-server has it.
+//! `cmsgpack`: lua-cmsgpack 0.4.0, as in redis-server.
 
 use crate::args::Args;
 use crate::state;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// Whole numbers up to here are packed as integers.
+/// Integers below this limit are packed as integers.
 const TWO_TO_63: f64 = (1u64 << 63) as f64;
-/// Tables deeper than this are packed as nil.
+/// Deeper tables are packed as nil.
 const NESTING_MAX: usize = 16;
-/// Unpacked values deeper than this are an error: each level takes stack of the thread.
+/// Deeper values are an error when unpacked, because each level takes stack of the thread.
 const UNPACK_NESTING_MAX: usize = 200;
 
 /// The library.
@@ -73,7 +73,7 @@ fn put(out: &mut Vec<u8>, value: &Value, level: usize) -> Result<()> {
     Ok(())
 }
 
-/// A length in 16 bits, or 32 with the next code.
+/// A length in 16 bits, or in 32 bits with the next code.
 fn put_len(out: &mut Vec<u8>, n: usize, code16: u8) {
     if let Ok(n) = u16::try_from(n) {
         out.push(code16);
@@ -85,7 +85,7 @@ fn put_len(out: &mut Vec<u8>, n: usize, code16: u8) {
 }
 
 fn put_number(out: &mut Vec<u8>, number: f64) {
-    // As in C: what fits a 64-bit integer exactly is one.
+    // As in C: a number that fits a 64-bit integer exactly is packed as one.
     if number.floor() == number && (-TWO_TO_63..TWO_TO_63).contains(&number) {
         return put_int(out, number as i64);
     }
@@ -160,7 +160,7 @@ fn put_table(out: &mut Vec<u8>, table: &Table, level: usize) -> Result<()> {
     Ok(())
 }
 
-/// The length of a table whose keys are 1 to n; an empty one is an array too.
+/// The length of a table with the keys 1 to n. An empty table is an array too.
 fn array_len(table: &Table) -> Result<Option<usize>> {
     let (mut max, mut n) = (0usize, 0usize);
     for pair in table.pairs::<Value, Value>() {
@@ -180,7 +180,8 @@ fn array_len(table: &Table) -> Result<Option<usize>> {
     Ok((max == n).then_some(max))
 }
 
-/// `limit` values (0: all) from `offset` on; `full`: the next offset comes first, or -1 at the end.
+/// Unpacks `limit` values (0: all), starting at `offset`. With `full` the next offset comes first, or -1 at the
+/// end.
 fn unpack(args: &Args<'_>, limit: i64, offset: i64, full: bool) -> Result<MultiValue> {
     let text = args.string(1)?;
     let text = &*text.as_bytes();

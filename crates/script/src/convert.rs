@@ -1,4 +1,4 @@
-//! Replies to Lua values and Lua values to replies, as redis-server converts them.
+//! Converts replies to Lua values and Lua values to replies, as redis-server does.
 
 use crate::state;
 use crate::vm::Unbound;
@@ -6,13 +6,13 @@ use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_wire::reply::Reply;
 
-/// Tables in one another that a script may return; redis-server runs out of Lua's stack at some such depth.
+/// Deepest nesting of tables that a script may return. redis-server exhausts Lua's stack at about this depth.
 const DEPTH_MAX: usize = 100;
-/// Numbers beyond it are no 64-bit integers.
+/// A number from this limit on does not fit a 64-bit integer.
 const TWO_TO_63: f64 = (1u64 << 63) as f64;
 const TOO_DEEP: &str = "ERR reached lua stack limit";
 
-/// The value of a command's reply, or the text of the error that it is.
+/// The value of a command's reply, or the text of its error.
 ///
 /// # Errors
 /// When the interpreter has no memory for it.
@@ -68,7 +68,7 @@ impl<'r> Reader<'r> {
     fn string(&self, text: &[u8]) -> Result<Value> {
         Ok(Value::String(self.lua.create_string(text)?))
     }
-    /// A value inside another: errors are tables there.
+    /// A nested value. Nested errors become tables.
     fn inner(&mut self) -> Result<Value> {
         match self.value()? {
             Read::Value(value) => Ok(value),
@@ -131,7 +131,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Writes what a script returned; `resp3`: it has called `redis.setresp(3)`.
+/// Writes what a script returned. `resp3`: the script has called `redis.setresp(3)`.
 ///
 /// # Errors
 /// When a table's metamethod raises one.
@@ -140,7 +140,7 @@ pub(crate) fn write(reply: &mut Reply<'_>, value: &Value, resp3: bool) -> Result
 }
 
 fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> Result<()> {
-    // A table that is in itself twice would be written for ever.
+    // A table that contains itself twice would be written for ever.
     state::charge(1)?;
     state::check_level(depth)?;
     state::check_bytes(reply.out_len())?;
@@ -161,7 +161,7 @@ fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> 
     Ok(())
 }
 
-/// As C's conversion on the machines that matter: what does not fit is the smallest number.
+/// Like C's conversion on x86-64: a number out of range becomes the smallest integer.
 fn whole(number: f64) -> i64 {
     if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
 }
@@ -186,7 +186,7 @@ fn write_table(reply: &mut Reply<'_>, table: &Table, resp3: bool, depth: usize) 
         }
         _ => {}
     }
-    // Values are looked at one by one: an interpreter has room for some thousand references of ours.
+    // Read values one by one, because an interpreter has room for only a few thousand references from Rust.
     if let Value::Table(map) = table.raw_get("map")? {
         reply.map(count(&map)?);
         for pair in map.pairs::<Value, Value>() {

@@ -1,7 +1,7 @@
-//! [`Thrown`]: what our functions raise in a script, and what the script sees of it.
+//! [`Thrown`]: the errors that Strand's functions raise in a script, and their form for the script.
 //!
-//! A Rust function can raise nothing but an error object. The script must not see that: `pcall`, `xpcall` and
-//! `coroutine.resume` of the sandbox turn it into the string or the table that redis-server raises.
+//! A Rust function can raise only an error object, which the script must not see. The sandbox's `pcall`, `xpcall`
+//! and `coroutine.resume` turn the object into the string or the table that redis-server raises.
 
 use mlua::{Error, Lua, Table, Value};
 use std::fmt;
@@ -9,11 +9,11 @@ use std::fmt;
 /// An error on its way through Lua.
 #[derive(Clone, Debug)]
 pub(crate) enum Thrown {
-    /// A plain text, its position in front.
+    /// A plain text, starting with its position.
     Text(Vec<u8>),
-    /// `{err = TEXT}`; `counted`: the error statistics have it already.
+    /// `{err = TEXT}`. `counted`: the error is already in the statistics.
     Reply { text: Vec<u8>, counted: bool },
-    /// The run is over: nothing may catch this.
+    /// The run is over. Nothing may catch this.
     Stop,
 }
 
@@ -34,12 +34,12 @@ impl From<Thrown> for Error {
     }
 }
 
-/// An error with the position of the function that called ours in front, as `luaL_error` has it.
+/// An error that starts with the position of the caller, as from `luaL_error`.
 pub(crate) fn error(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Thrown::Text([where_is(lua, 1).as_bytes(), text.as_ref()].concat()).into()
 }
 
-/// As [`error`], of argument `n`, as `luaL_argerror` has it: the function is called what its caller calls it.
+/// As [`error`], for argument `n`, as from `luaL_argerror`. The function has the name that its caller uses.
 pub(crate) fn bad_argument(lua: &Lua, n: usize, why: &str) -> Error {
     let names = lua.inspect_stack(0, |debug| {
         let names = debug.names();
@@ -54,12 +54,12 @@ pub(crate) fn bad_argument(lua: &Lua, n: usize, why: &str) -> Error {
     error(lua, format!("bad argument #{n} to '{name}' ({why})"))
 }
 
-/// A table `{err = "ERR TEXT"}`, as errors of the `redis` functions are.
+/// A table `{err = "ERR TEXT"}`, the form of errors of the `redis` functions.
 pub(crate) fn reply(text: &str) -> Error {
     Thrown::Reply { text: format!("ERR {text}").into_bytes(), counted: false }.into()
 }
 
-/// `user_script:1: ` of the function `level` levels up; nothing for one that is not Lua.
+/// `user_script:1: ` for the function `level` levels up. Empty for a function that is not Lua.
 pub(crate) fn where_is(lua: &Lua, level: usize) -> String {
     let found = lua.inspect_stack(level, |debug| {
         let source = debug.source();
@@ -68,7 +68,7 @@ pub(crate) fn where_is(lua: &Lua, level: usize) -> String {
     found.flatten().unwrap_or_default()
 }
 
-/// The same as `(source, line)`: `@user_script`, 1.
+/// As [`where_is`], as whether it is a C function, source and line: false, `@user_script`, 1.
 pub(crate) fn source_and_line(lua: &Lua, level: usize) -> Option<(bool, String, i64)> {
     lua.inspect_stack(level, |debug| {
         let source = debug.source();
@@ -77,10 +77,10 @@ pub(crate) fn source_and_line(lua: &Lua, level: usize) -> Option<(bool, String, 
     })
 }
 
-/// What the script sees of an error value.
+/// The form of an error value for the script.
 ///
 /// # Errors
-/// The error again when the run is over.
+/// The error itself when the run is over.
 pub(crate) fn visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let Value::Error(error) = &value else { return Ok(value) };
     match error.downcast_ref::<Thrown>() {
@@ -101,7 +101,7 @@ pub(crate) fn table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table
     Ok(table)
 }
 
-/// The text of an error that is none of ours, without the traceback.
+/// The text of an error that is not [`Thrown`], without the traceback.
 fn plain(error: &Error) -> String {
     match error {
         Error::CallbackError { cause, .. } => plain(cause),

@@ -1,15 +1,16 @@
-//! Lua with Redis's environment: what EVAL and FCALL run in.
+//! Lua with Redis's environment, for EVAL and FCALL.
 //!
-//! A [`Vm`] is an interpreter in a sandbox: the globals of redis-server 7.0, which no script can change, with functions of our
-//! own where Lua's would not end ([`pattern`]) or would get past the sandbox. A [`Script`] or a [`Library`] is plain data; each
-//! interpreter compiles it when it first meets it. What a script asks of the server goes to a [`Host`].
+//! A [`Vm`] is an interpreter in a sandbox. It has the globals of redis-server 7.0, which no script can change.
+//! Strand replaces Lua's functions that would not end ([`pattern`]) or would escape the sandbox. A [`Script`] or a
+//! [`Library`] is plain data, which each interpreter compiles at its first use. A script's commands go to a
+//! [`Host`].
 //!
-//! A run is bounded: the interpreter's memory by [`VM_BYTES_MAX`], its time by the host, which is asked after each few
-//! thousand steps whether it goes on. A step is an instruction of Lua, a character that a pattern looks at, a byte that a
-//! function makes. A stopped run cannot catch its own end.
+//! A run is bounded. [`VM_BYTES_MAX`] bounds the interpreter's memory. The host bounds the time: every few
+//! thousand steps it decides whether the run continues. A step is a Lua instruction, a character that a pattern
+//! examines, or a byte that a function produces. A stopped run cannot catch its own end.
 //!
-//! **Invariant:** knows nothing of the keyspace, sessions, threads or clocks; commands and their effects are the host's.
-//! Left out: the debugger, and libraries in C.
+//! **Invariant:** this crate knows nothing of the keyspace, sessions, threads or clocks. The host runs commands
+//! and owns their effects. Left out: the debugger, and libraries in C.
 
 mod args;
 mod bits;

@@ -1,4 +1,4 @@
-//! Loading a library: its chunk runs once and registers functions.
+//! Loads a library: runs its chunk once, which registers functions.
 
 use crate::errors;
 use crate::shebang::{BAD_NAME, ScriptFlags, is_name};
@@ -8,7 +8,7 @@ use std::cell::RefCell;
 /// Most functions of one library.
 const FUNCTIONS_MAX: usize = 10_000;
 
-/// A function that a library has registered.
+/// A function registered by a library.
 pub(crate) struct Registered {
     pub(crate) name: Vec<u8>,
     pub(crate) function: Function,
@@ -17,11 +17,11 @@ pub(crate) struct Registered {
 }
 
 thread_local! {
-    /// What the library that is loaded on this thread has registered.
+    /// The functions registered by the library that this thread is loading.
     static REGISTERED: RefCell<Option<Vec<Registered>>> = const { RefCell::new(None) };
 }
 
-/// Runs `load`; what was registered meanwhile, and what it returned.
+/// Runs `load`. Returns the functions registered meanwhile, and the result of `load`.
 pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<Registered>, R) {
     REGISTERED.set(Some(Vec::new()));
     let done = load();
@@ -68,7 +68,7 @@ pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
     })
 }
 
-/// A string, or a number as one.
+/// The text of a string or a number.
 fn text_of(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {

@@ -1,22 +1,22 @@
-//! Lua's patterns (`lstrlib.c` of Lua 5.1) with a budget: matching in C cannot be stopped, and one `string.find` may go on for
-//! hours.
+//! Lua's patterns (`lstrlib.c` of Lua 5.1) with a budget. Matching in C cannot be stopped, and one `string.find`
+//! may run for hours.
 //!
-//! [`Matcher`] is one pattern on one subject. Each step is counted; [`Stop::Budget`] says that the budget's owner wants an
-//! end. Recursion has a depth of its own, so that no pattern overflows the stack.
+//! A [`Matcher`] is one pattern on one subject. It counts each step. [`Stop::Budget`] means that the owner of the
+//! budget wants an end. Recursion has a limit of its own, so no pattern overflows the stack.
 
 /// Most captures of a pattern, as in Lua.
 pub const CAPTURES_MAX: usize = 32;
-/// Deepest recursion of the matcher: quantifiers and captures inside one another.
+/// Deepest recursion of the matcher: nested quantifiers and captures.
 const DEPTH_MAX: usize = 200;
-/// Steps between two looks at the budget.
+/// Steps between two checks of the budget.
 const STEPS_PER_LOOK: u32 = 1024;
 
 const ESCAPE: u8 = b'%';
 
-/// Why matching ended without an answer.
+/// Why matching ended without a result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The pattern is wrong: Lua's text.
+    /// The pattern is malformed. Holds Lua's text.
     Broken(String),
     /// The budget is used up.
     Budget,
@@ -31,7 +31,7 @@ enum Len {
     Bytes(usize),
 }
 
-/// A capture as the script sees it.
+/// A capture, as the script sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture<'s> {
     /// A part of the subject.
@@ -40,7 +40,7 @@ pub enum Capture<'s> {
     Position(usize),
 }
 
-/// One pattern at work on one subject.
+/// One pattern on one subject.
 pub struct Matcher<'s, 'b> {
     subject: &'s [u8],
     pattern: &'s [u8],
@@ -48,12 +48,12 @@ pub struct Matcher<'s, 'b> {
     level: usize,
     depth: usize,
     steps: u32,
-    /// Takes note of so many steps; false: stop.
+    /// Counts steps. Returns false to stop.
     budget: &'b mut dyn FnMut(u32) -> bool,
 }
 
 impl<'s, 'b> Matcher<'s, 'b> {
-    /// A pattern without the leading `^`, which the caller sees to.
+    /// `pattern` comes without the leading `^`, which the caller handles.
     pub fn new(
         subject: &'s [u8],
         pattern: &'s [u8],
@@ -62,17 +62,17 @@ impl<'s, 'b> Matcher<'s, 'b> {
         let captures = [(0, Len::Open); CAPTURES_MAX];
         Matcher { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
     }
-    /// Matches at `at`; the end of the match.
+    /// Matches at `at`. Returns the end of the match.
     ///
     /// # Errors
-    /// When the pattern is broken, or the budget used up.
+    /// When the pattern is malformed, or the budget is used up.
     pub fn match_at(&mut self, at: usize) -> Found<Option<usize>> {
         self.level = 0;
         self.depth = 0;
         self.step()?;
         self.run(at, 0)
     }
-    /// Number of captures of the last match; 0 means that the whole match counts as one.
+    /// Number of captures of the last match. 0 means that the whole match is the only capture.
     pub fn captures(&self) -> usize {
         self.level
     }
@@ -165,7 +165,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
             }
         }
     }
-    /// As many as there are, then fewer; `min` at least.
+    /// Tries as many as possible, then fewer, but at least `min`.
     fn most(&mut self, s: usize, p: usize, end: usize, min: usize) -> Found<Option<usize>> {
         let mut n = 0;
         while self.fits(s + n, p, end) {
@@ -248,7 +248,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
         let text = &self.subject[at..at + n];
         Ok(self.subject[s..].starts_with(text).then_some(s + n))
     }
-    /// The end of the single-character class that begins at `p`.
+    /// The end of the single-character class that starts at `p`.
     fn class_end(&self, p: usize) -> Found<usize> {
         let end = p + 1;
         match self.pattern[p] {
@@ -259,7 +259,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
                 if self.pattern.get(p) == Some(&b'^') {
                     p += 1;
                 }
-                // A `]` right at the start is a member.
+                // A `]` at the start is a member of the set.
                 loop {
                     match self.pattern.get(p) {
                         None => return Err(broken("malformed pattern (missing ']')")),

@@ -11,11 +11,11 @@ use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::digits::Digits;
 
-/// The version whose behaviour this is.
+/// The version of redis-server that Strand behaves like.
 const VERSION: &str = "7.0.15";
 const VERSION_NUMBER: i64 = 0x0007_000f;
 
-/// Numbers go to commands as C's `%.17g` prints them: below this, whole ones have all their digits.
+/// Commands get numbers as C's `%.17g` prints them. Integers below this have all their digits.
 const EXACT_DIGITS_MAX: u64 = 100_000_000_000_000_000;
 const DIGITS: usize = 17;
 
@@ -46,7 +46,7 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     api.set("setresp", lua.create_function(set_resp)?)?;
     api.set("set_repl", lua.create_function(set_repl)?)?;
     api.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
-    // There is no debugger to break into or to show it.
+    // There is no debugger.
     api.set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
     api.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     Ok(api)
@@ -82,7 +82,7 @@ fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
         Ok(argv) => argv,
         Err(error) => return refused(error),
     };
-    // Each is worth some instructions.
+    // A command costs as much as some instructions.
     state::charge(32)?;
     let mut out = Chain::new();
     let resp3 = state::resp3();
@@ -152,7 +152,7 @@ fn set_resp(lua: &Lua, values: MultiValue) -> Result<()> {
     Ok(())
 }
 
-/// There is no replication of effects that a script could choose: the flags are checked.
+/// Checks the flags. They have no other effect, because a script cannot choose how its effects are replicated.
 fn set_repl(lua: &Lua, values: MultiValue) -> Result<()> {
     let args = Args::new(lua, values);
     if args.len() != 1 {

@@ -1,8 +1,9 @@
-//! The globals that scripts see, as redis-server 7.0 has them: which functions, and that nobody can change them.
+//! The globals of scripts, as in redis-server 7.0: which functions exist, and how they are protected against
+//! changes.
 //!
-//! Redis patches its Lua for tables that cannot be written. Here each such table is a proxy: an empty table whose metatable
-//! leads to the real one. What could tell or get past that (`rawset`, `setmetatable`, `pairs`, the metatable of strings,
-//! `load` of bytecode) is a function of ours.
+//! Redis patches its Lua for read-only tables. Here each read-only table is a proxy: an empty table with a
+//! metatable that leads to the real one. The functions that could detect or bypass the proxy (`rawset`,
+//! `setmetatable`, `pairs`, the metatable of strings, `load` of bytecode) are Strand's own.
 
 use crate::args::Args;
 use crate::errors::{self, Thrown, bad_argument, error};
@@ -13,7 +14,7 @@ use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Tab
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Functions of Lua itself that scripts have.
+/// Lua's own functions that scripts have.
 const BASE: [&str; 14] = [
     "assert",
     "error",
@@ -30,18 +31,18 @@ const BASE: [&str; 14] = [
     "coroutine",
     "table",
 ];
-/// The first byte of compiled code.
+/// The first byte of bytecode.
 const BYTECODE: u8 = 0x1b;
 const READ_ONLY: &str = "Attempt to modify a readonly table";
-/// Most bytes that `load` gathers from its function.
+/// Most bytes that `load` collects from its function.
 const LOAD_BYTES_MAX: usize = 16 << 20;
 
 /// The tables of an interpreter.
 pub(crate) struct Sandbox {
-    /// The globals of scripts, as they see them, and where they really lie (KEYS and ARGV are set there).
+    /// The globals as scripts see them, and the real table behind the proxy, in which KEYS and ARGV are set.
     pub(crate) script_globals: Table,
     pub(crate) script_real: Table,
-    /// The globals of functions; those while a library is loaded are put in their metatable's place for that time.
+    /// The globals of functions. While a library is loaded, their metatable leads to `load_real` instead.
     pub(crate) function_globals: Table,
     function_meta: Table,
     function_real: Table,
@@ -57,7 +58,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// A new interpreter with its sandbox.
+    /// Creates an interpreter and its sandbox.
     pub(crate) fn open() -> Result<(Lua, Sandbox)> {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default())?;
         let sandbox = Sandbox::build(&lua)?;
@@ -107,7 +108,7 @@ impl Sandbox {
         ] {
             real.set(name, protect.call::<Table>(library)?)?;
         }
-        // Methods of strings are found in the real table; the metatable shows the proxy.
+        // The real table finds the methods of strings. The metatable shows the proxy.
         let shown = lua.create_table()?;
         shown.set("__index", real.get::<Table>("string")?)?;
         let strings = lua.create_table()?;
@@ -129,7 +130,7 @@ impl Sandbox {
             Ok((own, proxy))
         };
         let (script_real, script_globals) = globals(&real)?;
-        // The proxy of functions has a metatable that we keep, to lead elsewhere while a library is loaded.
+        // Keep the metatable of the functions' proxy, to redirect it while a library is loaded.
         let (function_real, _) = globals(&real)?;
         let (load_real, _) = globals(&lua.create_table()?)?;
         let load_api = redis::library(lua, "load")?;
@@ -146,7 +147,7 @@ impl Sandbox {
         protected.raw_set(&function_globals, &function_real)?;
         let loader = Loader { script: script_globals.clone(), function: function_globals.clone() };
         loader.install(lua, &[&script_real, &function_real])?;
-        // Nothing of ours is left where a chunk without an environment would find it.
+        // A chunk without an environment must not find anything of Strand's.
         lua.set_globals(script_globals.clone())?;
         Ok(Sandbox {
             script_globals,
@@ -163,7 +164,7 @@ impl Sandbox {
             argv: lua.create_string("ARGV")?,
         })
     }
-    /// While a library is loaded, its chunk sees little but `redis.register_function`.
+    /// Sets whether a library is being loaded. Its chunk then sees little but `redis.register_function`.
     pub(crate) fn set_loading(&self, loading: bool) -> Result<()> {
         let globals = if loading { &self.load_real } else { &self.function_real };
         self.function_meta.raw_set("__index", globals)
@@ -207,7 +208,7 @@ fn no_such_global(lua: &Lua, (_, name): (Value, Value)) -> Result<Value> {
     Err(error(lua, text))
 }
 
-/// Functions of Lua that must know the proxies, or be bounded.
+/// Lua's functions that must know the proxies, or need a bound.
 fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) -> Result<()> {
     let shield = protected.clone();
     let is_protected = move |table: &Table| shield.raw_get::<Option<Table>>(table);
@@ -287,7 +288,7 @@ fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) ->
     Ok(())
 }
 
-/// An error of Lua's as it is, without a position.
+/// An error of Lua, unchanged and without a position.
 fn plain(error: mlua::Error) -> mlua::Error {
     match error {
         mlua::Error::RuntimeError(text) => {
@@ -297,7 +298,7 @@ fn plain(error: mlua::Error) -> mlua::Error {
     }
 }
 
-/// The collector's pace is not a script's to set.
+/// A script must not change the pace of the garbage collector.
 fn collect_garbage(lua: &Lua, values: MultiValue) -> Result<f64> {
     const OPTIONS: [&[u8]; 7] =
         [b"stop", b"restart", b"collect", b"count", b"step", b"setpause", b"setstepmul"];
@@ -318,7 +319,7 @@ fn collect_garbage(lua: &Lua, values: MultiValue) -> Result<f64> {
     Ok(0.0)
 }
 
-/// `loadstring` and `load`: text alone, in the globals of the run.
+/// `loadstring` and `load`, for source text only, with the globals of the run.
 #[derive(Clone)]
 struct Loader {
     script: Table,
@@ -379,7 +380,8 @@ impl Loader {
     }
 }
 
-/// Compiles text; or Lua's text of what is wrong. `name` as in Lua: `@file`, `=name` or the text itself.
+/// Compiles source text. Returns Lua's error text if it fails. `name` as in Lua: `@file`, `=name` or the text
+/// itself.
 pub(crate) fn compile(
     lua: &Lua,
     text: &[u8],
@@ -401,7 +403,7 @@ pub(crate) fn compile(
     }
 }
 
-/// How Lua shows a chunk's name.
+/// A chunk's name as Lua shows it.
 fn shown_name(name: &[u8]) -> Vec<u8> {
     match name.first() {
         Some(b'@' | b'=') => name[1..].to_vec(),
@@ -409,7 +411,7 @@ fn shown_name(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `math.random` and `math.randomseed` are redis-server's: a generator of 48 bits, as `drand48` has it.
+/// `math.random` and `math.randomseed` as in redis-server: the 48-bit generator of `drand48`.
 fn random(lua: &Lua, math: &Table) -> Result<()> {
     const FIRST: u64 = 0x1234_ABCD_330E;
     const MAX: u32 = i32::MAX as u32;

@@ -1,9 +1,9 @@
 //! The first line of a script or library: `#!lua flags=no-writes` and `#!lua name=library`.
 
-/// What a script may do and where, as its first line says it.
+/// The flags of a script, from its first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptFlags {
-    /// There is no such line: commands are judged one by one.
+    /// The script has no shebang line, so each command is checked by itself.
     pub compatible: bool,
     /// `no-writes`
     pub no_writes: bool,
@@ -18,7 +18,7 @@ pub struct ScriptFlags {
 }
 
 impl ScriptFlags {
-    /// Sets one by its name; false: there is none of that name.
+    /// Sets a flag by its name. Returns false when the name is unknown.
     pub(crate) fn set(&mut self, name: &[u8]) -> bool {
         let flag = match name {
             b"no-writes" => &mut self.no_writes,
@@ -31,7 +31,7 @@ impl ScriptFlags {
         *flag = true;
         true
     }
-    /// The names of those that are set, as FUNCTION LIST shows them.
+    /// The names of the set flags, as FUNCTION LIST shows them.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         [
             (self.no_writes, "no-writes"),
@@ -45,17 +45,17 @@ impl ScriptFlags {
     }
 }
 
-/// Words of a line; `None` where a quote has no end.
+/// The words of a line. `None` when a quote is not closed.
 type Words = Option<Vec<Vec<u8>>>;
 
-/// The first line of what begins with `#!`, split into words, and the text from its end on; the line feed stays, so that
-/// lines keep their numbers.
+/// Splits the first line of a text with `#!` into words. Also returns the text from the end of the line on, with
+/// the line feed, so that lines keep their numbers.
 fn first_line(body: &[u8]) -> Option<(Words, &[u8])> {
     let end = memchr::memchr(b'\n', body)?;
     Some((words(&body[..end]), &body[end..]))
 }
 
-/// Words with quotes, as redis-server splits a line; `None` where a quote has no end.
+/// Words with quotes, split as redis-server splits a line. `None` when a quote is not closed.
 fn words(line: &[u8]) -> Words {
     let mut words = Vec::new();
     let mut rest = line;
@@ -90,10 +90,10 @@ fn words(line: &[u8]) -> Words {
     }
 }
 
-/// The flags of a script and its text without the first line.
+/// The flags of a script, and its text without the first line.
 ///
 /// # Errors
-/// redis-server's text of what is wrong with that line.
+/// redis-server's text about the error in that line.
 pub(crate) fn script(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
     if !body.starts_with(b"#!") {
         return Ok((ScriptFlags { compatible: true, ..ScriptFlags::default() }, body));
@@ -119,10 +119,10 @@ pub(crate) fn script(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
     Ok((flags, text))
 }
 
-/// The name of a library and its text without the first line.
+/// The name of a library, and its text without the first line.
 ///
 /// # Errors
-/// redis-server's text of what is wrong with that line.
+/// redis-server's text about the error in that line.
 pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), Vec<u8>> {
     if !code.starts_with(b"#!") {
         return Err(b"Missing library metadata".to_vec());
@@ -151,19 +151,19 @@ pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), Vec<u8>> {
     Ok((name.to_vec(), text))
 }
 
-/// The name of a library, by the first line of its text.
+/// The name of a library, from the first line of its text.
 ///
 /// # Errors
-/// redis-server's text of what is wrong with that line.
+/// redis-server's text about the error in that line.
 pub fn library_name(code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
     library(code).map(|(name, _)| name)
 }
 
-/// redis-server's text for a name that is none.
+/// redis-server's text for an invalid name.
 pub(crate) const BAD_NAME: &str = "Library names can only contain letters, numbers, or underscores(_) and must be at least \
                                    one character long";
 
-/// Names of libraries and of functions.
+/// True for a valid name of a library or a function.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'_')
 }

@@ -1,7 +1,7 @@
-//! The run that a thread is at: what it may still do, and the [`Host`] that runs its commands.
+//! State of the run on the current thread: its limits, and the [`Host`] that runs its commands.
 //!
-//! Functions of an interpreter live longer than a run, so they cannot hold what a run borrows (the shards). They find it
-//! here: it is set for the time of a run, on the run's thread.
+//! The functions of an interpreter live longer than a run, so they cannot hold what a run borrows (the shards).
+//! They find it here. It is set during a run, on the run's thread.
 
 use crate::errors::Thrown;
 use scoped_tls_hkt::scoped_thread_local;
@@ -9,37 +9,38 @@ use std::cell::{Cell, RefCell};
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 
-/// Steps between two looks at the host: instructions of Lua, characters of a pattern, bytes that a function makes.
+/// Steps between two questions to the host: Lua instructions, characters of a pattern, produced bytes.
 pub(crate) const STEPS_PER_TICK: u32 = 10_000;
-/// A reply, or all arguments, of so many bytes take little memory as values of Lua.
+/// A reply of at most this many bytes, or all arguments together, takes little memory as Lua values.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Rust functions that call Lua inside one another (`gsub` with a function): each takes stack of the thread.
+/// Most nested calls from Rust functions into Lua (`gsub` with a function). Each takes stack of the thread.
 const DEPTH_MAX: u32 = 16;
 
 /// What a script can ask for. The engine implements it on the shards that a run holds.
 pub trait Host {
-    /// Runs a command; its reply, in RESP3 where `resp3`, is appended to `out`.
+    /// Runs a command and appends its reply to `out`, in RESP3 if `resp3`.
     fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> Called;
-    /// Whether the script's user may run this command; `None`: there is none, or not with so many arguments.
+    /// Whether the script's user may run this command. `None` when the command, or its number of arguments, is
+    /// wrong.
     fn may(&mut self, argv: &Argv) -> Option<bool>;
     /// `redis.log`: level 0 (debug) to 3 (warning).
     fn log(&mut self, level: i64, text: &[u8]);
-    /// The script has done about so many steps more. False: it has to stop.
+    /// Notes that the script has done about `steps` more steps. Returns false when it must stop.
     fn goes_on(&mut self, steps: u64) -> bool;
 }
 
-/// What became of a command.
+/// Result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Called {
-    /// The reply is written; it may be an error.
+    /// The reply is written. It may be an error.
     Replied,
-    /// It was not run; the whole text of the error, with its code.
+    /// The command did not run. Holds the whole error text with its code.
     Refused(String),
-    /// The run has to stop.
+    /// The run must stop.
     Stop,
 }
 
-/// What runs.
+/// Kind of the running code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[default]
@@ -55,17 +56,17 @@ thread_local! {
     static STEPS_LEFT: Cell<u32> = const { Cell::new(0) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static KIND: Cell<Kind> = const { Cell::new(Kind::Script) };
-    /// Bytes that our functions may still make in this run outside the interpreter's own memory.
+    /// Bytes that Strand's functions may make outside the interpreter's own memory in this run.
     static BYTES_MAX: Cell<usize> = const { Cell::new(0) };
-    /// What the interpreter may hold before the run is stopped.
+    /// Memory of the interpreter above which the run is stopped.
     static SOFT_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// How deep functions of ours may go into tables in one another: each level takes stack of the thread.
+    /// Deepest nesting of tables in Strand's functions. Each level takes stack of the thread.
     static LEVELS_MAX: Cell<usize> = const { Cell::new(0) };
-    /// Where the run was when it was stopped.
+    /// Place at which the run was stopped.
     static STOPPED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Sets `host` for the time of `work`. True: it was stopped.
+/// Sets `host` during `work`. Also returns true when the run was stopped.
 pub(crate) fn run<R>(
     host: &mut dyn Host,
     kind: Kind,
@@ -85,7 +86,7 @@ pub(crate) fn run<R>(
 /// The host of the run on this thread.
 ///
 /// # Errors
-/// When there is none: a library is being loaded again, which calls nothing.
+/// When there is none: a library that is being loaded again must not call it.
 pub(crate) fn with_host<R>(ask: impl FnOnce(&mut dyn Host) -> R) -> mlua::Result<R> {
     if !HOST.is_set() {
         return Err(Thrown::Stop.into());
@@ -93,19 +94,19 @@ pub(crate) fn with_host<R>(ask: impl FnOnce(&mut dyn Host) -> R) -> mlua::Result
     Ok(HOST.with(|host| ask(host)))
 }
 
-/// Sets what the interpreter may hold in the next run, and how deep tables in one another may be.
+/// Sets the memory limit of the interpreter and the deepest nesting of tables, for the next run.
 pub(crate) fn set_limits(soft_bytes: usize, levels_max: usize) {
     SOFT_BYTES.set(soft_bytes);
     LEVELS_MAX.set(levels_max);
 }
-/// A function of ours is so deep in tables in one another.
+/// Checks the nesting of tables in one of Strand's functions.
 ///
 /// # Errors
-/// When that is too much for this thread: the run has to stop.
+/// When it is too deep for this thread. The run must stop.
 pub(crate) fn check_level(level: usize) -> mlua::Result<()> {
     if level > LEVELS_MAX.get() { Err(stop()) } else { Ok(()) }
 }
-/// Where the run was when it was stopped: `@user_script:1`.
+/// Place at which the run was stopped: `@user_script:1`.
 pub(crate) fn set_stopped_at(place: Option<String>) {
     STOPPED_AT.set(place);
 }
@@ -115,7 +116,7 @@ pub(crate) fn has_place() -> bool {
 pub(crate) fn stopped_at() -> Option<String> {
     STOPPED_AT.take()
 }
-/// True when it holds no more than that.
+/// True when this memory is within the limit.
 pub(crate) fn is_within(used_bytes: usize) -> bool {
     used_bytes <= SOFT_BYTES.get()
 }
@@ -124,11 +125,11 @@ pub(crate) fn is_within(used_bytes: usize) -> bool {
 pub(crate) fn is_running() -> bool {
     HOST.is_set()
 }
-/// True when the run has been told to stop.
+/// True when the run must stop.
 pub(crate) fn is_stopped() -> bool {
     STOPPED.get()
 }
-/// Ends the run: whatever the script does next fails.
+/// Ends the run. All that the script does next fails.
 pub(crate) fn stop() -> mlua::Error {
     STOPPED.set(true);
     Thrown::Stop.into()
@@ -143,7 +144,7 @@ pub(crate) fn set_resp3(resp3: bool) {
     RESP3.set(resp3);
 }
 
-/// Counts steps. False: the run has to stop.
+/// Counts steps. Returns false when the run must stop.
 pub(crate) fn goes_on(steps: u32) -> bool {
     if STOPPED.get() {
         return false;
@@ -162,18 +163,18 @@ pub(crate) fn goes_on(steps: u32) -> bool {
     goes_on
 }
 
-/// Counts steps, or bytes that are made.
+/// Counts steps, or produced bytes.
 ///
 /// # Errors
-/// When the run has to stop.
+/// When the run must stop.
 pub(crate) fn charge(steps: usize) -> mlua::Result<()> {
     if goes_on(steps.min(u32::MAX as usize) as u32) { Ok(()) } else { Err(stop()) }
 }
 
-/// As [`charge`], of a buffer outside the interpreter that is about to be `bytes` long.
+/// Checks the size of a buffer outside the interpreter that is about to have `bytes` bytes.
 ///
 /// # Errors
-/// When the run has to stop, or may not have so much.
+/// When the buffer would be too large.
 pub(crate) fn check_bytes(bytes: usize) -> mlua::Result<()> {
     if bytes > BYTES_MAX.get() {
         return Err(Thrown::Text(b"not enough memory".to_vec()).into());
@@ -181,10 +182,10 @@ pub(crate) fn check_bytes(bytes: usize) -> mlua::Result<()> {
     Ok(())
 }
 
-/// One level deeper into Lua, called from Rust.
+/// Calls from Rust into Lua, one level deeper.
 ///
 /// # Errors
-/// When it is too deep.
+/// When the nesting is too deep.
 pub(crate) fn deeper<R>(lua: &mlua::Lua, call: impl FnOnce() -> mlua::Result<R>) -> mlua::Result<R> {
     let depth = DEPTH.get();
     if depth == DEPTH_MAX {

@@ -1,6 +1,6 @@
 //! `string.find`, `match`, `gmatch`, `gsub`, `rep`, `format` and more: as in Lua 5.1, with a budget.
 //!
-//! Lua's own are C functions that no hook interrupts: these count steps, and what they make has a bound.
+//! Lua's own versions are C functions that no hook can interrupt. These count steps, and bound what they produce.
 
 use crate::args::Args;
 use crate::errors::Thrown;
@@ -10,7 +10,7 @@ use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
-/// Replaces what may take long in the table of string functions.
+/// Replaces the functions of the string table that may take long.
 pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
     let format: Function = string.get("format")?;
     string.set("find", lua.create_function(|lua, args| find(lua, args, true))?)?;
@@ -20,7 +20,7 @@ pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
     string.set("gmatch", gmatch)?;
     string.set("gsub", lua.create_function(gsub)?)?;
     string.set("rep", lua.create_function(rep)?)?;
-    // Its work is what its arguments are long, so one charge before the call is enough.
+    // Its work grows with the length of its arguments, so one charge before the call is enough.
     string.set(
         "format",
         lua.create_function(move |lua, values: MultiValue| self::format(lua, &format, values))?,
@@ -45,7 +45,7 @@ fn value(lua: &Lua, capture: Capture<'_>) -> Result<Value> {
     })
 }
 
-/// The captures of a match; the whole match where the pattern has none and `whole`.
+/// The captures of a match. With `whole`, a pattern without captures yields the whole match.
 fn captures(
     args: &Args<'_>,
     m: &Matcher<'_, '_>,
@@ -90,7 +90,7 @@ fn nil() -> MultiValue {
     [Value::Nil].into_iter().collect()
 }
 
-/// Where a search begins: from 0; negative numbers count from the end.
+/// Start of a search, counted from 0. Negative numbers count from the end.
 fn start_index(init: i64, len: usize) -> usize {
     let init = if init < 0 { init.saturating_add(len as i64) } else { init.saturating_sub(1) };
     (init.max(0) as u64).min(len as u64) as usize
@@ -124,7 +124,7 @@ fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
     })
 }
 
-/// What `gsub` puts in a match's place.
+/// What `gsub` inserts in place of a match.
 enum Replacement {
     Text(LuaString),
     Table(Table),
@@ -243,7 +243,7 @@ fn format(lua: &Lua, format: &Function, values: MultiValue) -> Result<Value> {
         .sum();
     state::check_bytes(bytes)?;
     state::charge(bytes)?;
-    // The position is its caller's: that is us, and we have none.
+    // The error's position would be that of the caller, which is a Rust function without one.
     format.call(values).map_err(|error| match error {
         mlua::Error::RuntimeError(text) => {
             let text = text.lines().next().unwrap_or_default().replacen("to '?'", "to 'format'", 1);

@@ -1,4 +1,4 @@
-//! `struct`: Roberto Ierusalimschy's `struct` 0.3 as redis-server has it: C structures in strings.
+//! `struct`: Roberto Ierusalimschy's `struct` 0.3, as in redis-server: C structures in strings.
 
 use crate::args::Args;
 use crate::state;
@@ -6,7 +6,7 @@ use mlua::{Lua, MultiValue, Result, Table, Value};
 
 /// Largest integer in bytes.
 const INT_BYTES_MAX: usize = 32;
-/// What a machine aligns to at most, where `!` gives no number.
+/// Alignment for `!` without a number.
 const ALIGN_MAX: usize = 16;
 
 /// The library.
@@ -18,7 +18,7 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
                 .set($name, lua.create_function(|lua, values: MultiValue| $run(&Args::new(lua, values)))?)?;
         };
     }
-    // As there, a nil stands behind the arguments: where one is missing it is found.
+    // As in redis-server, a nil follows the arguments, so a missing argument reads as nil.
     let pack = |lua: &Lua, mut values: MultiValue| {
         values.push_back(Value::Nil);
         pack(&Args::new(lua, values))
@@ -29,7 +29,7 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
     Ok(library)
 }
 
-/// A format as it is read.
+/// A format and the position in it.
 struct Format<'f, 'l> {
     args: &'f Args<'l>,
     text: &'f [u8],
@@ -38,7 +38,7 @@ struct Format<'f, 'l> {
     align: usize,
 }
 
-/// One option with its size in bytes and what it is aligned to.
+/// One option of a format, with its size in bytes.
 struct Option_ {
     code: u8,
     size: usize,
@@ -88,7 +88,7 @@ impl<'f, 'l> Format<'f, 'l> {
         };
         Ok(Some(Option_ { code, size }))
     }
-    /// Bytes of padding in front of an option at `len`.
+    /// Bytes of padding before an option at `len`.
     fn padding(&self, option: &Option_, len: usize) -> usize {
         if option.size == 0 || option.code == b'c' {
             return 0;
@@ -239,7 +239,7 @@ fn get_int(bytes: &[u8], little: bool, signed: bool) -> f64 {
     if !signed {
         return bits as f64;
     }
-    // As in C: the sign bit of the size spreads.
+    // As in C: sign extension from the option's size.
     let mask = if bytes.len() >= 8 { 0 } else { u64::MAX << (bytes.len() * 8).saturating_sub(1) };
     if bits & mask != 0 { (bits | mask) as i64 as f64 } else { bits as i64 as f64 }
 }

@@ -1,4 +1,4 @@
-//! [`Vm`]: one interpreter with what it has compiled. Any thread may use it, one at a time.
+//! [`Vm`]: one interpreter with its compiled scripts. Any thread may use it, one at a time.
 
 use crate::load::{self, Registered};
 use crate::sandbox::{Sandbox, compile};
@@ -11,34 +11,34 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use strand_wire::reply::Reply;
 
-/// Most bytes of one interpreter. What functions of ours make outside it has the same bound.
+/// Most bytes of one interpreter. Memory that Strand's functions use outside it has an equal limit.
 pub const VM_BYTES_MAX: usize = 256 << 20;
 /// Instructions between two calls of the hook.
 const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
-/// Compiled scripts that an interpreter keeps; then it begins anew.
+/// Compiled scripts that an interpreter keeps. At this number it drops them all.
 const COMPILED_MAX: usize = 1000;
-/// So many keys or arguments take little memory.
+/// At most this many keys or arguments take little memory.
 const SMALL_LIST: usize = 1000;
 const SCRIPT_NAME: &[u8] = b"@user_script";
 const FUNCTION_NAME: &[u8] = b"@user_function";
 
-/// A script as it was given.
+/// A script as the client sent it.
 #[derive(Debug)]
 pub struct Script {
     /// 40 hexadecimal digits, lower case.
     pub sha: String,
-    /// What is compiled: the text without its first line, if that is a shebang.
+    /// The text to compile: without its first line, if that is a shebang.
     text: Box<[u8]>,
-    /// What that line says.
+    /// Flags from that line.
     pub flags: ScriptFlags,
     reaches_tables: bool,
 }
 
 impl Script {
-    /// Reads the first line; compiles nothing.
+    /// Reads the first line. Compiles nothing.
     ///
     /// # Errors
-    /// redis-server's text of what is wrong with that line.
+    /// redis-server's text about the error in that line.
     pub fn new(body: &[u8]) -> std::result::Result<Script, Vec<u8>> {
         let (flags, text) = shebang::script(body)?;
         let reaches_tables = reaches_tables(text);
@@ -50,35 +50,36 @@ impl Script {
     }
 }
 
-/// False: this text has no name by which it could come to `table.insert` and its like, which write past metatables.
+/// False when the text contains no name that leads to `table.insert` or a similar function, which writes past
+/// metatables.
 fn reaches_tables(text: &[u8]) -> bool {
     [&b"table"[..], b"_G", b"load"].iter().any(|name| memchr::memmem::find(text, name).is_some())
 }
 
-/// The digest by which EVALSHA knows a script.
+/// The digest that EVALSHA takes.
 pub fn sha_of(body: &[u8]) -> String {
     redis::hex(&Sha1::digest(body))
 }
 
-/// A library as it was loaded.
+/// A loaded library.
 #[derive(Debug)]
 pub struct Library {
-    /// Its name.
+    /// Name of the library.
     pub name: Vec<u8>,
     /// The whole text.
     pub code: Vec<u8>,
-    /// Its functions, by name.
+    /// Functions of the library, by name.
     pub functions: Vec<FunctionInfo>,
 }
 
 /// A function of a library.
 #[derive(Clone, Debug)]
 pub struct FunctionInfo {
-    /// Its name.
+    /// Name of the function.
     pub name: Vec<u8>,
-    /// What its author says of it.
+    /// The author's description.
     pub description: Option<Vec<u8>>,
-    /// What it may do.
+    /// Flags of the function.
     pub flags: ScriptFlags,
 }
 
@@ -87,28 +88,28 @@ pub struct FunctionInfo {
 pub enum Ended {
     /// The reply is written.
     Done,
-    /// The host has stopped it, there (`@user_script:1`); no reply is written.
+    /// The host stopped the run at this place (`@user_script:1`). No reply is written.
     Stopped(Option<String>),
 }
 
-/// What a run may take besides what its host allows.
+/// Limits of a run beside those of its host.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Above this the run is stopped at the next look. [`VM_BYTES_MAX`] is an error of the script's.
+    /// Above this memory the run is stopped at the next check. At [`VM_BYTES_MAX`] the script gets an error.
     pub soft_bytes: usize,
-    /// How deep tables in one another may be that are encoded, decoded or returned: each level takes some kilobytes of the
-    /// thread's stack. Deeper stops the run.
+    /// Deepest nesting of tables that are encoded, decoded or returned. Each level takes some kilobytes of the
+    /// thread's stack. Deeper nesting stops the run.
     pub depth_max: usize,
 }
 
-/// What a run is given: keys, arguments, and limits.
+/// Input of a run: keys, arguments, and limits.
 #[derive(Clone, Debug)]
 pub struct Input<K, A> {
     /// `KEYS`
     pub keys: K,
     /// `ARGV`
     pub args: A,
-    /// What it may take.
+    /// Limits of the run.
     pub limits: Limits,
 }
 
@@ -118,7 +119,7 @@ pub struct Vm {
     sandbox: Sandbox,
     scripts: HashMap<String, Function>,
     libraries: HashMap<Vec<u8>, Loaded>,
-    /// Bytes of a new one.
+    /// Memory of a new interpreter.
     base_bytes: usize,
 }
 
@@ -135,7 +136,7 @@ struct Loaded {
 }
 
 impl Vm {
-    /// A new interpreter; takes a millisecond or less.
+    /// A new interpreter. Takes a millisecond or less.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -148,26 +149,26 @@ impl Vm {
         vm.set_hook(HOOK_INSTRUCTIONS).map_err(|error| error.to_string())?;
         Ok(vm)
     }
-    /// Bytes that it holds.
+    /// Memory of the interpreter.
     pub fn used_bytes(&self) -> usize {
         self.lua.used_memory()
     }
-    /// Bytes that it holds more than a new one.
+    /// Memory above that of a new interpreter.
     pub fn grown_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.base_bytes)
     }
-    /// Forgets compiled scripts.
+    /// Drops the compiled scripts.
     pub fn forget_scripts(&mut self) {
         self.scripts.clear();
     }
-    /// Forgets the libraries that are not these any more.
+    /// Drops the libraries that are no longer current.
     pub fn retain_libraries(&mut self, is_current: impl Fn(&Arc<Library>) -> bool) {
         self.libraries.retain(|_, loaded| is_current(&loaded.library));
     }
     /// Compiles a script.
     ///
     /// # Errors
-    /// Lua's text of what is wrong.
+    /// Lua's error text.
     pub fn compile(&mut self, script: &Script) -> std::result::Result<(), Vec<u8>> {
         self.compiled(script).map(drop)
     }
@@ -205,7 +206,7 @@ impl Vm {
             vm.set_globals(lists.map(|(name, list)| (name, Value::Table(list))))?;
             vm.sandbox.run.call((function, &vm.sandbox.handler))
         });
-        // Setting what is there to nil needs no memory.
+        // Setting an existing global to nil needs no memory.
         let _ = self.set_globals([&self.sandbox.keys, &self.sandbox.argv].map(|name| (name, Value::Nil)));
         done
     }
@@ -221,7 +222,7 @@ impl Vm {
         let Input { keys, args, limits } = input;
         let loaded = self.libraries.get(&library.name).filter(|l| Arc::ptr_eq(&l.library, library));
         if loaded.is_none() {
-            // Its functions were registered once before, in another interpreter.
+            // The functions were registered before, in another interpreter.
             match self.load(&library.code, limits, host) {
                 Ok((_, registered)) => {
                     let functions = registered.into_iter().map(|r| (r.name, r.function)).collect();
@@ -252,7 +253,7 @@ impl Vm {
     /// Reads a library and runs its chunk once.
     ///
     /// # Errors
-    /// redis-server's text of what is wrong; that of a stopped run is the timeout's.
+    /// redis-server's error text. A stopped run returns the text of a timeout.
     pub fn load_library(
         &mut self,
         code: &[u8],
@@ -316,7 +317,7 @@ impl Vm {
         let _unbound = Unbound::new(&self.lua);
         values.into_iter().try_for_each(|(name, value)| self.sandbox.script_real.raw_set(name, value))
     }
-    /// Runs `work` for `host`, writes its result or its error, and leaves the interpreter as it was.
+    /// Runs `work` for `host`, writes its result or its error, and restores the interpreter.
     fn guarded(
         &mut self,
         run: Run,
@@ -360,7 +361,7 @@ impl Vm {
         state::set_stopped_at(None);
         let (done, stopped) = state::run(host, kind, VM_BYTES_MAX, work);
         if stopped {
-            // The hook was set to come at each instruction.
+            // The hook was set to every instruction.
             let _ = self.set_hook(HOOK_INSTRUCTIONS);
         }
         if sweeps {
@@ -374,21 +375,21 @@ impl Vm {
     }
 }
 
-/// What [`Vm::in_run`] has to know of a run.
+/// Parameters of [`Vm::in_run`].
 struct Run {
     kind: Kind,
     limits: Limits,
-    /// Something may be left in a proxy.
+    /// The run may have left something in a proxy.
     sweeps: bool,
 }
 
-/// Takes the interpreter's limit away while something small is made: with a limit each allocation is a protected call of
-/// its own, which costs more than all the rest of a short script. What the script makes then counts again.
+/// Lifts the interpreter's memory limit while something small is created. With a limit each allocation is a
+/// protected call, which costs more than the rest of a short script. Later allocations of the script count again.
 pub(crate) struct Unbound<'l>(&'l Lua);
 
 impl<'l> Unbound<'l> {
     pub(crate) fn new(lua: &'l Lua) -> Unbound<'l> {
-        // It cannot fail: the interpreter's allocator is mlua's own.
+        // This cannot fail, because the interpreter uses mlua's own allocator.
         let _ = lua.set_memory_limit(0);
         Unbound(lua)
     }
@@ -405,11 +406,11 @@ enum LoadError {
     Stopped,
 }
 
-/// Comes each few thousand instructions, of a run or of what is done between two runs.
+/// Called every few thousand instructions, during a run and during the work between two runs.
 fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
     #[cfg(test)]
     tests::HOOKS.set(tests::HOOKS.get() + 1);
-    // What tidies up after a run has nobody to ask, and goes on to its end.
+    // The cleanup after a run has no host, and runs to its end.
     if !state::is_running() {
         return Ok(VmState::Continue);
     }
@@ -421,17 +422,18 @@ fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
         state::set_stopped_at(place.map(|(_, source, line)| format!("{source}:{line}")));
     }
     let stop = state::stop();
-    // From here on each instruction fails, so that no pcall holds on to the run; in each coroutine once it has come here.
+    // From here on each instruction fails, so that no pcall catches the end. In a coroutine this starts when the
+    // hook runs there.
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |lua, _| hook(lua, 1))?;
     Err(stop)
 }
 
-/// The reply of a script that does not compile.
+/// The reply for a script that does not compile.
 pub fn compile_error(text: &[u8]) -> Vec<u8> {
     [b"ERR Error compiling script (new function): ", text].concat()
 }
 
-/// The text and the place of the error that the handler made.
+/// Text and place from the table that the error handler made.
 fn error_parts(error: &Value) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
     let Value::Table(table) = error else {
         let text = match error {
@@ -442,7 +444,7 @@ fn error_parts(error: &Value) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
     };
     let text = match table.raw_get("err") {
         Ok(Value::String(text)) => text.as_bytes().to_vec(),
-        // redis-server does not survive such a table.
+        // redis-server crashes on this table.
         _ => b"ERR the error object is a table without a text".to_vec(),
     };
     let place = match (table.raw_get::<Value>("source"), table.raw_get::<Option<i64>>("line")) {

@@ -1,11 +1,11 @@
-//! Scripts against an interpreter alone; beside redis-server they run in the server's tests.
+//! Scripts on an interpreter alone. The server's tests compare them with redis-server.
 
 use super::*;
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::reply::Protocol;
 
-/// Answers every command with its arguments, and stops after so many ticks.
+/// Answers every command with its arguments, and stops after some ticks.
 struct Echo {
     ticks_left: u64,
 }
@@ -28,7 +28,7 @@ impl Host for Echo {
 }
 
 const NO_LIMIT: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
-/// As the lane's threads have it: depth takes stack.
+/// The stack of a lane thread, because nesting takes stack.
 const STACK_BYTES: usize = 16 << 20;
 
 fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (Ended, String) {
@@ -67,8 +67,8 @@ thread_local! {
     pub(super) static HOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The hook comes when it likes, also in what tidies up between two runs: it neither stays for each instruction nor keeps that
-/// from its end.
+/// The hook may run at any time, even in the cleanup between two runs. It must neither stay at every instruction
+/// nor stop the cleanup.
 #[test]
 fn ten_thousand_short_runs_are_hooked_a_few_times() {
     const RUNS: usize = 10_000;
@@ -81,7 +81,7 @@ fn ten_thousand_short_runs_are_hooked_a_few_times() {
     assert!((1..RUNS / 10).contains(&HOOKS.get()), "{} times", HOOKS.get());
 }
 
-/// What nobody may leave behind, or get at, by any way that Lua has.
+/// Attempts to leave something behind, or to reach protected data, in every way that Lua has.
 #[test]
 fn nothing_of_a_run_is_left_for_the_next() {
     let mut vm = Vm::new().expect("memory");
@@ -138,7 +138,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
     }
 }
 
-/// Each of these would go on for ever or for hours.
+/// Each of these would run for hours or for ever.
 #[test]
 fn a_run_that_is_stopped_ends_whatever_it_does() {
     let thread = std::thread::Builder::new()
@@ -199,7 +199,7 @@ fn memory_and_depth_have_bounds_here() {
         ("return cmsgpack.unpack(('\\145'):rep(5000))", "Bad data format"),
         ("return unpack({}, 1, 1e8)", "too many results to unpack"),
     ] {
-        // What has grown so much is not used again.
+        // An interpreter that grew this large is not used again.
         let mut vm = Vm::new().expect("memory");
         let (ended, reply) = run_in(&mut vm, hostile, 1_000_000);
         assert!(ended == Ended::Done && reply.contains(text), "{hostile}: {reply:.300}");
