@@ -1,9 +1,9 @@
-//! The `strand` binary: joins threads, clocks, sockets and files to the machines of the other crates.
+//! The `strand` binary: connects threads, clocks, sockets and files to the state machines of the other crates.
 //!
-//! [`cli`] is the command line, [`driver`] runs the server, [`jobs`] the service that imports by itself.
+//! [`cli`] is the command line, [`driver`] runs the server, and [`jobs`] runs the service for scheduled imports.
 //!
-//! **Invariant:** nothing is forbidden here, and nothing is decided here: what a command does is in `commands` and
-//! `engine`, this crate only drives them.
+//! **Invariant:** this crate may depend on everything, and decides nothing. `commands` and `engine` define what a
+//! command does; this crate only drives them.
 
 mod cli;
 mod driver;

@@ -1,5 +1,5 @@
-//! `strand check rdb FILE`: reads a whole RDB file and says what is in it, or where it is damaged. Changes nothing.
-//! `strand check aof FILE` is in [`aof`](super::check_aof).
+//! `strand check rdb FILE`: reads a whole RDB file and prints its content, or the place of damage. Changes
+//! nothing. `strand check aof FILE` is in [`aof`](super::check_aof).
 
 use super::check_aof::{self, AofArgs};
 use clap::{Args, Subcommand};
@@ -29,7 +29,7 @@ enum What {
     Aof(AofArgs),
 }
 
-/// Runs it; 0 when the file is whole, 1 when it is not or cannot be read.
+/// Runs the check. Exit code 0 when the file is whole, 1 when it is damaged or unreadable.
 pub fn run(args: CheckArgs) -> ExitCode {
     let file = match args.what {
         What::Rdb { file } => file,
@@ -47,7 +47,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     if done.is_ok() {
         let _ = writeln!(shown, "{}: whole", file.display());
     }
-    // Who reads only the first lines closes the pipe: that is no error.
+    // A reader of only the first lines closes the pipe. This is not an error.
     if let Err(e) = std::io::stdout().lock().write_all(shown.as_bytes())
         && e.kind() != ErrorKind::BrokenPipe
     {
@@ -64,7 +64,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     }
 }
 
-/// What is in the file, a line each.
+/// The content of the file, one item a line.
 pub(super) fn text(file: &Path, report: &Report) -> String {
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {

@@ -1,5 +1,5 @@
-//! `strand check aof FILE [--fix]`: what redis-check-aof does. Reads a manifest and all its files, or one file, and says what
-//! is in them, or where they are damaged. `--fix` cuts the last file behind its last whole command.
+//! `strand check aof FILE [--fix]`, like redis-check-aof. Reads a manifest and all its files, or one file, and
+//! prints their content, or the place of damage. `--fix` truncates the last file after its last whole command.
 
 use clap::Args;
 use std::fs::{File, OpenOptions};
@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use strand_aof::check::{Problem, Report, check};
 use strand_aof::manifest::{self, Manifest};
 
-/// Of a file, so much is read at a time.
+/// Bytes read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
-/// A manifest is told from a file of commands by its first bytes.
+/// The first bytes of a manifest, which differ from those of a file of commands.
 const MANIFEST_STARTS: [&[u8]; 2] = [b"file", b"# "];
 
 /// The arguments of `strand check aof`.
@@ -31,7 +31,7 @@ pub struct AofArgs {
     file: PathBuf,
 }
 
-/// Runs it; 0 when all is whole, or was made so.
+/// Runs the check. Exit code 0 when all is whole, or was repaired.
 pub fn run(args: &AofArgs) -> ExitCode {
     match check_all(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -68,7 +68,7 @@ fn check_all(args: &AofArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks one file, and cuts it where that is asked for.
+/// Checks one file, and truncates it on request.
 fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), String> {
     let shown = path.display();
     let file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
@@ -107,7 +107,7 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), String> {
     cut(args, path, bytes, report.good_bytes)
 }
 
-/// An RDB that is damaged is none behind a cut either.
+/// A damaged RDB cannot be repaired by truncating it.
 fn can_be_cut(report: &Report) -> bool {
     !matches!(report.problem, Some(Problem::Rdb { .. }) | None)
 }
@@ -142,7 +142,7 @@ fn say(text: std::fmt::Arguments<'_>) {
     print(&format!("{text}\n"));
 }
 
-/// Who reads only the first lines closes the pipe: that is no error.
+/// Ignores errors: a reader of only the first lines closes the pipe.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! `strand diff`: what an import of one source would change after an import of another. No server is asked.
+//! `strand diff`: what an import of one source would change after an import of another. Contacts no server.
 
 use super::display::{Display, print_line, safe};
 use super::filters::FilterArgs;
@@ -9,7 +9,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What `strand diff --help` says below the options.
+/// Text of `strand diff --help` below the options.
 const AFTER_HELP: &str = "\
 A source is what strand import takes: a folder, a Maildir, git+file:///repository@revision, s3://bucket/prefix, a URL. One \
 line a document: '+' only AFTER has it, '-' only BEFORE has it, '~' both have it with other bytes. Archives are compared \
@@ -17,7 +17,7 @@ whole.
 
 Exit codes: 0 no difference; 1 differences; 2 wrong usage; 3 a document could not be read; 6 stopped by an error.";
 
-/// The exit code when the comparison had to stop: 1 says that there are differences.
+/// The exit code when the comparison had to stop. 1 means that there are differences.
 const STOPPED: u8 = 6;
 
 /// Options of `strand diff`.
@@ -42,7 +42,7 @@ pub struct DiffArgs {
     pub json: bool,
 }
 
-/// Compares; the value is the process's exit code.
+/// Compares the sources. Returns the exit code of the process.
 pub fn run(args: DiffArgs) -> ExitCode {
     let (filter, remote) = (args.filters.into(), args.remote.into());
     let result = if args.json {

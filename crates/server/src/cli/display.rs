@@ -1,4 +1,4 @@
-//! What the importer says while it runs: a progress bar on a terminal, lines elsewhere, and text made safe to print.
+//! The output of a running importer: a progress bar on a terminal, lines elsewhere, and text made safe to print.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use strand_import::filter::ByteSize;
 use strand_import::{Forecast, Outcome, Progress};
 
-/// The least time between two plain progress lines.
+/// Shortest time between two plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-/// Progress: a bar on a terminal, a plain line now and then elsewhere, nothing when quiet.
+/// Progress: a bar on a terminal, a plain line from time to time elsewhere, nothing when quiet.
 pub struct Display {
     into: String,
     dry_run: bool,
@@ -23,7 +23,7 @@ pub struct Display {
 }
 
 impl Display {
-    /// For `into`. `changes`: each change is printed.
+    /// A display for the dataset `into`. `changes`: print each change.
     pub fn new(into: &str, quiet: bool, changes: bool, dry_run: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !quiet).then(|| {
@@ -48,14 +48,14 @@ impl Display {
             last_line: Instant::now(),
         }
     }
-    /// A line on the standard output that the bar does not overwrite.
+    /// Prints a line to the standard output, in a way that the bar does not overwrite it.
     fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| print_line(line)),
             None => print_line(line),
         }
     }
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -114,15 +114,15 @@ impl Progress for Display {
     }
 }
 
-/// Set when the standard output is the documents'.
+/// Set when documents go to the standard output.
 static IS_STDOUT_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`print_line`] prints to the standard error.
+/// Sends all later lines of [`print_line`] to the standard error.
 pub fn lines_to_stderr() {
     IS_STDOUT_TAKEN.store(true, Ordering::Relaxed);
 }
 
-/// Prints to the standard output; a reader that has gone away is no reason to panic.
+/// Prints to the standard output. Ignores a closed pipe instead of panicking.
 pub fn print_line(line: &str) {
     let _ = match IS_STDOUT_TAKEN.load(Ordering::Relaxed) {
         true => writeln!(std::io::stderr(), "{line}"),
@@ -130,7 +130,7 @@ pub fn print_line(line: &str) {
     };
 }
 
-/// A path for people: what is not UTF-8 is replaced, the rest made [`safe`].
+/// A path for display: invalid UTF-8 is replaced, and the rest made [`safe`].
 pub fn printable(path: &[u8]) -> String {
     if path.is_empty() {
         return ".".to_owned();
@@ -138,8 +138,8 @@ pub fn printable(path: &[u8]) -> String {
     safe(&String::from_utf8_lossy(path))
 }
 
-/// Text from outside (a server's words, a file's name) as it may go to a terminal: control characters, and those that
-/// turn the direction of writing or break lines, are escaped.
+/// Text from outside (from a server, a file's name) made safe for a terminal. Escapes control characters, and
+/// characters that change the text direction or break lines.
 pub fn safe(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `strand doctor`: what is wrong with a running server, what it did about it, and what to do.
+//! `strand doctor`: problems of a running server, what the server did about them, and what to do.
 
 use super::display::{print_line, safe};
 use clap::Args;
@@ -7,13 +7,13 @@ use strand_import::ImportError;
 use strand_import::connection::{Connection, Target};
 use strand_wire::client::Value;
 
-/// What `strand doctor --help` says below the options.
+/// Text of `strand doctor --help` below the options.
 const AFTER_HELP: &str =
     "Exit codes: 0 nothing is wrong; 1 the server cannot be asked; 2 wrong usage; 3 something is wrong.";
-/// The exit code when something is wrong.
+/// The exit code when there are findings.
 const SOMETHING: u8 = 3;
 
-/// How a server is reached, for what asks it about itself.
+/// How to reach a server, for subcommands that query it.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// The server to ask
@@ -28,7 +28,7 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -43,10 +43,10 @@ impl ServerArgs {
     }
 }
 
-/// Calls a command whose reply is a string.
+/// Calls a command with a string reply.
 ///
 /// # Errors
-/// [`ImportError`]; the server's error as one, too.
+/// [`ImportError`], also for an error reply of the server.
 pub fn text(connection: &mut Connection, args: &[&str]) -> Result<Vec<u8>, ImportError> {
     match connection.call(args)? {
         Value::Bulk(text) | Value::Simple(text) => Ok(text),
@@ -70,7 +70,7 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Asks and prints; the value is the process's exit code.
+/// Queries the server and prints its findings. Returns the exit code of the process.
 pub fn run(args: DoctorArgs) -> ExitCode {
     let asked = args.server.connect().and_then(|mut connection| text(&mut connection, &["DIAG", "DOCTOR"]));
     let answer = match asked {

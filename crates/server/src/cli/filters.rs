@@ -1,4 +1,4 @@
-//! The options that choose documents of a source, the same for `strand import` and `strand diff`.
+//! The options that choose documents of a source, shared by `strand import` and `strand diff`.
 
 use clap::Args;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! `strand import`: the command line of the importer, its progress display and its exit codes.
 //!
-//! The job itself is `strand_import::run`. The last line on the standard output is the summary; everything else that is
-//! said (progress, skipped files, dead letters, errors) goes to the standard error, except the changes a dry run lists.
+//! `strand_import::run` does the work. The last line on the standard output is the summary. All other output
+//! (progress, skipped files, dead letters, errors) goes to the standard error, except the changes that a dry run
+//! lists.
 
 use super::display::{Display, print_line, printable, safe};
 use super::filters::FilterArgs;
@@ -17,7 +18,7 @@ use strand_import::memory::Memory;
 use strand_import::{Destination, ImportError, ImportOptions, MaxDelete, Mode, Notices, Summary};
 use tikv_jemalloc_ctl::{Access, AsName};
 
-/// What `strand import --help` says below the options.
+/// Text of `strand import --help` below the options.
 const AFTER_HELP: &str = "\
 The dataset becomes exactly what SOURCE long_locks: documents that are not there any more are removed, also when SOURCE is \
 another folder than at the last run. Only what changed since then is read and sent.
@@ -124,7 +125,7 @@ pub struct ImportArgs {
     pub verbose: bool,
 }
 
-/// Runs the import; the value is the process's exit code.
+/// Runs the import. Returns the exit code of the process.
 pub fn run(args: ImportArgs) -> ExitCode {
     let password = args.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
     let mode = match (args.retry_failed, args.verify) {
@@ -210,7 +211,7 @@ pub fn exit_code(error: &ImportError) -> u8 {
     }
 }
 
-/// What is said at the end.
+/// Prints the result of a run.
 fn report(summary: &Summary, verbose: bool, forecast: bool) {
     report_skipped(summary);
     if verbose {
@@ -238,7 +239,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
     print_line(&summary.to_string());
 }
 
-/// What came from the cache, where there is one.
+/// Prints the use of the cache, if there is one.
 pub fn report_cache(summary: &Summary) {
     let Some(cache) = &summary.cache else { return };
     if let Some(why) = &cache.aside {
@@ -256,10 +257,11 @@ pub fn report_cache(summary: &Summary) {
     );
 }
 
-/// How often this process asked for memory, as the allocator counts; what threads have not told it yet is missing.
+/// Number of allocations of this process, as the allocator counts them. Those that threads have not reported yet
+/// are missing.
 pub fn allocations() -> u64 {
     let _ = tikv_jemalloc_ctl::epoch::advance();
-    // All arenas together have this number.
+    // This number means all arenas together.
     let count = |name: &str| -> u64 {
         let name = format!("stats.arenas.4096.{name}.nrequests\0");
         name.as_bytes().name().read().unwrap_or(0)
@@ -267,7 +269,7 @@ pub fn allocations() -> u64 {
     count("small") + count("large")
 }
 
-/// The most memory that this process had, as the kernel says.
+/// Peak memory of this process, from the kernel.
 pub fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -275,7 +277,7 @@ pub fn peak_memory_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// What the listings left out.
+/// Prints what the listings left out.
 pub fn report_skipped(summary: &Summary) {
     let skipped = summary.skipped;
     if skipped.links + skipped.special + skipped.submodules > 0 {
@@ -290,7 +292,7 @@ pub fn report_skipped(summary: &Summary) {
     }
 }
 
-/// What failed, and why.
+/// Prints the failed documents and the reasons.
 pub fn report_dead_letters(summary: &Summary) {
     if summary.failed == 0 {
         return;

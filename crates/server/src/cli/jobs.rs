@@ -1,4 +1,4 @@
-//! `strand jobs`: what was imported into a server and what failed of it; and the service that runs imports by itself.
+//! `strand jobs`: the datasets of a server and their failed documents, and the service for scheduled imports.
 
 use super::display::{print_line, printable, safe};
 use super::import::exit_code;
@@ -14,7 +14,7 @@ use strand_import::connection::Target;
 use strand_import::datasets;
 use strand_import::filter::ByteSize;
 
-/// What `strand jobs --help` says below the options.
+/// Text of `strand jobs --help` below the options.
 const AFTER_HELP: &str = "\
 Without --service, list and errors ask a server what was imported into it: a job is called as its dataset there. To read again \
 what failed: strand import SOURCE --into NAME --retry-failed
@@ -24,7 +24,7 @@ STRAND_JOBS_TOKEN.
 
 Exit codes: 0 done; 1 stopped by an error, (run --wait) the run did not come to its end; 2 wrong usage.";
 
-/// How often it is looked whether a run is over.
+/// Interval of checks whether a run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Options of `strand jobs`.
@@ -152,7 +152,7 @@ pub struct AddArgs {
     pub options: Vec<String>,
 }
 
-/// Asks and prints; the value is the process's exit code.
+/// Queries the server or the service, and prints. Returns the exit code of the process.
 pub fn run(args: JobsArgs) -> ExitCode {
     let is_service = args.service.is_some();
     match &args.command {

@@ -1,7 +1,8 @@
-//! `--json`: all that a run of the importer tells, one JSON object a line on the standard output (NDJSON).
+//! `--json`: the output of an importer run as one JSON object a line (NDJSON) on the standard output.
 //!
-//! Each line has `event`: `container`, `document`, `index`, and at the end `summary` or `error`. A path that is not UTF-8
-//! stands in `path` with its bad bytes replaced, and whole in `path_hex`. The lines are described in docs/importing.md.
+//! Each line has `event`: `container`, `document`, `index`, and at the end `summary` or `error`. For a path that
+//! is not UTF-8, `path` has replacement characters and `path_hex` has the exact bytes. docs/importing.md describes
+//! the lines.
 
 use super::display::print_line;
 use super::import::{allocations, peak_memory_bytes};
@@ -11,9 +12,9 @@ use strand_import::{CacheCounts, Forecast, Outcome, Progress, Summary};
 
 /// A [`Progress`] that prints lines of JSON.
 pub struct JsonLines {
-    /// Documents that are left alone get a line too.
+    /// Also print a line for unchanged documents.
     pub unchanged: bool,
-    /// Where the next removed document was.
+    /// Container, name and token of the next removed document.
     pub removed: Option<(Vec<u8>, Vec<u8>, String)>,
 }
 
@@ -71,7 +72,7 @@ impl Progress for JsonLines {
     }
 }
 
-/// The last line of a run that came to its end.
+/// Prints the last line of a run that finished.
 pub fn print_summary(summary: &Summary, dry_run: bool) {
     let mut line = event("summary");
     line.insert("dataset".to_owned(), summary.into.as_str().into());
@@ -127,7 +128,7 @@ fn cache_counts(cache: &CacheCounts) -> Value {
     Value::Object(counts)
 }
 
-/// The last line of a run that had to stop.
+/// Prints the last line of a run that had to stop.
 pub fn print_error(message: &str, exit_code: u8) {
     let mut line = event("error");
     line.insert("message".to_owned(), message.into());
@@ -135,19 +136,19 @@ pub fn print_error(message: &str, exit_code: u8) {
     print(line);
 }
 
-/// What the run waits for.
+/// Prints what the run waits for.
 pub fn print_waiting(what: &str) {
     let mut line = event("waiting");
     line.insert("what".to_owned(), what.into());
     print(line);
 }
 
-/// A document that failed.
+/// Prints a failed document.
 pub fn print_failed(path: &[u8], reason: &str) {
     JsonLines { unchanged: false, removed: None }.document(path, Outcome::Failed(reason));
 }
 
-/// What is recorded of a dataset.
+/// Prints the record of a dataset.
 pub fn print_dataset(dataset: &Dataset) {
     let mut line = event("dataset");
     line.insert("name".to_owned(), dataset.name.as_str().into());
@@ -160,25 +161,25 @@ pub fn print_dataset(dataset: &Dataset) {
     print(line);
 }
 
-/// A line with anything in it.
+/// A line with any content.
 pub struct Line(Map<String, Value>);
 
 impl Line {
-    /// Of this event.
+    /// A line for this event.
     pub fn event(name: &str) -> Line {
         Line(event(name))
     }
-    /// With a number.
+    /// Adds a number.
     pub fn number(mut self, key: &str, number: u64) -> Line {
         self.0.insert(key.to_owned(), number.into());
         self
     }
-    /// With a path.
+    /// Adds a path.
     pub fn path(mut self, path: &[u8]) -> Line {
         put_path(&mut self.0, path);
         self
     }
-    /// Prints it.
+    /// Prints the line.
     pub fn print(self) {
         print(self.0);
     }

@@ -1,7 +1,8 @@
-//! The command line: `strand serve`, `strand import`, `strand diff`, `strand cli` and `strand check`, their help and their exit codes.
+//! The command line: `strand serve`, `strand import`, `strand diff`, `strand cli`, `strand check` and others, with
+//! their help and exit codes.
 //!
-//! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine: clap hands
-//! them through unread. What a subcommand does lives in its own module.
+//! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine, so
+//! clap passes them through unread. Each subcommand has a module.
 
 pub mod bundle;
 pub mod check;
@@ -22,7 +23,7 @@ pub mod supervised;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// What `strand --help` says below the subcommands.
+/// Text of `strand --help` below the subcommands.
 const AFTER_HELP: &str = "Try: strand serve --port 6379, then redis-cli ping.
 Exit codes: 0 done; 1 failed, with the reason on the standard error; 2 wrong usage.
 `strand serve --help` lists every configuration option.";
@@ -68,13 +69,13 @@ fn grammar() -> clap::Command {
     Cli::command().mut_subcommand("serve", |serve| serve.after_help(serve::options_help()))
 }
 
-/// Reads the command line; prints help, version or what is wrong, and exits, where that is all there is to do.
+/// Reads the command line. Prints help, the version or an error and exits, where nothing else is to do.
 pub fn parse() -> Cli {
     let matches = grammar().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
-/// Runs the subcommand; the value is the process's exit code.
+/// Runs the subcommand. Returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(args),

@@ -1,4 +1,5 @@
-//! `strand completions` and `strand man`: what a package installs beside the program, made from the command line's own grammar.
+//! `strand completions` and `strand man`: files that a package installs beside the program, generated from the
+//! grammar of the command line.
 
 use super::grammar;
 use clap::Args;
@@ -23,21 +24,21 @@ pub struct ManArgs {
     folder: PathBuf,
 }
 
-/// Prints a script.
+/// Prints the script for a shell.
 pub fn completions(args: CompletionsArgs) -> ExitCode {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut grammar(), "strand", &mut text);
     ended(io::stdout().write_all(&text))
 }
 
-/// Writes `strand.1` and a page for each subcommand.
+/// Writes `strand.1` and one page for each subcommand.
 pub fn man(args: ManArgs) -> ExitCode {
     ended(write_all(&args.folder))
 }
 
 fn write_all(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    // Fills in what subcommands take over from the command.
+    // Fills in what subcommands inherit from the command.
     let mut whole = grammar().disable_help_subcommand(true);
     whole.build();
     write_page(folder, &whole, "strand")?;

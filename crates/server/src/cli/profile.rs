@@ -1,4 +1,5 @@
-//! `strand profile`: where a running server's memory was asked for, or where its processor time goes, as a file for `go tool pprof`.
+//! `strand profile`: where a running server allocates memory or spends processor time, as a file for `go tool
+//! pprof`.
 
 use super::display::{print_line, safe};
 use super::doctor::{ServerArgs, text};
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What `strand profile --help` says below the options.
+/// Text of `strand profile --help` below the options.
 const AFTER_HELP: &str = "Look at it with: go tool pprof -top FILE
 What changed between two files: go tool pprof -top -diff_base OLD NEW
 By what the memory is for: go tool pprof -tags FILE";
@@ -46,7 +47,7 @@ pub enum ProfileKind {
     Cpu,
 }
 
-/// Asks and writes; the value is the process's exit code.
+/// Takes a profile and writes it. Returns the exit code of the process.
 pub fn run(args: ProfileArgs) -> ExitCode {
     match take(&args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The options that say how a source is reached, the same for `strand import` and `strand diff`.
+//! The options for reaching a source, shared by `strand import` and `strand diff`.
 
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct RemoteArgs {
     pub cache_config: Option<CacheConfig>,
 }
 
-/// What a file of cachefilesd.conf's syntax says.
+/// The content of a file in the syntax of cachefilesd.conf.
 #[derive(Clone, Debug)]
 pub struct CacheConfig(Limits, Option<PathBuf>);
 
@@ -49,7 +49,7 @@ fn read_config(file: &str) -> Result<CacheConfig, String> {
     limits::read_config(Path::new(file)).map(|(limits, folder)| CacheConfig(limits, folder))
 }
 
-/// Where a cache lies that is configured and has no folder.
+/// The folder of a cache that is configured without a folder.
 fn usual_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let below_home = || set("HOME").map(|home| home.join(".cache"));

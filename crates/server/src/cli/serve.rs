@@ -1,6 +1,7 @@
-//! `strand serve`: redis-server's command line: a configuration file, options, `-` for more of them on stdin.
+//! `strand serve`: redis-server's command line: a configuration file, options, and `-` to read more options from
+//! stdin.
 //!
-//! The options themselves are the engine's table; [`options_help`] prints it.
+//! The options are a table of the engine, which [`options_help`] prints.
 
 use crate::driver;
 use std::fmt::Write;
@@ -12,9 +13,9 @@ use strand_commands::glob;
 use strand_engine::Config;
 use strand_engine::config::{Change, OPTIONS, OptionSpec, Source, text_of_arguments};
 
-/// Longest configuration file.
+/// Longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Most files that one `include` with a pattern may name.
+/// Most files that one `include` with a pattern may match.
 const INCLUDED_MAX: usize = 1000;
 
 /// The arguments of `strand serve`, read by the configuration's own table.
@@ -25,7 +26,7 @@ pub struct ServeArgs {
     pub arguments: Vec<String>,
 }
 
-/// Runs the server; the value is the process's exit code.
+/// Runs the server. Returns the exit code of the process.
 pub fn run(args: ServeArgs) -> ExitCode {
     let served = configure(&args.arguments).and_then(|(config, file)| driver::serve(config, file));
     match served {
@@ -66,7 +67,7 @@ fn describe(text: &mut String, option: &OptionSpec) {
     let _ = write!(text, "\n  --{name} <{takes}>{star}\n          {help} [default: {default}]");
 }
 
-/// Reads the file, then stdin, then the options: the later wins.
+/// Reads the file, then stdin, then the options. Later values win.
 fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), String> {
     let (mut rest, mut file, mut stdin) = (arguments, None, false);
     if let [first, more @ ..] = rest
@@ -97,7 +98,7 @@ fn load(config: &Config, source: Source) -> Result<(), String> {
     config.load(&source, &mut include).map_err(|e| e.to_string())
 }
 
-/// The files that an `include` names. A pattern may name none.
+/// The files that an `include` matches. A pattern may match no file.
 fn include(path: &str) -> Result<Vec<Source>, String> {
     match path.contains(['*', '?', '[']) {
         true => expand(path)?.iter().map(|path| read(path)).collect(),
@@ -105,7 +106,7 @@ fn include(path: &str) -> Result<Vec<Source>, String> {
     }
 }
 
-/// The files whose path a pattern fits, sorted. As in a shell no element of the pattern fits a `/`, nor a dot at the start
+/// The files that a pattern matches, sorted. As in a shell, wildcards match neither a `/` nor a dot at the start
 /// of a name.
 fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
@@ -142,7 +143,7 @@ fn read(path: &Path) -> Result<Source, String> {
     Ok(Source { name: path.display().to_string(), text, is_numbered: true })
 }
 
-/// Reads all there is, up to [`FILE_BYTES_MAX`].
+/// Reads everything, up to [`FILE_BYTES_MAX`].
 fn bounded(from: &mut dyn Read) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! A run of `strand jobs serve`: it tells how it goes by lines of JSON, and asks before it takes memory.
+//! A run of `strand jobs serve`: reports its progress as lines of JSON, and asks before it takes memory.
 
 use super::json::{self, Line};
 use std::io::BufRead;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use strand_import::memory::{Lender, Memory};
 use strand_import::{Outcome, Progress};
 
-/// The least time between two reports of progress.
+/// Shortest time between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// Containers are told of when they have grown or shrunk by so many bytes.
+/// Memory of containers is reported after it changed by this many bytes.
 const CONTAINERS_STEP_BYTES: u64 = 1 << 20;
 
-/// Listens to the service: it grants memory, and when it is gone the run ends.
+/// Listens to the service, which grants memory. The run ends when the service is gone.
 pub fn memory() -> Memory {
     let (grant, grants) = mpsc::channel();
     std::thread::spawn(move || {
@@ -25,7 +25,7 @@ pub fn memory() -> Memory {
                 _ => break,
             }
         }
-        // Nobody would take what this run tells. What it has recorded stays.
+        // Nobody reads the output of this run any more. Its records stay.
         std::process::exit(1);
     });
     Memory(Some(Arc::new(Asking { grants: Mutex::new(grants), containers: AtomicU64::new(0) })))
@@ -40,7 +40,7 @@ impl Lender for Asking {
     fn take(&self, bytes: u64, path: &[u8]) {
         let grants = self.grants.lock().expect("nothing panics that holds it");
         Line::event("need").number("bytes", bytes).path(path).print();
-        // The end of the service ends this process.
+        // When the service ends, this process ends too.
         let _ = grants.recv();
     }
     fn give_back(&self, bytes: u64) {
@@ -55,7 +55,7 @@ impl Lender for Asking {
     }
 }
 
-/// Tells of failures at once, and of progress now and then.
+/// Reports failures at once, and progress from time to time.
 pub struct Supervised {
     listed: u64,
     done: u64,
@@ -63,7 +63,7 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// At the beginning.
+    /// A reporter for a new run.
     pub fn new() -> Supervised {
         Supervised { listed: 0, done: 0, told: None }
     }

@@ -1,5 +1,5 @@
-//! The main thread's loop: accepts at every door, hands each socket to the worker with the fewest, and does what signals,
-//! SHUTDOWN and CONFIG SET ask for meanwhile.
+//! The main thread's loop. It accepts connections at every door and passes each socket to the worker with the
+//! fewest. It also handles signals, SHUTDOWN and CONFIG SET.
 
 use super::clock::Clock;
 use super::door::{Arrival, Door, Listener};
@@ -20,16 +20,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-/// How long a stopping server waits for commands in flight and for replies to be taken.
+/// Time that a stopping server gives commands in flight and unsent replies.
 const STOP_GRACE_MS: u64 = 5_000;
-/// Pause after a failed `accept` (no more descriptors): it would fail again at once.
+/// Pause after a failed `accept` (no descriptors left), because it would fail again at once.
 const ACCEPT_PAUSE_MS: u64 = 50;
-/// No more than one failure to accept is logged in this time.
+/// At most one failure to accept is logged in this time.
 const ACCEPT_LOG_MS: u64 = 1_000;
 
-/// What the loop listens to besides doors, and whom it tells.
+/// What the loop waits for besides doors, and what it notifies.
 pub struct Until<'a> {
-    /// What the engine asks for.
+    /// Requests of the engine.
     pub inbox: UnboundedReceiver<Request>,
     pub level: &'a logging::LogLevel,
     pub signals: &'a mut Signals,
@@ -37,7 +37,7 @@ pub struct Until<'a> {
     pub clock: Clock,
 }
 
-/// Hands out connections until the server is told to stop; the value is the time that commands in flight have then.
+/// Accepts connections until the server must stop. Returns the time that commands in flight have then.
 ///
 /// # Errors
 /// When the runtime cannot take over the listeners.
@@ -50,7 +50,7 @@ pub async fn accept_until_stopped(
 ) -> io::Result<Duration> {
     let Until { mut inbox, level, signals, manager, clock } = until;
     let grace = Duration::from_millis(STOP_GRACE_MS);
-    // Before anybody is told that the server is there: a SIGHUP that nobody listens for would end it.
+    // Before the server reports that it is ready, because a SIGHUP without a handler would end it.
     let mut hangups = signal(SignalKind::hangup())?;
     let ready = Ready::new(&listeners, workers.len())?;
     if !engine.is_loading() {
@@ -108,22 +108,23 @@ pub async fn accept_until_stopped(
                     tracing::info!("SHUTDOWN: stopping");
                     return Ok(if request.now { Duration::ZERO } else { grace });
                 }
-                // The engine holds the sender for as long as it lives.
+                // The engine holds the sender for its whole life.
                 None => return Ok(grace),
             },
         }
     }
 }
 
-/// The last save, which a signal has asked for.
+/// The final save that a signal started.
 struct Saving {
     name: &'static str,
-    /// What commands in flight have after it.
+    /// Time for commands in flight after the save.
     grace: Duration,
     done: oneshot::Receiver<Result<(), String>>,
 }
 
-/// The end of the last save: the signal, the time that follows, and whether it was done. Never, when there is none.
+/// Waits for the end of the final save: the signal, the time that follows, and the result. Never ready without a
+/// save.
 async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<(), String>) {
     match saving {
         Some(Saving { name, grace, done }) => {
@@ -134,7 +135,7 @@ async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<()
     }
 }
 
-/// Saves on a thread of its own: clients are served meanwhile.
+/// Saves on a separate thread, while clients are served.
 fn save_at_end(
     engine: &Arc<Engine>,
     request: ShutdownRequest,
@@ -143,13 +144,13 @@ fn save_at_end(
     let (tell, told) = oneshot::channel();
     let engine = engine.clone();
     std::thread::Builder::new().name("save".into()).spawn(move || {
-        // Nobody listens when a second signal came first.
+        // After a second signal nobody listens.
         let _ = tell.send(engine.save_at_end(request, clock.now()));
     })?;
     Ok(told)
 }
 
-/// Every listener, and whose turn it is.
+/// All listeners, and the next one in turn.
 struct Doors {
     listeners: Vec<(TcpListener, Door)>,
     next: usize,
@@ -160,7 +161,7 @@ impl Doors {
         let listeners = listeners.into_iter().map(|l| Ok((TcpListener::from_std(l.socket)?, l.door)));
         Ok(Doors { listeners: listeners.collect::<io::Result<Vec<_>>>()?, next: 0 })
     }
-    /// The next connection of any listener, taking them in turn.
+    /// The next connection of any listener, in turn.
     async fn accept(&mut self) -> io::Result<(StdStream, SocketAddr, Door)> {
         std::future::poll_fn(|cx| {
             for i in 0..self.listeners.len() {
@@ -179,13 +180,14 @@ impl Doors {
     }
 }
 
-/// Bytes that the kernel takes from a connection beyond what it could send by now. Without a bound it takes megabytes, and
-/// whenever a slow reader opens its window they are sent by whoever gives the kernel a moment: the worker, in one go.
-/// While 256 MB go out on one connection the p99.9 of another's GET was 0.35 to 0.67 ms, and is 0.12 to 0.18 with it
-/// (`make cliffs ARGS='--only "9 GET of a large value"'`, three pairs; quiet: 0.15 to 0.2), the transfer as fast.
+/// Bytes that the kernel accepts from a connection beyond what it can send now. Without a limit the kernel takes
+/// megabytes. When a slow reader then opens its window, the kernel sends them all at once, on the worker's time.
+/// While 256 MB went out on one connection, p99.9 of GET on another was 0.35 to 0.67 ms; with the limit it is 0.12
+/// to 0.18 ms, and the transfer is as fast (`make cliffs ARGS='--only "9 GET of a large value"'`, three pairs;
+/// without load: 0.15 to 0.2 ms).
 const NOT_SENT_BYTES_MAX: u32 = 128 << 10;
 
-/// Gives a new socket its options and a worker.
+/// Sets the options of a new socket and assigns a worker.
 fn hand_over(
     engine: &Engine,
     tls: &Tls,
@@ -195,12 +197,12 @@ fn hand_over(
     door: Door,
 ) {
     let options = SockRef::from(&socket);
-    // A socket that refuses an option is closed already: its worker will find out.
+    // A socket that refuses an option is already closed, and its worker will notice.
     let _ = options.set_tcp_nodelay(true);
     let _ = options.set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX);
     let keepalive_s = engine.config().tcp_keepalive_s();
     if keepalive_s > 0 {
-        // As redis-server: three probes in as many thirds of the time.
+        // Like redis-server: three probes, each after a third of the time.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(keepalive_s))
             .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))
@@ -224,8 +226,8 @@ fn hand_over(
     worker.serve(Arrival { socket, peer, door, tls });
 }
 
-/// What is said when the server takes commands: where it listens, a line for each address, on the standard output, for
-/// whoever started it; and a word to the service manager.
+/// The message that the server takes commands. It goes to the standard output, one line for each address, and to
+/// the service manager.
 struct Ready(Vec<String>);
 
 impl Ready {
@@ -246,7 +248,7 @@ impl Ready {
     fn say(&self, manager: &Manager) {
         let mut out = io::stdout().lock();
         for line in &self.0 {
-            // A closed standard output is no reason to stop.
+            // A closed standard output does not stop the server.
             let _ = writeln!(out, "{line}");
         }
         let _ = out.flush();
@@ -263,17 +265,17 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens for them from now on.
+    /// Starts listening for the signals.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system refuses.
     pub fn new() -> io::Result<Signals> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
-    /// The name of the next one.
+    /// The name of the next signal.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => SIGINT,

@@ -1,11 +1,12 @@
-//! What of the system's settings will cost the server something: looked at once at the start, said in the log and by DIAG DOCTOR.
+//! System settings that cost the server something. Checked once at the start, and reported in the log and by DIAG
+//! DOCTOR.
 
 use std::fs;
 
-/// A setting that should be another: the rule, what is so, what to do.
+/// A setting that should change: the rule, the finding, what to do.
 pub type Check = (&'static str, String, String);
 
-/// What is looked at.
+/// The settings that are checked.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// `/sys/kernel/mm/transparent_hugepage/enabled`
@@ -16,12 +17,12 @@ pub struct Settings {
     pub somaxconn: String,
     /// `tcp-backlog`
     pub backlog: u32,
-    /// `maxclients` as it was wanted, and as the limit of open files allows.
+    /// `maxclients` as configured, and as the limit of open files allows.
     pub clients: (usize, usize),
 }
 
 impl Settings {
-    /// As they are now.
+    /// The current settings.
     pub fn read(backlog: u32, clients: (usize, usize)) -> Settings {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Settings {
@@ -32,7 +33,7 @@ impl Settings {
             clients,
         }
     }
-    /// What should be another. What a system does not tell is not judged.
+    /// The settings that should change. Unknown settings are not judged.
     pub fn judge(&self) -> Vec<Check> {
         let mut found = Vec::new();
         if self.huge_pages.contains("[always]") {

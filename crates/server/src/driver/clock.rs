@@ -1,4 +1,4 @@
-//! [`Clock`]: the only place where time is read; the machines get it as an argument.
+//! [`Clock`]: the only place that reads the time. The state machines get it as an argument.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strand_engine::Now;
@@ -19,17 +19,17 @@ impl Clock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Now { unix_us: unix.as_micros() as i64, mono_us: self.start.elapsed().as_micros() as u64 }
     }
-    /// The monotonic side of it.
+    /// The monotonic part of the time, in microseconds.
     pub fn mono_us(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }
-    /// The same in nanoseconds, for five hundred years.
+    /// The monotonic part of the time, in nanoseconds. Lasts five hundred years.
     pub fn mono_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
-    /// The instant at which the monotonic side shows `mono_us`.
+    /// The instant at which the monotonic part is `mono_us`.
     pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
-        // A deadline further away than this counts as this far away; what waits for it looks again then.
+        // A deadline further ahead counts as this far ahead. Its waiter then checks the time again.
         const AHEAD_MS_MAX: u64 = 24 * 3600 * 1000;
         let from_start =
             Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));

@@ -1,10 +1,10 @@
 //! One connection: moves bytes between a socket and its [`Session`], and waits when there is nothing to move.
 //!
 //! [`serve`] is the task. It decides nothing about commands: it reads into the session's target, calls
-//! [`Session::run`], writes the output, and does what the [`Turn`] says. The socket is a [`Stream`]: read and written
-//! directly when the runtime says that it is worth trying, or by a ring. A read or write that came up short has emptied
-//! or filled the kernel's buffer, so readiness is cleared there and then: a request costs one read and one write, and
-//! no system call that only learns that there is nothing to do.
+//! [`Session::run`], writes the output, and follows the returned [`Turn`]. The socket is a [`Stream`]. It is read
+//! and written directly when the runtime reports readiness, or through a ring. A short read or write means that
+//! the kernel's buffer is empty or full, so readiness is cleared at once. A request therefore costs one read and
+//! one write, and no system call that only finds nothing to do.
 
 use super::door::Arrival;
 use super::stream::{Stream, Waited, refuse};
@@ -20,38 +20,40 @@ use strand_engine::{Session, Turn};
 use strand_http::turns::step_back;
 use tokio::time::Sleep;
 
-/// Bytes of one read or write, and bytes moved after which the task lets the worker's other connections go first. Fresh
-/// memory costs a page fault for each 4 KiB, and on loopback a write runs the receiver's side of TCP too. While 256 MB went
-/// out, others waited for up to 18 ms with no bound and 0.6 ms with 256 KiB; while they came in, p99.9 was 0.5 to 0.9 ms
-/// with 64 KiB and 0.16 to 0.33 with 32; the transfers took as long with either.
+/// Most bytes of one read or write. Also the bytes moved after which the task yields to the worker's other
+/// connections. Fresh memory costs one page fault for each 4 KiB, and on loopback a write also runs the receiver's
+/// side of TCP. While 256 MB went out, other connections waited up to 18 ms without a limit, and 0.6 ms with 256
+/// KiB. While 256 MB came in, p99.9 was 0.5 to 0.9 ms with 64 KiB, and 0.16 to 0.33 ms with 32 KiB. The transfers
+/// took equally long.
 const MOVED_BYTES_MAX: usize = 32 * 1024;
-/// Turns (of reading, running or writing) after which the task lets the worker's other connections go first.
+/// Turns (of reading, running or writing) after which the task yields to the worker's other connections.
 const TURNS_MAX: u32 = 16;
-/// Bytes of one write while closing: its end is what tells that the peer takes anything at all, so a peer is slow only
-/// below 1.6 kB/s.
+/// Bytes of one write while closing. The end of a write shows that the peer still reads, so only a peer below 1.6
+/// kB/s counts as stuck.
 const CLOSING_BYTES_MAX: usize = 8 * 1024;
-/// How long a closing connection waits for its peer to take some of the last replies, in microseconds.
+/// Time that a closing connection waits for its peer to take some of the last replies, in microseconds.
 const LINGER_US: u64 = 5_000_000;
-/// A client that ended its side may still read, so what it asked for is answered. A read on a lane that takes longer than
-/// this after the end is given up: most such clients have closed their socket, and TCP says both alike.
+/// A client that closed its sending side may still read, so its requests are answered. But a read-only lane job
+/// that takes longer than this after the end is given up: most of these clients have closed the whole socket, and
+/// TCP does not show the difference.
 const HALF_CLOSED_US_MAX: u64 = 2_000_000;
-/// How long the two ends may take to agree on keys (TLS), in microseconds.
+/// Time limit of a TLS handshake, in microseconds.
 pub const HANDSHAKE_US_MAX: u64 = 10_000_000;
 
-/// Why a connection ended; shown in the log at debug level.
+/// Reason for the end of a connection, logged at debug level.
 pub type End = io::Result<&'static str>;
 
 /// Serves one connection until it closes.
 ///
 /// # Errors
-/// Those of the socket.
+/// Errors of the socket.
 pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
     let Arrival { socket, peer, tls, .. } = arrival;
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let mut session = match opened {
         Ok(session) => session,
         Err(refusal) => {
-            // As redis-server: who has agreed on no keys yet could not read why.
+            // As in redis-server: before the TLS handshake the client could not read the reason.
             if tls.is_none() {
                 refuse(&socket, refusal.front());
             }
@@ -63,10 +65,10 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     drive(stream, session, wake, context).await
 }
 
-/// Moves the bytes between `stream` and `session` until one of them ends.
+/// Moves bytes between `stream` and `session` until one of them ends.
 ///
 /// # Errors
-/// Those of the stream.
+/// Errors of the stream.
 pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, context: &Context) -> End {
     let greets_until = context.clock.now().mono_us + HANDSHAKE_US_MAX;
     let greets_until = stream.is_tls().then_some(greets_until);
@@ -94,26 +96,26 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
     connection.run().await
 }
 
-/// What the session said last.
+/// State after the session's last turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It wants more bytes.
+    /// The session needs more bytes.
     Reading,
-    /// It was given some.
+    /// The session received bytes.
     Fed,
-    /// It has more to run.
+    /// The session has more to run.
     Running,
-    /// It runs on when its output has drained.
+    /// The session continues when its output has drained.
     Draining,
-    /// It waits for a lane job.
+    /// The session waits for a lane job.
     AwaitsWake,
-    /// Its command waits for data, or until then, in monotonic microseconds.
+    /// The command waits for data, until this monotonic time in microseconds, if any.
     Blocked(Option<u64>),
-    /// It sleeps until then, in monotonic microseconds.
+    /// The session sleeps until this monotonic time in microseconds.
     Sleeping(u64),
-    /// It ends when its output has drained, or then, in monotonic microseconds.
+    /// The connection closes when its output has drained, or at this monotonic time in microseconds.
     Closing(u64),
-    /// It ends now, for this reason.
+    /// The connection closes now, for this reason.
     Aborted(&'static str),
 }
 
@@ -123,35 +125,35 @@ struct Connection<'c> {
     wake: Arc<WakeCell>,
     context: &'c Context,
     state: State,
-    /// Until then the keys must be agreed on; none once they are.
+    /// Deadline of the TLS handshake. `None` after it.
     greets_until: Option<u64>,
-    /// Nobody has authenticated, and somebody must.
+    /// Authentication is required and has not happened.
     stranger: bool,
-    /// Nothing has come yet.
+    /// No bytes have arrived yet.
     fresh: bool,
-    /// The socket may hold bytes: reading is worth a try.
+    /// The socket may have bytes, so a read is worthwhile.
     unread: bool,
-    /// The socket may take bytes: writing is worth a try.
+    /// The socket may take bytes, so a write is worthwhile.
     unwritten: bool,
-    /// Since when the socket has not taken all that is to be sent; 0 when it has.
+    /// Time since which the socket has not taken all output. 0 when it has.
     stuck_since_us: u64,
-    /// The peer has ended its side; what it asked for before that is still answered.
+    /// The peer has closed its sending side. Its earlier requests are still answered.
     ended: bool,
-    /// The monotonic time at which a job is given up because its client ended its side; none while that does not matter.
+    /// Monotonic time at which a job is given up because its client closed its side.
     given_up_at_us: Option<u64>,
-    /// Armed only while something has a deadline.
+    /// Armed only while there is a deadline.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Turns since this task last let the others go first.
+    /// Turns since the task last yielded.
     turns: u32,
-    /// Bytes moved since then.
+    /// Bytes moved since the task last yielded.
     moved: usize,
 }
 
-/// What a wait ended with, the socket aside.
+/// The end of a wait, except events of the socket.
 enum Event {
-    /// Somebody woke the session.
+    /// The session was woken.
     Woken,
-    /// The deadline passed.
+    /// A deadline passed.
     Time,
 }
 
@@ -159,7 +161,7 @@ impl Connection<'_> {
     async fn run(mut self) -> End {
         loop {
             self.flush()?;
-            // Who closes the socket waits until all is out.
+            // A connection that closes its socket waits until all output is sent.
             let stops = self.context.stopping() && !self.stream.is_pipe();
             let closes = matches!(self.state, State::Closing(_)) || self.ended || stops;
             let drained = self.session.output().is_empty() && (!closes || self.stream.is_sent());
@@ -168,7 +170,7 @@ impl Connection<'_> {
                 State::Draining if self.session.output_drained() => self.run_turn(),
                 State::Closing(_) if drained => return self.finish("closed"),
                 State::Aborted(why) => return Ok(why),
-                // As in redis-server, who hangs up waits no more.
+                // As in redis-server, a client that hangs up stops waiting.
                 State::Reading | State::Blocked(_) if self.ended && drained => {
                     return self.finish("peer closed");
                 }
@@ -219,7 +221,7 @@ impl Connection<'_> {
         self.state = match self.session.run(now) {
             Turn::Read => State::Reading,
             Turn::Again => {
-                // Write, then let the others go first.
+                // Write first, then yield to the other connections.
                 self.turns = TURNS_MAX;
                 State::Running
             }
@@ -243,7 +245,7 @@ impl Connection<'_> {
         }
     }
 
-    /// True while bytes may be taken from the socket; otherwise they wait there, which in the end stops the peer.
+    /// True while the socket should be read. Otherwise bytes wait there, which finally stops the peer.
     fn wants_read(&self) -> bool {
         match self.state {
             _ if self.ended => false,
@@ -270,7 +272,7 @@ impl Connection<'_> {
             }
         }
         if read.as_ref().is_err_and(TlsError::is) {
-            // The alert that says why is on its way.
+            // Send the alert with the reason.
             self.stream.hang_up();
         }
         self.session.received(read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0)));
@@ -289,7 +291,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The peer takes this port for one with TLS: nothing that it sends means anything here.
+    /// Refuses a peer that takes this port for one with TLS. Its bytes have no meaning here.
     fn refuse_tls(&mut self) -> io::Result<()> {
         if self.context.may_warn() {
             let peer = self.session.peer();
@@ -300,7 +302,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket takes.
     fn flush(&mut self) -> io::Result<()> {
         if !self.unwritten || self.session.output().is_empty() {
             return Ok(());
@@ -323,7 +325,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The socket takes no more for now, or did so before: how long that lasts is told when all is out.
+    /// Measures how long the socket does not take all output, and reports it when everything is out.
     #[cold]
     fn look_at_flushing(&mut self) {
         let now_us = self.context.clock.now().mono_us;
@@ -337,11 +339,11 @@ impl Connection<'_> {
         }
     }
 
-    /// Waits for whatever can move this connection on.
+    /// Waits for any event that lets this connection continue.
     async fn wait(&mut self, drained: bool) -> Waited<Event> {
         if self.session.in_frame() {
-            // The rest of a frame is on its way: do not let the kernel hold back the acknowledgement that a peer with
-            // Nagle's algorithm waits for before it sends it. The option is not sticky, so it is set at each such wait.
+            // The rest of a frame is coming. A peer with Nagle's algorithm sends it only after an acknowledgement,
+            // so the kernel must not delay that. The option is not sticky, so it is set at each of these waits.
             self.stream.acknowledge_quickly();
         }
         self.arm_timer();
@@ -359,8 +361,8 @@ impl Connection<'_> {
         stream.wait(reading, !drained, other).await
     }
 
-    /// Arms the timer when the state has a deadline. An armed timer that is too early is left alone: it costs one
-    /// look when it fires, and re-arming it at each command would cost more.
+    /// Arms the timer when the state has a deadline. A timer that fires too early is left alone: that costs one
+    /// check, and re-arming it at each command would cost more.
     fn arm_timer(&mut self) {
         let deadline = match self.state {
             State::Sleeping(until) | State::Closing(until) => Some(until),
@@ -384,7 +386,8 @@ impl Connection<'_> {
         }
     }
 
-    /// CLIENT KILL, a finished job, a changed setting or the server's stop: the session knows what to make of it.
+    /// Handles CLIENT KILL, a finished job, a changed setting or the server's stop. The session decides what to
+    /// do.
     fn woken(&mut self) {
         if let Some(done) = self.wake.take_lane() {
             self.session.lane_done(done);
@@ -403,7 +406,7 @@ impl Connection<'_> {
                 self.state = State::Aborted("peer closed");
             }
             _ if greets_too_long => self.state = State::Aborted("no TLS handshake in time"),
-            // The idle deadline, perhaps moved on meanwhile: the session looks again.
+            // The idle deadline, which may have moved. The session checks again.
             _ => self.run_turn(),
         }
     }
@@ -415,8 +418,8 @@ impl Connection<'_> {
         self.greets_until
     }
 
-    /// When the job that the session waits for is given up: while the client has ended its side, and nothing else came
-    /// before that.
+    /// Deadline for the current job. Set while the client has closed its side and nothing else has arrived before
+    /// that.
     fn give_up_deadline_us(&mut self) -> Option<u64> {
         let is_left = self.ended && self.state == State::AwaitsWake && self.session.only_reads();
         self.given_up_at_us = is_left.then(|| {
@@ -431,8 +434,8 @@ impl Connection<'_> {
     }
 }
 
-/// True for the first bytes of a TLS client: a handshake record of version 3 with a ClientHello in it. As a frame they would
-/// be one of 369 MB that begins no command.
+/// True for the first bytes of a TLS client: a handshake record of version 3 with a ClientHello. As a frame they
+/// would announce 369 MB that begin with no command.
 pub fn is_client_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 3, _, _, _, 1, ..])
 }

@@ -1,9 +1,9 @@
-//! Snapshots as files: [`replace`] puts a new one in the place of the old one, [`open`] reads one, and a [`DirLock`] keeps a
-//! second server from writing the same file.
+//! Snapshots as files. [`replace`] replaces a file, [`open`] reads one, and a [`DirLock`] keeps a second server
+//! from writing the same file.
 //!
-//! A file is written under another name beside its place, made by O_EXCL (a link that lies there is never followed), brought
-//! to the disk, and renamed; then the folder is brought to the disk. So a crash, a full disk or an error leaves the old
-//! file as it was.
+//! A new file is written under a temporary name in the same folder, created with O_EXCL (which never follows a
+//! link), synced, and renamed. Then the folder is synced. So a crash, a full disk or an error leaves the old file
+//! unchanged.
 
 use super::page_cache::PageCache;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
@@ -16,24 +16,25 @@ use std::sync::mpsc;
 use std::thread;
 use strand_engine::{OpenedFile, WriteFile};
 
-/// Bytes after which what is written goes to the disk, where that is asked for: as in redis-server.
+/// Bytes after which written data is synced, if requested. As in redis-server.
 const SYNC_BYTES: usize = 4 << 20;
-/// Syncs that may wait while writing goes on. Records that clients change are kept until they are written, so a writer that
-/// stood still for each sync would keep more of them: one sync of many took a second on a disk with nothing else to do.
+/// Syncs that may be queued while writing continues. Records that clients change are kept until they are written,
+/// so a writer that waited for each sync would keep more of them. One sync of many took a second on a disk without
+/// other load.
 const SYNCS_AHEAD_MAX: usize = 16;
-/// Of a file that is read, so much is asked for at a time.
+/// Bytes read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
-/// Temporary files end so; what a killed server left is removed by the next.
+/// Suffix of temporary files. The next server removes those that a killed server left.
 const TEMPORARY_SUFFIX: &str = ".tmp";
-/// Random characters of their names.
+/// Random characters in their names.
 const RANDOM_CHARS: usize = 6;
-/// A lock's file may be removed by the server that ends while another opens it; so often that is tried again.
+/// Attempts to take a lock, because an ending server may remove the lock's file while another opens it.
 const LOCK_TRIES_MAX: usize = 100;
 
-/// Puts what `write` writes in the place of `name` in `folder`, which is an absolute path.
+/// Replaces the file `name` in `folder`, an absolute path, by what `write` writes.
 ///
 /// # Errors
-/// Those of `write` and of the system; the file is as it was before, and nothing is left beside it.
+/// Errors of `write` and of the system. The old file is unchanged, and no temporary file stays.
 pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
     let mut temporary = tempfile::Builder::new()
         .prefix(&format!("{name}."))
@@ -52,7 +53,7 @@ pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<
     File::open(folder)?.sync_all()
 }
 
-/// Writes a file; a thread brings it to the disk meanwhile.
+/// Writes a file while another thread syncs it.
 fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
     thread::scope(|scope| {
         let (ask, asked) = mpsc::sync_channel(SYNCS_AHEAD_MAX);
@@ -68,15 +69,15 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
         let mut synced = Synced { file, ask, bytes: 0, unsynced_bytes: 0 };
         let wrote = write(&mut synced);
         drop(synced);
-        // The reason of a write that failed may be a sync that failed before it.
+        // A failed write may be the consequence of a failed sync, so report the sync first.
         syncs.join().expect("a sync does not panic").and(wrote)
     })
 }
 
-/// A file that another thread brings to the disk while it is written.
+/// A file that another thread syncs while it is written.
 struct Synced<'f> {
     file: &'f File,
-    /// Is told how much is written.
+    /// Receives the number of bytes written.
     ask: mpsc::SyncSender<u64>,
     bytes: u64,
     unsynced_bytes: usize,
@@ -100,15 +101,15 @@ impl Write for Synced<'_> {
     }
 }
 
-/// Opens the file `name` of the working folder and tells its length; `None` when it is not there.
+/// Opens the file `name` in the working folder. Also returns its length. `None` when it does not exist.
 ///
 /// # Errors
-/// Those of the system; also when it is no regular file.
+/// Errors of the system, also when it is not a regular file.
 pub fn open(name: &str) -> io::Result<Option<OpenedFile>> {
     if name.is_empty() { Ok(None) } else { open_at(Path::new(name)) }
 }
 
-/// Opens a file and tells its length; `None` when it is not there.
+/// Opens a file. Also returns its length. `None` when it does not exist.
 ///
 /// # Errors
 /// As [`open`].
@@ -125,8 +126,8 @@ pub fn open_at(path: &Path) -> io::Result<Option<OpenedFile>> {
     Ok(Some((Box::new(BufReader::with_capacity(READ_BYTES, file)), metadata.len())))
 }
 
-/// Keeps another server from writing the snapshot of the same name in the same folder. The lock is the kernel's, on a file
-/// beside the snapshot: it ends with the process, however that ends.
+/// Keeps another server from writing the same snapshot. The lock is a kernel lock on a file beside the snapshot,
+/// so it ends with the process in every case.
 #[derive(Debug)]
 pub struct DirLock {
     file: File,
@@ -134,10 +135,12 @@ pub struct DirLock {
 }
 
 impl DirLock {
-    /// Locks `name` in `folder`, an absolute path, and removes the temporary files that a killed server has left; their number.
+    /// Locks `name` in `folder`, an absolute path, and removes the temporary files of a killed server. Also
+    /// returns their number.
     ///
     /// # Errors
-    /// `WouldBlock`: another server has the lock; its process id, if it can be read. Else the system's.
+    /// `WouldBlock` when another server has the lock, with its process id if that can be read. Otherwise errors of
+    /// the system.
     pub fn take(folder: &Path, name: &str) -> io::Result<(DirLock, usize)> {
         let path = lock_path(folder, name);
         for _ in 0..LOCK_TRIES_MAX {
@@ -152,7 +155,8 @@ impl DirLock {
                 let _ = file.take(32).read_to_string(&mut pid);
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, pid.trim().to_string()));
             }
-            // The server that had it may have removed it between the two steps: then another could lock a new one.
+            // The former owner may have removed the file between open and lock. Then another server could lock a
+            // new file.
             if std::fs::metadata(&path)
                 .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
             {
@@ -165,7 +169,7 @@ impl DirLock {
         }
         Err(io::Error::other("the lock's file changes all the time"))
     }
-    /// True when it is the lock of `name` in `folder`.
+    /// True when this is the lock of `name` in `folder`.
     pub fn is_of(&self, folder: &Path, name: &str) -> bool {
         lock_path(folder, name) == self.path
     }
@@ -173,7 +177,7 @@ impl DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Still locked: nobody can have it before it is gone.
+        // Remove the file while it is locked, so nobody can lock it before it is gone.
         let _ = std::fs::remove_file(&self.path);
         let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
     }
@@ -183,7 +187,7 @@ fn lock_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.lock"))
 }
 
-/// Removes temporary files of `name`, which nobody else may write now; how many.
+/// Removes the temporary files of `name`, which no other server can be writing now. Returns their number.
 fn remove_left(folder: &Path, name: &str) -> usize {
     let is_left = |path: &Path| {
         let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! [`Door`]: a way into the server. What differs between doors is here and in the stream and the framing that they choose;
-//! limits, client list, timeouts, logs and counters see the connections of all doors alike.
+//! [`Door`]: a way into the server. Doors differ only here, and in the stream and the framing that they choose. Limits, client list, timeouts, logs and counters treat the connections of all doors alike.
 //!
-//! [`open`] listens at every door that the configuration names and gives a [`Listener`] for each address; a connection
-//! that comes through one is an [`Arrival`].
+//! [`open`] listens at every configured door and returns a [`Listener`] for each address. A connection accepted
+//! there is an [`Arrival`].
 
 use super::listen;
 use rustls::ServerConfig;
@@ -12,19 +11,19 @@ use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
 use strand_engine::{Config, Framing, PeerInfo};
 
-/// What is spoken at a door.
+/// The protocol of a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP2 and RESP3.
     Resp,
-    /// The same in frames.
+    /// RESP2 and RESP3 in frames.
     Pack4,
-    /// HTTP/1.1, whose connections have a session that speaks RESP to the HTTP side.
+    /// HTTP/1.1. Each connection has a session that speaks RESP to the HTTP side.
     Http,
 }
 
 impl Protocol {
-    /// How its requests and replies are told apart.
+    /// How requests and replies are framed.
     pub fn framing(self) -> Framing {
         match self {
             Protocol::Resp | Protocol::Http => Framing::Resp,
@@ -36,19 +35,19 @@ impl Protocol {
 /// A way into the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
-    /// What is spoken there.
+    /// The protocol spoken there.
     pub protocol: Protocol,
-    /// It is spoken over TLS.
+    /// True when the protocol runs over TLS.
     pub tls: bool,
 }
 
 impl Door {
-    /// Where redis-server's clients come in.
+    /// The door of redis-server's clients.
     pub const PLAIN: Door = Door { protocol: Protocol::Resp, tls: false };
 }
 
 impl fmt::Display for Door {
-    /// As it stands before "connections on 127.0.0.1:6379": nothing for plain RESP, else what it is and a space.
+    /// The text before "connections on 127.0.0.1:6379". Empty for plain RESP, else the kind of door and a space.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls { "TLS " } else { "" })?;
         f.write_str(match self.protocol {
@@ -59,41 +58,41 @@ impl fmt::Display for Door {
     }
 }
 
-/// A socket that listens, at a door.
+/// A listening socket of a door.
 pub struct Listener {
     /// The socket.
     pub socket: StdListener,
-    /// Where its connections come in.
+    /// The door of its connections.
     pub door: Door,
 }
 
 impl Listener {
-    /// Its address, the port that was picked included.
+    /// Address of the socket, with the real port.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub struct Arrival {
     /// Its socket.
     pub socket: StdStream,
-    /// Who is at the other end.
+    /// The peer.
     pub peer: PeerInfo,
-    /// Where it came in.
+    /// The door through which it came.
     pub door: Door,
-    /// What it is encrypted with: at a door that wants that.
+    /// The TLS configuration, at a door with TLS.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Listens at every door that `config` names but HTTP's, for which the users must be known ([`open_http`]). `port 0` is a
-/// door of its own, at a free port, only where there is no other.
+/// Listens at every configured door except HTTP, which needs the users first ([`open_http`]). `port 0` means a
+/// free port if there is no other door, and no door otherwise.
 ///
 /// # Errors
-/// When an address cannot be had; the text is for the user.
+/// When an address is not available. The text is for the user.
 pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
     let named = [
         ("tls-port", config.tls_port(), Door { protocol: Protocol::Resp, tls: true }),
@@ -112,11 +111,12 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
     Ok(listeners)
 }
 
-/// The port that HTTP has unless told otherwise: a second server on a machine need not be told to leave it.
+/// Default port of HTTP. A second server on the machine may leave it without being told to.
 const HTTP_PORT_DEFAULT: u16 = 8379;
 
-/// Listens for HTTP: where `bind` says, but beyond loopback only when `needs_password` (nobody may do anything without
-/// one, which requirepass and the users tell) or when the operator gave up protected-mode in as many words.
+/// Listens for HTTP on the addresses of `bind`. Addresses beyond loopback are used only with `needs_password`
+/// (nobody may do anything without a password, by requirepass and the users), or when the operator has turned off
+/// protected-mode.
 ///
 /// # Errors
 /// As [`open`].
@@ -139,7 +139,7 @@ pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>,
     Ok(listeners)
 }
 
-/// Where HTTP is served.
+/// The addresses for HTTP.
 fn http_bind(config: &Config, needs_password: bool) -> Vec<String> {
     let bind = config.bind();
     if needs_password || !config.is_protected() || bind.iter().all(|b| listen::is_loopback(b)) {
@@ -149,7 +149,7 @@ fn http_bind(config: &Config, needs_password: bool) -> Vec<String> {
     loopback_of(bind)
 }
 
-/// The addresses of `bind` that are this machine's alone; the usual ones when there are none.
+/// The loopback addresses of `bind`, or the default ones if there are none.
 fn loopback_of(mut bind: Vec<String>) -> Vec<String> {
     bind.retain(|name| listen::is_loopback(name));
     match bind.is_empty() {

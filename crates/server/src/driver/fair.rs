@@ -1,23 +1,24 @@
-//! [`Fair`]: jobs that wait for a slot, in an order in which nobody's many stand before everybody else's few.
+//! [`Fair`]: a queue of jobs for a limited number of slots, in which the many jobs of one owner do not delay the few jobs of another.
 //!
-//! Who has the fewest running comes next: of a user first, then of an address, then who came first. One slot more than the
-//! others is kept for whoever has none running, so that one user's slow jobs, the abandoned ones included, never hold all.
+//! The job of the owner with the fewest running jobs is next. The user counts first, then the address, then the
+//! time of arrival. One extra slot is kept for owners without a running job, so that one user's slow jobs,
+//! abandoned ones included, never take all slots.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Whom a job is for: a user's number, and an address without its port.
+/// Owner of a job: the number of a user, and an address without port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     pub(super) user: u64,
     pub(super) address: Box<str>,
 }
 
-/// Jobs that wait, and how many of whom are running.
+/// The waiting jobs, and the number of running jobs of each owner.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// Of those who have any that wait or run.
+    /// One line for each owner with waiting or running jobs.
     lines: BTreeMap<Owner, Line<T>>,
-    /// How many of a user run, where any do.
+    /// Number of running jobs by user, for users with any.
     users: BTreeMap<u64, usize>,
     running: usize,
     waiting: usize,
@@ -26,17 +27,17 @@ pub(super) struct Fair<T> {
 
 #[derive(Debug)]
 struct Line<T> {
-    /// With the number of their arrival.
+    /// Jobs with the numbers of their arrival.
     waiting: VecDeque<(u64, T)>,
     running: usize,
 }
 
-/// How a slot may be had.
+/// Kind of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotKind {
-    /// By anybody.
+    /// Open to every owner.
     Any,
-    /// By who has none running: nobody of the user, or of the address.
+    /// Open to a user or an address without a running job.
     Kept,
 }
 
@@ -47,14 +48,14 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// A job that waits from now on.
+    /// Adds a waiting job.
     pub(super) fn push(&mut self, owner: Owner, job: T) {
         let line = self.lines.entry(owner).or_insert_with(|| Line { waiting: VecDeque::new(), running: 0 });
         line.waiting.push_back((self.arrivals, job));
         self.arrivals += 1;
         self.waiting += 1;
     }
-    /// The next job that may have the slot. It runs until [`Fair::ended`] is told.
+    /// The next job that may have the slot. It counts as running until [`Fair::ended`].
     pub(super) fn take(&mut self, slot: SlotKind) -> Option<(Owner, T)> {
         let of_user = |owner: &Owner| self.users.get(&owner.user).copied().unwrap_or(0);
         let waiting = self.lines.iter().filter_map(|(owner, line)| {
@@ -71,7 +72,7 @@ impl<T> Fair<T> {
         *self.users.entry(owner.user).or_default() += 1;
         Some((owner, job))
     }
-    /// A job of `owner` that was taken has come to its end.
+    /// Notes the end of a taken job of `owner`.
     pub(super) fn ended(&mut self, owner: &Owner) {
         let Some(line) = self.lines.get_mut(owner).filter(|line| line.running > 0) else { return };
         line.running -= 1;
@@ -86,11 +87,11 @@ impl<T> Fair<T> {
             }
         }
     }
-    /// How many run.
+    /// Number of running jobs.
     pub(super) fn running(&self) -> usize {
         self.running
     }
-    /// True when none waits.
+    /// True when no job waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting == 0
     }

@@ -1,15 +1,16 @@
-//! What the system allows the process: open files for so many clients, and its working folder.
+//! The process's limits and folder: open files for the clients, and the working folder.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Descriptors that are not clients: listeners, log, files that are being read.
+/// Descriptors that are not clients: listeners, log, files that are read.
 const RESERVED: u64 = 64;
-/// And for each worker: its event queue, its ring and what wakes them.
+/// Descriptors of each worker: its event queue, its ring and their wake-ups.
 const RESERVED_PER_WORKER: u64 = 8;
 
-/// Raises the limit of open files for `wanted` clients as far as the system lets us; how many of them there can be.
+/// Raises the limit of open files for `wanted` clients, as far as the system allows. Returns the possible number
+/// of clients.
 pub fn clients_max(wanted: usize, workers: usize) -> usize {
     let reserved = RESERVED + RESERVED_PER_WORKER * workers as u64;
     let needed = (wanted as u64).saturating_add(reserved);
@@ -19,14 +20,14 @@ pub fn clients_max(wanted: usize, workers: usize) -> usize {
     if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }).is_ok() {
         files = raised;
     }
-    // One client can always try.
+    // At least one client.
     files.saturating_sub(reserved).clamp(1, wanted.max(1) as u64) as usize
 }
 
-/// Makes `path` the working folder, unless it is empty; the working folder, whole.
+/// Changes the working folder to `path`, unless it is empty. Returns the absolute path of the working folder.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn change_dir(path: &[u8]) -> std::io::Result<Vec<u8>> {
     if !path.is_empty() {
         std::env::set_current_dir(OsStr::from_bytes(path))?;

@@ -1,6 +1,6 @@
-//! The folder of an append-only file, on the disk: [`DiskFolder`].
+//! [`DiskFolder`]: the folder of an append-only file on the disk.
 //!
-//! It is opened once, by an absolute path: CONFIG SET dir does not move it. A lock keeps other servers out of it.
+//! It is opened once, with an absolute path, so CONFIG SET dir does not move it. A lock keeps other servers out.
 
 use super::disk::{self, DirLock};
 use super::page_cache::PageCache;
@@ -11,20 +11,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
-/// See the module.
+/// The folder, see the module.
 #[derive(Debug)]
 pub struct DiskFolder {
-    /// The working folder when it was opened.
+    /// The working folder at the time of opening.
     outside: PathBuf,
     path: PathBuf,
     _lock: DirLock,
 }
 
 impl DiskFolder {
-    /// Opens the folder `name` of the working folder, and makes it where it is not there. `file` is the file's name.
+    /// Opens the folder `name` in the working folder, and creates it if it is missing. `file` is the name of the
+    /// append-only file.
     ///
     /// # Errors
-    /// Those of the system; `WouldBlock` when another server has it.
+    /// Errors of the system. `WouldBlock` when another server has the folder.
     pub fn open(name: &str, file: &str) -> io::Result<Arc<dyn Folder>> {
         let outside = std::env::current_dir()?;
         let path = outside.join(name);
@@ -66,7 +67,7 @@ impl Folder for DiskFolder {
         if !metadata.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
-        // A new name must be on the disk before anything in the file is said to be.
+        // A new name must be on the disk before any content of the file counts as saved.
         self.sync()?;
         let file = Arc::new(OnDisk { file, cache: PageCache::default() });
         Ok(Box::new(Growing { file, bytes: metadata.len() }))
@@ -121,7 +122,7 @@ impl AppendFile for Growing {
 
 impl SyncFile for OnDisk {
     fn sync(&self) -> io::Result<()> {
-        // What is added while the disk works may be in memory only.
+        // Bytes added during the sync may still be only in memory.
         let before = self.file.metadata().map_or(0, |metadata| metadata.len());
         self.file.sync_data()?;
         self.cache.give_back(&self.file, before);

@@ -1,4 +1,4 @@
-//! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
+//! [`ServerHost`]: what the engine needs from the process: memory and processor figures, search, files, and the way to stop.
 
 use super::checks::Check;
 use super::clock::Clock;
@@ -29,22 +29,22 @@ use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Clock ticks a second in `/proc/self/stat`: fixed by Linux's interface to programs.
+/// Clock ticks a second in `/proc/self/stat`. Linux's user interface fixes the number.
 const TICKS_PER_S: u64 = 100;
 
-/// The kernel gives so many random bytes whole, no signal interrupts it.
+/// Up to this many random bytes the kernel returns all of them, and no signal interrupts it.
 const RANDOM_BYTES_AT_ONCE: usize = 256;
-/// So much of what a script logs is written.
+/// Most bytes of a script's log message that are written.
 const SCRIPT_LOG_BYTES_MAX: usize = 4096;
 
-/// What the engine asks of the server's main thread.
+/// Requests of the engine to the server's main thread.
 #[derive(Debug)]
 pub enum Request {
     /// SHUTDOWN.
     Stop(ShutdownRequest),
     /// CONFIG SET changed this option.
     Changed(String),
-    /// The snapshot is loaded, or cannot be: then the server does not start.
+    /// The snapshot is loaded. After an error the server does not start.
     Loaded(Result<(), String>),
 }
 
@@ -52,20 +52,20 @@ pub enum Request {
 #[derive(Debug)]
 pub struct Loops {
     workers: usize,
-    /// Workers whose new connections are driven by epoll.
+    /// Number of workers that drive their new connections by epoll.
     polled: AtomicUsize,
 }
 
 impl Loops {
-    /// `workers` workers, all of which are to have rings, or none.
+    /// `workers` workers. With `rings` all of them try for a ring.
     pub fn new(workers: usize, rings: bool) -> Loops {
         Loops { workers, polled: AtomicUsize::new(if rings { 0 } else { workers }) }
     }
-    /// True when every worker is to try for a ring: asked before the first of them starts.
+    /// True when every worker should try for a ring. Asked before the first one starts.
     pub fn wants_rings(&self) -> bool {
         self.polled.load(Relaxed) == 0
     }
-    /// A worker got no ring, or its ring failed.
+    /// Notes that a worker got no ring, or that its ring failed.
     pub fn no_ring(&self) {
         self.polled.fetch_add(1, Relaxed);
     }
@@ -78,28 +78,28 @@ impl Loops {
     }
 }
 
-/// The process as the engine sees it.
+/// The process, as the engine sees it.
 pub struct ServerHost {
     requests: UnboundedSender<Request>,
     search: Arc<Search>,
     reclaimer: Reclaimer,
-    /// Held by whoever rewrites it: several helper threads may be told to.
+    /// Locked during a rewrite, because several helper threads may rewrite the file.
     config_file: Option<Mutex<PathBuf>>,
-    /// Held by whoever writes the ACL file.
+    /// Locked while the ACL file is written.
     acl_file: Mutex<()>,
     system_bytes: u64,
     loops: Arc<Loops>,
     tls: Arc<Tls>,
     clock: Clock,
     failed_logins: Mutex<FailedLogins>,
-    /// Of the snapshot, from the first save on, or from the start where there are `save` points.
+    /// Lock of the snapshot, taken by the first save, or at the start with `save` points.
     snapshot_lock: Mutex<Option<DirLock>>,
     system: Mutex<SystemWatch>,
     checks: OnceLock<Vec<Check>>,
     profiles: Profiles,
 }
 
-/// Failed logins in the present stretch of time, and when that began on the monotonic clock.
+/// Failed logins in the current interval, and its monotonic start.
 #[derive(Debug, Default)]
 struct FailedLogins {
     since_us: u64,
@@ -107,7 +107,7 @@ struct FailedLogins {
 }
 
 impl FailedLogins {
-    /// One more at `now_us`: whether it gets a line of its own, and how many before it got none.
+    /// Notes a failed login at `now_us`. Returns whether it gets a log line, and how many earlier ones got none.
     fn add(&mut self, now_us: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if now_us.saturating_sub(self.since_us) >= LOGINS_LOGGED_US {
@@ -119,14 +119,14 @@ impl FailedLogins {
     }
 }
 
-/// So many failed logins are logged in so many microseconds; of the others there is a count with the next.
+/// Failed logins that are logged in this interval (microseconds). The next line counts the others.
 const LOGINS_LOGGED_MAX: u64 = 10;
 const LOGINS_LOGGED_US: u64 = 10_000_000;
-/// So much of a user's name is logged.
+/// Most bytes of a user's name that are logged.
 const NAME_BYTES_MAX: usize = 128;
 
 impl ServerHost {
-    /// A host whose requests go to `requests`.
+    /// A host that sends its requests to `requests`.
     pub fn new(
         requests: UnboundedSender<Request>,
         search: Arc<Search>,
@@ -154,18 +154,18 @@ impl ServerHost {
             profiles: Profiles::default(),
         }
     }
-    /// What was found at the start; said in the log.
+    /// Logs the findings of the start checks, and keeps them.
     pub fn set_checks(&self, checks: Vec<Check>) {
         for (rule, what, todo) in &checks {
             tracing::warn!("{what}. To do: {todo}. [{rule}]");
         }
-        // It is called once.
+        // This is called once.
         let _ = self.checks.set(checks);
     }
     /// Keeps other servers from writing the snapshot `name`.
     ///
     /// # Errors
-    /// Another one writes it, or the lock's file cannot be made; the text is for the log.
+    /// When another server writes it, or the lock's file cannot be created. The text is for the log.
     pub fn lock_snapshot(&self, name: &str) -> Result<(), String> {
         let mut lock = self.snapshot_lock.lock();
         let folder = std::env::current_dir().map_err(|e| system_text(&e))?;
@@ -187,7 +187,7 @@ impl ServerHost {
         }
         Ok(())
     }
-    /// Lets others write the snapshot; the server has ended.
+    /// Releases the snapshot when the server ends.
     pub fn unlock_snapshot(&self) {
         *self.snapshot_lock.lock() = None;
     }
@@ -222,7 +222,7 @@ impl Host for ServerHost {
         }
     }
     fn memory(&self) -> MemoryFacts {
-        // jemalloc's figures are those of its last epoch; without statistics they are 0.
+        // jemalloc's figures are those of its last epoch. Without statistics they are 0.
         let _ = tikv_jemalloc_ctl::epoch::advance();
         MemoryFacts {
             used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
@@ -237,7 +237,7 @@ impl Host for ServerHost {
         tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64
     }
     fn purge_memory(&self) {
-        // An arena without a time of decay gives everything back as that is set.
+        // Setting an arena's decay time to 0 returns all its free memory.
         let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap_or(0);
         for i in 0..arenas {
             let name = format!("arena.{i}.dirty_decay_ms\0");
@@ -251,7 +251,7 @@ impl Host for ServerHost {
     }
     fn allocator_report(&self) -> String {
         let mut report = Vec::new();
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, Default::default());
         String::from_utf8_lossy(&report).into_owned()
     }
@@ -305,13 +305,13 @@ impl Host for ServerHost {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;
         let (user, system) = ticks().unwrap_or_default();
-        // The total is exact, the shares are known to a tick.
+        // The total is exact. The shares are known to a tick.
         let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
         let user_us = ((total_us as f64 * share) as u64).max(user * 1_000_000 / TICKS_PER_S).min(total_us);
         CpuFacts { system_us: total_us - user_us, user_us }
     }
     fn shutdown(&self, request: ShutdownRequest) {
-        // Nobody listens any more only when the server is stopping already.
+        // The receiver is gone only when the server is already stopping.
         let _ = self.requests.send(Request::Stop(request));
     }
     fn info_search(&self) -> Vec<(String, String)> {
@@ -381,7 +381,7 @@ impl Host for ServerHost {
     }
     fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> Result<(), String> {
         self.lock_snapshot(name)?;
-        // Once: CONFIG SET dir may make another folder the working folder meanwhile.
+        // Read once, because CONFIG SET dir may change the working folder meanwhile.
         let replaced =
             std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write));
         replaced.map_err(|e| system_text(&e))
@@ -397,7 +397,7 @@ impl Host for ServerHost {
     }
 }
 
-/// Replaces a file's text in one step: a reader, or a crash, sees the old text or the new.
+/// Replaces a file's text in one step. A reader, or a crash, sees the old text or the new text.
 fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -407,20 +407,20 @@ fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
     replace(path, edit(&text).as_bytes(), CONFIG_FILE_MODE)
 }
 
-/// Permissions of files that are new: passwords' digests are for the server alone.
+/// Permissions of new files. Only the server may read the digests of passwords.
 const ACL_FILE_MODE: u32 = 0o600;
 const CONFIG_FILE_MODE: u32 = 0o666;
 
-/// Puts `text` in the place of a file, which keeps its permissions; a new one has `mode`, less what the process's mask
-/// takes away. The temporary file beside it has a name that nobody can foresee, and is made by O_EXCL: whatever lies in
-/// the folder already, a link of somebody else's included, is never written through.
+/// Replaces a file by `text`, and keeps its permissions. A new file gets `mode`, minus the process's umask. The
+/// temporary file has an unpredictable name and is created with O_EXCL, so existing files and links in the folder
+/// are never written through.
 fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".");
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix(&name).suffix(".tmp").permissions(fs::Permissions::from_mode(mode));
-    // Removed when it is dropped before it has its place.
+    // Removed on drop unless it is persisted.
     let mut file = builder.tempfile_in(folder)?;
     if let Ok(old) = fs::metadata(path) {
         file.as_file().set_permissions(old.permissions())?;
@@ -428,17 +428,17 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     file.write_all(text)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
-    // The new name must be on disk too.
+    // The new name must be on the disk too.
     fs::File::open(folder)?.sync_all()
 }
 
-/// The system's own words for an error, as C programs print them.
+/// The system's text for an error, as C programs print it.
 fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
-/// Memory of the machine, or of the control group when that has less.
+/// Memory of the machine, or of the control group if that has less.
 fn system_bytes() -> u64 {
     let machine = kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0);
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -446,7 +446,7 @@ fn system_bytes() -> u64 {
     limit.map_or(machine, |l| l.min(machine))
 }
 
-/// A line `name   123 kB` of a file of `/proc`, in bytes.
+/// The value of a line `name   123 kB` in a file of `/proc`, in bytes.
 fn kilobytes(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix(name))?;
@@ -456,7 +456,8 @@ fn kilobytes(path: &str, name: &str) -> Option<u64> {
 /// User and system time of this process in clock ticks.
 fn ticks() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses and may hold anything; the times are fields 14 and 15.
+    // The second field is the program's name in parentheses and may contain anything. The times are fields 14 and
+    // 15.
     let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
@@ -527,7 +528,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, victim) = (folder.path().join("users.acl"), folder.path().join("victim"));
         fs::write(&victim, "precious").expect("a file");
-        // The name that the temporary file once had: anybody could foresee it.
+        // A former name of the temporary file, which was predictable.
         let waiting = folder.path().join(format!("users.acl.{}.tmp", std::process::id()));
         std::os::unix::fs::symlink(&victim, &waiting).expect("a link");
         replace(&path, b"user default on\n", ACL_FILE_MODE).expect("replaced");

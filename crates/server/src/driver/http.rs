@@ -1,9 +1,9 @@
-//! One HTTP connection: a socket served by `strand_http`, and in the same task the session that it speaks to.
+//! One HTTP connection: a socket served by `strand_http`, and in the same task the session that it talks to.
 //!
-//! [`serve`] opens a session as for any client and joins it, by a pipe in memory, with the HTTP side; the session is driven
-//! by [`connection::drive`], which knows no difference. What hyper reads and writes goes through a [`Socket`]: it gathers
-//! what is written and sends it when hyper waits for the peer, so that pipelined requests cost one write together, and it
-//! shares the memory of large bodies with the socket.
+//! [`serve`] opens a session as for any client and connects it to the HTTP side by a pipe in memory.
+//! [`connection::drive`] drives the session as any other. hyper reads and writes through a [`Socket`]. The socket
+//! collects written bytes and sends them when hyper waits for the peer, so pipelined requests cost one write
+//! together. It also shares the memory of large bodies.
 
 use super::connection::{self, End, HANDSHAKE_US_MAX, is_client_hello};
 use super::door::Arrival;
@@ -28,19 +28,19 @@ use strand_http::pipe::{Holding, Joined, Watch, pipe};
 use strand_http::{Connection, Rights, Settings, Sleeper, Unready, Version};
 use tokio::time::{Instant, Sleep};
 
-/// Bytes read or written in one turn of the task, as for every connection.
+/// Bytes read or written in one turn of the task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that wait to be sent above which hyper has to wait.
+/// With this many unsent bytes hyper must wait.
 const OUT_BYTES_MAX: usize = 128 * 1024;
-/// Bytes that are sent although hyper has more to do.
+/// With this many unsent bytes they are sent, even if hyper has more to do.
 const SEND_BYTES_MIN: usize = 32 * 1024;
-/// Bytes that are read at once before anybody has entered the session: what was sent ahead waits in the kernel.
+/// Bytes of one read before a request has entered the session. Bytes sent ahead wait in the kernel.
 const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 
 /// Serves one connection until it closes.
 ///
 /// # Errors
-/// Those of the socket.
+/// Errors of the socket.
 pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
     let Arrival { socket, peer, tls, .. } = arrival;
     let (peer_is_local, addresses) = (peer.local, [peer.addr.clone(), peer.laddr.clone()]);
@@ -48,7 +48,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let session = match opened {
         Ok(session) => session,
         Err(reply) => {
-            // Who has agreed on no keys yet could not read why.
+            // Before the TLS handshake the client could not read the reason.
             if tls.is_none() {
                 refuse(&socket, &strand_http::refusal(reply.front()));
             }
@@ -80,7 +80,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         connection,
     };
     let session = connection::drive(Stream::Pipe(session_end), session, wake, context);
-    // A session that was killed takes its connection along; one that ended in order lets the last response go out.
+    // A killed session takes its connection along. A session that ended normally lets the last response go out.
     Joined::new(side, session, watch, |end: End| match end {
         Ok("killed") => Some(Ok("killed")),
         _ => None,
@@ -111,17 +111,17 @@ struct HttpSide<'c> {
     connection: Connection<Io>,
     socket: Rc<RefCell<Socket>>,
     context: &'c Context,
-    /// The peer's and ours.
+    /// The peer's address and the local address.
     addresses: [String; 2],
     told_to_end: bool,
-    /// Until when the two ends may agree on keys (TLS).
+    /// Deadline of the TLS handshake.
     greeting: Option<Pin<Box<Sleep>>>,
     idle: IdleWatch,
     patience: Patience,
-    /// What waits for the socket, or there for hyper.
+    /// Bytes that wait for the socket, or in it for hyper.
     waiting: Holding,
     watch: Watch,
-    /// The turn of the task in which the clock was looked at.
+    /// The turn of the task in which the clock was last checked.
     turn: u64,
 }
 
@@ -129,7 +129,7 @@ impl Future for HttpSide<'_> {
     type Output = End;
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<End> {
         let this = self.get_mut();
-        // Without a session (its idle time is over, say) there is nothing more to ask.
+        // Without a session (for example after its idle timeout) no more requests are possible.
         let ends = this.context.stopping() || this.connection.has_lost_session();
         if ends && !std::mem::replace(&mut this.told_to_end, true) {
             this.connection.end_gracefully();
@@ -149,7 +149,7 @@ impl Future for HttpSide<'_> {
                 });
             }
             let mut socket = this.socket.borrow_mut();
-            // The session answers what it was just asked mostly at once: that response goes along.
+            // The session usually answers a new request at once. Its response can go out together with this one.
             let more = this.connection.requests() != begun && this.connection.has_asked();
             if !more || socket.out.len() >= SEND_BYTES_MIN {
                 socket.send()?;
@@ -163,7 +163,7 @@ impl Future for HttpSide<'_> {
             this.waiting.set(socket.out.len() + socket.stream.unread_bytes());
             (this.connection.requests(), socket.sent + socket.received)
         };
-        // A look once in a turn is enough to be woken in time.
+        // One check in a turn is enough to be woken in time.
         if std::mem::replace(&mut this.turn, this.watch.turn()) == this.watch.turn() {
             return Poll::Pending;
         }
@@ -184,7 +184,7 @@ impl Future for HttpSide<'_> {
                     "not authenticated in time"
                 }));
             }
-            // The answer in hand is the last one; there is as much time for it.
+            // The current response is the last one, and gets as much time again.
             this.told_to_end = true;
             this.connection.end_gracefully();
             cx.waker().wake_by_ref();
@@ -193,15 +193,15 @@ impl Future for HttpSide<'_> {
             if !this.connection.give_up() {
                 return Poll::Ready(Ok("idle"));
             }
-            // The answer that says so goes out; there is as much time for that.
+            // The response with the reason goes out, and gets as much time again.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 }
 
-/// Ends a connection on which nothing happens. It looks once in `timeout`, so that a request costs nothing: what was
-/// idle from one look to the next has waited for once to twice that time.
+/// Ends an idle connection. It checks once in `timeout`, so that a request costs nothing. A connection that was
+/// idle from one check to the next has waited for one to two timeouts.
 struct IdleWatch {
     timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -212,7 +212,8 @@ impl IdleWatch {
     fn new(timeout: Duration) -> IdleWatch {
         IdleWatch { timeout, timer: None, seen: (0, 0) }
     }
-    /// Ready when nothing happened for too long. `alive` moves with what happens; `busy`: the session is at work, however long.
+    /// Ready when nothing happened for too long. `alive` changes with every activity. `busy`: the session is
+    /// working, for any length of time.
     fn poll(&mut self, cx: &mut task::Context<'_>, alive: (u64, u64), busy: bool) -> Poll<()> {
         if self.timeout.is_zero() {
             return Poll::Pending;
@@ -228,14 +229,15 @@ impl IdleWatch {
     }
 }
 
-/// Ends a connection whose client takes too long to say who it is, or what it asks for: from connecting until a request has
-/// entered the session, and from the first byte of a head until its request begins. Bytes that come now and then do not help.
+/// Ends a connection whose client takes too long to authenticate or to send a head. The time runs from connecting
+/// until a request has entered the session, and from the first byte of a head until its request begins. Single
+/// bytes do not extend it.
 struct Patience {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when the client is waited for; `None` while it is not.
+    /// Start of the wait for the client. `None` while it is not waited for.
     since: Option<Instant>,
-    /// Bytes that had come when a request was last being answered: what came after is the next head's.
+    /// Bytes received while a request was last answered. Later bytes belong to the next head.
     received: u64,
 }
 
@@ -243,14 +245,14 @@ impl Patience {
     fn new(limit: Duration) -> Patience {
         Patience { limit, timer: None, since: None, received: 0 }
     }
-    /// Ready when the time is over; from then on there is as much time again.
+    /// Ready when the time is over. Then an equal time starts.
     fn poll(&mut self, cx: &mut task::Context<'_>, entered: bool, answers: bool, received: u64) -> Poll<()> {
         if answers {
             self.received = received;
         }
         let awaits = !entered || received > self.received;
         if !awaits || self.limit.is_zero() {
-            // A timer that is armed is left alone: it costs one look when it fires.
+            // An armed timer is left alone. It costs one check when it fires.
             self.since = None;
             return Poll::Pending;
         }
@@ -269,31 +271,31 @@ impl Patience {
     }
 }
 
-/// The socket as hyper sees it.
+/// The socket, as hyper sees it.
 struct Socket {
     stream: Stream,
     /// A request has entered the session.
     has_entered: bool,
-    /// A place to read to; empty between reads.
+    /// Target of reads. Empty between reads.
     input: Chain,
-    /// What waits to be sent.
+    /// Bytes that wait to be sent.
     out: Chain,
     outgoing: Outgoing,
     watch: Watch,
-    /// Reading, or writing, is worth a try.
+    /// A read, or a write, is worthwhile.
     unread: bool,
     unwritten: bool,
     /// hyper waits for bytes.
     wants_read: bool,
-    /// hyper waits until all is sent.
+    /// hyper waits until everything is sent.
     wants_end: bool,
     /// Bytes moved in this turn of the task.
     moved: usize,
     turn: u64,
-    /// Bytes sent and received, ever.
+    /// Total bytes sent and received.
     sent: u64,
     received: u64,
-    /// Why the two ends did not agree on keys.
+    /// Why the TLS handshake failed.
     no_tls: Option<io::Error>,
     /// The peer began with TLS, which this door does not take.
     is_hello: bool,
@@ -320,20 +322,20 @@ impl Socket {
             is_hello: false,
         }
     }
-    /// Says whether a request has entered the session: who has not is given little room.
+    /// Notes whether a request has entered the session. Before that the socket gets little buffer space.
     fn set_entered(&mut self, entered: bool) {
         if std::mem::replace(&mut self.has_entered, entered) != entered {
             self.stream.receive_for(!entered);
         }
     }
-    /// What may still be moved in this turn.
+    /// Bytes that may still be moved in this turn.
     fn room(&mut self) -> usize {
         if std::mem::replace(&mut self.turn, self.watch.turn()) != self.watch.turn() {
             self.moved = 0;
         }
         MOVED_BYTES_MAX.saturating_sub(self.moved)
     }
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     fn send(&mut self) -> io::Result<()> {
         while self.unwritten && !self.out.is_empty() {
             let room = self.room();
@@ -348,14 +350,14 @@ impl Socket {
         }
         Ok(())
     }
-    /// True when something that hyper waits for can go on at once. Else the task is woken when it can.
+    /// True when something that hyper waits for can continue at once. Otherwise the task is woken later.
     fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> bool {
         let reading = std::mem::take(&mut self.wants_read);
         let ending = std::mem::take(&mut self.wants_end);
         let writing = !self.out.is_empty();
         if self.room() == 0 {
             if reading || writing || ending {
-                // The others of the worker go first.
+                // The worker's other connections go first.
                 self.stream.attend(reading);
                 cx.waker().wake_by_ref();
             }
@@ -364,7 +366,7 @@ impl Socket {
         if reading && self.unread {
             return true;
         }
-        // What could be written and was not is held back for a response that follows at once.
+        // Bytes that could be written but were not are held back for a response that follows at once.
         let blocked = writing && !self.unwritten;
         let (read, write) = self.stream.poll_ready(cx, reading, blocked || ending);
         self.unread |= read;
@@ -373,7 +375,7 @@ impl Socket {
     }
 }
 
-/// hyper's handle of the socket.
+/// hyper's handle to the socket.
 struct Io(Rc<RefCell<Socket>>);
 
 impl Read for Io {
@@ -396,7 +398,7 @@ impl Read for Io {
             socket.input.filled(n);
             let (read, dry) = match read {
                 Err(e) if TlsError::is(&e) => {
-                    // The alert that says why is on its way.
+                    // Send the alert with the reason.
                     socket.stream.hang_up();
                     socket.no_tls = Some(e);
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -410,7 +412,7 @@ impl Read for Io {
             }
             socket.received += n as u64;
             if read.is_some() {
-                // 0 bytes are the end, for hyper too.
+                // 0 bytes mean the end, for hyper too.
                 buf.put_slice(socket.input.front());
                 socket.input.clear();
                 return Poll::Ready(Ok(()));
@@ -437,7 +439,8 @@ impl Write for Io {
                 return Poll::Pending;
             }
         }
-        // What the parser refuses it answers without a word; a first look tells its answers from ours.
+        // hyper's parser answers a bad request with a response without a body. A quick check tells its responses
+        // from Strand's.
         if let [one] = bufs
             && let Some(response) = strand_http::of_parser(one, socket.is_hello)
         {
@@ -451,7 +454,7 @@ impl Write for Io {
     fn is_write_vectored(&self) -> bool {
         true
     }
-    /// What was written is sent when hyper has nothing else to do.
+    /// Written bytes are sent when hyper has nothing else to do.
     fn poll_flush(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

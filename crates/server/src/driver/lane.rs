@@ -1,19 +1,20 @@
-//! [`LanePool`]: the helper threads that run long commands, so that no worker ever does.
+//! [`LanePool`]: helper threads that run long commands, so that no worker does.
 //!
-//! A session has at most one job here, and one that goes leaves at most one that has not begun and counts as a client
-//! until it has; so the queue is never longer than there may be connections. What may take seconds (searches, LCS) has its
-//! own queue and some of the threads: a long HGETALL or a flush does not wait behind it, and nobody's many searches before
-//! another's one (`super::fair`). What has turned out to be hard (a
-//! pattern on a text that its automaton is no help with) has a queue and threads of its own, at the lowest priority, which
-//! hold no shard: a worker on the same core preempts them at once. [`Reclaimer`] is one more thread
-//! that only drops what takes long to free.
+//! A session has at most one job here. A session that ends leaves at most one job that has not begun, and counts
+//! as a client until that job has begun. So the queue is never longer than the limit of connections.
 //!
-//! Helper threads have the workers' priority and yield the processor between slices (a job's `yield_now`): on a kernel
-//! with a 4 ms tick that, and nothing else, keeps a worker on the same core from waiting for the end of a time slice.
-//! Measured on one core with KEYS over 1 M keys in a loop, a worker's wait for the core behind a helper, p99.9 of 30,000:
-//! 0.11 ms at equal priority, 0.04 to 0.07 ms at nice 10 and 19, as SCHED_BATCH and as SCHED_IDLE; without yields 4.6 ms.
-//! A lower priority gains little, then, and would leave a helper waiting for other programs while it holds a shard: one
-//! such wait of 9.7 ms was seen at nice 19.
+//! Jobs that may take seconds (searches, LCS) have a queue of their own and only some of the threads. A long
+//! HGETALL or a flush does not wait behind them, and the many searches of one owner do not delay another's
+//! (`super::fair`). Hard jobs (a pattern on a text where its automaton does not help) have a queue and threads of
+//! their own, at the lowest priority. These threads hold no shard, so a worker on the same core preempts them at
+//! once. [`Reclaimer`] is one more thread, which only frees large things.
+//!
+//! Helper threads have the priority of workers, and yield the processor between slices (a job's `yield_now`). On a
+//! kernel with a 4 ms tick only these yields keep a worker on the same core from waiting for the end of a time
+//! slice. Measured on one core with KEYS over 1 M keys in a loop, p99.9 of 30,000 waits of a worker for the core
+//! behind a helper: 0.11 ms at equal priority; 0.04 to 0.07 ms at nice 10 and 19, as SCHED_BATCH and as
+//! SCHED_IDLE; 4.6 ms without yields. So a lower priority gains little. It would also make a helper wait for other
+//! programs while it holds a shard: one wait of 9.7 ms was seen at nice 19.
 
 use super::clock::Clock;
 use super::fair::{Fair, Owner, SlotKind};
@@ -27,24 +28,25 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use strand_engine::{LaneDone, LaneJob};
 
-/// Helper threads for heavy jobs, at least: a long search or two must not keep the others waiting.
+/// Fewest helper threads for heavy jobs, so that one or two long searches do not delay the others.
 const LANE_THREADS_MIN: usize = 4;
-/// Helper threads for heavy jobs, at most.
+/// Most helper threads for heavy jobs.
 const LANE_THREADS_MAX: usize = 16;
-/// Stack of a helper thread: tables of a script may be a thousand deep in one another. Only what is used is there.
+/// Stack of a helper thread, because tables of a script may be nested a thousand deep. Only used pages take
+/// memory.
 const STACK_BYTES: usize = 16 << 20;
 
-/// How many helper threads run heavy jobs of `workers` workers.
+/// Number of helper threads that run the heavy jobs of `workers` workers.
 pub fn lane_threads(workers: usize) -> usize {
     workers.clamp(LANE_THREADS_MIN, LANE_THREADS_MAX)
 }
 
 /// Helper threads for hard jobs.
 const HARD_THREADS: usize = 2;
-/// The priority of threads that a worker never waits for.
+/// Nice value of threads that a worker never waits for.
 pub const LOWEST_NICE: i32 = 19;
 
-/// Helper threads that take no heavy job.
+/// Helper threads that take no heavy jobs.
 const LIGHT_THREADS: usize = 2;
 
 struct Ticket {
@@ -52,16 +54,16 @@ struct Ticket {
     wake: Arc<WakeCell>,
 }
 
-/// Heavy jobs beyond `heavy_max` that run at a time, of users and addresses that have none running.
+/// Extra slots beyond `heavy_max` for heavy jobs of users and addresses without a running job.
 const KEPT_SLOTS: usize = 1;
 
-/// The jobs that wait, and whether one more of the heavy ones may run.
+/// The waiting jobs.
 #[derive(Default)]
 struct Jobs {
     light: VecDeque<Ticket>,
     heavy: Fair<Ticket>,
     hard: Fair<Ticket>,
-    /// No handle is left.
+    /// All handles are dropped.
     closed: bool,
 }
 
@@ -73,7 +75,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next job and, of a heavy one, whose it is, when there is one; `None` at the end.
+    /// The next job, with its owner if it is heavy. Waits for one. `None` at the end.
     fn take(&self) -> Option<(Ticket, Option<Owner>)> {
         let mut jobs = self.jobs.lock();
         loop {
@@ -96,7 +98,7 @@ impl Queue {
             self.changed.wait(&mut jobs);
         }
     }
-    /// The next hard job and whose it is; `None` at the end.
+    /// The next hard job and its owner. Waits for one. `None` at the end.
     fn take_hard(&self) -> Option<(Owner, Ticket)> {
         let mut jobs = self.jobs.lock();
         loop {
@@ -137,7 +139,7 @@ impl Queue {
     }
 }
 
-/// Ends the threads when the last handle goes.
+/// Ends the threads when the last handle is dropped.
 struct Handle(Arc<Queue>);
 
 impl Drop for Handle {
@@ -148,14 +150,15 @@ impl Drop for Handle {
     }
 }
 
-/// A handle to the helper threads; they end when the last handle is dropped and the queue is empty.
+/// A handle to the helper threads. They end when the last handle is dropped and the queue is empty.
 #[derive(Clone)]
 pub struct LanePool {
     queue: Arc<Handle>,
 }
 
 impl LanePool {
-    /// Starts helper threads, of which `heavy_max` run heavy jobs, and one more those of who has none running.
+    /// Starts helper threads. `heavy_max` of them run heavy jobs, and one more runs those of owners without a
+    /// running job.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -178,7 +181,8 @@ impl LanePool {
         for i in 0..HARD_THREADS {
             let queue = queue.clone();
             thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
-                // On Linux, "this process" by no id is the calling thread. Without it there is more waiting, no harm.
+                // On Linux a call without an id affects only the calling thread. A failure only means longer
+                // waits.
                 let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
                 while let Some((owner, ticket)) = queue.take_hard() {
                     serve(&queue, ticket, clock);
@@ -188,7 +192,7 @@ impl LanePool {
         }
         Ok(pool)
     }
-    /// Queues `job`, whose result goes to `wake`.
+    /// Queues `job`. Its result goes to `wake`.
     pub fn submit(&self, job: Box<LaneJob>, wake: Arc<WakeCell>) {
         self.queue.0.push(Ticket { job, wake });
     }
@@ -229,9 +233,9 @@ impl Reclaimer {
         })?;
         Ok(Reclaimer { garbage })
     }
-    /// Frees `garbage`, later and elsewhere.
+    /// Frees `garbage` later, on that thread.
     pub fn reclaim(&self, garbage: Box<dyn Send>) {
-        // Without the thread (a destructor panicked) it is freed here.
+        // Without the thread (after a panic in a destructor) it is freed here.
         drop(self.garbage.send(garbage));
     }
 }

@@ -1,11 +1,11 @@
-//! Listening sockets: redis-server's `bind` syntax, and errors that name the address and the port.
+//! Listening sockets: redis-server's `bind` syntax, and errors that name address and port.
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-/// An address that cannot be listened on.
+/// An address on which the server cannot listen.
 #[derive(Debug)]
 pub struct BindError {
     address: String,
@@ -42,7 +42,7 @@ impl fmt::Display for BindError {
 }
 
 impl BindError {
-    /// Another program has the port.
+    /// True when another program has the port.
     pub fn is_in_use(&self) -> bool {
         self.source.kind() == ErrorKind::AddrInUse
     }
@@ -54,12 +54,12 @@ impl std::error::Error for BindError {
     }
 }
 
-/// Listens on every address of `bind` (`127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, a host name;
-/// with `-` in front it is left out when the machine does not have it). With `port` 0 the first address picks a free
-/// port and the others take the same. `option` is where the port comes from, for errors.
+/// Listens on every address of `bind`: `127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, or a host
+/// name. An entry with a leading `-` is skipped when the machine does not have it. With `port` 0 the first address
+/// picks a free port, and the others use that port. `option` is the source of the port, for errors.
 ///
 /// # Errors
-/// When an address that is not optional cannot be had, or none at all.
+/// When a required address is not available, or none is.
 pub fn listen(
     bind: &[String],
     mut port: u16,
@@ -94,7 +94,7 @@ pub fn listen(
     Ok(listeners)
 }
 
-/// True when an entry of `bind` is an address of this machine alone.
+/// True when an entry of `bind` is a loopback address.
 pub fn is_loopback(entry: &str) -> bool {
     let name = entry.strip_prefix('-').unwrap_or(entry);
     resolve(name, 0).is_ok_and(|address| address.ip().to_canonical().is_loopback())
@@ -124,9 +124,9 @@ fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// The machine lacks the address or the whole protocol.
+/// True when the machine lacks the address or the whole protocol.
 fn is_absent(e: &io::Error) -> bool {
-    // EAFNOSUPPORT, EPROTONOSUPPORT, ENOPROTOOPT have no kind of their own.
+    // EAFNOSUPPORT, EPROTONOSUPPORT and ENOPROTOOPT have no kind of their own.
     const NOT_SUPPORTED: [i32; 3] = [97, 93, 92];
     matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported)
         || e.raw_os_error().is_some_and(|code| NOT_SUPPORTED.contains(&code))
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_absent_address_is_an_error_unless_optional() {
-        // 192.0.2.0/24 is reserved for documentation: no machine has it.
+        // 192.0.2.0/24 is reserved for documentation, so no machine has it.
         let error = listen(&addresses(&["192.0.2.1"]), 0, 16, "port").expect_err("absent");
         assert!(error.to_string().contains("192.0.2.1"), "{error}");
         assert_eq!(

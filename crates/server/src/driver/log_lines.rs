@@ -1,4 +1,4 @@
-//! [`Json`]: lines of the log as JSON objects (`log-format json`).
+//! [`Json`]: log lines as JSON objects (`log-format json`).
 
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// One object a line: `time_ms`, `level`, `target`, `thread`, `message`, and whatever other fields there are.
+/// One object a line: `time_ms`, `level`, `target`, `thread`, `message`, and all other fields.
 pub struct Json;
 
 /// The fields of an event.

@@ -1,7 +1,7 @@
-//! [`Bundle`]: entries in a tar in zstd, the first of which is a manifest with the length and the SHA-256 of each other.
+//! [`Bundle`]: entries in a tar file compressed with zstd. The first entry is a manifest with the length and the SHA-256 of each other entry.
 //!
-//! Reading believes nothing: sizes and counts are bounded, names must be plain, every entry must be in the manifest and fit it, and
-//! every one of the manifest must be there.
+//! The reader trusts nothing. It bounds sizes and counts, accepts only plain names, and requires that the entries
+//! match the manifest exactly.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -10,44 +10,44 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The manifest's name.
+/// Name of the manifest.
 const MANIFEST: &str = "manifest.json";
-/// What a manifest says that it is.
+/// Format name in the manifest.
 const FORM: &str = "strand-bundle-1";
 /// Most entries.
 const ENTRIES_MAX: usize = 256;
-/// Longest entry, and all of them together, in bytes.
+/// Most bytes of one entry, and of all entries together.
 const ENTRY_BYTES_MAX: u64 = 128 << 20;
 const BUNDLE_BYTES_MAX: u64 = 512 << 20;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// The window that a reader allots at most: 2 to the power of this.
+/// Largest window that a reader allocates: 2 to the power of this.
 const WINDOW_LOG_MAX: u32 = 27;
 const ZSTD_LEVEL: i32 = 3;
 
 /// A file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path in the bundle.
+    /// Path in the bundle.
     pub name: String,
-    /// What is in it.
+    /// Content of the entry.
     pub bytes: Vec<u8>,
 }
 
-/// See the module.
+/// A bundle, see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// The version of the program that made it.
+    /// Version of the program that made the bundle.
     pub version: String,
-    /// Unix time.
+    /// Time of creation, in unix seconds.
     pub made_s: u64,
-    /// All but the manifest, by name.
+    /// All entries except the manifest, by name.
     pub entries: Vec<Entry>,
     manifest: Vec<u8>,
 }
 
 impl Bundle {
-    /// Of these entries; `redacted` secrets were found in them.
+    /// A bundle of these entries, from which `redacted` secrets were removed.
     pub fn new(entries: Vec<Entry>, redacted: usize) -> Bundle {
         let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         let version = env!("CARGO_PKG_VERSION").to_string();
@@ -61,19 +61,19 @@ impl Bundle {
         });
         Bundle { version, made_s, entries, manifest: manifest.to_string().into_bytes() }
     }
-    /// The digest of the manifest, and so of everything.
+    /// The digest of the manifest, which covers the whole bundle.
     pub fn digest(&self) -> String {
         digest(&self.manifest)
     }
-    /// Writes a new file; its length.
+    /// Writes a new file. Returns its length.
     ///
     /// # Errors
-    /// Those of the system; also when the file is there.
+    /// Errors of the system, also when the file exists.
     pub fn write(&self, path: &Path) -> io::Result<u64> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let written = self.write_to(&file).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
         if written.is_err() {
-            // A part of a bundle is none.
+            // A partial bundle is useless.
             let _ = std::fs::remove_file(path);
         }
         written.map(|metadata| metadata.len())
@@ -93,7 +93,7 @@ impl Bundle {
     /// Reads a file and checks all of it.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the problem.
     pub fn read(path: &Path) -> Result<Bundle, String> {
         Bundle::read_from(File::open(path).map_err(|e| e.to_string())?)
     }
@@ -125,7 +125,7 @@ impl Bundle {
         let manifest = entries.remove(0).bytes;
         Bundle::check(manifest, entries)
     }
-    /// Holds the entries against the manifest.
+    /// Compares the entries with the manifest.
     fn check(manifest: Vec<u8>, entries: Vec<Entry>) -> Result<Bundle, String> {
         let said: Value = serde_json::from_slice(&manifest).map_err(|e| format!("its manifest: {e}"))?;
         if said["form"] != FORM {
@@ -155,7 +155,7 @@ impl Bundle {
     }
 }
 
-/// A relative path that leads nowhere else.
+/// True for a relative path without `.` and `..`.
 fn is_plain(name: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     name.len() <= NAME_BYTES_MAX && name.split('/').all(plain) && name.bytes().all(|b| b.is_ascii_graphic())
@@ -180,7 +180,7 @@ mod tests {
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
             header.set_mode(0o600);
-            // As `append_data` would refuse to.
+            // Bypasses the check in `append_data`.
             header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             tar.append(&header, *bytes).expect("a vector takes everything");
@@ -221,7 +221,7 @@ mod tests {
         for name in ["../up", "/root", "a//b", "a/./b", "a b", ""] {
             refused(&[(MANIFEST, manifest), (name, b"text")], "no plain file");
         }
-        // Damaged or cut anywhere: an error in words, never a panic.
+        // Damaged or truncated anywhere: an error, never a panic.
         let whole = packed(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second)]);
         for at in 0..whole.len() {
             assert!(Bundle::read_from(&whole[..at]).is_err(), "{at}");

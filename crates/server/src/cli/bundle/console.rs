@@ -1,7 +1,8 @@
-//! `strand bundle show FILE --console`: the server's own console over a bundle, with no server.
+//! `strand bundle show FILE --console`: the server's console on a bundle, without a server.
 //!
-//! The pages are those of a server's HTTP door. They ask by commands; here a command is answered by what the bundle has of it,
-//! and every other one by an error, so nothing can be changed. Who may connect is who is on this machine; a bundle has no secrets.
+//! The pages are those of a server's HTTP door, and send commands. This module answers a command from the bundle's
+//! content, and any other command with an error, so nothing can be changed. Any user of this machine may connect;
+//! a bundle has no secrets.
 
 use super::archive::Bundle;
 use http_body_util::{BodyExt, Full, Limited};
@@ -18,21 +19,21 @@ use std::rc::Rc;
 use std::time::Duration;
 use strand_http::console::{GUARDS, asset};
 
-/// Largest body of a request in bytes.
+/// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
 /// Most commands of a request.
 const COMMANDS_MAX: usize = 256;
-/// How long a request's head may take.
+/// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections at once; more wait.
+/// Most connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 64;
-/// Rows of a history unless POINTS says how many.
+/// Default rows of a history, without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
 
-/// Serves the console until the process ends; `ready` is told where.
+/// Serves the console until the process ends. Passes the address to `ready`.
 ///
 /// # Errors
-/// The address cannot be listened at.
+/// When the address is not available.
 pub(super) fn serve(
     bundle: Bundle,
     listen: SocketAddr,
@@ -61,7 +62,7 @@ pub(super) fn serve(
                 let answer = service_fn(|request| answer(request, bundle.clone()));
                 let mut server = http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                // What a client does wrong is its own business.
+                // Errors of one client do not matter to the others.
                 let _ = server.serve_connection(TokioIo::new(stream), answer).await;
             });
         }
@@ -103,7 +104,8 @@ async fn answer(request: Request<Incoming>, bundle: Rc<Bundle>) -> Result<Respon
     })
 }
 
-/// True when the browser means this machine: no page of another site can have it ask by a name of its own.
+/// True when the browser addresses this machine. A page of another site cannot reach the console under its own
+/// name.
 fn is_here(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -120,7 +122,7 @@ fn told(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     with(status, "application/problem+json", json!({ "detail": why }).to_string().into())
 }
 
-/// Runs commands, each a list of words on a line; a line for each.
+/// Runs commands, each a list of words on one line. Returns one line for each.
 fn run_all(bundle: &Bundle, body: &[u8]) -> Result<String, &'static str> {
     let mut lines = String::new();
     let asked = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -141,7 +143,7 @@ fn run_all(bundle: &Bundle, body: &[u8]) -> Result<String, &'static str> {
     Ok(lines)
 }
 
-/// What the bundle has of a command; `None`: nothing.
+/// The bundle's answer to a command, or `None`.
 fn run(bundle: &Bundle, words: &[String]) -> Option<Value> {
     let upper: Vec<String> = words.iter().take(2).map(|word| word.to_ascii_uppercase()).collect();
     let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
@@ -156,7 +158,7 @@ fn run(bundle: &Bundle, words: &[String]) -> Option<Value> {
         ["ACL", "WHOAMI"] => Some("a bundle".into()),
         ["ACL", "LIST"] => parsed("acl.json"),
         ["CLIENT", "LIST"] => entry("clients.txt").map(Value::from),
-        // A view is shown where its command is there.
+        // The console shows a page only if its command exists.
         ["COMMAND", "INFO"] => {
             let is_there = |word: &String| match word.as_str() {
                 "DIAG" => json!([word]),
@@ -181,14 +183,14 @@ fn run(bundle: &Bundle, words: &[String]) -> Option<Value> {
     }
 }
 
-/// INFO, and what tells the pages that nobody is there.
+/// INFO, with a line that tells the pages that there is no server.
 fn info(bundle: &Bundle) -> String {
     let found = bundle.entries.iter().find(|entry| entry.name == "info.txt");
     let text = found.map(|entry| String::from_utf8_lossy(&entry.bytes).into_owned()).unwrap_or_default();
     format!("{text}\r\n# Bundle\r\nstrand_bundle:{}\r\n", bundle.made_s)
 }
 
-/// As SLOWLOG GET with PHASES.
+/// The form of SLOWLOG GET with PHASES.
 fn slow_log(log: &Value) -> Value {
     let row = |entry: &Value| {
         json!([
@@ -211,7 +213,7 @@ fn slow_log(log: &Value) -> Value {
     log["slow"].as_array().map(Vec::as_slice).unwrap_or_default().iter().map(row).collect()
 }
 
-/// `DIAG HISTORY FROM -seconds POINTS n SERIES names`, of the table whose step fits.
+/// `DIAG HISTORY FROM -seconds POINTS n SERIES names`, from the table with the matching step.
 fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<Value> {
     let option = |name: &str| {
         let at = words.iter().position(|word| word.eq_ignore_ascii_case(name))?;
@@ -257,7 +259,7 @@ fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<V
     ]
     .into_iter()
     .collect();
-    // As the server gives it: a text.
+    // A string, as in the server's reply.
     Some(Value::Object(out).to_string().into())
 }
 

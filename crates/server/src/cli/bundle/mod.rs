@@ -1,8 +1,10 @@
-//! `strand bundle`: all that a server knows of itself in one file, to be looked at elsewhere; and `strand bundle show`.
+//! `strand bundle`: all that a server knows about itself in one file, for inspection elsewhere, and `strand bundle
+//! show`.
 //!
-//! [`archive`] is the file: a tar in zstd, with a manifest of digests; [`console`] shows one in a browser. Here is what
-//! goes into it, and that no secret does: values of options that are secret, digests of passwords and arguments of slow
-//! commands are left out, and before anything is written every entry is searched for the secrets that are known.
+//! [`archive`] is the file: a tar file compressed with zstd, with a manifest of digests. [`console`] shows a
+//! bundle in a browser. This module chooses the content and keeps secrets out. It leaves out the values of secret
+//! options, the digests of passwords, and the arguments of slow commands. Then it searches every entry for the
+//! known secrets before anything is written.
 
 mod archive;
 mod console;
@@ -20,9 +22,9 @@ use strand_import::ImportError;
 use strand_import::connection::Connection;
 use strand_wire::client::Value as Reply;
 
-/// What stands in the place of a secret.
+/// Text in place of a secret.
 const REDACTED: &str = "(redacted)";
-/// A secret that is shorter is not searched for: it would be found in any number.
+/// Shorter secrets are not searched for, because they would match parts of any number.
 const SECRET_BYTES_MIN: usize = 4;
 
 /// Options of `strand bundle`.
@@ -63,7 +65,7 @@ pub enum BundleCommand {
     },
 }
 
-/// Makes or shows a bundle; the value is the process's exit code.
+/// Makes or shows a bundle. Returns the exit code of the process.
 pub fn run(args: BundleArgs) -> ExitCode {
     let done = match &args.command {
         Some(BundleCommand::Show { file, entry, digest, console }) => {
@@ -96,7 +98,8 @@ fn make(args: &BundleArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks the server for everything. What one command refuses (a right that is missing) is an entry of its own, and no failure.
+/// Queries the server for everything. The error of a single command (a missing right) becomes an entry, and is not
+/// a failure.
 fn gather(
     connection: &mut Connection,
     with_arguments: bool,
@@ -142,7 +145,7 @@ fn gather(
     Ok(entries)
 }
 
-/// The configuration. Values of secret options are what is searched for in all entries.
+/// The configuration. Collects the values of secret options, to search all entries for them.
 fn config(connection: &mut Connection, secrets: &mut Vec<Vec<u8>>) -> Result<Vec<u8>, ImportError> {
     let values: Vec<Vec<u8>> = match connection.call(&["CONFIG", "GET", "*"])? {
         Reply::Array(all) => all.into_iter().map(bytes_of).collect(),
@@ -167,7 +170,7 @@ fn config(connection: &mut Connection, secrets: &mut Vec<Vec<u8>>) -> Result<Vec
     Ok(Value::Object(all).to_string().into_bytes())
 }
 
-/// The users, without digests of their passwords.
+/// The users, without the digests of their passwords.
 fn acl(connection: &mut Connection) -> Result<Vec<u8>, ImportError> {
     let users = match connection.call(&["ACL", "LIST"])? {
         Reply::Array(users) => users.into_iter().map(bytes_of).collect(),
@@ -182,7 +185,7 @@ fn acl(connection: &mut Connection) -> Result<Vec<u8>, ImportError> {
     Ok(json!(users.collect::<Vec<_>>()).to_string().into_bytes())
 }
 
-/// Slow commands; without their arguments unless these are wanted.
+/// Slow commands, without their arguments unless `with_arguments`.
 fn slow_log(connection: &mut Connection, with_arguments: bool) -> Result<Vec<u8>, ImportError> {
     let log = match text(connection, &["DIAG", "SLOWLOG"]) {
         Ok(log) => log,
@@ -226,7 +229,7 @@ fn shown(reply: &Reply) -> Value {
     }
 }
 
-/// Takes the secrets out of an entry; how many there were.
+/// Removes the secrets from an entry, and returns their number.
 fn redact(bytes: &mut Vec<u8>, secrets: &[Vec<u8>]) -> usize {
     let mut found = 0;
     for secret in secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN) {

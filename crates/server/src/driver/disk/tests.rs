@@ -1,4 +1,4 @@
-//! Locks and leftovers. That a file is replaced whole or not at all is tested with real servers.
+//! Locks and leftovers. Tests with real servers check that a file is replaced completely or not at all.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn a_name_is_locked_once_and_what_was_left_is_removed() {
     drop(lock);
     assert!(!names().contains(&"dump.rdb.lock".to_string()));
     take("dump.rdb").expect("free again");
-    // A link that waits for the lock's file is not followed.
+    // A symbolic link in the place of the lock's file is not followed.
     std::os::unix::fs::symlink("victim", at("linked.rdb.lock")).expect("a link");
     assert!(take("linked.rdb").is_err());
     assert!(!names().contains(&"victim".to_string()));
