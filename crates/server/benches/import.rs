@@ -1,8 +1,10 @@
-//! Import, end to end: the 2,500 messages of the archive into a real `strand serve`, with the text index and without.
+//! Import, end to end: the 2,500 messages of the archive into a real `strand serve`, with the text index and
+//! without.
 //!
-//! Prints messages per second, the importer's peak memory, and what the same import costs again (it must open nothing).
-//! The importer runs in this process, the server is a child. Where the archive is absent, and under `cargo test`, the
-//! project's own samples are used. `cargo bench -p strand-server --bench import`, `-- --json` for one line of JSON.
+//! Prints messages per second, the importer's peak memory, and the cost of importing the unchanged archive again
+//! (which must open nothing). The importer runs in this process, the server is a child. Without the archive, and
+//! under `cargo test`, the project's samples are used. `cargo bench -p strand-server --bench import`, `-- --json`
+//! for one line of JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,10 +61,10 @@ fn report(first: &Summary, second: &Summary, index: bool, peak_kb: u64, json: bo
     }
 }
 
-/// This process's peak of resident memory in kB; with `reset` it is set to what is resident now first.
+/// This process's peak resident memory in kB. `reset` first sets the peak to the current value.
 fn peak_kb(reset: bool) -> u64 {
     if reset {
-        // Not allowed everywhere: then the growth is understated, never the peak.
+        // Not allowed everywhere. Without it the growth is understated, never the peak.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The log: lines to the standard error or a file, at redis-server's levels, changeable while the server runs.
+//! The log: lines to the standard error or a file, at redis-server's levels, which can change while the server
+//! runs.
 
 use super::log_lines::Json;
 use std::collections::VecDeque;
@@ -12,15 +13,15 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// Changes the level of the log.
+/// A handle to the level of the log.
 #[derive(Clone)]
 pub struct LogLevel(reload::Handle<Targets, Registry>);
 
 impl LogLevel {
-    /// Takes a `loglevel` by its name, and `log-levels`: levels of targets, `target=level` with commas between.
+    /// Sets `loglevel` and `log-levels`, the levels of single targets: `target=level`, separated by commas.
     pub fn set(&self, name: &str, targets: &str) {
         let (filter, unknown) = filter(name, targets);
-        // It fails only when the log is gone.
+        // This fails only when the log is gone.
         let _ = self.0.modify(|old| *old = filter);
         unknown
             .iter()
@@ -28,7 +29,8 @@ impl LogLevel {
     }
 }
 
-/// Starts the log at `loglevel` with `log-levels`, to `logfile` (appended to; empty: the standard error), as lines or JSON.
+/// Starts the log with `loglevel` and `log-levels`, as lines or JSON. It goes to `logfile` (appended; empty: the
+/// standard error).
 ///
 /// # Errors
 /// When the file cannot be opened.
@@ -45,15 +47,15 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
         "json" => plain.event_format(Json).boxed(),
         _ => plain.boxed(),
     };
-    // A second log in one process (tests) keeps the first.
+    // A second log in one process (in tests) keeps the first.
     let _ = tracing_subscriber::registry().with(levels).with(lines).try_init();
     let level = LogLevel(handle);
-    // Now that there is a log, it says what of it is wrong.
+    // Set again, now that errors in the levels can be logged.
     level.set(&config.loglevel(), &config.log_levels());
     Ok(level)
 }
 
-/// The levels, and the words that give none.
+/// The levels, and the words that are not valid.
 fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
     let (mut filter, mut unknown) = (Targets::new().with_default(level(name)), Vec::new());
     for word in targets.split([',', ' ']).filter(|word| !word.is_empty()) {
@@ -67,12 +69,12 @@ fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
     (filter, unknown)
 }
 
-/// The newest lines of the log, whole.
+/// The latest lines of the log.
 static TAIL: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
-/// Bytes of them.
+/// Bytes of `TAIL`.
 const TAIL_BYTES_MAX: usize = 128 << 10;
 
-/// Writes a log, and keeps its end.
+/// Writes the log and keeps its end.
 struct Tee(Box<dyn Write + Send>);
 
 impl Write for Tee {
@@ -90,18 +92,18 @@ impl Write for Tee {
     }
 }
 
-/// The newest lines of the log.
+/// The latest lines of the log.
 pub fn tail() -> Vec<u8> {
     let Ok(tail) = TAIL.lock() else { return Vec::new() };
     let begin = match tail.len() < TAIL_BYTES_MAX {
         true => 0,
-        // The first line may be a part of one.
+        // The first line may be incomplete.
         false => tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1),
     };
     tail.iter().skip(begin).copied().collect()
 }
 
-/// Sends panics to the log, with where they happened; the text of a panic is ours, never a client's data.
+/// Sends panics with their location to the log. The text of a panic is Strand's own, never a client's data.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();

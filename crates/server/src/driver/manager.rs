@@ -1,4 +1,5 @@
-//! What a service manager is told: the process id in a file (`pidfile`), and systemd's notifications (`supervised`).
+//! Messages to the service manager: the process id in a file (`pidfile`), and systemd's notifications
+//! (`supervised`).
 
 use super::clock::Clock;
 use super::ticker::Ticker;
@@ -11,14 +12,15 @@ use std::time::Duration;
 use std::{env, fs, io};
 use strand_engine::{Config, Engine};
 
-/// The service manager's view of this process; when dropped, the file is removed.
+/// The messages to the service manager. Drop removes the `pidfile`.
 pub struct Manager {
     pid_file: Option<PathBuf>,
     is_told: bool,
 }
 
 impl Manager {
-    /// Writes the `pidfile`, if there is to be one. What fails is logged and no reason not to start, as in redis-server.
+    /// Writes the `pidfile`, if one is configured. A failure is logged and does not stop the start, as in
+    /// redis-server.
     pub fn new(config: &Config) -> Manager {
         let path = config.pidfile();
         let write = |path: &String| match fs::write(path, format!("{}\n", std::process::id())) {
@@ -28,16 +30,16 @@ impl Manager {
                 false
             }
         };
-        // Whole: the working folder may be another when it is removed.
+        // Absolute, because the working folder may be another when the file is removed.
         let pid_file = Some(path).filter(|path| !path.is_empty() && write(path));
         let pid_file = pid_file.and_then(|path| std::path::absolute(path).ok());
         Manager { pid_file, is_told: is_told(&config.supervised()) }
     }
-    /// The server takes connections from now on.
+    /// The server takes connections.
     pub fn ready(&self) {
         self.tell("STATUS=Ready to accept connections\nREADY=1\n");
     }
-    /// It has begun to stop.
+    /// The server begins to stop.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\n");
     }
@@ -53,14 +55,14 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         if let Some(path) = &self.pid_file {
-            // Somebody else may have removed it.
+            // Another program may have removed it.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Tells systemd's watchdog that the server lives, twice in the time that it waits, while no worker has been in one turn for that
-/// long. `None` where nobody waits.
+/// Starts the messages to systemd's watchdog. They are sent twice in the watchdog's time, unless a worker has been
+/// in one turn for that long. `None` without a watchdog.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -86,7 +88,7 @@ pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>>
     .map(Some)
 }
 
-/// True when there is a service manager to be told, and `supervised` does not forbid it.
+/// True when there is a service manager, and `supervised` allows messages to it.
 fn is_told(supervised: &str) -> bool {
     let there_is_one = env::var_os("NOTIFY_SOCKET").is_some();
     match supervised {
@@ -105,11 +107,11 @@ fn is_told(supervised: &str) -> bool {
     }
 }
 
-/// One message to the socket that systemd names: a path, or with `@` a name in the abstract namespace.
+/// Sends one message to systemd's socket: a path or, with `@`, a name in the abstract namespace.
 fn notify(state: &str) -> io::Result<()> {
     let name = env::var_os("NOTIFY_SOCKET").ok_or(io::ErrorKind::NotFound)?;
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not stop the server.
+    // A manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     match name.as_bytes().strip_prefix(b"@") {
         Some(name) => socket.send_to_addr(state.as_bytes(), &SocketAddr::from_abstract_name(name)?)?,

@@ -1,9 +1,9 @@
-//! The driver: joins sockets, threads and clocks to the engine's machines.
+//! The driver: connects sockets, threads and clocks to the engine's state machines.
 //!
-//! [`serve`] runs a server until it is told to stop: the main thread [`accept`]s at every [`door`] and hands each socket to
-//! the [`worker`] with the fewest; [`connection`] is the task that moves one socket's bytes; [`lane`] has the helper threads
-//! for long commands; [`http`] joins an HTTP connection and a session; [`ticker`] the background work; [`host`]
-//! what the engine asks of the process.
+//! [`serve`] runs a server until it is stopped. The main thread [`accept`]s at every [`door`] and passes each
+//! socket to the [`worker`] with the fewest. [`connection`] is the task of one socket. [`lane`] has the helper
+//! threads for long commands, [`http`] connects an HTTP connection and a session, [`ticker`] does background work,
+//! and [`host`] is what the engine needs from the process.
 
 mod accept;
 mod checks;
@@ -54,18 +54,18 @@ use tls::Tls;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
-/// Shards for each worker unless `shards` says otherwise: two workers rarely meet at one.
+/// Default number of shards for each worker. Two workers rarely meet at one shard.
 const SHARDS_PER_WORKER: usize = 64;
-/// Most worker threads, whatever is asked for.
+/// Most worker threads.
 const WORKERS_MAX: usize = 256;
 
-/// A save that was given up ends within a slice; a disk that hangs is not waited for longer.
+/// Longest wait for an aborted save, which ends after the current slice. A hanging disk is not waited for longer.
 const SAVE_END_MS_MAX: usize = 5_000;
 
-/// Runs a server with `config` until SIGINT, SIGTERM or SHUTDOWN. `config_file` is what CONFIG REWRITE writes to.
+/// Runs a server with `config` until SIGINT, SIGTERM or SHUTDOWN. CONFIG REWRITE writes to `config_file`.
 ///
 /// # Errors
-/// When it cannot start; the text is for the user.
+/// When it cannot start. The text is for the user.
 pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String> {
     enter_dir(&config)?;
     let level =
@@ -78,7 +78,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     if config.port() == 0
         && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
     {
-        // INFO and CONFIG GET tell the port that was picked.
+        // INFO and CONFIG GET show the picked port.
         settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     give_back_freed_pages();
@@ -86,20 +86,21 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         .map_err(|e| format!("cannot start: {e}"))
 }
 
-/// Lets threads of the allocator give freed pages back to the system, also when nobody allocates: in small pieces, and at
-/// the lowest priority, so that no worker on the same core waits for it.
+/// Starts threads of the allocator that return freed pages to the system even when nobody allocates. They work in
+/// small pieces and at the lowest priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
     if let Err(e) = strand_pages::in_pieces() {
         tracing::warn!("freed memory is given back in one piece: {e}");
     }
     let start = || {
-        // On Linux, "this process" by no id is the calling thread. Without it there is more waiting, no harm.
+        // On Linux a call without an id affects only the calling thread. A failure only means longer waits.
         let _ = rustix::process::setpriority_process(None, lane::LOWEST_NICE);
-        // A thread has the priority of the one that starts it: those that began with the process end first.
+        // A thread inherits the priority of the thread that starts it. So end the threads from the process start
+        // first.
         let _ = tikv_jemalloc_ctl::background_thread::write(false);
         let _ = tikv_jemalloc_ctl::background_thread::write(true);
     };
-    // Without it, pages are given back by the threads that allocate.
+    // Without this thread, the allocating threads return pages.
     if let Ok(starter) = std::thread::Builder::new().name("purge".into()).spawn(start) {
         let _ = starter.join();
     }
@@ -162,7 +163,7 @@ fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
-        // One set of listeners for both phases: no signal can fall between them.
+        // One set of listeners for both phases, so no signal is lost between them.
         let mut signals = Signals::new()?;
         let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
@@ -172,14 +173,14 @@ fn start(
     engine.end_aof();
     end_saves(&engine);
     host.unlock_snapshot();
-    // Freeing every key would take seconds in which nobody is served; the kernel takes the memory back at once.
+    // Freeing every key would take seconds without service. The kernel takes the memory back at once.
     std::mem::forget((engine.clone(), tickers));
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Where there are `save` points the snapshot is this server's alone from the start. A server that was told nothing of them
-/// leaves the snapshot to the one that has it.
+/// Locks the snapshot for this server from the start, if there are `save` points. A server with default save
+/// points leaves the snapshot to the server that has the lock.
 fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
     let config = engine.config();
     if config.save_points().is_empty() {
@@ -192,7 +193,7 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
         }
         Err(why) if why.starts_with("another server") => Err(why),
         Err(why) => {
-            // As in redis-server it is the save that fails, and says so to who writes.
+            // As in redis-server, the save fails later, and writers get its error.
             tracing::warn!("snapshots cannot be written: {why}");
             Ok(())
         }
@@ -200,16 +201,16 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
     }
 }
 
-/// Where the data come from at the start.
+/// The source of the data at the start.
 enum Data {
-    /// There are none.
+    /// There are no data.
     None,
     Snapshot(OpenedFile),
     /// With an append-only file no snapshot is loaded, as in redis-server.
     Aof(FoundAof),
 }
 
-/// Finds the data; from then on clients are told that they are being loaded.
+/// Finds the data. From then on clients get the loading error.
 fn find_data(engine: &Engine, clock: Clock) -> Result<Data, String> {
     if engine.wants_aof() {
         let found = engine.find_aof()?;
@@ -223,7 +224,7 @@ fn find_data(engine: &Engine, clock: Clock) -> Result<Data, String> {
     Ok(Data::Snapshot(file))
 }
 
-/// Loads the data on a thread of its own; the main thread is told when that is done.
+/// Loads the data on a separate thread, and notifies the main thread.
 fn load_data(
     engine: Arc<Engine>,
     data: Data,
@@ -246,13 +247,13 @@ fn load_data(
         let done = catch_unwind(AssertUnwindSafe(load));
         let done =
             done.unwrap_or_else(|_| Err("loading the data failed inside the server, see its log".into()));
-        // Nobody listens when the server stops already.
+        // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };
     std::thread::Builder::new().name("load".into()).spawn(work).map(drop)
 }
 
-/// Waits for a save in the background that was given up: it removes its file.
+/// Waits for an aborted background save, which removes its file.
 fn end_saves(engine: &Engine) {
     for _ in 0..SAVE_END_MS_MAX {
         if !engine.is_saving() {
@@ -262,13 +263,13 @@ fn end_saves(engine: &Engine) {
     }
 }
 
-/// Lets the workers finish what is in flight; a second signal does not wait for that.
+/// Lets the workers finish what is in flight. A second signal ends the process at once.
 async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> io::Result<()> {
     workers.iter().for_each(|w| w.stop(grace));
     let (done, joined) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("stop".into()).spawn(move || {
         workers.into_iter().for_each(Worker::join);
-        // Nobody listens when a second signal came first.
+        // After a second signal nobody listens.
         let _ = done.send(());
     })?;
     tokio::select! {
@@ -280,7 +281,7 @@ async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> i
     }
 }
 
-/// Goes to the folder that `dir` names, and sets the option to where the process is then.
+/// Changes to the folder of the option `dir`, and sets the option to the process's absolute working folder.
 fn enter_dir(config: &Config) -> Result<(), String> {
     let dir = config.dir();
     let here = files::change_dir(&dir).map_err(|why| {
@@ -289,8 +290,8 @@ fn enter_dir(config: &Config) -> Result<(), String> {
     settle(config, &format!("dir {}", text::quote(&here)))
 }
 
-/// Logs which options were given and have no effect: one line for each that changes something in redis-server, and one
-/// for those that were given their default.
+/// Logs the given options that have no effect: one line for each that changes something in redis-server, and one
+/// line for all that have their defaults.
 fn report(config: &Config) {
     let (defaults, others): (Vec<_>, Vec<_>) = config.notes().into_iter().partition(|note| note.is_default);
     others.iter().for_each(|note| tracing::warn!("{note}"));
@@ -300,7 +301,7 @@ fn report(config: &Config) {
     }
 }
 
-/// What CONFIG SET changes outside the engine.
+/// Applies a CONFIG SET that concerns things outside the engine.
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" | "log-levels" => level.set(&engine.config().loglevel(), &engine.config().log_levels()),
@@ -314,7 +315,7 @@ fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name:
     }
 }
 
-/// True when sockets are to be driven by io_uring and the kernel lets us.
+/// True when io_uring is configured and the kernel allows it.
 fn wants_rings(config: &Config) -> bool {
     if config.io_driver() != "io_uring" {
         return false;
@@ -328,8 +329,8 @@ fn wants_rings(config: &Config) -> bool {
     }
 }
 
-/// Lowers `maxclients` to what the system's limit of open files allows, as redis-server does, and says so:
-/// the wanted number, and the allowed one.
+/// Lowers `maxclients` to what the limit of open files allows, as redis-server does, and logs that. Returns the
+/// wanted and the allowed number.
 fn allow_clients(config: &Config) -> Result<(usize, usize), String> {
     let wanted = config.maxclients();
     let allowed = files::clients_max(wanted, worker_count(config));
@@ -340,7 +341,7 @@ fn allow_clients(config: &Config) -> Result<(usize, usize), String> {
     Ok((wanted, allowed))
 }
 
-/// Sets an option to what the system gave, so that INFO and CONFIG GET tell it.
+/// Sets an option to the real value, so that INFO and CONFIG GET show it.
 fn settle(config: &Config, line: &str) -> Result<(), String> {
     config.load_text(line).map_err(|e| e.to_string())
 }
@@ -372,12 +373,12 @@ fn facts(workers: usize, config_file: Option<PathBuf>) -> ServerFacts {
 }
 
 fn allocator_name() -> String {
-    // "5.3.0-0-g..." as jemalloc words it; INFO shows the number.
+    // jemalloc reports "5.3.0-0-g...". INFO shows only the number.
     let version = tikv_jemalloc_ctl::version::read().unwrap_or_default();
     format!("jemalloc-{}", version.split('-').next().unwrap_or_default())
 }
 
-/// 64 bits that nobody outside can guess: std keys its hashers from the system's randomness.
+/// 64 unpredictable bits. std keys its hashers from the system's randomness.
 fn os_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,7 +1,8 @@
 //! Figures and slow commands for an OpenTelemetry collector (`otlp-endpoint`), over HTTP, in OTLP's JSON.
 //!
-//! What is sent is small and made every [`STEP`]; the opentelemetry crates would bring 49 others for two bodies of JSON. A collector
-//! that cannot be reached costs a timeout on this thread and nothing else; what was meant for it is lost, as it may be.
+//! The messages are small and sent every [`STEP`]. The opentelemetry crates would add 49 others for two JSON
+//! bodies. An unreachable collector costs only a timeout on this thread. Its messages are lost, which is
+//! acceptable.
 
 use super::ticker::Ticker;
 use std::io::{self, Read, Write};
@@ -12,12 +13,12 @@ use strand_engine::{Engine, OtlpCursor};
 
 /// Time between two messages.
 const STEP: Duration = Duration::from_secs(5);
-/// How long a collector may take to connect, to read, to answer.
+/// Time limit for each of: connecting, reading, writing.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of an answer that are read: its first line is enough.
+/// Most bytes of a response that are read. Its first line is enough.
 const ANSWER_BYTES_MAX: usize = 256;
 
-/// Sends from now on, whenever `otlp-endpoint` names somebody.
+/// Starts sending, while `otlp-endpoint` is set.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -33,7 +34,7 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
             [("/v1/metrics", engine.otlp_metrics()), ("/v1/traces", engine.otlp_traces(&mut cursor))];
         let sent = bodies.iter().filter_map(|(path, body)| Some((path, body.as_ref()?)));
         let result = sent.map(|(path, body)| post(&endpoint, path, body)).find_map(Result::err);
-        // Each trouble is told once.
+        // Each error is logged once.
         if result != trouble {
             match &result {
                 Some(why) => tracing::warn!("the OpenTelemetry collector {endpoint} was not reached: {why}"),
@@ -45,7 +46,7 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
     })
 }
 
-/// The host with its port, and the path before ours.
+/// The host with its port, and the configured path prefix.
 fn parts(endpoint: &str) -> Option<(&str, &str)> {
     let rest = endpoint.strip_prefix("http://")?;
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

@@ -1,32 +1,33 @@
-//! [`PageCache`]: pages of a file that are on the disk are given back to the system.
+//! [`PageCache`]: returns the pages of synced files to the system.
 //!
-//! A server writes its files and reads none of them while it runs. Left alone, their pages fill the memory of the machine, and
-//! each write is to a page that nobody has touched for long. In a virtual machine the host has to find memory for such a page
-//! first: 1 GB written costs 1 second of the processor. Pages that are given back are the next to be written to: 0.2 seconds.
+//! A running server writes its files and does not read them. Otherwise their pages would fill the machine's
+//! memory, and each write would go to a page that was not used for long. In a virtual machine the host must first
+//! find memory for that page: 1 GB written costs 1 second of processor time. A returned page is the next one to be
+//! written: 0.2 seconds.
 
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// No fewer bytes are given back at once: with `appendfsync always` there is a sync for each few commands.
+/// Fewest bytes returned at once, because `appendfsync always` syncs after every few commands.
 const GIVEN_BACK_MIN: u64 = 1 << 20;
-/// The page that the file ends in stays: the next write adds to it.
+/// The last page of the file stays, because the next write adds to it.
 const PAGE_BYTES: u64 = 4096;
 
-/// How much of a file was given back.
+/// The bytes of a file that were returned.
 #[derive(Debug, Default)]
 pub struct PageCache {
     given_back: AtomicU64,
 }
 
 impl PageCache {
-    /// The first `synced` bytes of the file are on the disk. One thread at a time calls this. A system that keeps the pages
-    /// nevertheless does no harm.
+    /// Notes that the first `synced` bytes of the file are on the disk. One thread at a time calls this. It is
+    /// harmless if the system keeps the pages.
     pub fn give_back(&self, file: &File, synced: u64) {
         let (from, end) = (self.given_back.load(Relaxed), synced - synced % PAGE_BYTES);
         if end < from {
-            // The file was cut.
+            // The file was truncated.
             self.given_back.store(end, Relaxed);
         } else if end - from >= GIVEN_BACK_MIN {
             let _ = fadvise(file, from, NonZeroU64::new(end - from), Advice::DontNeed);
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Seek, Write};
 
-    /// The bytes are the same, whatever was given back, and a file that was cut is gone on with.
+    /// The bytes stay intact, and a truncated file can be continued.
     #[test]
     fn what_was_given_back_is_still_in_the_file() {
         let mut file = tempfile::tempfile().expect("a file");

@@ -1,13 +1,13 @@
-//! Connections that the server opens to another one: MIGRATE's. On helper threads, so they may wait.
+//! Connections of the server to another server, for MIGRATE. They run on helper threads, so they may wait.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use strand_commands::migrate::{Lost, NotConnected, PeerLink, Target};
 
-/// Bytes for which the timeout begins anew.
+/// Bytes after which the timeout starts again.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Longest line that is read.
+/// Longest line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Connects to `target`.
@@ -36,7 +36,7 @@ pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConne
 struct Peer {
     stream: TcpStream,
     timeout: Duration,
-    /// What came behind the last line.
+    /// Bytes received after the last line.
     input: Vec<u8>,
 }
 
@@ -85,19 +85,19 @@ impl PeerLink for Peer {
     }
 }
 
-/// The end of its time is told by the deadline.
+/// Errors that do not end the connection. The deadline handles timeouts.
 fn is_no_failure(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// When something must be done; never, where that is further away than the clock goes.
+/// A deadline. `None` when it is beyond the range of the clock.
 struct Deadline(Option<Instant>);
 
 impl Deadline {
     fn in_(time: Duration) -> Deadline {
         Deadline(Instant::now().checked_add(time))
     }
-    /// The time that is left, never zero; `None` when it is over.
+    /// The time left, never zero. `None` when the deadline has passed.
     fn left(&self) -> Option<Duration> {
         match self.0 {
             Some(at) => at.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()),

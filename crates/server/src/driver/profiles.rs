@@ -1,11 +1,12 @@
-//! [`Profiles`]: where memory was asked for and where processor time goes, at any time, in production.
+//! [`Profiles`]: where memory is allocated and processor time is spent. Can be used in production at any time.
 //!
-//! Memory: jemalloc takes the stack of one allocation in [`SAMPLE_BYTES`] and keeps it while the memory lives (heap) and for good
-//! (allocs). A stack costs some 15 us, so 400 MB of allocations a second cost 0.15 % of a core. Processor time: a signal
-//! [`CPU_HZ`] times a second of processor time, only while a profile is being taken.
+//! Memory: jemalloc records the stack of one allocation in [`SAMPLE_BYTES`]. It keeps the stack while the memory
+//! is in use (heap), and for good (allocs). A stack costs about 15 us, so 400 MB of allocations a second cost 0.15
+//! % of a core. Processor time: a signal [`CPU_HZ`] times a second of processor time, only while a profile is
+//! taken.
 //!
-//! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc knows no labels: what a stack is
-//! for is told by its frames ([`label`]).
+//! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc has no labels,
+//! so the frames of a stack tell its purpose ([`label`]).
 
 use parking_lot::Mutex;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
@@ -17,25 +18,25 @@ use strand_diag::profile::{Frame, Profile, Sample};
 use strand_engine::ProfileAsk;
 use tikv_jemalloc_ctl::{Access, AsName};
 
-/// Samples a second of processor time: no round number, so that nothing periodic hides between them.
+/// Samples a second of processor time. Not a round number, so that periodic work cannot fall between the samples.
 const CPU_HZ: i32 = 99;
-/// A CPU profile that nobody fetches ends by itself so long after its time.
+/// Time after its end at which a CPU profile that nobody fetches is dropped.
 const UNFETCHED: Duration = Duration::from_secs(30);
-/// Bytes of allocations for one sample, on average. A sampled allocation takes a page range of its own (16 KiB and more): at
-/// this rate that is 0.4 % of the memory. It is set where jemalloc is configured (`.cargo/config.toml`).
+/// Mean bytes of allocations for one sample. A sampled allocation takes a page range of its own (16 KiB and more),
+/// which is 0.4 % of the memory at this rate. jemalloc's configuration sets the rate (`.cargo/config.toml`).
 const SAMPLE_BYTES: f64 = (1u64 << 22) as f64;
-/// Bytes of jemalloc's dump that are read.
+/// Most bytes of jemalloc's dump that are read.
 const DUMP_BYTES_MAX: u64 = 256 << 20;
 
-/// The one profile that may be taken at a time.
+/// The current profile. Only one can be taken at a time.
 #[derive(Default)]
 pub struct Profiles {
     cpu: Mutex<Option<Running>>,
-    /// Held while the heap's profile is made: making it takes memory.
+    /// Locked while the heap's profile is made, because that takes memory.
     heap: Mutex<u64>,
 }
 
-/// A CPU profile that is being taken.
+/// A CPU profile in progress.
 struct Running {
     id: u64,
     guard: ProfilerGuard<'static>,
@@ -49,11 +50,11 @@ impl Profiles {
     /// Turns the sampling of allocations on or off.
     ///
     /// # Errors
-    /// When the allocator was built without.
+    /// When the allocator was built without sampling.
     pub fn sample_heap(&self, on: bool) -> Result<(), String> {
         b"prof.active\0".name().write(on).map_err(|e| format!("ERR allocations cannot be sampled: {e}"))
     }
-    /// Does what DIAG PROFILE asks for; the bytes of the answer.
+    /// Serves DIAG PROFILE. Returns the bytes of the answer.
     ///
     /// # Errors
     /// An error reply.
@@ -65,7 +66,7 @@ impl Profiles {
             ProfileAsk::CpuStop { id, folded } => self.stop(id, folded),
         }
     }
-    /// Ends a CPU profile that nobody has fetched. To be called about once a second.
+    /// Drops a CPU profile that nobody has fetched. Call this about once a second.
     pub fn tick(&self) {
         let mut running = self.cpu.lock();
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
@@ -77,7 +78,7 @@ impl Profiles {
         if running.is_some() {
             return Err(BUSY.into());
         }
-        // In these libraries an unwinder may meet its own locks.
+        // In these libraries an unwinder may deadlock on its own locks.
         let builder = ProfilerGuardBuilder::default().frequency(CPU_HZ);
         let builder = builder.blocklist(&["libc.so", "libgcc", "pthread", "vdso"]);
         let guard = builder.build().map_err(|e| format!("ERR processor time cannot be sampled: {e}"))?;
@@ -118,7 +119,7 @@ impl Profiles {
         };
         encode(&profile, folded)
     }
-    /// `first`: 0 for what lives, 2 for all there ever was.
+    /// `first`: 0 for memory in use, 2 for all allocations.
     fn heap(&self, first: usize, folded: bool) -> Result<Vec<u8>, String> {
         let Some(mut dumps) = self.heap.try_lock() else { return Err(BUSY.into()) };
         *dumps += 1;
@@ -147,7 +148,7 @@ impl Profiles {
     }
 }
 
-/// A number that a client cannot know of another's profile.
+/// A number that another client cannot guess.
 fn rand_id() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() >> 1
@@ -157,7 +158,7 @@ fn now_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// The profile in gzip, or folded as text by its second kind of value.
+/// The profile compressed by gzip, or folded as text by its second value.
 fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
     if folded {
         return Ok(profile.folded(1).into_bytes());
@@ -166,7 +167,7 @@ fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
     out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(|e| format!("ERR {e}"))
 }
 
-/// jemalloc's own text. It writes to a file only: one in a folder of ours, with a name that stays the same.
+/// jemalloc's text. jemalloc can write only to a file, so this uses one in a private folder, with a constant name.
 fn dump() -> Result<String, String> {
     static PATH: std::sync::OnceLock<Option<(tempfile::TempDir, &'static [u8])>> = std::sync::OnceLock::new();
     let made = PATH.get_or_init(|| {
@@ -194,10 +195,10 @@ fn dump() -> Result<String, String> {
     text
 }
 
-/// Addresses, and objects and bytes that live, and objects and bytes that there ever were.
+/// Addresses; then objects and bytes in use, and objects and bytes ever allocated.
 type Stack = (Vec<usize>, [u64; 4]);
 
-/// The stacks of a dump: `@ ADDRESS...`, and below it `t*: OBJECTS: BYTES [OBJECTS: BYTES]`.
+/// The stacks of a dump: `@ ADDRESS...`, and after it `t*: OBJECTS: BYTES [OBJECTS: BYTES]`.
 fn stacks(text: &str) -> Vec<Stack> {
     let mut found = Vec::new();
     let mut addresses: Option<Vec<usize>> = None;
@@ -220,7 +221,8 @@ fn stacks(text: &str) -> Vec<Stack> {
     found
 }
 
-/// What was sampled stands for more: an allocation of a size is sampled with the probability 1 - e^(-size / rate).
+/// Scales a sample to all allocations it stands for. An allocation is sampled with the probability 1 - e^(-size /
+/// rate).
 fn unbiased(objects: u64, bytes: u64) -> (i64, i64) {
     if objects == 0 {
         return (0, 0);
@@ -230,7 +232,7 @@ fn unbiased(objects: u64, bytes: u64) -> (i64, i64) {
     ((objects as f64 * times) as i64, (bytes as f64 * times) as i64)
 }
 
-/// Names of addresses, looked up once each.
+/// Names of addresses, each looked up once.
 #[derive(Default)]
 struct Symbols {
     known: HashMap<usize, Vec<Frame>>,
@@ -245,10 +247,10 @@ impl Symbols {
     }
 }
 
-/// The function at an address and those that were inlined into it, innermost first.
+/// The function at an address and those inlined into it, innermost first.
 fn resolve(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
-    // It is where the call returns to: the call is before.
+    // The address is where the call returns to. The call itself is before it.
     let at = address.saturating_sub(1) as *mut std::ffi::c_void;
     backtrace::resolve(at, |symbol| {
         let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
@@ -261,7 +263,7 @@ fn resolve(address: usize) -> Vec<Frame> {
     frames
 }
 
-/// What a part of the program is for, by the beginning of its functions' names: the innermost that is here decides.
+/// The purpose of a part of the program, by the prefix of its functions' names. The innermost match decides.
 const PURPOSES: [(&str, &str); 12] = [
     ("strand_keyspace::", "data"),
     ("strand_commands::", "data"),
@@ -276,12 +278,12 @@ const PURPOSES: [(&str, &str); 12] = [
     ("strand_engine::", "clients"),
     ("strand::", "driver"),
 ];
-/// What comes before the name of a family of commands.
+/// Prefix of the name of a family of commands.
 const FAMILIES: &str = "strand_commands::families::";
 
-/// The labels of a stack: `family` of commands, where one is in it, and `purpose`.
+/// The labels of a stack: `family` of commands, if there is one, and `purpose`.
 fn label(frames: &[Frame]) -> Vec<(&'static str, String)> {
-    // A method of a trait is written as `<crate::Type as Trait>::method`.
+    // A method of a trait is shown as `<crate::Type as Trait>::method`.
     let names = || frames.iter().map(|frame| frame.function.trim_start_matches(['<', '&']));
     let family = names().find_map(|name| name.strip_prefix(FAMILIES)?.split("::").next());
     let purpose = names().find_map(|name| {

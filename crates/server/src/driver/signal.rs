@@ -1,10 +1,10 @@
-//! [`Changes`]: where helper threads wait for what another thread changes.
+//! [`Changes`]: lets helper threads wait for a change by another thread.
 
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use strand_engine::Signal;
 
-/// A count of changes, and those who wait for the next one.
+/// A count of changes, and the threads that wait for the next one.
 #[derive(Default)]
 pub struct Changes {
     count: Mutex<u64>,

@@ -1,12 +1,14 @@
-//! [`Stream`]: a connection's socket, as one of two event loops drives it.
+//! [`Stream`]: a connection's socket, driven by one of two event loops.
 //!
-//! *Polled*: the runtime says (epoll) when a read or write is worth a try, and it is done here and now. *Ring*: an
-//! io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its task. What is
-//! encrypted is polled, also beside a ring: its bytes must pass through rustls either way.
+//! *Polled*: the runtime (epoll) reports when a read or write is worthwhile, and it is done here at once. *Ring*:
+//! an io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its
+//! task. Encrypted connections are polled even beside a ring, because their bytes must pass through rustls either
+//! way.
 //!
-//! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server and
-//! client on a core each, 32 connections, 256-byte values, 1 M keys): operations per server CPU-second in the last of three
-//! runs, and the ratios of all three (7, 9 and 9 rounds; the machine was shared, in the second run most of all):
+//! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server
+//! and client on a core each, 32 connections, 256-byte values, 1 M keys). The table has operations per server
+//! CPU-second in the last of three runs, and the ratios of all three runs (7, 9 and 9 rounds; the machine was
+//! shared, in the second run most of all):
 //!
 //! | workload | io_uring | epoll | ratios |
 //! |---|---|---|---|
@@ -20,11 +22,12 @@
 //! | MGET of 100 | 20.2 k | 18.1 k | 1.09, 1.05, 1.11 |
 //! | PING, pipeline 30 | 3,833 k | 3,309 k | 1.19, 1.18, 1.16 |
 //!
-//! What it gains is the system calls of many connections, so it is the default. One connection alone, at pipeline 1, pays
-//! for the detour by the ring: 25 to 26 us of CPU a request and not 23 to 24, a round trip 1 to 6 us longer. Values of
-//! 256 MB cost the same (CPU of a SET into fresh memory 180 to 200 ms, into memory that is there 50, of a GET 80 to
-//! 110): they are read from the socket into their own memory either way. Through the ring's buffers a SET took 40 to
-//! 75 ms more. 5,000 arrivals and departures and 10,000 idle connections cost the same.
+//! io_uring saves the system calls of many connections, so it is the default. A single connection at pipeline 1
+//! pays for the detour through the ring: 25 to 26 us of CPU a request instead of 23 to 24, and 1 to 6 us more for
+//! a round trip. Values of 256 MB cost equally much: 180 to 200 ms of CPU for a SET into fresh memory, 50 into
+//! used memory, 80 to 110 for a GET. Both drivers read them from the socket into their own memory. (Through the
+//! ring's buffers a SET took 40 to 75 ms more.) 5,000 arrivals and departures, and 10,000 idle connections, cost
+//! equally much.
 
 use super::tls_stream::{self, TlsStream};
 use rustls::{ServerConfig, ServerConnection};
@@ -45,12 +48,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
-/// Slices handed to the kernel in one vectored write.
+/// Most slices of one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
-/// Bytes of input that are read and dropped at the end, so that unread input does not reset the last reply away.
+/// Bytes of input that are read and dropped at the end, so that unread input does not cause a reset that loses the
+/// last reply.
 const DISCARD_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes that are received ahead of a task whose peer has not authenticated; the kernel ends with the buffer they are in.
+/// Bytes that are received ahead of a task whose peer has not authenticated. The kernel stops after the buffer
+/// that reaches this limit.
 const STRANGER_BYTES_MAX: usize = 4 * 1024;
 
 /// `MSG_DONTWAIT`.
@@ -58,29 +63,29 @@ const DONT_WAIT: i32 = 0x40;
 
 /// One accepted socket.
 pub enum Stream {
-    /// Read and written here when the runtime says that it is worth a try.
+    /// Read and written here when the runtime reports readiness.
     Polled(TcpStream),
     /// Received and sent by a ring.
     Ring(Port),
-    /// As polled, and encrypted.
+    /// Polled and encrypted.
     Tls(Box<TlsStream>),
-    /// No socket: the session's end of a pipe, at the other end of which is HTTP.
+    /// No socket, but the session's end of a pipe to the HTTP side.
     Pipe(SessionEnd),
 }
 
-/// What came of a write.
+/// Result of a write.
 pub struct Written {
     /// Bytes taken from the output.
     pub bytes: usize,
-    /// No more are taken now.
+    /// The stream takes no more bytes now.
     pub full: bool,
 }
 
 impl Stream {
-    /// Takes over a socket; encrypted with `tls`, else by `ring` when the worker has one.
+    /// Takes over a socket: encrypted with `tls`, else by `ring` if the worker has one.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn open(
         socket: StdStream,
         tls: Option<Arc<ServerConfig>>,
@@ -103,11 +108,11 @@ impl Stream {
             Stream::Pipe(_) => None,
         }
     }
-    /// True when the bytes come and go in memory: there is nothing to wait for and no peer to end with.
+    /// True for a pipe in memory, which needs no waiting and has no peer to end with.
     pub fn is_pipe(&self) -> bool {
         matches!(self, Stream::Pipe(_))
     }
-    /// Has `meter` told from now on how many bytes are held here that were not read.
+    /// Makes the stream report the number of unread bytes it holds to `meter`.
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
@@ -115,20 +120,21 @@ impl Stream {
             Stream::Pipe(back) => back.measure(meter),
         }
     }
-    /// Bytes of the peer's that are held here and were not read.
+    /// Bytes of the peer that are held here unread.
     pub fn unread_bytes(&self) -> usize {
         match self {
             Stream::Ring(port) => port.unread_bytes(),
             Stream::Polled(_) | Stream::Tls(_) | Stream::Pipe(_) => 0,
         }
     }
-    /// Holds next to nothing ahead of its task while `stranger` (nobody has authenticated), the usual amount otherwise.
+    /// Sets how much is received ahead of the task: very little for a `stranger` (nobody has authenticated), the
+    /// usual amount otherwise.
     pub fn receive_for(&self, stranger: bool) {
         if let Stream::Ring(port) = self {
             port.receive_ahead(stranger.then_some(STRANGER_BYTES_MAX));
         }
     }
-    /// Says, before others run, whether the next thing is to read.
+    /// Notes, before other tasks run, whether the next step is to read.
     pub fn attend(&mut self, reading: bool) {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
@@ -136,14 +142,14 @@ impl Stream {
             Stream::Pipe(back) => back.rest(),
         }
     }
-    /// Does not let the kernel hold back the next acknowledgement.
+    /// Asks the kernel not to delay the next acknowledgement.
     pub fn acknowledge_quickly(&self) {
         let _ = self.socket().map(|socket| socket.set_tcp_quickack(true));
     }
-    /// Reads once into `target`; the second value says that there is no more now.
+    /// Reads once into `target`. The second value is true when there is no more data now.
     ///
     /// # Errors
-    /// Those of the socket; nothing to read is no error but 0 bytes of `None`.
+    /// Errors of the socket. Nothing to read is not an error but `None`.
     pub fn read(&mut self, target: &mut [u8]) -> io::Result<(Option<usize>, bool)> {
         let room = target.len();
         let read = match self {
@@ -165,10 +171,10 @@ impl Stream {
         }
         Ok((n, dry))
     }
-    /// Takes bytes from the front of `output`, `bytes_max` at most.
+    /// Writes at most `bytes_max` bytes from the front of `output`.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> io::Result<Written> {
         match self {
             Stream::Polled(stream) => {
@@ -197,7 +203,7 @@ impl Stream {
             }
         }
     }
-    /// True when nothing that was taken is on its way to the kernel.
+    /// True when all taken bytes have reached the kernel.
     pub fn is_sent(&self) -> bool {
         match self {
             Stream::Polled(_) | Stream::Pipe(_) => true,
@@ -205,18 +211,18 @@ impl Stream {
             Stream::Tls(stream) => stream.is_sent(),
         }
     }
-    /// True while the two ends agree on keys: nothing is read or written before that.
+    /// True during the TLS handshake, before which nothing is read or written.
     pub fn is_handshaking(&self) -> bool {
         match self {
             Stream::Polled(_) | Stream::Ring(_) | Stream::Pipe(_) => false,
             Stream::Tls(stream) => stream.is_handshaking(),
         }
     }
-    /// True when it is encrypted.
+    /// True when the stream is encrypted.
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }
-    /// What the stream is worth a try for now: reading, writing. The task is woken when that changes.
+    /// Whether a read, and whether a write, is worthwhile now. The task is woken when that changes.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, reading: bool, writing: bool) -> (bool, bool) {
         match self {
             Stream::Polled(stream) => (
@@ -226,7 +232,7 @@ impl Stream {
             Stream::Tls(stream) => {
                 let (socket, tls) = stream.parts();
                 if !send_encrypted(socket, tls, cx) {
-                    // Whoever tries finds out why.
+                    // The next read or write returns the error.
                     return (reading, writing);
                 }
                 (reading && socket.poll_read_ready(cx).is_ready(), writing && !tls.wants_write())
@@ -238,15 +244,16 @@ impl Stream {
             Stream::Pipe(back) => (reading && back.can_read(), writing && back.can_write()),
         }
     }
-    /// Waits until the socket is worth a try for what is waited for, or, with nothing to wait for, until it is broken; or
-    /// until `other` is ready. A peer that only ended its own side is not gone: it still wants its replies.
+    /// Waits until a read or a write, if wanted, is worthwhile, or until `other` is ready. When neither is wanted,
+    /// waits until the socket is broken. A peer that closed only its sending side is not gone, because it still
+    /// wants its replies.
     pub async fn wait<E>(
         &mut self,
         reading: bool,
         writing: bool,
         mut other: impl FnMut(&mut Context<'_>) -> Poll<E>,
     ) -> Waited<E> {
-        // Whoever reads or writes learns that the peer is gone for good; the others have to ask.
+        // A read or a write would notice that the peer is gone. Without them, watch for that.
         let watching = !reading && !writing;
         let stream = match self {
             Stream::Polled(stream) => stream,
@@ -286,7 +293,7 @@ impl Stream {
         })
         .await
     }
-    /// Ends the sending side and drops what came unread, within a bound.
+    /// Closes the sending side, and drops a limited amount of unread input.
     pub fn hang_up(&mut self) {
         if let Stream::Tls(stream) = self {
             stream.say_end();
@@ -295,7 +302,7 @@ impl Stream {
     }
 }
 
-/// [`Stream::wait`] for one that is encrypted: what is encrypted and waits for the socket goes out meanwhile.
+/// [`Stream::wait`] for an encrypted stream. Meanwhile it sends encrypted bytes that wait for the socket.
 async fn wait_for_tls<E>(
     stream: &mut TlsStream,
     reading: bool,
@@ -318,7 +325,7 @@ async fn wait_for_tls<E>(
     .await
 }
 
-/// Sends what is encrypted and waits for the socket; false when that is broken.
+/// Sends encrypted bytes that wait for the socket. Returns false when the socket is broken.
 fn send_encrypted(socket: &TcpStream, tls: &mut ServerConnection, cx: &mut Context<'_>) -> bool {
     while tls.wants_write() && socket.poll_write_ready(cx).is_ready() {
         match tls_stream::send(socket, tls) {
@@ -330,26 +337,26 @@ fn send_encrypted(socket: &TcpStream, tls: &mut ServerConnection, cx: &mut Conte
     true
 }
 
-/// Ends when a socket that is watched breaks.
+/// Ready when a watched socket breaks.
 async fn broken(socket: &TcpStream, watching: bool) {
-    // What the runtime refuses to watch is not seen to break.
+    // A socket that the runtime refuses to watch never counts as broken.
     if !watching || socket.ready(Interest::ERROR).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// What a wait ended with.
+/// The end of a wait.
 pub enum Waited<E> {
-    /// The socket is worth a try.
+    /// The socket is ready.
     Socket {
-        /// For reading.
+        /// A read is worthwhile.
         read: bool,
-        /// For writing.
+        /// A write is worthwhile.
         write: bool,
     },
-    /// The peer is gone for both directions.
+    /// Both directions of the connection are closed.
     Gone,
-    /// Something else.
+    /// The other future is ready.
     Other(E),
 }
 
@@ -363,9 +370,9 @@ impl<E> Waited<E> {
     }
 }
 
-/// Tells a socket that is not served why, and closes it.
+/// Sends the reason to a socket that is refused, and closes it.
 pub fn refuse(socket: &StdStream, reply: &[u8]) {
-    // Nothing was sent before, so a short text fits; a peer that is gone misses it.
+    // Nothing was sent before, so a short text fits. A peer that is gone misses it.
     let _ = (&*SockRef::from(socket)).write(reply);
     hang_up(SockRef::from(socket));
 }
@@ -374,7 +381,7 @@ fn hang_up(socket: SockRef<'_>) {
     let _ = socket.shutdown(Shutdown::Write);
     let mut dropped = [MaybeUninit::uninit(); 8 * 1024];
     for _ in 0..DISCARD_BYTES_MAX / dropped.len() {
-        // The socket of a ring is one that blocks.
+        // A ring's socket is in blocking mode.
         match socket.recv_with_flags(&mut dropped, DONT_WAIT) {
             Ok(n) if n > 0 => {}
             _ => return,
@@ -382,7 +389,7 @@ fn hang_up(socket: SockRef<'_>) {
     }
 }
 
-/// One write of the first slices of `output`; a plain one is cheaper for the kernel than a vectored one of one slice.
+/// One write of the first slices of `output`. For a single slice a plain write is cheaper than a vectored one.
 fn write_some(stream: &TcpStream, output: &Chain, bytes_max: usize) -> io::Result<Written> {
     let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
     let n = output.io_slices(&mut slices, bytes_max);
@@ -400,24 +407,24 @@ fn write_some(stream: &TcpStream, output: &Chain, bytes_max: usize) -> io::Resul
     }
 }
 
-/// Forgets the readiness that a short read or write has used up. Call it right after that, before any `await`: the
-/// runtime takes up new events only when this task has returned to it, so none of them can be lost here.
+/// Clears the readiness that a short read or write has used up. Call it directly after that, before any `await`.
+/// The runtime takes new events only after this task has returned to it, so no event is lost here.
 fn clear_readiness(stream: &TcpStream, interest: Interest) {
     let _ = stream.try_io(interest, || Err::<(), _>(ErrorKind::WouldBlock.into()));
 }
 
-/// Submits what the tasks of a worker ask of its ring and wakes those that something came for, for as long as the
-/// worker lives.
+/// Submits the requests of a worker's tasks to its ring, and wakes the tasks with results, for the worker's whole
+/// life.
 ///
 /// # Errors
-/// When the ring fails: its connections cannot be served any more.
+/// When the ring fails. Its connections can no longer be served.
 pub async fn drive(ring: &Ring) -> io::Result<()> {
-    // Deprecated because a type may lie about its descriptor; `OwnedFd` does not.
+    // Deprecated because a type may lie about its descriptor. `OwnedFd` does not.
     #[expect(deprecated)]
     let descriptor = AsyncFd::with_interest(ring.descriptor()?, Interest::READABLE)?;
     loop {
         if ring.turn()? {
-            // The woken tasks read and ask for memory, then run, then what they sent is submitted at once.
+            // Let the woken tasks read and prefetch, then run. Then submit their replies at once.
             step_back().await;
             step_back().await;
             continue;

@@ -1,7 +1,7 @@
-//! [`SystemWatch`]: what the kernel says of the process and of the machine, once a second, for the history.
+//! [`SystemWatch`]: the kernel's figures about the process and the machine, once a second, for the history.
 //!
-//! What a kernel does not tell (no pressure figures, no control group) is left out, nothing else is. Threads come and go: their
-//! counters are added up by name while they are there, so that the sums never go back.
+//! A figure that the kernel does not have (no pressure figures, no control group) is left out. The counters of
+//! threads are summed by name while the threads exist, so the sums never decrease when a thread ends.
 
 use procfs::process::Process;
 use procfs::{CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use strand_diag::history::Figure;
 
-/// Names of threads that have a series each; the others share one.
+/// Most names of threads with a series of their own. The others share one.
 const THREAD_NAMES_MAX: usize = 16;
-/// Name of the series of the others.
+/// Name of the shared series.
 const OTHERS: &str = "others";
-/// Where a process sees its own control group (version 2).
+/// Path of a process's own control group (version 2).
 const CGROUP: &str = "/sys/fs/cgroup";
 
 const NS: f64 = 1e9;
 const US: f64 = 1e6;
 
-/// What a thread's counters said last.
+/// Last counters of a thread.
 #[derive(Debug, Default)]
 struct Thread {
     name: String,
@@ -27,11 +27,11 @@ struct Thread {
     wait_ns: u64,
     voluntary: u64,
     forced: u64,
-    /// It was there at this look.
+    /// Number of the last round in which the thread existed.
     look: u64,
 }
 
-/// See the module.
+/// The watch, see the module.
 #[derive(Debug, Default)]
 pub struct SystemWatch {
     threads: HashMap<i32, Thread>,
@@ -43,7 +43,7 @@ pub struct SystemWatch {
 }
 
 impl SystemWatch {
-    /// Everything, as it is now.
+    /// All current figures.
     pub fn figures(&mut self) -> Vec<Figure> {
         let mut out = Vec::new();
         if let Ok(me) = Process::myself() {
@@ -115,7 +115,7 @@ fn process(me: &Process, out: &mut Vec<Figure>) {
     }
 }
 
-/// The share of time in which somebody waited for the processor, for memory, for the disk.
+/// The share of time in which a task waited for the processor, for memory, or for the disk.
 fn pressure(out: &mut Vec<Figure>) {
     let mut add = |name: &'static str, us: Option<u64>| {
         if let Some(us) = us {
@@ -162,7 +162,7 @@ fn cgroup(out: &mut Vec<Figure>) {
         out.push(Figure::gauge("cgroup.memory.limit", "bytes", bytes as f64));
     }
     if let Some(bytes) = number("memory.current") {
-        // Cached files are the group's, too, and no reason to worry: the kernel drops them first.
+        // Cached files also count for the group, but the kernel drops them first.
         let stat = read("memory.stat").unwrap_or_default();
         let of = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
         let cached = of("active_file ").unwrap_or(0) + of("inactive_file ").unwrap_or(0);
@@ -184,7 +184,7 @@ fn disk(out: &mut Vec<Figure>) {
     }
 }
 
-/// Files of `/proc` that a report has, whole. None has an environment or a command line in it: these may hold passwords.
+/// Files of `/proc` in a report. None has the environment or the command line, which may contain passwords.
 const REPORTED: [&str; 14] = [
     "/proc/self/io",
     "/proc/self/limits",
@@ -201,10 +201,10 @@ const REPORTED: [&str; 14] = [
     "/proc/sys/vm/overcommit_memory",
     "/proc/version",
 ];
-/// So much of a file is in a report.
+/// Most bytes of a file in a report.
 const REPORTED_BYTES_MAX: usize = 64 << 10;
 
-/// What the system says, in its own words: for a bundle.
+/// The system's own texts, for a bundle.
 pub fn report() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = REPORTED
         .iter()
@@ -221,7 +221,7 @@ pub fn report() -> Vec<(String, String)> {
         let file = |name: &str| {
             fs::read_to_string(format!("/proc/self/task/{}/{name}", task.tid)).unwrap_or_default()
         };
-        // The stack in the kernel; only root may read it.
+        // The kernel stack, which only root may read.
         let (waits_in, stack) = (file("wchan"), file("stack"));
         threads += &format!(
             "{} {} {} {cpu_ms} ms, waits in {waits_in}\n{stack}",
@@ -232,7 +232,7 @@ pub fn report() -> Vec<(String, String)> {
     all
 }
 
-/// Where the kernel says that a thread of this process is: its state and what it waits in. For a line of the log.
+/// State of a thread of this process in the kernel, and what it waits for. For a log line.
 pub fn thread_place(name: &str) -> String {
     let tasks = Process::myself().and_then(|me| me.tasks());
     let named = tasks.into_iter().flatten().flatten().find_map(|task| {

@@ -1,4 +1,4 @@
-//! The background threads: active expiry and samples, and the index that follows the data.
+//! The background threads: active expiry, samples, and the text indexes that follow the data.
 
 use super::clock::Clock;
 use std::io;
@@ -11,30 +11,30 @@ use strand_engine::Engine;
 
 /// Pause after a round that panicked.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(1);
-/// Time between two looks of the text indexes at what was written; a search looks for itself first.
+/// Interval at which the text indexes look for writes. A search also looks before it starts.
 const SEARCH_TICK_MS: u64 = 100;
 
-/// Time between two samples of the history.
+/// Interval between two samples of the history.
 const SAMPLE_US: u64 = 1_000_000;
 
-/// While much has expired, expiry pauses this many times as long as its last slice took: a quarter of a core, as in
-/// redis-server.
+/// While much has expired, expiry pauses this many times the duration of its last slice. That is a quarter of a
+/// core, as in redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
-/// And for this long at least, in microseconds.
+/// The shortest of these pauses, in microseconds.
 const EXPIRE_PAUSE_US_MIN: u64 = 200;
 
-/// The watch over the memory limit pauses this many times as long as it took: half a core while it evicts.
+/// The watch over the memory limit pauses this many times its own duration. That is half a core while it evicts.
 const WATCH_PAUSE_FACTOR: u64 = 1;
 
-/// Something that is done again and again on a thread of its own, until this is dropped.
+/// Repeats work on a separate thread until this is dropped.
 pub struct Ticker {
-    // Dropping the sender ends the thread at once, in the middle of a pause.
+    // Dropping the sender ends the thread at once, even during a pause.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    /// Starts a thread that calls `work` and pauses for as long as it says.
+    /// Starts a thread that calls `work` and pauses for the returned time.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -42,7 +42,7 @@ impl Ticker {
         let (end, ended) = channel::<()>();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             loop {
-                // A panic is logged by the panic hook; the next round may well go better.
+                // The panic hook logs a panic. The next round may succeed.
                 let pause = catch_unwind(AssertUnwindSafe(&mut work)).unwrap_or(PAUSE_AFTER_PANIC);
                 if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -63,7 +63,7 @@ impl Drop for Ticker {
     }
 }
 
-/// The engine's regular work, `hz` times a second, and active expiry more often than that while much has expired.
+/// The engine's regular work, `hz` times a second, and active expiry, more often while much has expired.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -88,8 +88,8 @@ pub fn engine_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
     })
 }
 
-/// Watches the memory limit, and evicts in slices while it is passed. Its own thread: neither may wait for expiry, and
-/// the allocator is asked often when the limit is near.
+/// Watches the memory limit, and evicts in slices while the limit is exceeded. It has a thread of its own so that
+/// it need not wait for expiry, and it asks the allocator often when the limit is near.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -102,7 +102,7 @@ pub fn memory_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
     })
 }
 
-/// Has the text indexes follow the data while nobody searches.
+/// Lets the text indexes follow the data while nobody searches.
 ///
 /// # Errors
 /// When the system gives no thread.

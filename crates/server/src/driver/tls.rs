@@ -1,8 +1,8 @@
-//! [`Tls`]: what connections are encrypted with: certificate, key, who is trusted, by redis-server's `tls-*` options.
+//! [`Tls`]: the TLS configuration: certificate, key and trusted authorities, by redis-server's `tls-*` options.
 //!
-//! It is read at the start and again at CONFIG SET of such an option and at SIGHUP: connections that come then use the
-//! new one, the others keep theirs; what cannot be used changes nothing. The cryptography is ring's: it builds in
-//! seconds with a C compiler alone, where aws-lc takes ten times as long and wants cmake.
+//! It is read at the start, at CONFIG SET of one of these options, and at SIGHUP. New connections use the new
+//! configuration, and existing ones keep theirs. An unusable configuration changes nothing. The cryptography is
+//! ring, which builds in seconds with only a C compiler. aws-lc takes ten times as long and needs cmake.
 
 use parking_lot::{Mutex, RwLock};
 use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
@@ -22,14 +22,14 @@ use strand_engine::config::Opt;
 /// Most certificates in `tls-ca-cert-file` and `tls-ca-cert-dir` together.
 const CA_CERTIFICATES_MAX: usize = 10_000;
 
-/// Most sessions that are kept for resumption, whatever `tls-session-cache-size` says: room for as many is taken at once, some
-/// 25 MB for these.
+/// Most sessions kept for resumption, at any `tls-session-cache-size`. Their room is allocated at once, about 25
+/// MB for this number.
 const SESSIONS_MAX: i64 = 1 << 18;
 
-/// How an encrypted key begins.
+/// First line of an encrypted key.
 const ENCRYPTED_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
-/// Suites up to TLS 1.2 by OpenSSL's names (`tls-ciphers`).
+/// Suites up to TLS 1.2, by OpenSSL's names (`tls-ciphers`).
 const CIPHERS: &[(&str, CipherSuite)] = &[
     ("ECDHE-ECDSA-AES256-GCM-SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
     ("ECDHE-ECDSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
@@ -45,20 +45,20 @@ const CIPHERSUITES: &[(&str, CipherSuite)] = &[
     ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
 ];
 
-/// What connections are encrypted with, as it is now.
+/// The current TLS configuration.
 #[derive(Default)]
 pub struct Tls {
-    /// None where no door wants it.
+    /// `None` when no door uses TLS.
     current: RwLock<Option<Arc<ServerConfig>>>,
-    /// Held by whoever reads the files again: what is in use is then what the last of them read.
+    /// Locked while the files are read again, so the result in use is that of the last reader.
     reloading: Mutex<()>,
 }
 
 impl Tls {
-    /// For the doors of `config`.
+    /// The configuration for the doors of `config`.
     ///
     /// # Errors
-    /// When a door wants it and it cannot be had; the text is for the user.
+    /// When a door needs TLS and it is not usable. The text is for the user.
     pub fn start(config: &Config) -> Result<Tls, String> {
         let tls = Tls::default();
         if config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0 {
@@ -66,10 +66,10 @@ impl Tls {
         }
         Ok(tls)
     }
-    /// Reads files and options again, where a door wants it; false where none does.
+    /// Reads files and options again. Returns false when no door uses TLS.
     ///
     /// # Errors
-    /// When they cannot be used: what was in use still is.
+    /// When they are unusable. The former configuration stays in use.
     pub fn reload(&self, config: &Config) -> Result<bool, String> {
         let _one = self.reloading.lock();
         if self.current().is_none() {
@@ -79,7 +79,7 @@ impl Tls {
         *self.current.write() = Some(new);
         Ok(true)
     }
-    /// For a connection that comes now.
+    /// The configuration for a new connection.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
         self.current.read().clone()
     }
@@ -133,7 +133,7 @@ fn server_config(config: &Config) -> Result<ServerConfig, String> {
     Ok(server)
 }
 
-/// ring with the suites of `tls-ciphers` and `tls-ciphersuites`, each in its order; all where that is empty.
+/// ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option means all suites.
 fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();
     let mut wanted = Vec::new();
@@ -157,7 +157,7 @@ fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String>
     Ok(provider)
 }
 
-/// `tls-protocols`; empty is both.
+/// `tls-protocols`. Empty means both.
 fn versions(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     if names.trim().is_empty() {
         return Ok(vec![&version::TLS13, &version::TLS12]);
@@ -177,7 +177,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err("no certificate in it".into()) } else { Ok(found) }
 }
 
-/// The first key of a PEM file; `password` is for one that is encrypted (PKCS #8).
+/// The first key of a PEM file. `password` is for an encrypted one (PKCS #8).
 fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let text = std::fs::read(path).map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&text);
@@ -206,7 +206,7 @@ fn explain(error: PemError) -> String {
     }
 }
 
-/// Whom client certificates may come from.
+/// The authorities that may sign client certificates.
 fn roots(file: &str, folder: &str) -> Result<RootCertStore, String> {
     if file.is_empty() && folder.is_empty() {
         return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, \
@@ -224,7 +224,7 @@ fn roots(file: &str, folder: &str) -> Result<RootCertStore, String> {
     if !folder.is_empty() {
         let entries = std::fs::read_dir(folder).map_err(|e| failed(folder, e.to_string()))?;
         for entry in entries.flatten().take(CA_CERTIFICATES_MAX) {
-            // Keys and lists of revoked certificates may lie there too.
+            // Keys and certificate revocation lists may lie there too.
             let Ok(found) = certificates(&entry.path()) else { continue };
             roots.add_parsable_certificates(found.into_iter().take(CA_CERTIFICATES_MAX - roots.len()));
         }
@@ -232,7 +232,7 @@ fn roots(file: &str, folder: &str) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Sessions to resume, with an end (`tls-session-cache-timeout`): each has the time it was put in behind it.
+/// Sessions to resume, with a time limit (`tls-session-cache-timeout`). Each has its time of storage appended.
 #[derive(Debug)]
 struct Sessions {
     kept: Arc<ServerSessionMemoryCache>,

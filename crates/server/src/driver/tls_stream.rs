@@ -1,7 +1,7 @@
-//! [`TlsStream`]: an encrypted connection, driven by readiness as a polled one is.
+//! [`TlsStream`]: an encrypted connection, driven by readiness like a polled one.
 //!
-//! Decides nothing: bytes of the socket go through rustls into the session's target, and back. Both directions are
-//! bounded by rustls's own buffers: a record in, [`SENT_BYTES_MAX`] out.
+//! It decides nothing. Bytes of the socket go through rustls into the session's target, and back. rustls's buffers
+//! bound both directions: one record in, [`SENT_BYTES_MAX`] out.
 
 use super::stream::Written;
 use rustls::{AlertDescription, Error, InvalidMessage, ServerConfig, ServerConnection};
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use strand_chain::Chain;
 use tokio::net::TcpStream;
 
-/// Bytes that are encrypted ahead of what the socket takes.
+/// Bytes that are encrypted ahead of the socket.
 const SENT_BYTES_MAX: usize = 64 * 1024;
-/// Slices handed over at a time.
+/// Most slices of one call.
 const SLICES_MAX: usize = 64;
 
-/// The peer and we do not agree on TLS.
+/// A TLS error between peer and server.
 #[derive(Debug)]
 pub struct TlsError(Error);
 
 impl TlsError {
-    /// True when `error` is one.
+    /// True when `error` is a [`TlsError`].
     pub fn is(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<TlsError>())
     }
@@ -55,7 +55,7 @@ pub struct TlsStream {
     tls: ServerConnection,
 }
 
-/// Reads the socket for rustls, and sees when it is dry.
+/// Reads the socket for rustls, and notes when it has no more data.
 struct Tap<'a> {
     socket: SockRef<'a>,
     dry: bool,
@@ -73,28 +73,29 @@ impl Read for Tap<'_> {
 }
 
 impl TlsStream {
-    /// Takes over a socket; nothing is sent before the client's first words.
+    /// Takes over a socket. Nothing is sent before the client's first message.
     ///
     /// # Errors
-    /// When rustls finds the configuration to be of no use.
+    /// When rustls rejects the configuration.
     pub fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<TlsStream> {
         let mut tls = ServerConnection::new(config).map_err(|e| io::Error::other(TlsError(e)))?;
         tls.set_buffer_limit(Some(SENT_BYTES_MAX));
         Ok(TlsStream { socket, tls })
     }
-    /// The socket beneath.
+    /// The underlying socket.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
-    /// True until keys are agreed on.
+    /// True until the handshake is done.
     pub fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
-    /// Reads once into `target`, which may take several reads of the socket; the second value says that there is no more
-    /// now. 0 bytes are the end: a read of its own, also when it came with the last bytes.
+    /// Reads once into `target`, which may take several reads of the socket. The second value is true when there
+    /// is no more data now. 0 bytes mean the end, always in a separate read.
     ///
     /// # Errors
-    /// Those of the socket ([`ErrorKind::WouldBlock`] when there is nothing) and [`TlsError`], the peer told of it.
+    /// Errors of the socket ([`ErrorKind::WouldBlock`] without data), and [`TlsError`], after an alert was sent to
+    /// the peer.
     pub fn read(&mut self, target: &mut [u8]) -> io::Result<(usize, bool)> {
         let (mut filled, mut dry) = (0, false);
         loop {
@@ -108,7 +109,7 @@ impl TlsStream {
                     continue;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // Many clients go without a word; requests have ends of their own.
+                // Many clients close without a TLS alert. Requests mark their own ends.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok((filled, filled == 0)),
                 Err(e) => return Err(e),
             }
@@ -126,7 +127,7 @@ impl TlsStream {
                 Err(e) => return Err(e),
             }
             let processed = self.tls.process_new_packets();
-            // Answers of the handshake, or the alert that says what is wrong.
+            // Replies of the handshake, or the alert with the reason.
             let sent = self.send();
             if let Err(error) = processed {
                 return Err(io::Error::new(ErrorKind::InvalidData, TlsError(error)));
@@ -134,10 +135,10 @@ impl TlsStream {
             sent?;
         }
     }
-    /// Takes bytes from the front of `output`, `bytes_max` at most.
+    /// Takes at most `bytes_max` bytes from the front of `output`.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> io::Result<Written> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let n = output.io_slices(&mut slices, bytes_max);
@@ -146,22 +147,22 @@ impl TlsStream {
         let sent = self.send()?;
         Ok(Written { bytes, full: !sent || bytes == 0 })
     }
-    /// True when nothing that was taken waits for the socket.
+    /// True when no taken bytes wait for the socket.
     pub fn is_sent(&self) -> bool {
         !self.tls.wants_write()
     }
-    /// Gives the socket what waits for it; false when it takes no more now.
+    /// Sends waiting bytes to the socket. Returns false when the socket takes no more now.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn send(&mut self) -> io::Result<bool> {
         send(&self.socket, &mut self.tls)
     }
-    /// The socket and what encrypts, apart.
+    /// The socket and the TLS state, separately.
     pub fn parts(&mut self) -> (&TcpStream, &mut ServerConnection) {
         (&self.socket, &mut self.tls)
     }
-    /// Says that no more is sent.
+    /// Sends a TLS close alert.
     pub fn say_end(&mut self) {
         self.tls.send_close_notify();
         // A peer that is gone misses it.

@@ -1,4 +1,4 @@
-//! [`WakeCell`]: how others reach a session's task: CLIENT KILL, a finished lane job, the server's stop.
+//! [`WakeCell`]: wakes a session's task, for CLIENT KILL, a finished lane job, or the server's stop.
 
 use parking_lot::Mutex;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// One per connection. Waiting on it costs no allocation and, while nothing happens, no wake-up.
+/// One for each connection. Waiting on it costs no allocation and, while nothing happens, no wake-up.
 #[derive(Default)]
 pub struct WakeCell {
     state: Mutex<State>,
@@ -29,12 +29,12 @@ impl WakeCell {
         }
         Poll::Pending
     }
-    /// Hands in the result of the session's lane job and wakes its task.
+    /// Stores the result of the session's lane job and wakes its task.
     pub fn lane_done(&self, done: LaneDone) {
         self.state.lock().lane = Some(done);
         self.wake();
     }
-    /// The result of the lane job, when it has come.
+    /// Takes the result of the lane job, if it is there.
     pub fn take_lane(&self) -> Option<LaneDone> {
         self.state.lock().lane.take()
     }

@@ -1,6 +1,6 @@
-//! A worker: one thread, one event loop, and the connections that were handed to it, for their whole life.
+//! A worker: one thread, one event loop, and its connections for their whole life.
 //!
-//! [`Worker`] is the acceptor's handle; [`Shared`] is what all workers use, [`Context`] what one of them has.
+//! [`Worker`] is the acceptor's handle. [`Shared`] is what all workers use, and [`Context`] belongs to one worker.
 
 use super::clock::Clock;
 use super::connection;
@@ -25,20 +25,20 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// New connections that a worker takes before it looks at the ones it has: a burst of thousands costs each of them a
-/// fraction of a millisecond at a time.
+/// New connections that a worker takes in one turn. In a burst of thousands the existing connections then wait
+/// only a fraction of a millisecond at a time.
 const ARRIVALS_PER_TURN_MAX: usize = 16;
 
-/// No more than so many warnings about peers are logged in this time.
+/// Most warnings about peers in this time.
 const WARNINGS_MAX: u32 = 10;
 const WARN_MS: u64 = 10_000;
 
 /// What every worker shares.
 #[derive(Clone)]
 pub struct Shared {
-    /// The machine.
+    /// The engine.
     pub engine: Arc<Engine>,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
     /// The helper threads.
     pub lanes: LanePool,
@@ -46,17 +46,17 @@ pub struct Shared {
     pub loops: Arc<Loops>,
 }
 
-/// What the acceptor and the server tell a worker.
+/// Messages to a worker.
 enum Message {
     /// Serve this connection.
     Serve(Arrival),
-    /// Every connection looks at its settings again.
+    /// Wake every connection, to check its settings again.
     Poke,
     /// Finish what is in flight within this time, then end.
     Stop(Duration),
 }
 
-/// The handle of a worker's thread.
+/// The handle to a worker's thread.
 pub struct Worker {
     messages: UnboundedSender<Message>,
     connections: Arc<AtomicUsize>,
@@ -64,8 +64,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker number `index`, which tries for an io_uring when it is to, and waits until that worker has its
-    /// buffers: a server that takes connections has allocated what it needs for that.
+    /// Starts worker number `index`, which tries for an io_uring with `rings`. Waits until the worker has its
+    /// buffers, so that a server that takes connections has allocated what it needs for them.
     ///
     /// # Errors
     /// When the system gives no thread or no event queue.
@@ -94,38 +94,38 @@ impl Worker {
             });
             // The starter waits for this.
             let _ = ready.send(());
-            // Dropping the set drops what is left of the connections when the grace time is over.
+            // Drop ends the remaining connections when the grace time is over.
             LocalSet::new().block_on(&runtime, attend(index, inbox, context));
         })?;
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
     }
-    /// Connections handed to it and not ended yet.
+    /// Connections assigned to this worker and not ended yet.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
-    /// Hands it a connection.
+    /// Assigns a connection to this worker.
     pub fn serve(&self, arrival: Arrival) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        // A worker that is gone has stopped; the socket closes here.
+        // A worker that is gone has stopped. The socket closes here.
         let _ = self.messages.send(Message::Serve(arrival));
     }
-    /// Has every connection look at its settings again.
+    /// Makes every connection check its settings again.
     pub fn poke(&self) {
         let _ = self.messages.send(Message::Poke);
     }
-    /// Has it finish what is in flight within `grace`, then end.
+    /// Makes the worker finish what is in flight within `grace`, then end.
     pub fn stop(&self, grace: Duration) {
         let _ = self.messages.send(Message::Stop(grace));
     }
-    /// Waits for its end.
+    /// Waits for the end of the worker.
     pub fn join(self) {
-        // A panic of the worker itself was logged by the panic hook.
+        // The panic hook has logged a panic of the worker itself.
         let _ = self.thread.join();
     }
 }
 
-/// What the connections of one worker use.
+/// What the connections of one worker share.
 pub struct Context {
     pub(super) engine: Arc<Engine>,
     pub(super) clock: Clock,
@@ -133,14 +133,14 @@ pub struct Context {
     pub(super) ring: Option<Ring>,
     loops: Arc<Loops>,
     stopping: Cell<bool>,
-    /// Connections that have more to do and let the others go first.
+    /// Connections that yielded and have more to do.
     busy: Cell<usize>,
     connections: Arc<AtomicUsize>,
     emptied: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
     next: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
-    /// Warnings in the present stretch of time, and when that began.
+    /// Warnings in the current interval, and its start.
     warned: Cell<Option<(Instant, u32)>>,
 }
 
@@ -149,12 +149,12 @@ impl Context {
     pub fn stopping(&self) -> bool {
         self.stopping.get()
     }
-    /// Counts a connection that has more to do as long as the value lives.
+    /// Counts a connection with more to do while the returned value lives.
     pub fn busy(&self) -> Busy<'_> {
         self.busy.set(self.busy.get() + 1);
         Busy { count: &self.busy }
     }
-    /// True when a connection has more to do: whoever goes behind it waits for a whole turn of it.
+    /// True when a connection has more to do. A task that yields now waits for a whole turn of it.
     pub fn is_busy(&self) -> bool {
         self.busy.get() > 0
     }
@@ -162,7 +162,7 @@ impl Context {
     pub fn seed(&self) -> u64 {
         self.rng.borrow_mut().u64(..)
     }
-    /// True now and then: what peers do wrong must not fill the log.
+    /// True for a limited number of warnings, so that faults of peers do not fill the log.
     pub fn may_warn(&self) -> bool {
         let (since, count) = match self.warned.get() {
             Some((since, count)) if since.elapsed() < Duration::from_millis(WARN_MS) => (since, count),
@@ -238,7 +238,7 @@ async fn attend(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc
     }
 }
 
-/// Hands what is published to the subscribers among the worker's connections, and lets these run in between.
+/// Delivers published messages to the subscribers among the worker's connections, and yields to them in between.
 async fn hand_out(index: usize, context: Rc<Context>) {
     let wake = Arc::new(WakeCell::default());
     context.engine.attend_office(index, wake.clone());
@@ -268,7 +268,7 @@ async fn host(arrival: Arrival, guard: Guard) {
     }
 }
 
-/// Counts a connection for as long as its task lives, a panic of the task included.
+/// Counts a connection while its task lives, even if the task panics.
 struct Guard {
     context: Rc<Context>,
     wake: Arc<WakeCell>,

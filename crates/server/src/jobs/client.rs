@@ -1,19 +1,19 @@
-//! A request to the service, for the command line.
+//! The client side of the service, for the command line.
 
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long to wait for the service.
+/// Time limit for each of: connecting, reading, writing.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest answer in bytes.
+/// Largest response, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Asks the service at `address`; gives what it answers.
+/// Sends a request to the service at `address`, and returns its answer.
 ///
 /// # Errors
-/// What went wrong, or what the service says.
+/// A description of the failure, or the service's error.
 pub fn ask(
     address: &str,
     token: Option<&str>,
@@ -36,7 +36,7 @@ pub fn ask(
     stream.write_all(head.as_bytes()).map_err(failed)?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(failed)?;
-    // Our own service gives the length or ends the connection, and never chunks.
+    // The service sends a length or closes the connection. It never uses chunks.
     let odd = || format!("what answers at {address} is no service of jobs");
     let at = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(odd)?;
     let (head, body) = answer.split_at(at + 4);

@@ -8,24 +8,24 @@ use strand_import::jobs::Definition;
 use strand_import::jobs::board::SourceLimit;
 use strand_import::jobs::ledger::BUDGET_BYTES_MIN;
 
-/// Where the service listens unless it is told.
+/// Default address of the service.
 pub const LISTEN: &str = "127.0.0.1:8390";
-/// The budget unless it is told.
+/// Default memory budget.
 const MEMORY: u64 = 256 << 20;
-/// Largest file in bytes.
+/// Largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What the file says.
+/// The content of the file.
 pub struct Config {
-    /// The address of the door.
+    /// Address on which the service listens.
     pub listen: SocketAddr,
-    /// Bytes that all jobs may hold together.
+    /// Memory that all jobs together may hold, in bytes.
     pub memory: u64,
-    /// Jobs at once.
+    /// Most jobs running at once.
     pub running: usize,
-    /// The folder for what has to outlive the service.
+    /// The folder for persistent state.
     pub state: PathBuf,
-    /// What a request has to bear.
+    /// The token that a request must carry.
     pub token: Option<String>,
     /// Limits of sources.
     pub limits: Vec<SourceLimit>,
@@ -37,7 +37,7 @@ impl Config {
     /// Reads the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the error in it.
     pub fn read(path: &Path) -> Result<Config, String> {
         let shown = path.display();
         let size = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?.len();

@@ -1,7 +1,8 @@
-//! The service's door: `/v1/jobs` over HTTP.
+//! The service's HTTP interface: `/v1/jobs`.
 //!
-//! A request either bears the token of the file, or, where there is none, comes from this machine and names it by an address
-//! or as localhost: so no page that a browser shows can speak for the browser's user.
+//! A request must carry the token of the file. Without a token in the file, the request must come from this
+//! machine, and its Host header must be an IP address or localhost. So no page in a browser can act for the
+//! browser's user.
 
 use super::{Service, now_ms};
 use http_body_util::{BodyExt, Full, Limited};
@@ -19,14 +20,14 @@ use std::time::Duration;
 use strand_import::jobs::{Definition, Work};
 use subtle_eq::is_equal;
 
-/// Largest body of a request in bytes.
+/// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
-/// How long a request's head may take.
+/// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections at once; more wait.
+/// Most connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Opens the door; gives its address.
+/// Starts the server and returns its address.
 pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, String> {
     let failed = |error: std::io::Error| format!("{listen}: {error}");
     let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
@@ -48,7 +49,7 @@ pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketA
                     let answer = service_fn(|request| answer(request, service.clone()));
                     let mut server = http1::Builder::new();
                     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                    // What a client does wrong is its own business.
+                    // Errors of one client do not matter to the others.
                     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
                     drop(place);
                 });
@@ -91,7 +92,7 @@ fn may_enter(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> R
     if is_address { Ok(()) } else { Err("the header Host names another machine") }
 }
 
-/// Comparing that takes as long whatever differs.
+/// Compares in constant time for strings of equal length.
 mod subtle_eq {
     pub(super) fn is_equal(a: &str, b: &str) -> bool {
         a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
@@ -161,7 +162,7 @@ impl Service {
             Err(error) => (StatusCode::CONFLICT, problem(&error)),
             Ok(actions) => {
                 self.apply(&mut state, actions);
-                // What was promised outlives the service.
+                // An accepted change must survive the service.
                 state.is_dirty = true;
                 self.save(&mut state);
                 let shown = state.board.show(name).unwrap_or(Value::Null);

@@ -1,9 +1,9 @@
 //! `strand jobs serve`: runs imports as processes, as the board of `strand_import::jobs` decides.
 //!
-//! A job's run is a process of this same program (`strand import --supervised`): what it holds goes with it, it can be stopped
-//! and killed at any moment, and what it recorded stays. It tells how it goes by lines of JSON on its standard output, and waits
-//! for `grant` on its standard input before it reads a large document; when that input ends, so does it. [`http`] is the
-//! door for users, [`client`] the other side of it, [`config`] the file.
+//! A run of a job is a process of this program (`strand import --supervised`). Its memory is freed with it, it can
+//! be stopped and killed at any moment, and its records stay. It reports its progress as lines of JSON on its
+//! standard output, and waits for `grant` on its standard input before it reads a large document. It ends when
+//! that input ends. [`http`] is the interface for users, [`client`] its client side, and [`config`] the file.
 
 pub mod client;
 pub mod config;
@@ -20,9 +20,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strand_import::jobs::{Action, Board, Report};
 
-/// The longest that the service sleeps.
+/// Longest sleep of the service.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// What the jobs' state is called in its folder.
+/// Name of the jobs' state in the state folder.
 const STATE_FILE: &str = "jobs.json";
 
 /// The service.
@@ -45,7 +45,7 @@ struct State {
 /// Runs the service until the process is ended.
 ///
 /// # Errors
-/// What is wrong with the file, the folder or the address.
+/// A description of the error in the file, the folder or the address.
 pub fn serve(path: &Path) -> Result<(), String> {
     let config = Config::read(path)?;
     let folder = config.state.clone();
@@ -70,7 +70,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
                 .flatten()
                 .filter_map(|n| n.as_str().map(str::to_owned))
                 .collect();
-            // What the file does not have any more is gone, what was added by HTTP stays.
+            // Jobs that were removed from the file are dropped. Jobs added by HTTP stay.
             board.restore(&saved, |definition| !was_fixed.contains(&definition.name), now);
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -103,7 +103,7 @@ impl Service {
         self.state.lock().expect("nothing panics that holds it")
     }
 
-    /// Does what the board decides, for ever.
+    /// Carries out the board's decisions, for ever.
     fn run(self: &Arc<Self>) {
         let mut state = self.lock();
         loop {
@@ -141,13 +141,13 @@ impl Service {
         }
     }
 
-    /// A job's process told something.
+    /// Handles a report of a job's process.
     fn told(&self, name: &str, report: Report) {
         self.lock().board.report(name, report);
         self.changed.notify_all();
     }
 
-    /// A job's process has ended.
+    /// Handles the end of a job's process.
     fn ended(&self, name: &str, code: Option<i32>) {
         let mut state = self.lock();
         state.processes.remove(name);
@@ -157,7 +157,7 @@ impl Service {
         self.changed.notify_all();
     }
 
-    /// Writes what has to outlive the service, if anything changed. A disk that is full is told, and tried again.
+    /// Writes the persistent state, if anything changed. A failure is reported and tried again.
     fn save(&self, state: &mut State) {
         if !std::mem::take(&mut state.is_dirty) {
             return;

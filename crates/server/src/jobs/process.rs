@@ -1,4 +1,4 @@
-//! [`Process`]: a job's run.
+//! [`Process`]: the process of a job's run.
 
 use super::Service;
 use rustix::fd::OwnedFd;
@@ -10,18 +10,18 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use strand_import::jobs::Report;
 
-/// Longest line that a run may tell.
+/// Longest line of a run's output, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// A run that is under way.
+/// A run in progress.
 pub(super) struct Process {
     stdin: ChildStdin,
-    /// Stands for the process even when its number is another's.
+    /// Refers to this process even after its number was reused.
     handle: OwnedFd,
 }
 
 impl Process {
-    /// Begins a run; `service` is told what it tells, and its end.
+    /// Starts a run. `service` receives its reports and its end.
     pub(super) fn start(
         binary: &Path,
         words: &[String],
@@ -30,7 +30,7 @@ impl Process {
     ) -> io::Result<Process> {
         let mut command = Command::new(binary);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // One arena: what threads have freed is there for all of them.
+        // One arena, so that all threads reuse the memory that any thread has freed.
         command.env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0");
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -49,7 +49,7 @@ impl Process {
     }
 
     pub(super) fn grant(&mut self) {
-        // A process that is gone needs nothing: its end is told by itself.
+        // A process that is gone needs nothing. Its end is reported separately.
         let _ = self.stdin.write_all(b"grant\n");
     }
     pub(super) fn stop(&mut self) {
@@ -66,7 +66,7 @@ impl Process {
     }
 }
 
-/// Reads what the run tells to its end; gives its exit code.
+/// Reads the reports of the run to its end, and returns its exit code.
 fn follow(mut child: Child, stdout: ChildStdout, name: &str, service: &Service) -> Option<i32> {
     let (mut lines, mut line) = (BufReader::new(stdout), Vec::new());
     loop {
