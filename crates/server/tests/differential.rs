@@ -1,4 +1,5 @@
-//! Strand beside Debian's redis-server: the same commands, the same replies. What may differ is in docs/differences.md.
+//! Strand compared with Debian's redis-server: equal commands, equal replies. docs/differences.md lists what may
+//! differ.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -16,9 +17,10 @@ use strand_testkit::sequences::Sequences;
 use strand_wire::args::Argv;
 use strand_wire::client::Value;
 
-/// Random commands of all tests together; `make fuzz` has more. STRAND_DIFFERENTIAL_COMMANDS and STRAND_SEED change them by hand.
+/// Random commands of all tests together. `make fuzz` runs more. STRAND_DIFFERENTIAL_COMMANDS and STRAND_SEED
+/// change them by hand.
 const RANDOM_COMMANDS: usize = 50_000;
-/// Not in redis-server 7.0, or not comparable as documentation: left out of the comparison of COMMAND INFO.
+/// Not in redis-server 7.0, or documented in other words. Left out of the comparison of COMMAND INFO.
 const NOT_IN_REDIS: &[&str] = &[
     "delex",
     "diag",
@@ -64,15 +66,15 @@ const NOT_IN_REDIS: &[&str] = &[
     "xackdel",
     "xdelex",
 ];
-/// With arguments of 7.2: their arity is another.
+/// Commands with arguments of 7.2, so their arity differs.
 const NEWER_THAN_REDIS: &[&str] = &["zrank", "zrevrank"];
-/// Subcommands of 7.2 that client libraries send on connecting.
+/// Subcommands of 7.2 that client libraries send at connect.
 const SUBCOMMANDS_OF_7_2: &[&str] = &["client|setinfo", "client|no-touch"];
 
 fn servers() -> (Server, Server) {
-    // redis-server lets nobody wait who logs in wrongly.
+    // redis-server does not delay a client after a failed login.
     let args = &["--login-failures-max", "0"];
-    // `make sequences` names the release build.
+    // `make sequences` sets this to the release build.
     let binary = std::env::var_os("STRAND_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_strand").into());
     let strand = Server::strand(Path::new(&binary), args, None).expect("strand starts");
     (strand, Server::redis(&[], None).expect("redis-server is installed (make setup) and starts"))
@@ -118,7 +120,7 @@ fn the_corpus_gets_the_same_replies() {
     assert!(all.is_empty(), "{}", describe(&all));
 }
 
-/// How random commands are sent, and how many of each hundred.
+/// How random commands are sent, and how many of each hundred in this way.
 const WAYS: [(u8, Delivery, usize); 4] = [
     (2, Delivery::Whole, 40),
     (3, Delivery::Whole, 40),
@@ -126,7 +128,8 @@ const WAYS: [(u8, Delivery, usize); 4] = [
     (3, Delivery::Bytewise, 10),
 ];
 
-/// Random commands, a hundredth of so many as the run has for each of `share`; `weight` says how often which.
+/// Runs random commands, for each of `share` a hundredth of the run's total. `weight` gives the frequency of a
+/// command.
 fn random(
     share: usize,
     settings: &[&[&str]],
@@ -160,13 +163,13 @@ fn random(
     }
 }
 
-/// True of ranges of members, which mean something where all scores are equal: else what redis-server says depends on how it
-/// looks for them.
+/// True for ranges by member. They have a meaning only when all scores are equal. Otherwise redis-server's reply
+/// depends on its search.
 fn is_by_lex(args: &[Vec<u8>]) -> bool {
     args.iter().any(|arg| String::from_utf8_lossy(arg).to_ascii_lowercase().contains("lex"))
 }
 
-/// Neither generated nor in the corpus, and where they are compared.
+/// Commands that are neither generated nor in the corpus, and where they are compared.
 const NOWHERE_HERE: &[(&str, &str)] = &[
     ("bgrewriteaof", "writes files; own tests"),
     ("bgsave", "writes files; own tests"),
@@ -183,7 +186,7 @@ const NOWHERE_HERE: &[(&str, &str)] = &[
     ("sync", "as psync; own test"),
 ];
 
-/// So that a command's reply is compared in RESP2 and in RESP3, its shape included.
+/// So each command's reply is compared in RESP2 and in RESP3, including its shape.
 #[test]
 fn every_command_of_redis_server_is_compared() {
     let mut known: BTreeSet<String> = BTreeSet::new();
@@ -214,11 +217,11 @@ fn every_command_of_redis_server_is_compared() {
 
 #[test]
 fn random_commands_get_the_same_replies() {
-    // SORT changes the encoding of sorted sets in redis-server; its own test has none.
+    // SORT changes the encoding of sorted sets in redis-server. Its own test has no sorted sets.
     random(40, &[], 200, is_by_lex, &|spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")));
 }
 
-/// Commands of one type and a few on keys, so that they meet.
+/// Commands of one type and some on keys, so that they interact.
 fn random_of(groups: &[&str]) {
     random(8, &[], 150, is_by_lex, &|spec| match (spec.group, spec.name) {
         (_, "sort" | "sort_ro") => 0,
@@ -269,11 +272,11 @@ fn random_ranges_of_members_get_the_same_replies() {
     });
 }
 
-/// SORT of lists, by and with what random keys hold. Sets and sorted sets are in the corpus: their own order, and the
-/// encoding after it, differ.
+/// SORT of lists, with BY and GET of random keys. Sets and sorted sets are in the corpus, because their order, and
+/// their encoding after SORT, differ.
 #[test]
 fn random_sorts_get_the_same_replies() {
-    // What is beyond a double fails in later sorts of redis-server, too; that is in docs/differences.md.
+    // A number beyond a double also makes later sorts of redis-server fail; see docs/differences.md.
     let leaves_out = |args: &[Vec<u8>]| args.iter().any(|arg| arg == b"1e400");
     random(10, &[], 200, leaves_out, &|spec| match spec.name {
         "sort" | "sort_ro" => 6,
@@ -283,7 +286,7 @@ fn random_sorts_get_the_same_replies() {
     });
 }
 
-/// Random stream commands on few keys, so that they meet; with small nodes, too.
+/// Random stream commands on few keys, so that they interact. Also with small nodes.
 #[test]
 fn random_stream_commands_get_the_same_replies() {
     for (entries, bytes) in [("100", "4096"), ("4", "4096"), ("0", "120")] {
@@ -389,7 +392,8 @@ fn command_info_says_what_redis_says() {
     for c in COMMANDS.iter().filter(compared) {
         let mut names: Vec<String> = c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)).collect();
         names.retain(|n| !SUBCOMMANDS_OF_7_2.contains(&n.as_str()));
-        // A container lists its subcommands, and ours are not all of Redis's: compare each by itself.
+        // A container lists its subcommands, and Strand's differ from Redis's, so compare each subcommand by
+        // itself.
         if c.subcommands.is_empty() {
             names.push(c.name.into());
         }
@@ -405,7 +409,7 @@ fn command_info_says_what_redis_says() {
     assert!(all.is_empty(), "{}", describe(&all));
 }
 
-/// Random rules for a user, and what it may do then: random commands on random keys.
+/// Random rules for a user, then random commands on random keys of that user.
 #[test]
 fn random_users_may_do_the_same() {
     const USERS: usize = 150;
@@ -463,8 +467,8 @@ fn random_users_may_do_the_same() {
         for _ in 0..COMMANDS_EACH {
             let mut line = words(&["ACL", "DRYRUN", "bob"]);
             line.extend(generator.command());
-            // Where a wrong count of keys leads nowhere, redis-server looks at no key, or at those that a laxer count
-            // names; Strand looks at the keys that it finds.
+            // For a wrong count of keys redis-server checks no key, or those of a looser count. Strand checks the
+            // keys that it finds.
             let argv = Argv::from_slices(&line[3..]);
             let followed =
                 dispatch::resolve(argv.args()).map(|f| dispatch::key_positions(f.spec, argv.args()));
@@ -477,7 +481,7 @@ fn random_users_may_do_the_same() {
     assert!(all.is_empty(), "seed {seed}: {}", describe(&all));
 }
 
-/// Categories hold what they hold in redis-server, as far as both have the commands.
+/// ACL categories have the commands of redis-server's, for commands that both servers have.
 #[test]
 fn acl_categories_hold_what_redis_says() {
     let (ours, theirs) = servers();
@@ -508,7 +512,7 @@ fn acl_categories_hold_what_redis_says() {
     }
 }
 
-/// A key spec's notes are prose, and ours are our own.
+/// Removes the notes of key specs, which are prose and differ.
 fn without_notes(value: &Value) -> Value {
     let Value::Array(items) = value else { return value.clone() };
     let mut out = Vec::new();
@@ -523,7 +527,7 @@ fn without_notes(value: &Value) -> Value {
     Value::Array(out)
 }
 
-/// Raw bytes, and what comes back until the server closes or falls silent.
+/// Compares the answers to raw bytes, until the server closes or stays silent.
 #[test]
 fn malformed_requests_get_the_same_answer() {
     let (ours, theirs) = servers();
@@ -570,12 +574,12 @@ fn malformed_requests_get_the_same_answer() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the server says to `bytes`, and whether it closes.
+/// The server's answer to `bytes`, and whether it closes.
 fn raw(server: &Server, bytes: &[u8]) -> io::Result<(Vec<u8>, bool)> {
     let mut client = server.connect()?;
     let stream = client.stream();
     stream.set_read_timeout(Some(Duration::from_millis(150)))?;
-    // The server may close while we still write.
+    // The server may close during the write.
     let _ = stream.write_all(bytes);
     let (mut out, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

@@ -1,4 +1,4 @@
-//! `strand import` against a real `strand serve`: counts, exit codes, searching afterwards, and runs that are cut short.
+//! `strand import` with a real `strand serve`: counts, exit codes, searches afterwards, and interrupted runs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use strand_testkit::process::{Server, free_port};
 use strand_wire::client::Value;
 
 const STRAND: &str = env!("CARGO_BIN_EXE_strand");
-/// No wait for something to happen is longer.
+/// Longest wait for an event.
 const WAIT_S_MAX: u64 = 60;
 
 fn server() -> Server {
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The last line on the standard output without the time it took.
+/// The last line on the standard output, without its time.
 #[track_caller]
 fn last_line(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -42,7 +42,7 @@ fn last_line(output: &Output) -> String {
     counts.to_owned()
 }
 
-/// One command; its words are separated by blanks, `+` is a blank within a word.
+/// Calls one command. Spaces separate its words; `+` is a space within a word.
 #[track_caller]
 fn call(client: &mut Client, words: &str) -> Value {
     let words: Vec<_> = words.split(' ').map(|w| w.replace('+', " ")).collect();
@@ -59,7 +59,7 @@ fn size(client: &mut Client) -> i64 {
     }
 }
 
-/// A folder that is gone when the test ends.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf, #[expect(dead_code, reason = "removes the folder when dropped")] tempfile::TempDir);
 
 impl Folder {
@@ -213,12 +213,12 @@ fn version_1_then_version_2_of_the_archives() {
     assert!(text(&third.stderr).contains("opened 0 documents"), "{}", text(&third.stderr));
     let mut client = server.connect().expect("it accepts");
     assert_eq!(size(&mut client), 2750);
-    // In two of the edited mails the new line lies behind the last MIME part: changed, but no text of theirs.
+    // In two of the edited mails the new line lies after the last MIME part. The mail changed, but not its text.
     let found = call(&mut client, "FT.SEARCH mail strandedword LIMIT 0 0");
     assert_eq!(found, Value::Array(vec![Value::Int(48)]));
 }
 
-/// Starts an import of `source` and waits until the server holds some of it.
+/// Starts an import of `source` and waits until the server has some of it.
 fn start_and_wait(server: &Server, source: &Path, documents: i64) -> (Child, Client) {
     let mut client = server.connect().expect("it accepts");
     let mut child = command(&server.address.to_string(), source, &["--no-index", "--quiet"])
@@ -243,7 +243,8 @@ fn a_killed_import_is_taken_up_again() {
     let first = format!("{}/00/00000.eml", folder.0.display());
     std::fs::remove_file(first).expect("it was there");
     let rest = last_line(&import(&server, &folder.0, &["--no-index"]));
-    // What was recorded before the kill is not done again, the folder in flight is; nothing is lost or there twice.
+    // Folders recorded before the kill are not imported again; the folder in progress is. No document is lost or
+    // duplicated.
     assert!(rest.contains(" 1 removed, ") && !rest.contains(" 0 unchanged, "), "{rest}");
     assert_eq!(size(&mut client), 2999);
     let third = last_line(&import(&server, &folder.0, &["--no-index"]));

@@ -1,5 +1,5 @@
-//! Append-only files, with real servers: what redis-server has written is loaded here, what is written here is loaded there;
-//! a damaged file is refused, and nothing is changed then.
+//! Append-only files with real servers. Each server loads the other's files. A damaged file is refused and not
+//! changed.
 
 use crate::check_aof::{copy, data};
 use crate::harness::{STRAND, Server, comes_true, is_true_within};
@@ -48,7 +48,7 @@ pub fn start(folder: &Path, more: &[&str]) -> Server {
     comes_true(|| info(&mut link, "loading") == "0");
     server
 }
-/// What a server that does not start says.
+/// The error message of a server that does not start.
 fn refusal(folder: &Path, more: &[&str]) -> String {
     let dir = folder.to_str().expect("a plain path");
     let args = [
@@ -91,7 +91,7 @@ pub fn redis_at(folder: &Path) -> Peer {
     comes_true(|| info(&mut link, "loading") == "0");
     redis
 }
-/// All files below `folder`, with what is in them.
+/// All files below `folder`, with their contents.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("there").flatten() {
@@ -100,11 +100,11 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             false => _ = found.insert(entry.path(), std::fs::read(entry.path()).expect("there")),
         }
     }
-    // Made by the server that looks.
+    // The server that reads the folder creates this file.
     found.retain(|path, _| !path.to_string_lossy().ends_with(".lock"));
     found
 }
-/// From here on nothing expires: what expires while files are copied would differ.
+/// Removes all expiries, because keys that expire while files are copied would differ.
 fn persist_all(client: &mut Link) {
     for db in 0..16 {
         call(client, &["SELECT", &db.to_string()]);
@@ -152,12 +152,13 @@ fn files_of_real_servers_are_loaded() {
             let shown: Vec<String> = library.bytes().map(|b| b.to_string()).collect();
             assert!(functions.contains(&shown.join(", ")), "{name}: no {library} in {functions}");
         }
-        // Those of later versions redis-server 7.0 does not load. An RDB of 6.2 has scores of -0, which are 0 here.
+        // redis-server 7.0 does not load files of later versions. An RDB of 6.2 has scores of -0, which are 0
+        // here.
         if expected["digest_number_format"] == "%.17g" && name != "redis-6.2.16-rdb-base" {
             assert_eq!(digest(&mut client), digest_there(&data(name)), "{name}");
             compared += 1;
         }
-        // It is not loaded as something else the second time.
+        // The second load gives the same data.
         let digest = call(&mut client, &["DEBUG", "DIGEST"]);
         drop((client, server));
         let again = start(folder.path(), &[]);
@@ -179,12 +180,12 @@ fn a_single_file_of_redis_6_is_moved_into_the_folder() {
         "file appendonly.aof seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n"
     );
     drop(server);
-    // redis-server takes over from there.
+    // redis-server continues with the files.
     let redis = redis_at(folder.path());
     assert!(call(&mut redis.connect().expect("it listens"), &["INFO", "keyspace"]).contains("db0:keys=43,"));
 }
 
-/// The file that redis-server leaves has another database selected: what is added to it here is of database 0 all the same.
+/// redis-server leaves a file with another database selected. Commands appended here still go to database 0.
 #[test]
 fn a_file_that_ends_in_another_database_is_gone_on_with() {
     let folder = folder();
@@ -337,7 +338,7 @@ fn what_is_no_append_only_file_is_refused_and_left_alone() {
     }
 }
 
-/// The single file of Redis before 7 is read before it is moved: one that is damaged stays where it is.
+/// A single file of Redis before 7 is read before it is moved. A damaged one stays where it is.
 #[test]
 fn a_damaged_single_file_is_not_moved() {
     let folder = copy_of("redis-6.2.16-rdb-base");
@@ -355,7 +356,7 @@ fn a_damaged_single_file_is_not_moved() {
         assert_eq!(std::fs::read(&path).expect("it is still there"), bytes);
         assert_eq!(contents(&folder.path().join("appendonlydir")), BTreeMap::new());
     }
-    // One whose end is cut off is moved, and cut then.
+    // A truncated file is moved and then cut.
     bytes.truncate(good.len() + 9);
     std::fs::write(&path, &bytes).expect("written");
     let server = start(folder.path(), &[]);
@@ -364,7 +365,7 @@ fn a_damaged_single_file_is_not_moved() {
     assert_eq!(std::fs::read(folder.path().join("appendonlydir/appendonly.aof")).expect("moved"), good);
 }
 
-/// What fills a hole that a panic leaves is read by everybody, whatever the hole's length.
+/// redis-server reads the padding that fills the hole after a panic, at any length of the hole.
 #[test]
 fn padding_is_read_by_redis_server() {
     let folder = folder();
@@ -391,7 +392,7 @@ fn padding_is_read_by_redis_server() {
     assert_eq!(call(&mut redis.connect().expect("it listens"), &["DBSIZE"]), sets.to_string());
 }
 
-/// Scripts that stand in a file, as redis-server before 5 wrote them, are run: here as there.
+/// Scripts in a file, as redis-server before 5 wrote them, run on both servers.
 #[test]
 fn scripts_in_a_file_are_run() {
     fn add(file: &mut Vec<u8>, words: &[&str]) {
@@ -449,7 +450,7 @@ fn scripts_in_a_file_are_run() {
     let redis = redis_at(there.path());
     let expected = seen(&mut redis.connect().expect("it listens"));
     let here = made();
-    // Room is no question of who loads.
+    // The memory limit does not apply to loading.
     let server = start(here.path(), &["--maxmemory", "1mb"]);
     let found = seen(&mut link(&server));
     assert_eq!(found[1..], expected[1..]);
@@ -459,14 +460,14 @@ fn scripts_in_a_file_are_run() {
 fn digest(link: &mut Link) -> String {
     call(link, &["DEBUG", "DIGEST"])
 }
-/// The digest of what redis-server makes of the files in a copy of `folder`.
+/// The digest of the data that redis-server loads from a copy of `folder`.
 fn digest_there(folder: &Path) -> String {
     let other = self::folder();
     copy(folder, other.path());
     let redis = redis_at(other.path());
     digest(&mut redis.connect().expect("it listens"))
 }
-/// The digest of what a new server makes of the files in a copy of `folder`.
+/// The digest of the data that a new server loads from a copy of `folder`.
 fn digest_here(folder: &Path) -> String {
     let other = self::folder();
     copy(folder, other.path());
@@ -534,7 +535,7 @@ fn what_is_written_makes_the_data_again_here_and_in_redis_server() {
     assert_eq!(digest(&mut client), before);
     assert_eq!(call(&mut client, &["FCALL", "f", "0"]), "7");
     assert!(call(&mut client, &["XPENDING", "x", "g"]).starts_with("Array([Int(9)"));
-    // A rewrite, in commands, and again as an RDB.
+    // A rewrite as commands, then one as an RDB.
     for preamble in ["no", "yes"] {
         must(&mut client, &["CONFIG", "SET", "aof-use-rdb-preamble", preamble]);
         assert_eq!(call(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
@@ -552,7 +553,7 @@ fn what_is_written_makes_the_data_again_here_and_in_redis_server() {
     assert!(names.iter().any(|name| name.ends_with(".3.base.rdb")), "{names:?}");
 }
 
-/// Clients write at random on several connections while the file is rewritten again and again.
+/// Clients write at random on several connections during repeated rewrites.
 #[test]
 fn random_commands_of_many_clients_survive_rewrites() {
     let now_s =
@@ -592,13 +593,13 @@ fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() 
     let server = start(folder.path(), &["--workers", "1"]);
     let (mut one, mut other) = (link(&server), link(&server));
     if std::env::var_os("STRAND_BINARY").is_some() {
-        // A release build has no such command.
+        // A release build does not have this command.
         return;
     }
     assert_eq!(call(&mut one, &["SET", "before", "1"]), "OK");
     assert!(one.call(&["DEBUG", "PANIC", "HALF-WAY", "k"]).is_err(), "its connection is closed");
     for _ in 0..3 {
-        // The worker goes on, the shard of the key is free, and so is every other.
+        // The worker continues, and no shard stays locked.
         call(&mut other, &["INCR", "after"]);
         assert_eq!(call(&mut other, &["SET", "k", "whole"]), "OK");
         assert_eq!(call(&mut other, &["DBSIZE"]), "3");
@@ -607,7 +608,7 @@ fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() 
     assert_eq!(call(&mut other, &["DEL", "k"]), "1");
     assert!(link(&server).call(&["DEBUG", "PANIC", "HALF-WAY", "k"]).is_err());
     shut_down(server);
-    // What panicked is in no file: neither ours nor redis-server's reading of it.
+    // The panicked command is in neither file, and redis-server does not read it.
     let there = redis_at(folder.path());
     let mut client = there.connect().expect("it listens");
     let found = ["before", "after", "k"].map(|key| call(&mut client, &["GET", key]));
@@ -635,7 +636,7 @@ fn it_is_switched_on_and_off_at_run_time() {
     assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
     call(&mut client, &["SET", "between", "1"]);
     assert_eq!(digest_there(folder.path()), on);
-    // What was written while it was off is in the base.
+    // Writes made while it was off are in the base.
     assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
     until_rewritten(&mut client);
     comes_true(|| contents(folder.path()).keys().any(|path| path.to_string_lossy().contains(".2.base")));
@@ -691,7 +692,7 @@ fn debug_loadaof_puts_what_the_files_have_in_place_of_the_data() {
         assert_eq!(call(&mut client, &["PEXPIRETIME", "expires"]), ttl);
         assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
     }
-    // It goes on where it was, and nothing was written twice.
+    // It continues where it stopped, and nothing was written twice.
     assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
     let after = digest(&mut client);
     shut_down(server);
@@ -723,7 +724,7 @@ fn debug_reload_is_no_change_of_its_own() {
     assert_eq!(digest_there(folder.path()), before);
 }
 
-/// A single file of an older Redis that happens to lie there is not touched by what is switched on later.
+/// A single file of an older Redis in the folder is not touched when the option is switched on later.
 #[test]
 fn what_is_switched_on_leaves_an_old_file_alone() {
     let folder = folder();

@@ -1,5 +1,5 @@
-//! A server is killed while clients write: with `appendfsync always` nothing is lost that was acknowledged, with `everysec` only
-//! the last of it, and never a part of a transaction.
+//! A server is killed while clients write. With `appendfsync always` no acknowledged write is lost, with
+//! `everysec` only the latest ones, and never a part of a transaction.
 //!
 //! STRAND_KILLS=200 kills more often than a run of all tests has time for.
 
@@ -7,16 +7,16 @@ use crate::aof::{call, folder, info, link, start};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// How often each server is killed.
+/// Kills of each server.
 const KILLS: u64 = 5;
 const WRITERS: usize = 4;
-/// Rounds last so long, in milliseconds.
+/// Duration of a round, in milliseconds.
 const ROUND_MS: std::ops::Range<u64> = 20..120;
 fn kills() -> u64 {
     std::env::var("STRAND_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
 }
 
-/// What a writer knows of its counter: the last acknowledged number, and the last that it asked for.
+/// What a writer knows of its counter: the last acknowledged number and the last requested one.
 #[derive(Default)]
 struct Acknowledged {
     last: AtomicU64,
@@ -57,7 +57,7 @@ fn killed_under_load(fsync: &str, seed: u64) {
                     let (key, list) = (format!("counter:{writer}"), format!("list:{writer}"));
                     while !is_over.load(SeqCst) {
                         acknowledged.sent.fetch_add(1, SeqCst);
-                        // Both or none: a counter, and a list that grows with it.
+                        // All or nothing: a counter, and a list that grows with it.
                         let batch: [&[&str]; 4] =
                             [&["MULTI"], &["INCR", &key], &["RPUSH", &list, "x"], &["EXEC"]];
                         if batch.iter().any(|args| link.send(args).is_err()) {

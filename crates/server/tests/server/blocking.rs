@@ -1,5 +1,5 @@
-//! Commands that wait, over real sockets and several workers: as redis-server answers them, no element lost, no element
-//! twice, and nothing left of who has gone.
+//! Blocking commands over real sockets and several workers: redis-server's replies, no element lost or duplicated,
+//! and no trace of clients that left.
 
 use crate::harness::{Server, comes_true, command};
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ use strand_testkit::client::Client;
 use strand_testkit::process;
 use strand_wire::client::Value;
 
-/// The watchdog: no reply takes longer.
+/// The watchdog: longest wait for a reply.
 const REPLY_S_MAX: u64 = 20;
 
 fn connect(server: &Server) -> Client {
@@ -35,7 +35,7 @@ fn blocked_clients(control: &mut Client) -> usize {
     line.and_then(|n| n.parse().ok()).expect("INFO counts them")
 }
 
-/// True when CLIENT LIST shows the client with this id as one that waits.
+/// True when CLIENT LIST shows this client as blocked.
 fn is_blocked(control: &mut Client, id: i64) -> bool {
     let line = match call(control, &format!("CLIENT LIST ID {id}")) {
         Value::Bulk(text) => String::from_utf8_lossy(&text).into_owned(),
@@ -45,8 +45,8 @@ fn is_blocked(control: &mut Client, id: i64) -> bool {
     flags.expect("it is listed").contains('b')
 }
 
-/// Runs steps `CLIENT COMMAND`; with `+` behind the client the command waits, and is waited for to do so. What each client
-/// read in the end, when nobody waits any more.
+/// Runs steps of the form `CLIENT COMMAND`. With `+` after the client the command must block, and the step waits
+/// for that. Returns what each client has read when none is blocked any more.
 fn play(connect: &mut dyn FnMut() -> Client, steps: &[&str], protocol: &str) -> Vec<Vec<Value>> {
     let mut control = connect();
     call(&mut control, "FLUSHALL");
@@ -64,7 +64,7 @@ fn play(connect: &mut dyn FnMut() -> Client, steps: &[&str], protocol: &str) -> 
     for step in steps {
         let (who, line) = step.split_once(' ').expect("a client and a command");
         let client: usize = who.trim_end_matches('+').parse().expect("a number");
-        // A client that waits again has been served.
+        // If this client blocks again, its earlier command has been served.
         while who.ends_with('+') && open[client] > 0 {
             seen[client].push(clients[client].reply().unwrap_or_else(|e| panic!("{step}: {e}")));
             open[client] -= 1;
@@ -223,7 +223,7 @@ fn no_element_is_lost_or_taken_twice() {
                     let reply = match rng.u8(..6) {
                         0 => call(&mut client, "BRPOP c b a 1"),
                         1 => call(&mut client, "BLMPOP 1 3 b a c LEFT COUNT 2"),
-                        // In two steps, by a list of its own.
+                        // In two steps, through a list of its own.
                         2 => match call(&mut client, &format!("BLMOVE a own{id} LEFT LEFT 0.02")) {
                             Value::Bulk(_) => call(&mut client, &format!("BLPOP own{id} 0")),
                             _ => continue,

@@ -1,8 +1,8 @@
 //! No request takes more than its share: every command with hostile shapes of its arguments, at every door.
 //!
-//! One client sends a shape; a probe on the one worker asks PING until the shape is answered. What the worker's thread
-//! computes between two answers of the probe is how long others stand; what the process holds at most is the memory. Both
-//! are counted by the kernel, so a busy machine changes neither.
+//! One client sends a shape. A probe on the only worker sends PING until the shape is answered. The time that the
+//! worker's thread computes between two answers of the probe is how long other clients wait. The process's peak
+//! memory is what it holds. The kernel counts both, so a busy machine does not change them.
 
 use crate::harness::{Client, Server, command};
 use crate::http::request;
@@ -16,28 +16,28 @@ use strand_commands::table::COMMANDS;
 use strand_testkit::hostile::{INDEX, KEYS, Shape, shapes};
 use strand_wire::client::encode_command;
 
-/// Others stand so long at most: so often what the longest plain request of the shapes' size costs the worker.
+/// Longest wait of others, as a multiple of what the longest plain request of the shapes' size costs the worker.
 const STAND_FACTOR_MAX: u32 = 4;
-/// One request makes the server hold so much more at most.
+/// Most memory that one request may add.
 const HELD_BYTES_MAX: u64 = 64 << 20;
-/// A shape that takes longer is given up by its client: what others lose is looked at all the same.
+/// A client gives up on a shape that takes longer. The wait of others is checked even then.
 const PATIENCE_MS: u64 = 1_000;
-/// What a client has given up costs so much of all threads' computing at most, after the client left. The limits of an
-/// `FT.SEARCH` end it within a small part of this time, in a debug build too.
+/// Most processor time of all threads after the client left. The limits of an `FT.SEARCH` end it within a small
+/// part of this time, even in a debug build.
 const ABANDONED_CPU_MAX: Duration = Duration::from_millis(1_000);
-/// The process does nothing any more when all threads compute less than the one within the other.
+/// The process is idle when all threads compute less than the first time within the second.
 const IDLE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
-/// A job whose client has gone ends, and lets the next one have its helper thread, within this time.
+/// A job of a client that left ends, and frees its helper thread, within this time.
 const END_MS_MAX: u64 = 120_000;
-/// What costs too much is sent again so often.
+/// Repetitions of a shape that costs too much.
 const AGAIN_MAX: usize = 2;
-/// One of so many shapes is sent. All of them, against a build that is as fast as a user's: `make hostile`.
+/// One of this many shapes is sent. `make hostile` sends all of them to a release build.
 const EVERY: usize = 64;
-/// Elements of what is at the keys.
+/// Elements of the collections at the keys.
 const ELEMENTS: usize = 4_000;
-/// Bytes of the long field and member; the string has a part of them.
+/// Bytes of the long field and member. The string is shorter.
 const LONG_BYTES: usize = 1 << 20;
-/// What follows each request: its reply is the end of the answer.
+/// Sent after each request. Its reply marks the end of the answer.
 const MARK: &str = "the-end-of-this-shape";
 
 /// Commands that are not sent, each with the reason.
@@ -60,7 +60,7 @@ const NOT_SENT: &[(&str, &str)] = &[
     ("swapdb", "takes away what the others work on"),
 ];
 
-/// A server with large things at the keys, and what watches it.
+/// A server with large values at the keys, and what observes it.
 struct Site {
     server: Server,
     doors: Vec<SocketAddr>,
@@ -68,13 +68,13 @@ struct Site {
     worker: String,
 }
 
-/// What a shape cost.
+/// The cost of a shape.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// The most that the worker computed while the probe waited.
+    /// Most processor time of the worker while the probe waited.
     stood: Duration,
     held_bytes: u64,
-    /// What all threads computed after the client left without an answer.
+    /// Processor time of all threads after the client left without an answer.
     abandoned: Duration,
 }
 
@@ -111,7 +111,7 @@ impl Site {
         let text = std::fs::read_to_string(&self.worker).expect("it lives");
         Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds"))
     }
-    /// What everything costs until `answered` says that the answer is there, or for as long as the client waits.
+    /// Measures the cost until `answered` returns true, or until the client gives up.
     fn watch(&mut self, mut answered: impl FnMut() -> bool) -> Cost {
         let clear = format!("/proc/{}/clear_refs", self.server.pid());
         std::fs::write(clear, "5").expect("our own child");
@@ -130,7 +130,7 @@ impl Site {
         let held_bytes = self.server.memory("VmHWM").saturating_sub(before);
         Cost { stood, held_bytes, abandoned: Duration::ZERO }
     }
-    /// Sends `bytes` to a door; the answer ends with `end`, or with the connection.
+    /// Sends `bytes` to a door. The answer ends with `end`, or with the connection.
     fn cost(&mut self, door: usize, bytes: &[u8], end: &[u8]) -> Cost {
         let address = if door == 0 { self.server.address } else { self.doors[door - 1] };
         let mut stream = TcpStream::connect(address).expect("it accepts");
@@ -162,7 +162,7 @@ impl Site {
                 }
             }
         });
-        // A reset: an end in order would leave open whether the client still reads.
+        // A reset, because after a normal end the client might still read.
         let reset = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         reset.expect("a TCP socket");
         drop(stream);
@@ -171,7 +171,7 @@ impl Site {
         }
         cost
     }
-    /// What all threads compute until they rest, or until that is more than a client that left may cost.
+    /// Processor time of all threads until they are idle, or until it exceeds the limit for a client that left.
     fn cpu_until_idle(&self) -> Duration {
         let (from, end) = (self.server.cpu(), Instant::now() + Duration::from_millis(END_MS_MAX));
         let mut last = from;
@@ -184,7 +184,7 @@ impl Site {
             last = now;
         }
     }
-    /// A shape at a door: 0 RESP, 1 pack4, 2 HTTP.
+    /// Sends a shape to a door: 0 RESP, 1 pack4, 2 HTTP.
     fn shape(&mut self, shape: &Shape, door: usize) -> Cost {
         let (mut words, mut mark) = (Vec::new(), Vec::new());
         encode_command(&mut words, &shape.words);
@@ -203,7 +203,7 @@ impl Site {
     }
 }
 
-/// Something large of each type, a text index and a set of patterns.
+/// Creates a large value of each type, a text index and a set of patterns.
 fn fill(admin: &mut Client) {
     let long = "a".repeat(LONG_BYTES);
     let mut bytes = Vec::new();
@@ -231,7 +231,7 @@ fn fill(admin: &mut Client) {
     for i in 0..20 {
         send(&["HSET", &format!("doc:long:{i}"), "body", &"common a b ".repeat(LONG_BYTES / 16 / 11)]);
     }
-    // A phrase of many equal words has a place to begin at each word.
+    // A phrase of many equal words can start at each word.
     send(&["HSET", "doc:equal", "body", &"b ".repeat(LONG_BYTES / 32)]);
     send(&["FT.CREATE", INDEX, "PREFIX", "1", "doc:", "SCHEMA", "body", "TEXT", "tag", "TAG"]);
     send(&["RX.SET", INDEX, "ID", "1", "a+b", "ID", "2", "common"]);
@@ -249,7 +249,7 @@ fn fill(admin: &mut Client) {
     });
 }
 
-/// Puts everything back to what [`fill`] made of it.
+/// Restores the data of [`fill`].
 fn restore(admin: &mut Client) {
     let mut copied = Vec::new();
     for (_, key) in KEYS {
@@ -274,7 +274,7 @@ fn no_request_takes_others_time_or_memory() {
     let mut site = Site::new();
     let mut admin = site.server.connect();
     admin.stream.set_read_timeout(Some(Duration::from_millis(END_MS_MAX))).expect("not zero");
-    // What a plain request of this size costs: so many words, and one long one.
+    // The cost of plain requests of this size: many words, and one long word.
     let plain: Vec<Shape> = [vec![b"x".to_vec(); 16 << 10], vec![vec![b'x'; 1 << 20]]]
         .into_iter()
         .map(|words| Shape { name: "plain".into(), words: [vec![b"DEL".to_vec()], words].concat() })
@@ -294,7 +294,7 @@ fn no_request_takes_others_time_or_memory() {
         if NOT_SENT.iter().any(|(not, _)| name == *not || container.is_some_and(|c| c.name == *not)) {
             continue;
         }
-        // For a search for the cause: the shapes of a command, or one alone, by the beginning of its name.
+        // To find a cause: only the shapes of a command, or one shape, by the beginning of its name.
         let only = std::env::var("STRAND_HOSTILE_ONLY").unwrap_or_default();
         if !only.starts_with(&name) && !name.starts_with(&only) {
             continue;
@@ -303,7 +303,7 @@ fn no_request_takes_others_time_or_memory() {
         let from = Instant::now();
         for shape in shapes(spec, container).into_iter().filter(|shape| shape.name.starts_with(&only)) {
             seen += 1;
-            // The other doors lead to the same commands: they see fewer of the shapes.
+            // The other doors lead to the same commands, so they get fewer shapes.
             let doors = match seen {
                 n if n % (every * 8) == 0 => 0..3,
                 n if n % every == 0 => 0..1,
@@ -311,7 +311,7 @@ fn no_request_takes_others_time_or_memory() {
             };
             for door in doors {
                 let mut cost = site.shape(&shape, door);
-                // What costs too much costs so each time; once may be somebody else's work on the worker.
+                // An expensive shape is expensive each time. Once may be other work on the worker.
                 for _ in 0..AGAIN_MAX {
                     if is_over(&cost) {
                         restore(&mut admin);
@@ -321,7 +321,7 @@ fn no_request_takes_others_time_or_memory() {
                 all.push((cost, format!("{} at door {door}", shape.name)));
             }
         }
-        // Who has given up leaves nobody behind that stands in the way of the next.
+        // A shape that was given up must not leave anything that delays the next one.
         admin.send(&command("KEYS nobody-has-this-key"));
         let answer = admin.try_line();
         if is_shown {

@@ -1,4 +1,4 @@
-//! `strand check aof` beside redis-check-aof, on copies of the same files.
+//! `strand check aof` compared with redis-check-aof, on copies of equal files.
 
 use crate::harness::STRAND;
 use std::io::Write;
@@ -9,7 +9,7 @@ pub fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../aof/tests/data").join(name)
 }
 
-/// Copies a folder of files and folders of files.
+/// Copies a folder of files and of folders with files.
 pub fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).expect("the data").flatten() {
         let place = to.join(entry.file_name());
@@ -32,7 +32,7 @@ fn run(program: &str, args: &[&str], file: &Path, answer: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it is installed");
-    // Who does not ask has ended.
+    // A process that does not ask has already ended.
     let _ = child.stdin.take().expect("piped").write_all(answer.as_bytes());
     child.wait_with_output().expect("it ends")
 }

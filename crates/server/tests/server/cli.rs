@@ -1,4 +1,4 @@
-//! Command line, configuration, and what a server refuses to start with.
+//! Command line, configuration, and errors at the start.
 
 use crate::harness::{Folder, Server, strand};
 
@@ -103,7 +103,7 @@ fn a_configuration_file_an_include_stdin_and_options_add_up() {
     fails(&["serve", "/dev/zero"], 1, &["/dev/zero", "longer than"]);
 }
 
-/// What Debian's redis-server 7.0.15 is started with: its file, and the options of its service.
+/// The configuration of Debian's redis-server 7.0.15: its file, and the options of its service.
 #[test]
 fn debian_s_own_configuration_starts_a_server() {
     let folder = Folder::new();

@@ -1,17 +1,18 @@
-//! Many clients, and clients that want much or promise much: what each may cost the server in memory and processor time.
+//! Many clients, and clients that request or announce a lot: what each may cost the server in memory and processor
+//! time.
 
 use crate::harness::{Client, Server, comes_true, command};
 use strand_testkit::process::raise_open_files;
 
-/// What the measured process may grow by beside what is measured: an unoptimised build touches its own pages late.
+/// Growth of the process beside what is measured, because an unoptimised build touches its own pages late.
 const SLACK_BYTES: u64 = 8 << 20;
 
-/// Sets the peak of the resident memory back to what is resident.
+/// Resets the peak of the resident memory.
 fn reset_peak(server: &Server) {
     std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").expect("the kernel lets us");
 }
 
-/// So many clients, or as many as the open files of this process and of the server allow.
+/// `wanted` clients, or as many as the limits of open files allow.
 fn crowd(wanted: u64) -> u64 {
     const OTHER_FILES: u64 = 200;
     let crowd = raise_open_files().expect("the hard limit allows it").saturating_sub(OTHER_FILES).min(wanted);
@@ -37,7 +38,7 @@ fn a_large_value_goes_out_to_many_without_a_copy() {
     let before = server.memory("VmRSS");
     let mut readers: Vec<_> = (0..4).map(|_| server.connect()).collect();
     readers.iter_mut().for_each(|r| r.send(&command("GET large")));
-    // All four have their reply under way, and another client is served beside them.
+    // All four replies are in progress, and another client is served beside them.
     ping(&mut writer);
     for reader in &mut readers {
         reader.expect(format!("${LEN}\r\n").as_bytes());
@@ -95,7 +96,8 @@ fn a_thousand_idle_clients_take_little_memory_and_no_time() {
     ping(&mut other);
     let before = server.memory("VmRSS");
     let mut clients: Vec<_> = (0..idle).map(|_| server.connect()).collect();
-    // Requests and replies larger than what an idle session keeps: the room for them must not stay with each.
+    // Requests and replies larger than the buffers of an idle session. Their memory must not stay with each
+    // session.
     let set = command(&format!("SET k {}", "v".repeat(50_000)));
     for client in &mut clients {
         client.send(&set);
@@ -110,7 +112,7 @@ fn a_thousand_idle_clients_take_little_memory_and_no_time() {
 fn the_limit_of_open_files_bounds_maxclients() {
     let server = Server::start_limited(200, &["--workers", "1", "--maxclients", "500"]);
     let mut first = server.connect();
-    // As redis-server: what the system allows less what is not a client.
+    // As in redis-server: the system's limit minus descriptors that are not clients.
     first.send(&command("CONFIG GET maxclients"));
     first.expect(b"*2\r\n$10\r\nmaxclients\r\n$3\r\n128\r\n");
     first.call("CONFIG SET maxclients 100", "+OK\r\n");
@@ -120,7 +122,7 @@ fn the_limit_of_open_files_bounds_maxclients() {
     first.call("CONFIG SET maxclients 128", "+OK\r\n");
     let mut crowd: Vec<_> = (0..127).map(|_| server.connect()).collect();
     crowd.iter_mut().for_each(ping);
-    // Who comes too many is told, and the others go on.
+    // A client above the limit is refused, and the others continue.
     for _ in 0..30 {
         server.connect().expect(b"-ERR max number of clients reached\r\n");
     }
@@ -156,15 +158,15 @@ fn who_holds_too_much_unread_or_unfinished_is_closed() {
     // Never reads: 50 MB of replies do not fit into the buffers of the sockets.
     let mut deaf = server.connect();
     deaf.send(&command("GET k").repeat(100));
-    // Never finishes: four values in one request that are more than may be held.
+    // Never finishes: four values of one request exceed what may be held.
     let mut endless = server.connect();
     endless.send(b"*100\r\n$4\r\nMSET\r\n");
     let argument = [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
     for _ in 0..4 {
-        // The server may close meanwhile.
+        // The server may close during the write.
         let _ = std::io::Write::write_all(&mut endless.stream, &argument);
     }
-    // Asked for first: while they are on their way to the worker, nobody else is connected either.
+    // Check these counters first: connected_clients is 1 before the worker has taken over the two connections, too.
     for line in
         ["client_query_buffer_limit_disconnections:1\r\n", "client_output_buffer_limit_disconnections:1\r\n"]
     {

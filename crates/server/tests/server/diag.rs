@@ -1,4 +1,4 @@
-//! What a server says of itself: the ledger beside the allocator, `strand doctor`, `strand bundle`.
+//! What a server reports about itself: the ledger compared with the allocator, `strand doctor`, `strand bundle`.
 
 use crate::harness::{Server, comes_true, strand};
 use crate::http::site;
@@ -8,7 +8,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// The most that no purpose explains: 3 %.
+/// Largest share without a purpose: 3 %.
 const OTHER_SHARE_MAX: f64 = 0.03;
 
 #[test]
@@ -29,7 +29,7 @@ fn the_ledger_agrees_with_the_allocator() {
     }
     client.send(&pipeline);
     (0..60_000).for_each(|_| assert!(client.line().starts_with(':')));
-    // Garbage is freed by and by, and samples are taken each second.
+    // Garbage is freed gradually, and samples are taken each second.
     let mut told = Value::Null;
     let mut agrees = || {
         told = json(&client.bulk("DIAG MEMORY"));
@@ -58,7 +58,7 @@ fn doctor_says_what_is_wrong_and_with_its_exit_code() {
     assert!(text.contains("alert: ") && text.contains("[maxmemory]") && text.contains("To do: "), "{text}");
     let said = strand(&["doctor", "--server", &address, "--json"]);
     assert_eq!(json(&String::from_utf8_lossy(&said.stdout))["findings"][0]["rule"], "maxmemory");
-    // Nobody is there.
+    // No server listens there.
     let port = strand_testkit::process::free_port().expect("loopback has ports");
     let said = strand(&["doctor", "--server", &format!("127.0.0.1:{port}")]);
     assert!(said.status.code() == Some(1) && !said.stderr.is_empty(), "{said:?}");
@@ -71,7 +71,7 @@ fn a_bundle_has_everything_and_no_secret() {
     client.call("AUTH planted-secret-1", "+OK\r\n");
     client.call("ACL SETUSER ann on >planted-secret-2 ~* +@all", "+OK\r\n");
     client.call("CONFIG SET masterauth planted-secret-3", "+OK\r\n");
-    // Where nobody should put one, and somebody does.
+    // Secrets in places where nobody should put them.
     client.call("CLIENT SETNAME planted-secret-1", "+OK\r\n");
     client.call("SET planted-secret-1 planted-secret-4", "+OK\r\n");
     (0..300).for_each(|_| _ = client.bulk("GET planted-secret-1"));
@@ -119,7 +119,7 @@ fn a_bundle_has_everything_and_no_secret() {
             || !entry("diag/log.txt").trim().is_empty()
     );
     assert!(json(&entry("diag/system.json"))["threads"].as_str().is_some_and(|t| t.contains("worker-0")));
-    // With one byte changed, with another digest, where a file is already, without a right.
+    // A changed byte, another digest, an existing output file, a missing right.
     let bytes = std::fs::read(&output).expect("it was written");
     let changed = site.server.folder.0.join("changed");
     let mut bad = bytes.clone();
@@ -147,7 +147,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     let site = site(&[]);
     let address = site.server.address.to_string();
     let mut client = site.resp();
-    // 256 MiB in strings that APPEND makes.
+    // 256 MiB in strings made by APPEND.
     let part = "x".repeat(8 << 20);
     for i in 0..32 {
         let key = format!("k:{i:02}");
@@ -164,7 +164,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
             (sum(&|_| true), sum(&|line| line.starts_with("string;") || line.contains("strand_")));
         assert!(all > 200 << 20 && data > all / 2, "{kind}: {data} of {all}: {text}");
     }
-    // In the form of pprof, which is in gzip; and not over a file that is there.
+    // The output is in pprof's format, compressed by gzip. An existing file is not overwritten.
     let output = site.server.folder.0.join("heap.pb.gz").display().to_string();
     let write = || strand(&["profile", "heap", "--server", &address, "--output", &output]);
     assert!(write().status.success());
@@ -176,7 +176,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     assert_eq!(http.get("/debug/pprof/nothing").status, 404);
     assert_eq!(http.get("/debug/pprof/heap?format=what").status, 400);
     assert_eq!(http.get("/debug/pprof/profile?seconds=0").status, 400);
-    // Processor time, while another client's script runs.
+    // Processor time while another client's script runs.
     let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let busy = std::thread::spawn({
         let (mut busy, is_over) = (site.resp(), is_over.clone());
@@ -204,7 +204,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     assert_eq!(http.get("/debug/pprof/profile?seconds=1").status, 503);
     second.send(b"DIAG PROFILE CPU STOP 1\r\n");
     assert!(second.line().starts_with("-ERR no such profile"));
-    // It is taken, however short it was, and its number is used up.
+    // A short profile is taken too, and its number is used up.
     client.bulk(&format!("DIAG PROFILE CPU STOP {number} FOLDED"));
     second.send(format!("DIAG PROFILE CPU STOP {number}\r\n").as_bytes());
     assert!(second.line().starts_with("-ERR no such profile"));
@@ -237,7 +237,7 @@ fn live_and_ready_are_two_questions() {
     let ready = http.get("/readyz");
     assert_eq!((ready.status, json(&ready.text())["ready"].as_bool()), (200, Some(true)));
     assert_eq!(http.get("/livez").status, 200);
-    // A snapshot that cannot be written, where there are save points: writes are refused.
+    // A snapshot that cannot be written, with save points: writes are refused.
     let mut client = site.resp();
     client.send(b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$4\r\nsave\r\n$6\r\n3600 1\r\n");
     client.expect(b"+OK\r\n");
@@ -264,13 +264,13 @@ fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
     let has = |word: &str| server.folder.log_text().contains(word);
     say(&mut client, "first-word");
     client.call("CONFIG SET log-levels strand::driver::host=debug", "+OK\r\n");
-    // The levels hold a moment later.
+    // The levels take effect a moment later.
     comes_true(|| {
         say(&mut client, "second-word");
         has("second-word")
     });
     client.call("CONFIG SET log-levels strand::driver::host=off,nothing", "+OK\r\n");
-    // Said when the levels hold.
+    // Logged when the levels take effect.
     comes_true(|| has("is no target=level"));
     say(&mut client, "third-word");
     assert!(!has("first-word") && !has("third-word"), "{}", server.folder.log_text());
@@ -308,7 +308,7 @@ fn systemd_s_watchdog_is_told_that_the_server_lives() {
     drop(server);
 }
 
-/// Takes requests as a collector does; the body of the next one to `path`.
+/// Accepts requests like a collector, and returns the body of the next one to `path`.
 fn collected(listener: &std::net::TcpListener, path: &str) -> Value {
     use std::io::{Read, Write};
     for _ in 0..20 {

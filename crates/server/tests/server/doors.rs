@@ -1,5 +1,5 @@
-//! What is asked of every door alike: who gets in, who is refused and how, and that what one peer does wrong ends that peer's
-//! connection alone.
+//! Checks for every door: who is admitted, how others are refused, and that a fault of one peer ends only that
+//! peer's connection.
 
 use crate::harness::{Client, Server, comes_true, command};
 use crate::http::request;
@@ -9,10 +9,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// Every door but the plain one.
+/// Every door except the plain one.
 const DOORS: [&str; 5] = ["--tls-port", "--pack4-port", "--tls-pack4-port", "--http-port", "--tls-http-port"];
 
-/// An address of this machine that is not loopback; none where it has no network. Nothing is sent.
+/// An address of this machine that is not loopback. `None` without a network. Sends nothing.
 fn other_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -20,14 +20,14 @@ fn other_address() -> Option<IpAddr> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
-/// Sends `request` to door `i` of [`DOORS`], over TLS where that is spoken, and ends; all that comes back. `None`: nobody
-/// listens there.
+/// Sends `request` to door `i` of [`DOORS`], over TLS where the door uses it, and closes. Returns the whole
+/// answer. `None` when nobody listens there.
 fn ask(fixture: &Fixture, i: usize, ip: IpAddr, request: &[u8]) -> Option<String> {
     let address = SocketAddr::new(ip, fixture.doors[i].port());
     TcpStream::connect(address).ok()?;
     let (mut reply, is_http) = (Vec::new(), DOORS[i].contains("http"));
     if DOORS[i].contains("tls") {
-        // The certificate is of 127.0.0.1.
+        // The certificate is for 127.0.0.1.
         let config = fixture.config(&fixture.ca, Some(&fixture.client));
         let mut stream = fixture.connect_as(address, "127.0.0.1".parse().expect("an address"), config);
         let _ = stream.write_all(request);
@@ -48,7 +48,7 @@ fn ask(fixture: &Fixture, i: usize, ip: IpAddr, request: &[u8]) -> Option<String
     Some(String::from_utf8_lossy(&reply).into_owned())
 }
 
-/// The same question at each of [`DOORS`].
+/// The same request for each of [`DOORS`].
 fn questions(authorization: &str) -> [Vec<u8>; 5] {
     let http = request("GET /v1/keys/k", &format!("{authorization}Connection: close\r\n"), b"");
     let login = match authorization.is_empty() {
@@ -80,7 +80,7 @@ fn without_a_password_no_door_serves_strangers_unless_the_operator_says_so() {
     };
     assert!(served(&all(home)), "{:?}", all(home));
     let answers = all(ip);
-    // Who has agreed on no keys could not read why; HTTP does not even listen.
+    // Before a TLS handshake the client could not read a reason. HTTP does not even listen.
     assert_eq!((answers[0].as_deref(), answers[2].as_deref()), (Some(""), Some("")));
     assert!(answers[1].as_ref().is_some_and(|a| a.contains("-DENIED Redis is running in protected mode")));
     assert_eq!((&answers[3], &answers[4]), (&None, &None));
@@ -88,7 +88,7 @@ fn without_a_password_no_door_serves_strangers_unless_the_operator_says_so() {
     assert!(Client::connect(plain).line().starts_with("-DENIED Redis is running in protected mode"));
     admin.call("CONFIG SET protected-mode no", "+OK\r\n");
     assert!(served(&all(ip)[..3]));
-    // With a password strangers are heard, and asked for it.
+    // With a password strangers are accepted and asked for it.
     admin.call("CONFIG SET protected-mode yes requirepass sesame", "+OK\r\n");
     let answers = all(ip);
     let asks =
@@ -116,7 +116,7 @@ fn who_has_no_rights_has_none_at_any_door() {
             ("%W~k", "NOPERM this user has no permissions to access one of the keys", "403"),
         ] {
             admin.call(&format!("ACL SETUSER bob {rule}"), "+OK\r\n");
-            // What HTTP asks for beside the value.
+            // The commands that HTTP calls beside the one for the value.
             admin.call("ACL SETUSER bob +pttl +type +strlen +getrange +exists +select", "+OK\r\n");
             for (i, question) in questions(authorization).iter().enumerate() {
                 let answer = ask(&fixture, i, home, question).expect("it listens");
@@ -127,7 +127,7 @@ fn who_has_no_rights_has_none_at_any_door() {
         }
         admin.call("ACL SETUSER bob -@all resetkeys", "+OK\r\n");
     }
-    // A wrong password, one that is no more, and a user that is switched off.
+    // A wrong password, a removed one, and a disabled user.
     for rule in ["<pw", "off >pw"] {
         admin.call(&format!("ACL SETUSER bob +get ~k {rule}"), "+OK\r\n");
         for (i, question) in questions("Authorization: Bearer bob:pw\r\n").iter().enumerate() {
@@ -174,13 +174,13 @@ fn failed_logins_are_logged_and_passwords_are_not() {
     let mut seen = admin_texts(&fixture.server);
     seen.push(log());
     for text in seen {
-        // The name that was given is shown as a name, to administrators alone; redis-server does the same.
+        // The given name is shown as a name, only to administrators. redis-server does this too.
         assert!(!text.replace("pw-in-the-wrong-place", "").contains("pw-"), "{text}");
     }
     assert!(!log().contains("pw-"), "{}", log());
 }
 
-/// What an administrator can read of what others did.
+/// All texts in which an administrator can see the actions of others.
 fn admin_texts(server: &Server) -> Vec<String> {
     ["SLOWLOG GET 100", "CLIENT LIST", "ACL LOG", "ACL LIST", "INFO everything"]
         .map(|words| {
@@ -204,7 +204,7 @@ fn lies_half_frames_and_noise_end_their_own_connection_alone() {
     let fixture = tls::start(&DOORS, &["--workers", "1"]);
     let mut friend = Client::connect(fixture.doors[1]);
     let before = fixture.server.memory("VmRSS");
-    // What is sent to the door for frames, and whether the connection goes on after the answer.
+    // Bytes sent to the door for frames, and whether the connection stays open after the answer.
     let cases: &[(&[u8], &str, bool)] = &[
         (
             &[0xff, 0xff, 0xff, 0xff],
@@ -235,7 +235,7 @@ fn lies_half_frames_and_noise_end_their_own_connection_alone() {
         friend.send(&frame(b"PING"));
         friend.expect(&frame(b"+PONG\r\n"));
     }
-    // A frame that is never made whole: whoever ends it gets no answer, whoever waits costs nothing.
+    // A frame that is never completed. A client that closes it gets no answer, and one that waits costs nothing.
     let lengths: [&[u8]; 4] =
         [&[0], &[0, 0, 0], &[0, 0, 0, 100], b"\x20\0\0\0*2\r\n$4\r\nECHO\r\n$536870000\r\nx"];
     let mut halves = Vec::new();
@@ -257,7 +257,7 @@ fn lies_half_frames_and_noise_end_their_own_connection_alone() {
     fixture.server.costs_nothing();
     drop(halves);
     comes_true(|| fixture.server.connect().bulk("INFO clients").contains("connected_clients:2\r\n"));
-    // Noise, the same each time, at every door.
+    // Noise from a fixed seed, at every door.
     let mut rng = fastrand::Rng::with_seed(11);
     for address in fixture.doors.iter().chain([&fixture.server.address]) {
         for _ in 0..20 {

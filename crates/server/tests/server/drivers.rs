@@ -1,5 +1,5 @@
-//! Both ways to drive sockets: what `io-driver` promises, whichever of them the kernel allows. (All tests of this folder
-//! can be run with the one that is not the default: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
+//! Both drivers of sockets: the promises of `io-driver`, with each driver that the kernel allows. (All tests of
+//! this folder can run with the other driver: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
 
 use crate::harness::{Client, Server, comes_true, command, is_true_within};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
 
-/// A server for each driver. One that the kernel refuses must say so and serve with the other.
+/// A server for each driver. If the kernel refuses a driver, the server must log that and use the other.
 fn each(test: impl Fn(Server)) {
     for driver in DRIVERS {
         let server =
@@ -24,7 +24,7 @@ fn each(test: impl Fn(Server)) {
     }
 }
 
-/// A command of words that may hold spaces.
+/// A command of words that may contain spaces.
 fn words(words: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     strand_wire::client::encode_command(&mut bytes, words);
@@ -68,7 +68,7 @@ fn pipelines_of_many_clients_are_answered_in_order() {
 fn a_large_value_comes_and_goes_whole() {
     const LEN: usize = 64 << 20;
     each(|server| {
-        // Every position tells itself: bytes that are lost, doubled or moved are seen.
+        // Each position has a distinct value, so lost, duplicated or moved bytes are noticed.
         let value: Vec<u8> =
             (0..LEN as u32 / 4).flat_map(|i| i.wrapping_mul(0x9E37_79B1).to_le_bytes()).collect();
         let (mut client, mut other) = (server.connect(), server.connect());
@@ -80,7 +80,7 @@ fn a_large_value_comes_and_goes_whole() {
         client.send(b"\r\n");
         client.expect(b"+OK\r\n");
         client.send(&command("GET k").repeat(2));
-        // Nothing is read for a while: the server waits and serves others.
+        // Nothing is read for a while. The server waits and serves others.
         ping(&mut other);
         for _ in 0..2 {
             client.expect(format!("${LEN}\r\n").as_bytes());
@@ -93,7 +93,7 @@ fn a_large_value_comes_and_goes_whole() {
 
 #[test]
 fn a_long_read_ends_when_its_client_has_ended_its_side() {
-    // 30 documents of 32,000 words: a phrase of 4,000 words has a place to begin at each of them. 4 G steps.
+    // 30 documents of 32,000 words. A phrase of 4,000 words can start at each word: 4 G steps.
     let (text, phrase) = ("b ".repeat(32_000), format!("\"{}\"", "b ".repeat(4_000)));
     each(|server| {
         let mut watch = server.connect();
@@ -131,7 +131,7 @@ fn a_peer_that_ends_its_side_gets_all_its_replies() {
         let reply = format!("${}\r\n{value}\r\n", value.len());
         (0..20).for_each(|_| client.expect(reply.as_bytes()));
         client.expect_end();
-        // Said with the last reply in hand, and followed by bytes that nobody will read.
+        // Sent after a request with a reply, and followed by bytes that nobody will read.
         let mut client = server.connect();
         client.send(&[command("GET k"), command("QUIT"), vec![b'x'; 40_000]].concat());
         client.expect(reply.as_bytes());
@@ -149,10 +149,11 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
         for i in 0..80 {
             let mut client = server.connect();
             ping(&mut client);
-            // More than is read ahead of a command that waits, or the end of the peer's side, comes before the reset.
+            // The reset comes after more bytes than are read ahead of a blocked command, or after the end of the
+            // peer's side.
             let (half, ahead) = (i >= 40, i % 16 >= 12);
             let request = match i % 4 {
-                // Idle; in the middle of a request; of a reply that is not read; of a command that waits.
+                // Idle; in the middle of a request; of an unread reply; of a blocked command.
                 0 => vec![],
                 1 => b"*3\r\n$3\r\nSET\r\n$1\r\nq\r\n$1000000\r\nabc".to_vec(),
                 2 => command("GET k").repeat(20),
@@ -164,13 +165,13 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
             }
             if half {
                 client.stream.shutdown(Shutdown::Write).expect("connected");
-                // So that the server has seen that: its one worker has looked at its sockets since.
+                // The only worker has polled its sockets since, so it has seen that.
                 (0..4).for_each(|_| watch.call("EXISTS q", ":0\r\n"));
             }
             if i % 8 == 6 {
                 client.expect(b"$1048576\r\n");
             }
-            // No time to linger: the peer gets a reset and not an end.
+            // Without lingering the peer gets a reset instead of an end.
             socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
         }
         expect_alone(&mut watch);
@@ -186,7 +187,7 @@ fn clients_that_never_read_stop_nobody_and_are_closed_at_their_limit() {
         other.call(&format!("SET k {value}"), "+OK\r\n");
         other.send(&words(&["CONFIG", "SET", "client-output-buffer-limit", "normal 64mb 0 0"]));
         other.expect(b"+OK\r\n");
-        // One that begins to read after all.
+        // A client that begins to read after all.
         let mut late = server.connect();
         late.send(&command("GET k").repeat(200));
         let mut deaf = server.connect();

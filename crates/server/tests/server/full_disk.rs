@@ -1,5 +1,5 @@
-//! The disk has no room: a limit on the size of files has the system refuse what is too much, as a full disk does, with a part of a
-//! write done before. What clients are told, and what is there afterwards, is compared with redis-server.
+//! A full disk. A limit on the size of files makes the system refuse writes like a full disk, after a partial
+//! write. Replies and the remaining data are compared with redis-server.
 
 use crate::aof::{call, folder, text};
 use crate::harness::{STRAND, comes_true};
@@ -8,12 +8,12 @@ use std::path::Path;
 use strand_testkit::client::Client;
 use strand_testkit::process::{Kind, Server};
 
-/// Writes until one is refused, at most.
+/// Most writes until one is refused.
 const WRITES_MAX: usize = 3_000;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1_000;
 
-/// A server whose files may not grow for ever.
+/// A server with a limit on the size of its files.
 struct Limited {
     server: Server,
     link: Client,
@@ -27,7 +27,7 @@ impl Limited {
             Kind::Strand => STRAND,
             Kind::Redis => "redis-server",
         };
-        // A file that is too large is an error then, and no signal that ends the process.
+        // Then a file that is too large gives an error, and not a signal that ends the process.
         let script = folder.join("start.sh");
         std::fs::write(&script, format!("#!/bin/sh\ntrap '' XFSZ\nexec {program} \"$@\"\n"))
             .expect("written");
@@ -44,7 +44,7 @@ impl Limited {
     fn call(&mut self, args: &[&str]) -> String {
         call(&mut self.link, args)
     }
-    /// Writes until it is told that it cannot; what was acknowledged.
+    /// Writes until a write is refused. Returns the number of acknowledged writes.
     fn fill(&mut self) -> usize {
         let value = "x".repeat(VALUE_BYTES);
         for i in 0..WRITES_MAX {
@@ -52,7 +52,7 @@ impl Limited {
             if reply.ok().as_deref() != Some("OK") {
                 return i;
             }
-            // What is written at leisure comes to the limit while there is still something to write.
+            // Yield, so that background writes reach the limit while there is more to write.
             if i % 100 == 99 {
                 std::thread::yield_now();
             }
@@ -87,7 +87,7 @@ fn writes_are_refused_until_the_append_only_file_has_room() {
                 .iter()
                 .map(|line| limited.call(line))
                 .collect();
-        // redis-server calls each write that was cut short a lack of space; here the system's own word is told.
+        // redis-server reports each partial write as a lack of space. Strand reports the system's error.
         let reason = if kind == Kind::Strand { "File too large" } else { "No space left on device" };
         told.iter_mut().for_each(|line| *line = line.replace(reason, "(why)"));
         told.push(info(&mut limited.link, "aof_last_write_status"));
@@ -149,7 +149,8 @@ fn a_snapshot_that_has_no_room_leaves_the_old_one() {
     });
 }
 
-/// Where nobody may write, not even root: a server starts as redis-server does, and says why it saves nothing.
+/// A folder in which not even root may write. A server starts, as redis-server does, and logs why it saves
+/// nothing.
 #[test]
 fn a_folder_that_cannot_be_written_is_named() {
     let server = crate::harness::Server::start(&["--dir", "/proc", "--save", "60 1"]);
@@ -164,7 +165,7 @@ fn a_folder_that_cannot_be_written_is_named() {
     for part in ["cannot use the folder appendonlydir", "cannot be made in /proc", "Give a dir that"] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
-    // The other of the two says so in its log as it starts.
+    // The other server logs this at its start.
     assert!(
         told.contains("snapshots cannot be written: cannot lock dump.rdb by dump.rdb.lock in /proc"),
         "{told}"

@@ -1,4 +1,4 @@
-//! A real `strand serve` on a free port and connections that speak bytes. Nothing here waits without a bound.
+//! A real `strand serve` on a free port, and connections that send raw bytes. Every wait has a limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// No reply takes longer.
+/// Longest wait for a reply.
 const REPLY_MS_MAX: u64 = 20_000;
-/// No process takes longer to end.
+/// Longest wait for the end of a process.
 const END_MS_MAX: u64 = 20_000;
 
 pub const STRAND: &str = env!("CARGO_BIN_EXE_strand");
 
-/// The binary that serves: the one that was built with the tests, or the one that STRAND_BINARY names (a whole path).
+/// The server's binary: the one built with the tests, or the one named by STRAND_BINARY (an absolute path).
 fn binary() -> std::ffi::OsString {
     std::env::var_os("STRAND_BINARY").unwrap_or_else(|| STRAND.into())
 }
 
-/// A running server, ended when dropped.
+/// A running server, ended on drop.
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
@@ -28,7 +28,7 @@ pub struct Server {
 impl Server {
     /// `strand serve --port 0 --bind 127.0.0.1` and `options`.
     pub fn start(options: &[&str]) -> Server {
-        // HTTP and snapshots where they are asked for only.
+        // HTTP and snapshots only where a test asks for them.
         let mut args = [&["--http-port", "0", "--save", ""], options].concat();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
         let driver = io_driver(options);
@@ -41,10 +41,10 @@ impl Server {
         Server::spawn(Command::new(binary()).arg("serve").args(args), stdin)
     }
 
-    /// A server with a door at a free port for RESP and for each of `ports` (options such as `--pack4-port`); the
-    /// addresses of those.
+    /// A server with RESP and a door for each of `ports` (options such as `--pack4-port`), at free ports. Also
+    /// returns the addresses of these doors.
     pub fn start_doors(ports: &[&str], options: &[&str]) -> (Server, Vec<SocketAddr>) {
-        // Who picks free ports for another program may lose one to a third.
+        // Another program may take a picked port first.
         for _ in 0..20 {
             let free = || strand_testkit::process::free_port().expect("loopback has ports");
             let picked: Vec<u16> = ports.iter().map(|_| free()).collect();
@@ -69,7 +69,7 @@ impl Server {
         panic!("no free ports");
     }
 
-    /// As [`Server::start`], with so many open files at most.
+    /// As [`Server::start`], with a limit of `files` open files.
     pub fn start_limited(files: u64, options: &[&str]) -> Server {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("ulimit -n {files}; exec \"$0\" \"$@\"")).arg(STRAND).arg("serve");
@@ -95,7 +95,7 @@ impl Server {
         Server::try_spawn(command, stdin).unwrap_or_else(|log| panic!("the server did not start: {log}"))
     }
 
-    /// The error is its log.
+    /// The error is the server's log.
     fn try_spawn(command: &mut Command, stdin: &str) -> Result<Server, String> {
         let folder = Folder::new();
         let mut child = command
@@ -141,10 +141,10 @@ impl Server {
         Duration::from_nanos(ns.sum())
     }
 
-    /// Fails when the server, left alone for a while, used as much processor time as a thousand PINGs cost it.
+    /// Fails when the idle server uses as much processor time as a thousand PINGs.
     #[track_caller]
     pub fn costs_nothing(&self) {
-        // Of three whiles the cheapest: what was sent before may still be at work in the first.
+        // The cheapest of three intervals, because earlier requests may still run in the first.
         let idle = (0..3).map(|_| {
             let before = self.cpu();
             std::thread::sleep(Duration::from_millis(100));
@@ -158,7 +158,7 @@ impl Server {
         assert!(idle < pings, "{idle:?} of processor time in 300 ms of idleness, {pings:?} for 1,000 PINGs");
     }
 
-    /// A line of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
+    /// A value from `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub fn memory(&self, name: &str) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it lives");
         let line = text.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel names it");
@@ -188,7 +188,7 @@ impl Drop for Server {
     }
 }
 
-/// The same tests with another event loop: STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
+/// To run all tests with another event loop: STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
 fn io_driver(options: &[&str]) -> Vec<String> {
     let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_default();
     match driver.is_empty() || options.contains(&"--io-driver") {
@@ -197,13 +197,13 @@ fn io_driver(options: &[&str]) -> Vec<String> {
     }
 }
 
-/// Waits until `what` is true, within the time that everything here may take.
+/// Waits until `what` is true, with the limit of this module.
 #[track_caller]
 pub fn comes_true(what: impl FnMut() -> bool) {
     assert!(is_true_within(Duration::from_millis(REPLY_MS_MAX), what), "it does not come true");
 }
 
-/// Waits until `what` is true; false when it is not after that time.
+/// Waits until `what` is true. Returns false when that takes longer than `wait`.
 pub fn is_true_within(wait: Duration, mut what: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + wait;
     loop {
@@ -222,7 +222,7 @@ pub fn strand(args: &[&str]) -> Output {
     Command::new(STRAND).args(args).stdin(Stdio::null()).output().expect("the built binary starts")
 }
 
-/// A folder of its own, removed when dropped.
+/// A temporary folder, removed on drop.
 pub struct Folder(
     pub PathBuf,
     #[expect(dead_code, reason = "removes the folder when dropped")] tempfile::TempDir,
@@ -236,7 +236,7 @@ impl Folder {
             .expect("a folder for temporary files");
         Folder(made.path().to_path_buf(), made)
     }
-    /// Writes a file; the value is its path.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, text).expect("the folder is ours");
@@ -291,7 +291,7 @@ impl Client {
         }
         assert!(got == expected, "got {:?}, expected {:?}", text(&got), text(expected));
     }
-    /// Sends a command (words by spaces) and reads exactly `expected`.
+    /// Sends a command (words separated by spaces) and reads exactly `expected`.
     #[track_caller]
     pub fn call(&mut self, words: &str, expected: &str) {
         self.send(&command(words));
@@ -302,7 +302,7 @@ impl Client {
     pub fn line(&mut self) -> String {
         self.try_line().unwrap_or_else(|| panic!("no line after {:?}", text(&self.input)))
     }
-    /// As [`Client::line`]; `None` when no line comes.
+    /// As [`Client::line`]. `None` when no line comes.
     pub fn try_line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.input.windows(2).position(|w| w == b"\r\n") {
@@ -317,13 +317,13 @@ impl Client {
             }
         }
     }
-    /// Sends a command and reads `lines` lines of its reply; the last.
+    /// Sends a command and reads `lines` lines of its reply. Returns the last one.
     #[track_caller]
     pub fn line_of(&mut self, words: &str, lines: usize) -> String {
         self.send(&command(words));
         (0..=lines).map(|_| self.line()).last().expect("one at least")
     }
-    /// Sends a command whose reply is a bulk string and reads that.
+    /// Sends a command and reads its reply, a bulk string.
     #[track_caller]
     pub fn bulk(&mut self, words: &str) -> String {
         self.send(&command(words));
@@ -338,7 +338,7 @@ impl Client {
         body.truncate(body.len() - 2);
         String::from_utf8_lossy(&body).into_owned()
     }
-    /// Reads to the end of the stream, which must come.
+    /// Reads until the end of the stream, which must come.
     #[track_caller]
     pub fn expect_end(&mut self) {
         let mut rest = std::mem::take(&mut self.input);

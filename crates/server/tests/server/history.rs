@@ -1,4 +1,4 @@
-//! The history of a real server: what the system says of it, over HTTP, live, and for whom.
+//! The history of a real server: system figures, over HTTP, live, and by the user's rights.
 
 use crate::harness::comes_true;
 use crate::http::{Http, Site, site};
@@ -15,7 +15,7 @@ fn json(http: &mut Http, path: &str) -> Value {
     serde_json::from_slice(&answer.body).expect("JSON")
 }
 
-/// Waits until so many samples were taken.
+/// Waits until `n` samples were taken.
 fn samples(site: &Site, n: usize) {
     let mut http = site.http();
     comes_true(|| json(&mut http, "/v1/series")["levels"][0]["rows"].as_u64() >= Some(n as u64));
@@ -28,7 +28,7 @@ fn figures_of_the_process_and_of_the_machine_are_there() {
     samples(&site, 2);
     (0..50).for_each(|_| client.call("PING", "+PONG\r\n"));
     let mut http = site.http();
-    // The PINGs are in one second or two.
+    // The PINGs are in one or two seconds.
     comes_true(|| {
         let table = json(&mut http, "/v1/history?series=ops.connection&from=-60");
         let values = table["series"][0]["values"].as_array().cloned().unwrap_or_default();

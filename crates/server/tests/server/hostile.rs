@@ -1,4 +1,4 @@
-//! Input that was made to do harm: keys that collide, lengths that lie.
+//! Malicious input: colliding keys, wrong lengths.
 
 use crate::harness::{Server, command, is_true_within};
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The order in which SCAN walks the keys.
+/// The order in which SCAN visits the keys.
 fn scan_order(server: &Server) -> Vec<String> {
     let mut client = server.connect();
     client.send(&command("SCAN 0 COUNT 1000"));
@@ -18,7 +18,8 @@ fn scan_order(server: &Server) -> Vec<String> {
 
 #[test]
 fn the_hash_is_keyed_by_the_process() {
-    // SCAN goes in hash order. Were the order that of another process, a stranger could work out which keys collide.
+    // SCAN goes in hash order. With an order equal to that of another process, a stranger could find colliding
+    // keys.
     let orders: Vec<Vec<String>> = (0..2)
         .map(|_| {
             let server = Server::start(&["--workers", "1"]);
@@ -35,8 +36,7 @@ fn the_hash_is_keyed_by_the_process() {
     assert_ne!(orders[0], orders[1]);
 }
 
-/// 8,192 keys with one hash under h * 33 + c, the hash of many a table without a key: 13 pairs of letters, each `Ez` or
-/// `FY`.
+/// 8,192 keys with one hash under h * 33 + c, a common unkeyed hash: 13 pairs of letters, each `Ez` or `FY`.
 fn colliding_keys() -> impl Iterator<Item = String> {
     (0..1u32 << 13).map(|n| (0..13).map(|bit| if n >> bit & 1 == 0 { "Ez" } else { "FY" }).collect())
 }
@@ -68,11 +68,11 @@ fn keys_that_were_made_to_collide_cost_what_others_cost() {
     assert!(spent[1] < spent[0] * 4, "harmless {:?}, made to collide {:?}", spent[0], spent[1]);
 }
 
-/// Everything that comes back before the server closes.
+/// The whole answer until the server closes.
 fn answer(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("not zero");
-    // A server that closes at the first error may reset what is sent behind it.
+    // A server that closes at the first error may reset the bytes sent after it.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut reply = Vec::new();
@@ -88,16 +88,16 @@ fn lengths_that_lie_are_answered_as_redis_does() {
     let strand = Server::start(&["--workers", "1"]);
     let redis = strand_testkit::process::Server::redis(&[], None).expect("redis-server is installed");
     let cases: &[&[u8]] = &[
-        // Longer than what comes.
+        // Longer than the data.
         b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100\r\nshort\r\n",
         b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
         b"*1048576\r\n$4\r\nPING\r\n",
         b"*1\r\n$536870912\r\nPING\r\n",
-        // Shorter than what comes.
+        // Shorter than the data.
         b"*2\r\n$3\r\nGET\r\n$1\r\nkey\r\n*1\r\n$4\r\nPING\r\n",
         b"*1\r\n$4\r\nPING\r\n$4\r\nPING\r\n",
         b"*2\r\n$3\r\nGET\r\n$0\r\nk\r\n",
-        // No lengths at all, or too long ones.
+        // Invalid or too long.
         b"*2\r\n$3\r\nGET\r\n$-1\r\n",
         b"*-1\r\n*1\r\n$4\r\nPING\r\n",
         b"*0\r\n*1\r\n$4\r\nPING\r\n",
@@ -136,7 +136,7 @@ fn a_value_that_stops_half_way_costs_what_came_of_it() {
     server.connect().call("DBSIZE", ":0\r\n");
     let grown = server.memory("VmRSS").saturating_sub(before);
     assert!(grown < (8 * CAME as u64) * 3, "{grown} bytes for {} that came", 8 * CAME);
-    // Nor does it stay when the peers go.
+    // The memory is freed when the peers close.
     half.clear();
     let alone = || server.connect().bulk("INFO clients").contains("connected_clients:1\r\n");
     assert!(is_true_within(Duration::from_secs(10), alone), "the half commands' connections are still there");

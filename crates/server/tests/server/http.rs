@@ -1,20 +1,20 @@
-//! The HTTP door: keys, commands, authentication, order, memory and the connection's life.
+//! The HTTP door: keys, commands, authentication, order, memory and the life of a connection.
 
 use crate::harness::{Client, Server, comes_true, command};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The header of a body of commands.
+/// The header for a body of commands.
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// A server with HTTP, and where that is.
+/// A server with HTTP, and its address.
 pub struct Site {
     pub server: Server,
     pub address: SocketAddr,
 }
 
-/// Starts one; another program may take the port in between, so it is tried a few times.
+/// Starts a server. Another program may take the port first, so it tries a few times.
 pub fn site(options: &[&str]) -> Site {
     for attempt in 0..5 {
         let port = strand_testkit::process::free_port().expect("a free port").to_string();
@@ -36,7 +36,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header's value; empty when it is not there.
+    /// A header's value. Empty when it is missing.
     pub fn header(&self, name: &str) -> &str {
         let found = self.head.lines().skip(1).filter_map(|l| l.split_once(':'));
         found.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map_or("", |(_, v)| v.trim())
@@ -69,7 +69,7 @@ impl Http {
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server takes them");
     }
-    /// A request with these header lines (each with its line end) and this body.
+    /// Sends a request with these header lines (each with its line end) and this body, and reads the response.
     #[track_caller]
     pub fn ask(&mut self, line: &str, headers: &str, body: &[u8]) -> Answer {
         self.send(&request(line, headers, body));
@@ -89,7 +89,7 @@ impl Http {
         self.input.extend_from_slice(&more[..n]);
         n
     }
-    /// What comes next, as it is.
+    /// The next bytes, unparsed.
     #[track_caller]
     pub fn raw(&mut self) -> String {
         assert!(self.more() > 0, "the end");
@@ -113,7 +113,7 @@ impl Http {
         }
         self.input.drain(..n).collect()
     }
-    /// Reads one chunk of a body; empty at the end.
+    /// Reads one chunk of a body. Empty at the end.
     #[track_caller]
     pub fn chunk(&mut self) -> Vec<u8> {
         let n = usize::from_str_radix(&self.line(), 16).expect("a chunk's length");
@@ -135,7 +135,7 @@ impl Http {
         let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status line");
         Answer { status, head, body: Vec::new() }
     }
-    /// Reads a response; informational ones are left out.
+    /// Reads a response. Skips informational ones.
     #[track_caller]
     pub fn answer(&mut self, to_head: bool) -> Answer {
         let mut answer = self.head();
@@ -148,7 +148,7 @@ impl Http {
         self.rest_of(&mut answer);
         answer
     }
-    /// Reads the body that follows a head.
+    /// Reads the body after a head.
     #[track_caller]
     pub fn rest_of(&mut self, answer: &mut Answer) {
         if answer.header("transfer-encoding") != "chunked" {
@@ -164,7 +164,7 @@ impl Http {
             answer.body.extend(chunk);
         }
     }
-    /// The stream ends here.
+    /// Checks that the stream ends here.
     #[track_caller]
     pub fn expect_end(&mut self) {
         assert!(self.input.is_empty() && self.more() == 0, "{}", String::from_utf8_lossy(&self.input));
@@ -235,7 +235,7 @@ fn a_put_says_how_long_and_under_which_condition() {
             "{bad}"
         );
     }
-    // An empty value is one, and so is a body of which the length is not told.
+    // An empty value is a value, and so is a body of unknown length.
     assert_eq!(http.ask("PUT /v1/keys/empty", "", b"").status, 201);
     resp.call("STRLEN empty", ":0\r\n");
     http.send(
@@ -272,7 +272,7 @@ fn hashes_are_json_and_bytes_survive() {
         assert_eq!(answer.status, 400, "{bad}");
     }
     assert_eq!(http.ask("HEAD /v1/keys/h", "", b"").status, 200);
-    // Many fields go out while they come, and a large value is cut nowhere.
+    // Many fields are sent while they are produced, and a large value is complete.
     for i in 0..2000 {
         resp.send(&command(&format!("HSET many field:{i} value:{i}")));
     }
@@ -314,7 +314,7 @@ fn pipelined_requests_are_answered_in_order_however_they_come() {
         }
         sender.join().expect("all was sent");
     }
-    // A connection of HTTP/1.0 ends when it is not asked to stay.
+    // A connection of HTTP/1.0 closes unless it is asked to stay open.
     let mut http = site.http();
     http.send(b"GET /healthz HTTP/1.0\r\n\r\n");
     assert_eq!(http.answer(false).text(), "ok\n");
@@ -335,7 +335,7 @@ fn commands_and_their_results_are_streamed() {
         )
     );
     assert_eq!(http.ask("POST /v1/commands", JSON, b"[]").text(), "[]");
-    // Many of them: more than are under way at once, and more results than a socket holds.
+    // Many commands: more than are in progress at once, with more results than a socket buffers.
     let n = 20_000;
     let lines: String = (0..n).map(|i| format!("[\"ECHO\",\"{i:0>100}\"]\n")).collect();
     let mut writer = http.stream.try_clone().expect("a socket");
@@ -346,7 +346,7 @@ fn commands_and_their_results_are_streamed() {
     assert_eq!(answer.header("content-type"), "application/x-ndjson");
     let expected: String = (0..n).map(|i| format!("{{\"result\":\"{i:0>100}\"}}\n")).collect();
     assert!(answer.text() == expected);
-    // A client that waits for a result before it sends on gets it.
+    // A client that waits for a result before it continues gets the result.
     http.send(b"POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
     for i in 0..3 {
         let line = format!("[\"ECHO\",{i}]");
@@ -356,7 +356,7 @@ fn commands_and_their_results_are_streamed() {
         }
         assert_eq!(http.chunk(), format!("{{\"result\":\"{i}\"}}\n").as_bytes());
     }
-    // What breaks off says so, after the results of what came before.
+    // A broken body gets an error, after the results of the commands before it.
     http.send(b"3\r\n{}x\r\n0\r\n\r\n");
     let end = String::from_utf8(http.chunk()).expect("text");
     assert!(end.starts_with("{\"problem\":{") && end.contains("\"status\":400"), "{end}");
@@ -377,7 +377,7 @@ fn who_may_enter_is_seen_at_each_request() {
     let refused = http.get("/v1/keys/k");
     assert_eq!((refused.status, refused.header("content-type")), (401, "application/problem+json"));
     assert!(refused.header("www-authenticate").contains("Basic"), "{refused:?}");
-    // default:sesame, and the same without the user.
+    // default:sesame, then without the user.
     for good in ["Basic ZGVmYXVsdDpzZXNhbWU=", "Basic OnNlc2FtZQ==", "Bearer sesame", "bearer default:sesame"]
     {
         let header = format!("Authorization: {good}\r\n");
@@ -398,7 +398,7 @@ fn who_may_enter_is_seen_at_each_request() {
         br#"[["AUTH","x"],["CLIENT","REPLY","OFF"],["GET","k"]]"#,
     );
     assert!(hello.text().ends_with("{\"result\":\"v\"}]"), "{}", hello.text());
-    // Nor may one enter whose password was good before, on the same connection.
+    // A formerly valid password does not help on an open connection.
     let mut resp = site.resp();
     resp.call("AUTH sesame", "+OK\r\n");
     resp.call("CONFIG SET requirepass other", "+OK\r\n");
@@ -419,18 +419,18 @@ fn values_pass_without_being_held_twice() {
     assert!(grown < BYTES as u64 * 12 / 10, "{grown} bytes for a value of {BYTES}");
     let got = http.get("/v1/keys/large");
     assert!(got.body == value && got.status == 200);
-    // Four readers that do not read: the value is theirs too, and is not copied for them.
+    // Four readers that do not read share the value, which is not copied for them.
     let mut idle: Vec<Http> = (0..4).map(|_| site.http()).collect();
     idle.iter_mut().for_each(|h| h.send(&request("GET /v1/keys/large", "", b"")));
     assert_eq!(http.get("/healthz").status, 200);
     assert_eq!(http.ask("GET /v1/keys/large", "Range: bytes=-5\r\n", b"").body, value[BYTES - 5..]);
     let grown = site.server.memory("VmHWM") - before;
     assert!(grown < BYTES as u64 * 13 / 10, "{grown} bytes for a value of {BYTES} and its readers");
-    // Who goes on reading gets it whole, also when it was overwritten meanwhile.
+    // A reader that continues gets the whole value, even after it was overwritten.
     assert_eq!(http.ask("PUT /v1/keys/large", "", b"other").status, 204);
     let late = idle.remove(0).answer(false);
     assert!(late.body == value);
-    // A body that breaks off writes nothing.
+    // An incomplete body writes nothing.
     let mut half = site.http();
     half.send(b"PUT /v1/keys/large HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc");
     drop(half);
@@ -459,14 +459,14 @@ fn a_connection_is_a_client_like_any_other() {
     resp.call(&format!("CLIENT KILL {address}"), "+OK\r\n");
     http.expect_end();
     comes_true(|| {
-        // One that is refused because the other's place is not free yet may be closed before it has asked.
+        // A connection refused because the other's place is not free yet may close before it sends a request.
         let mut again = site.http();
         let _ = again.stream.write_all(&request("GET /healthz", "", b""));
         let mut start = [0; 15];
         again.stream.read_exact(&mut start).is_ok() && start == *b"HTTP/1.1 200 OK"
     });
     comes_true(|| resp.bulk("INFO clients").contains("connected_clients:1\r\n"));
-    // A server that stops answers what is under way and lets idle connections go.
+    // A stopping server answers requests in progress and closes idle connections.
     let (mut idle, mut busy) = (site.http(), site.http());
     assert_eq!(idle.get("/healthz").status, 200);
     busy.send(
@@ -555,7 +555,7 @@ fn search_grep_import_and_metrics() {
         http.get("/v1/import").text(),
         r#"{"datasets":[{"name":"mail","folders":2,"interrupted":1}]}"#
     );
-    // What an import tells is there for as long as its connection is.
+    // The status of an import lasts as long as its connection.
     resp.call("IMPORT.VERSION REPORT mail done 5", ":0\r\n");
     resp.call("IMPORT.VERSION STATUS mail", "$-1\r\n");
     resp.call("IMPORT.VERSION HOLD mail", ":1\r\n");
@@ -599,7 +599,8 @@ fn a_page_of_another_site_is_kept_out() {
     http.send(b"GET /v1/keys/k HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     assert_eq!(http.answer(false).status, 421);
     site.resp().call("DBSIZE", ":0\r\n");
-    // What a page of another site loads (a script, an image) says no Origin; the browser says where it comes from.
+    // A resource that a page of another site loads (a script, an image) has no Origin. The browser sends where it
+    // comes from.
     site.resp().call("SET k 1", "+OK\r\n");
     for (from, status) in
         [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200), ("", 200)]
@@ -632,7 +633,7 @@ fn no_answer_can_be_used_by_a_page_of_another_site() {
         http.ask("DELETE /v1/keys/k", "", b""),
         http.ask("POST /v1/commands", JSON, b"[[\"PING\"]]"),
     ];
-    // What the parser refuses, too.
+    // Also requests that the parser refuses.
     http.send(b"GET / HTTP/9.9\r\n\r\n");
     answers.push(http.answer(false));
     for answer in &answers {

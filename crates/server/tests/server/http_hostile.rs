@@ -1,4 +1,4 @@
-//! HTTP that was made to do harm: lengths that conflict, heads without end, bodies that are too long.
+//! Malicious HTTP: conflicting lengths, endless heads, bodies that are too long.
 
 use crate::harness::comes_true;
 use crate::http::{Site, request, site};
@@ -6,12 +6,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// Everything that comes back before the server closes, to a client that has no more to say.
+/// The whole answer until the server closes, for a client that closes its sending side.
 fn whole_answer(site: &Site, bytes: &[u8]) -> String {
     answer_to(site, bytes, true)
 }
 
-/// The same; `ends`: the client ends its side before that.
+/// The whole answer. `ends`: the client closes its sending side first.
 fn answer_to(site: &Site, bytes: &[u8], ends: bool) -> String {
     let mut stream = TcpStream::connect(site.address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("not zero");
@@ -68,7 +68,8 @@ fn requests_whose_ends_are_in_doubt_are_refused() {
         assert!(!answer.contains(" 201 ") && !answer.contains(" 204 "), "{name}: {answer}");
         site.resp().call("EXISTS smuggled k", ":0\r\n");
     }
-    // Both a length and chunks: the chunks count, and the connection ends (RFC 9112, 6.1), so nothing hides behind them.
+    // With both a length and chunks, the chunks count and the connection closes (RFC 9112, 6.1), so nothing can
+    // hide after them.
     for lengths in
         ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 5"]
     {
@@ -151,7 +152,7 @@ fn heads_are_bounded() {
     // A head of 60 KB is within the limit.
     let key = "k".repeat(60_000);
     assert_eq!(site.http().get(&format!("/v1/keys/{key}")).status, 404);
-    // Heads without end hold no more than that.
+    // Endless heads use no more memory than that.
     let mut held: Vec<TcpStream> =
         (0..50).map(|_| TcpStream::connect(site.address).expect("it listens")).collect();
     for stream in &mut held {
@@ -177,7 +178,7 @@ fn a_body_over_the_limit_is_refused_unread() {
         assert_eq!((answer.status, answer.header("connection")), (413, "close"), "{path}");
         assert!(answer.text().contains("1048576"), "{}", answer.text());
         http.expect_end();
-        // One that asks first is told so before it sends.
+        // A client with Expect is refused before it sends the body.
         let mut polite = site.http();
         polite.send(
             format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n")
@@ -185,7 +186,7 @@ fn a_body_over_the_limit_is_refused_unread() {
         );
         assert_eq!(polite.head().status, 413);
     }
-    // What comes in chunks is read up to the limit.
+    // A chunked body is read up to the limit.
     let mut http = site.http();
     http.send(b"PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     let mut writer = http.stream.try_clone().expect("a socket");
@@ -209,14 +210,14 @@ fn a_client_that_leaves_or_does_not_read_costs_little() {
     let gets = request("GET /v1/keys/v", "", b"").repeat(2000);
     let mut idle = TcpStream::connect(site.address).expect("it listens");
     idle.set_write_timeout(Some(Duration::from_secs(2))).expect("not zero");
-    // 200 MB of responses are asked for and never read.
+    // Requests for 200 MB of responses that are never read.
     let _ = idle.write_all(&gets);
     for _ in 0..200 {
         assert_eq!(http.get("/v1/keys/none").status, 404);
     }
     let grown = site.server.memory("VmRSS").saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes");
-    // Connections that end in the middle of anything are gone.
+    // Connections that end in the middle of something are removed.
     for text in [
         &b"GET /v1/ke"[..],
         b"PUT /v1/keys/v HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc",

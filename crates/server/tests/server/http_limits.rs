@@ -1,4 +1,4 @@
-//! What one request over HTTP, or one client that nobody knows yet, makes the server hold: no more than its limits say.
+//! The memory limits of one HTTP request, and of one unauthenticated client.
 
 use crate::harness::comes_true;
 use crate::http::{Http, Site, request, site};
@@ -8,14 +8,14 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const XML: &str = "Content-Type: text/xml\r\n";
-/// Nothing here takes longer.
+/// Longest wait of a test.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Sends an update whose document repeats one field of no text `repeats` times.
+/// Sends an update with a document that repeats one empty field `repeats` times.
 fn repeated(http: &mut Http, query: &str, repeats: usize) -> (u16, String) {
     let fields = "<field name=\"a\"/>".repeat(repeats);
     let xml = format!("<add><doc><field name=\"id\">1</field>{fields}</doc></add>");
-    // As curl does: the body is sent when the server asks for it.
+    // Like curl: the body is sent when the server asks for it.
     let expects = format!("Content-Length: {}\r\nExpect: 100-continue\r\n{XML}", xml.len());
     http.send(format!("POST /v1/update{query} HTTP/1.1\r\nHost: localhost\r\n{expects}\r\n").as_bytes());
     let mut answer = http.head();
@@ -35,22 +35,22 @@ fn the_separators_of_an_update_are_in_its_budget() {
         let (status, text) = what(&mut site.http());
         (status, text, site.server.memory("VmHWM").saturating_sub(before))
     };
-    // 14,000 repeats of 60 KB would be 840 MB, out of 240 KB of body: the server does not even ask for it.
+    // 14,000 repeats of 60 KB would be 840 MB, from a body of 240 KB. The server does not even ask for the body.
     let long = format!("?separator={}", "s".repeat(60_000));
     let (status, text, grown) = peak(&|http| repeated(http, &long, 14_000));
     assert_eq!(status, 400, "{text}");
     assert!(text.contains("separator") && text.contains("256"), "{text}");
     assert!(grown < 16 << 20, "{grown} bytes");
-    // More fields than a document has, however few names they have.
+    // More fields than a document may have, with any number of names.
     let longest = format!("?separator={}", "s".repeat(256));
     let (status, text, grown) = peak(&|http| repeated(http, &longest, 66_000));
     assert_eq!(status, 413, "{text}");
     assert!(grown < 64 << 20, "{grown} bytes");
-    // What is within the limits is joined as before.
+    // Fields within the limits are joined as before.
     let (status, text, _) = peak(&|http| repeated(http, &longest, 60_000));
     assert_eq!(status, 200, "{text}");
     site.resp().call("HSTRLEN doc:1 a", &format!(":{}\r\n", 59_999 * 256));
-    // The same of what stands before an id.
+    // The limit also holds for the prefix of an id.
     let (status, text, _) = peak(&|http| repeated(http, &format!("?prefix={}", "p".repeat(2000)), 1));
     assert_eq!(status, 400, "{text}");
     assert!(text.contains("prefix"), "{text}");
@@ -63,7 +63,7 @@ fn a_field_counts_while_it_grows() {
     let mut http = site.http();
     http.send(b"POST /v1/update HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\nContent-Length: 99999999\r\n\r\n");
     http.send(b"<add><doc><field name=\"id\">1</field><field name=\"t\">");
-    // Many texts with comments between are one field's.
+    // Many texts separated by comments belong to one field.
     let node = format!("{}<!-- -->", "x".repeat(60_000));
     http.send(node.repeat(BYTES / node.len() + 1).as_bytes());
     comes_true(|| memory_of(&site, &http) >= BYTES);
@@ -75,7 +75,7 @@ fn a_field_counts_while_it_grows() {
 fn line_ends_take_no_more_memory_than_other_text() {
     let site = site(&["--workers", "1"]);
     let before = site.server.memory("VmHWM");
-    // The node's text and its copies, and not 8 bytes a line.
+    // The node's text and its copies, but not 8 bytes a line.
     let xml = format!("<add><doc><field name=\"id\">1</field>{}</doc>\n<oops/></add>", "\n".repeat(7 << 20));
     let answer = site.http().ask("POST /v1/update", XML, xml.as_bytes());
     assert_eq!(answer.status, 400);
@@ -113,7 +113,7 @@ fn who_may_not_write_is_refused_before_the_body() {
         assert!(answer.text().contains("\"code\":\"NOPERM\""), "{line}: {}", answer.text());
         http.expect_end();
     }
-    // Who may do some of it is refused what is not allowed, and no more.
+    // A user with some of the rights is refused only what is not allowed.
     let bob = format!("{XML}Authorization: Bearer bob:pw\r\n");
     let set = b"<add><doc><field name=\"id\">1</field><field name=\"t\" update=\"set\">x</field></doc></add>";
     assert_eq!(site.http().ask("POST /v1/update", &bob, set).status, 200);
@@ -121,7 +121,7 @@ fn who_may_not_write_is_refused_before_the_body() {
     assert_eq!(put.status, 201);
 }
 
-/// Sends until the socket has taken nothing for two seconds; how many bytes it took.
+/// Sends until the socket takes nothing for two seconds. Returns the number of bytes it took.
 fn flood(stream: &mut TcpStream, bytes: &[u8], times: usize) -> usize {
     stream.set_write_timeout(Some(Duration::from_secs(2))).expect("not zero");
     (0..times).take_while(|_| stream.write_all(bytes).is_ok()).count() * bytes.len()
@@ -140,7 +140,7 @@ fn replies_that_nobody_reads_stop_the_requests() {
         assert_eq!(site.http().get("/healthz").status, 200);
         let grown = site.server.memory("VmRSS").saturating_sub(before);
         assert!(grown < 4 << 20, "{line}: {grown} bytes");
-        // Who begins to read after all gets one answer for each request that was taken.
+        // A client that begins to read after all gets one answer for each accepted request.
         deaf.set_nonblocking(false).expect("a socket");
         deaf.set_read_timeout(Some(Duration::from_millis(1))).expect("not zero");
         let (mut buffer, mut read, began) = (vec![0; 1 << 20], 0, Instant::now());
@@ -166,7 +166,7 @@ fn who_has_not_entered_yet_gets_little_memory() {
         let held: Vec<TcpStream> = (0..CLIENTS)
             .map(|_| {
                 let mut deaf = TcpStream::connect(site.address).expect("it listens");
-                // What it takes at once.
+                // As much as the socket takes at once.
                 deaf.set_nonblocking(true).expect("a socket");
                 for _ in 0..100 {
                     let _ = deaf.write(&requests);
@@ -176,7 +176,7 @@ fn who_has_not_entered_yet_gets_little_memory() {
             .collect();
         assert_eq!(site.http().get("/healthz").status, 200);
         let grown = site.server.memory("VmRSS").saturating_sub(before);
-        // Besides the clients' memory the history of figures grows meanwhile, to 8 MB at most.
+        // Meanwhile the history of figures also grows, by 8 MB at most.
         assert!(
             grown < CLIENTS as u64 * 120 * 1024 + (8 << 20),
             "{line}: {grown} bytes for {CLIENTS} clients"
@@ -185,13 +185,13 @@ fn who_has_not_entered_yet_gets_little_memory() {
     }
 }
 
-/// Repeats `send` until the server ends the connection; what came back.
+/// Repeats `send` until the server closes the connection. Returns the answers.
 fn until_the_end(site: &Site, mut send: impl FnMut(&mut TcpStream) -> std::io::Result<()>) -> String {
     let mut stream = TcpStream::connect(site.address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
     let (mut answers, mut buffer, began) = (Vec::new(), [0; 4096], Instant::now());
     while began.elapsed() < WITHIN {
-        // A read that waits paces what is sent.
+        // The wait of the read sets the pace of sending.
         match stream.read(&mut buffer) {
             Ok(n @ 1..) => answers.extend_from_slice(&buffer[..n]),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -208,19 +208,19 @@ fn a_head_and_a_login_have_a_deadline() {
     let known = "Authorization: Bearer sesame\r\n";
     let mut entered = site.http();
     assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
-    // A head that comes a byte at a time.
+    // A head that comes byte by byte.
     let mut head = b"GET /healthz HTTP/1.1\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
     let trickled = until_the_end(&site, |stream| stream.write_all(&[*head.next().expect("endless")]));
     assert_eq!(trickled, "");
     // Nothing at all.
     assert_eq!(until_the_end(&site, |_| Ok(())), "");
-    // What needs no authentication is answered, and keeps nobody in for ever.
+    // Requests that need no authentication are answered, but do not keep a connection open for ever.
     let answers = until_the_end(&site, |stream| stream.write_all(&request("GET /healthz", "", b"")));
     assert!(
         answers.starts_with("HTTP/1.1 200 ") && answers.matches("HTTP/1.1 200 ").count() > 1,
         "{answers}"
     );
-    // Nor does a body of which a byte comes now and then, for what takes none.
+    // Nor does a body that comes byte by byte, for a request without one.
     let mut first = true;
     let answers = until_the_end(&site, |stream| match std::mem::take(&mut first) {
         true => {
@@ -229,7 +229,7 @@ fn a_head_and_a_login_have_a_deadline() {
         false => stream.write_all(b"x"),
     });
     assert!(answers.starts_with("HTTP/1.1 401 "), "{answers}");
-    // Who has entered may be idle; and may not take its time with the next head either.
+    // An authenticated client may be idle, but its next head has a time limit too.
     assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
     entered.send(b"GET /v1/keys/none HTTP/1.1\r\nHost: localhost\r\nX: ");
     entered.stream.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
@@ -241,7 +241,7 @@ fn a_head_and_a_login_have_a_deadline() {
         }
     });
     assert!(ended, "the next head has a deadline too");
-    // Its body may take as long as it likes while something comes.
+    // Its body has no time limit while bytes arrive.
     let mut slow = site.http();
     slow.send(
         format!("PUT /v1/keys/slow HTTP/1.1\r\nHost: localhost\r\n{known}Content-Length: 12\r\n\r\n")

@@ -1,4 +1,4 @@
-//! Writes over HTTP that depend on something: on what is there, on the user's rights, on the client's going on.
+//! Conditional writes over HTTP: by the present value, by the user's rights, by the client's progress.
 
 use crate::harness::{Client, comes_true};
 use crate::http::{Site, request, site};
@@ -8,7 +8,7 @@ use std::time::Duration;
 const HASH: &str = "Strand-Type: hash\r\n";
 const AS_ANN: &str = "Authorization: Bearer ann:pw\r\n";
 
-/// A value of each type that is a JSON array, as it is sent and as it is shown.
+/// A value of each type that is a JSON array, as sent and as shown.
 const COLLECTIONS: &[(&str, &str, &str)] = &[
     ("list", r#"["a","b",3,"base64:/w==","a"]"#, r#"["a","b","3","base64:/w==","a"]"#),
     ("set", r#"["one","one"]"#, r#"["one"]"#),
@@ -40,20 +40,20 @@ fn every_type_is_served_and_taken() {
         assert_eq!(answer.header("strand-type"), *kind);
         assert!(answer.header("strand-ttl-ms").parse::<u64>().is_ok_and(|ms| ms > 800_000), "{kind}");
         resp.call(&format!("TYPE a-{kind}"), &format!("+{kind}\r\n"));
-        // What it was made of makes it again, without the expiry.
+        // The shown value restores the key, without its expiry.
         assert_eq!(put(&mut http, "", &answer.text()), 204, "{kind}");
         assert_eq!((http.get(&path).text().as_str(), http.get(&path).header("strand-ttl-ms")), (*shown, ""));
         for bad in ["[]", "{}", "7", "[[[]]]", "[", ""] {
             assert_eq!(put(&mut http, "", bad), 400, "{kind} {bad}");
         }
         assert_eq!(http.get(&path).text(), *shown, "{kind}: what is refused changes nothing");
-        // Of another type before.
+        // After a value of another type.
         resp.call(&format!("SET a-{kind} text"), "+OK\r\n");
         assert_eq!(put(&mut http, "", sent), 204, "{kind}");
         assert_eq!(http.get(&path).text(), *shown, "{kind}");
     }
     assert_eq!(http.ask("PUT /v1/keys/x", "Strand-Type: json\r\n", b"[]").status, 400);
-    // What it holds is found, whatever the type.
+    // Its content is found, for each type.
     let found = http.get("/v1/grep?pattern=%5E(one%7Cv%7Cb%7Cc)%24&prefix=a-");
     for (kind, ..) in COLLECTIONS {
         assert!(found.text().contains(&format!("\"a-{kind}\"")), "{}", found.text());
@@ -119,11 +119,11 @@ fn a_write_depends_on_the_tag_of_what_is_there() {
         assert_eq!(http.ask("DELETE /v1/keys/k", "If-None-Match: \"x\"\r\n", b"").status, 404);
         assert_eq!(http.ask("PUT /v1/keys/k", "If-None-Match: \"x\"\r\n", b"v").status, 201);
     }
-    // A value too long for a tag has none, whoever works one out.
+    // A value too long for an entity tag has none, whichever code computes it.
     http.ask("PUT /v1/keys/long", "", &vec![b'z'; 3 << 20]);
     assert_eq!(http.get("/v1/keys/long").header("etag"), "");
     assert_eq!(http.ask("DELETE /v1/keys/long", "If-Match: \"x\"\r\n", b"").status, 412);
-    // Hashes have no tags either, but they are there or not.
+    // Hashes have no entity tags either, but they exist or not.
     assert_eq!(http.ask("PUT /v1/keys/h", &format!("{HASH}If-Match: *\r\n"), br#"{"a":"1"}"#).status, 412);
     assert_eq!(
         http.ask("PUT /v1/keys/h", &format!("{HASH}If-None-Match: *\r\n"), br#"{"a":"1"}"#).status,
@@ -191,7 +191,7 @@ fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
         refused.text()
     );
     untouched(&mut resp);
-    // What is refused ends the changes of a document.
+    // A refused command ends the changes of a document.
     resp.call("ACL SETUSER ann -hdel", "+OK\r\n");
     let change = b"<add><doc><field name=\"id\">1</field><field name=\"old\" null=\"true\"/>\
                    <field name=\"more\" update=\"set\">x</field></doc></add>";
@@ -202,13 +202,13 @@ fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
     assert_eq!(http.ask("PUT /v1/keys/doc:1", &format!("{AS_ANN}{HASH}"), new).status, 204);
     resp.call("HGETALL doc:1", "*2\r\n$3\r\nnew\r\n$1\r\n2\r\n");
     assert!(http.ask("POST /v1/update", &solr, xml).text().contains("\"added\":1"));
-    // Without the right to ask whether a key is there, a PUT is done and said to be.
+    // Without the right to check whether a key exists, a PUT is done and reported as done.
     resp.call("ACL SETUSER ann -@all +set", "+OK\r\n");
     for _ in 0..2 {
         assert_eq!(http.ask("PUT /v1/keys/doc:s", AS_ANN, b"v").status, 204);
     }
     resp.call("GET doc:s", "$1\r\nv\r\n");
-    // Conditions of `*` need no more than SET; those of tags need SETIF.
+    // Conditions of `*` need only SET. Conditions with tags need SETIF.
     assert_eq!(http.ask("PUT /v1/keys/doc:t", &format!("{AS_ANN}If-None-Match: *\r\n"), b"v").status, 201);
     assert_eq!(http.ask("PUT /v1/keys/doc:t", &format!("{AS_ANN}If-Match: \"x\"\r\n"), b"w").status, 403);
     assert_eq!(http.ask("DELETE /v1/keys/doc:t", AS_ANN, b"").status, 403);
@@ -216,7 +216,7 @@ fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
     assert_eq!(http.ask("GET /v1/keys/doc:t", "Authorization: Bearer ann:wrong\r\n", b"").status, 401);
 }
 
-/// Bytes of memory that the server counts for the client at the other end of `http`.
+/// The memory that the server counts for the client at the other end of `http`.
 pub fn memory_of(site: &Site, http: &crate::http::Http) -> usize {
     let address = format!("addr={} ", http.stream.local_addr().expect("a socket"));
     let list = site.resp().bulk("CLIENT LIST");
@@ -263,7 +263,7 @@ fn what_is_held_of_a_body_is_the_clients_memory_until_it_is_done() {
         }
         http.send(b"0\r\n\r\n");
         assert_eq!(http.answer(false).status, status, "{line}");
-        // The connection stays, and asks for nothing more.
+        // The connection stays open, and holds no more memory.
         comes_true(|| memory_of(&site, &http) < idle + 100_000);
     }
 }
@@ -294,7 +294,7 @@ fn a_request_that_stalls_is_answered_and_ended() {
         "Content-Type: application/json\r\n",
         b"[[\"DEBUG\",\"SLEEP\",3.5]]",
     ));
-    // One that goes on, however slowly, is waited for.
+    // A body that continues slowly is waited for.
     let mut trickle = stalled("PUT /v1/keys/slow", "Content-Length: 8\r\n", "");
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(400));
@@ -313,7 +313,7 @@ fn a_request_that_stalls_is_answered_and_ended() {
     begun.expect_end();
     assert_eq!(slow.answer(false).text(), "[{\"result\":\"OK\"}]", "who waits for the server is not idle");
     site.resp().call("EXISTS k", ":0\r\n");
-    // Who does not take its response is not waited for either.
+    // A client that does not read its response is not waited for either.
     site.http().ask("PUT /v1/keys/large", "", &vec![b'x'; 32 << 20]);
     let mut deaf = site.http();
     deaf.send(&request("GET /v1/keys/large", "", b""));
@@ -341,7 +341,7 @@ fn timeouts_lists_and_the_slow_log_see_this_door_too() {
     let id = line.split(' ').next().and_then(|w| w.strip_prefix("id=")).expect("an id");
     resp.call(&format!("CLIENT KILL ID {id}"), ":1\r\n");
     http.expect_end();
-    // The idle time of all doors is that of this one.
+    // The idle timeout of all doors applies here too.
     let mut idle = site.http();
     assert_eq!(idle.get("/v1/keys/none").status, 404);
     resp.call("CONFIG SET timeout 1", "+OK\r\n");

@@ -1,4 +1,4 @@
-//! What a server says about itself, beside what redis-server says of the same doings: LATENCY, INFO, SLOWLOG.
+//! A server's reports about itself, compared with redis-server after equal actions: LATENCY, INFO, SLOWLOG.
 
 use crate::harness::{STRAND, comes_true};
 use std::path::Path;
@@ -33,7 +33,7 @@ fn text(value: Value) -> String {
 }
 
 impl Both {
-    /// Sends the lines to both; every reply must be the same.
+    /// Sends the lines to both servers. Every reply must be equal.
     #[track_caller]
     fn same(&mut self, lines: &[&str]) {
         for line in lines {
@@ -83,7 +83,7 @@ fn latency_says_what_redis_says() {
     ]);
     for latest in both.replies("LATENCY LATEST") {
         let found = numbers(&latest);
-        // Redis stops for the sleep; nothing else is promised on a machine that others use, but for its length.
+        // Redis blocks during the sleep. On a shared machine only its duration is certain.
         let Value::Array(events) = &latest else { panic!("{latest:?}") };
         let is_command =
             |event: &Value| matches!(event, Value::Array(e) if e[0] == Value::Bulk(b"command".to_vec()));
@@ -137,7 +137,7 @@ fn calls_and_times_are_counted_as_in_redis() {
     let names = |text: String| -> Vec<String> {
         let mut names: Vec<String> =
             text.lines().filter_map(|l| Some(l.split_once(':')?.0.to_string())).collect();
-        // One that has waited counts here by what it did before, there once it is served.
+        // A blocked command counts here for the work before it blocked, and in redis-server after it was served.
         names.retain(|name| !name.ends_with("_blpop"));
         names.sort();
         names
@@ -161,7 +161,8 @@ fn calls_and_times_are_counted_as_in_redis() {
     comes_true(|| both.texts("INFO latencystats").iter().all(|text| text.contains("usec_get:p50=")));
 }
 
-/// Fields of redis-server's INFO that are not here, each with its reason; docs/differences.md has them too.
+/// Fields of redis-server's INFO that Strand does not have, each with its reason. docs/differences.md lists them
+/// too.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("redis_build_id", "a hash over the sources of redis-server"),
     ("atomicvar_api", "of a compiler for C"),
@@ -230,7 +231,7 @@ fn every_field_of_info_is_here_or_left_out_for_a_reason() {
     for (name, _) in LEFT_OUT {
         assert!(theirs.iter().any(|(n, _)| n == name), "redis-server has no {name}");
     }
-    // What must be the same after the same doings, to the letter.
+    // Fields that must be exactly equal after equal actions.
     let of = |all: &[(String, String)], name: &str| {
         all.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone()).unwrap_or_default()
     };
@@ -269,7 +270,7 @@ fn every_field_of_info_is_here_or_left_out_for_a_reason() {
     ]);
 }
 
-/// What both servers tell who watches of these commands, without the times and addresses.
+/// What both servers send to a MONITOR client for these commands, without times and addresses.
 fn watched(both: &mut Both, requests: &[Vec<Vec<u8>>]) -> [Vec<String>; 2] {
     let mut watchers = both.servers.each_ref().map(|server| server.connect().expect("it listens"));
     for watcher in &mut watchers {
@@ -352,7 +353,7 @@ fn who_watches_is_told_what_redis_tells() {
     let script = "redis.call('SET', KEYS[1], ARGV[1]); return redis.pcall('HGET', KEYS[1], 'f')";
     requests.push([&b"EVAL"[..], script.as_bytes(), b"1", b"k", b"v w"].map(<[u8]>::to_vec).into());
     requests.push([&b"SET"[..], b"k\x00\xff \"\\", b"\r\n\t\x07\x08\x7f"].map(<[u8]>::to_vec).into());
-    // The password is set, and taken away again by who knows it.
+    // The password is set, and removed by a client that knows it.
     let [ours, theirs] = watched(&mut both, &requests);
     assert_eq!(ours, theirs);
     assert!(!ours.iter().any(|line| line.contains("secret")), "{ours:?}");
@@ -456,7 +457,7 @@ fn debug_says_what_redis_says() {
         "DEBUG JMAP",
         "DEBUG STRINGMATCH-LEN 10 a*",
     ]);
-    // A table that is one says so in both, each in its own way.
+    // Both servers report a large table, each in its own format.
     let field = "f".repeat(100);
     both.same(&[&format!("HSET h {field} v"), "OBJECT ENCODING h"]);
     for line in ["DEBUG HTSTATS 0", "DEBUG HTSTATS-KEY h"] {
@@ -504,7 +505,7 @@ fn clients_are_listed_and_closed_as_in_redis() {
         let pair = |field: &str| field.split_once('=').map(|(a, b)| (a.to_string(), b.to_string()));
         line.trim_end().split(' ').filter_map(pair).collect()
     };
-    // What both have, in redis-server's order; two more come behind.
+    // The common fields, in redis-server's order. Strand adds two.
     let mut lists = both.servers.each_ref().map(|server| server.connect().expect("it listens"));
     let [ours, theirs] = lists.each_mut().map(|link| {
         let list = text(link.call(&["CLIENT", "LIST"]).expect("a reply"));
@@ -520,7 +521,7 @@ fn clients_are_listed_and_closed_as_in_redis() {
             assert_eq!(of(our), of(their), "{name}");
         }
     }
-    // By age: nobody is that old; then those that are, the caller spared.
+    // By age: first no client is that old; then some are, and the caller is spared.
     let [strand, _] = &mut lists;
     let mut kill = |age: &str| text(strand.call(&["CLIENT", "KILL", "MAXAGE", age]).expect("a reply"));
     assert_eq!(kill("x"), "ERR maxage is not an integer or out of range");

@@ -1,5 +1,5 @@
-//! Several workers, many clients, few keys: histories of single keys are linearizable, commands of several keys are
-//! whole to whoever looks, and no order of locks stops the server.
+//! Several workers, many clients, few keys. Histories of single keys are linearizable, commands on several keys
+//! are atomic for every reader, and no lock order blocks the server.
 
 use crate::harness::Server;
 use fastrand::Rng;
@@ -11,9 +11,9 @@ use strand_testkit::linearizability::{self, Call, Operation, Recorder};
 use strand_wire::client::Value;
 
 const CLIENTS: u64 = 8;
-/// How long each stress goes on; it ends by the clock so that a slow machine does less, not longer.
+/// Duration of each stress. The clock ends it, so a slow machine does less, not longer.
 const STRESS_MS: u64 = 1200;
-/// The watchdog: no reply takes longer, or somebody waits for a lock that is never given back.
+/// The watchdog: longest wait for a reply. A longer one means a lock that is never released.
 const REPLY_S_MAX: u64 = 15;
 
 fn connect(server: &Server) -> Client {
@@ -22,8 +22,8 @@ fn connect(server: &Server) -> Client {
     client
 }
 
-/// Runs `client` on `CLIENTS` threads, each with a connection and random numbers of its own, until the time is over;
-/// the values are what each call of it returned, a thread's in their order.
+/// Runs `client` on `CLIENTS` threads, each with its own connection and random numbers, until the time is over.
+/// Returns the results of all calls, in order for each thread.
 fn stress<T: Send>(server: &Server, client: impl Fn(&mut Client, &mut Rng, u64) -> T + Sync) -> Vec<T> {
     let end = Instant::now() + Duration::from_millis(STRESS_MS);
     let failed = AtomicBool::new(false);
@@ -48,7 +48,7 @@ fn stress<T: Send>(server: &Server, client: impl Fn(&mut Client, &mut Rng, u64) 
 }
 
 fn random_operation(rng: &mut Rng) -> Operation {
-    // Few different texts, so that a wrong order is not hidden; SET and DEL often, so that none grows long.
+    // Few different texts, so that a wrong order is not hidden. SET and DEL often, so that no value grows long.
     let text = rng.u32(0..1000).to_string().into_bytes();
     let field = vec![rng.u8(b'a'..=b'c')];
     match rng.u8(0..20) {
@@ -64,7 +64,8 @@ fn random_operation(rng: &mut Rng) -> Operation {
     }
 }
 
-/// Lists, waits and transactions: somewhat more is taken than put, so that some wait and no list grows long.
+/// Lists, blocking commands and transactions. Slightly more is taken than put, so that some block and no list
+/// grows long.
 fn random_list_operation(rng: &mut Rng) -> Operation {
     let text = rng.u32(0..1000).to_string().into_bytes();
     match rng.u8(0..22) {
@@ -112,7 +113,7 @@ fn have_linear_histories(random: fn(&mut Rng) -> Operation) {
     assert!(histories.values().map(Vec::len).sum::<usize>() > 200, "too little was tried");
 }
 
-/// `name` and the keys `prefix0..prefixN` in random order, each followed by `value` where there is one.
+/// `name` and the keys `prefix0..prefixN` in random order, each followed by `value` if there is one.
 fn multi(name: &str, prefix: &str, keys: usize, value: Option<&str>, rng: &mut Rng) -> Vec<String> {
     let mut order: Vec<usize> = (0..keys).collect();
     rng.shuffle(&mut order);
@@ -123,7 +124,7 @@ fn multi(name: &str, prefix: &str, keys: usize, value: Option<&str>, rng: &mut R
     std::iter::once(name.to_string()).chain(words).collect()
 }
 
-/// MSET, MGET, DEL and EXISTS of the same `keys` keys: who looks sees all of a write or nothing of it.
+/// MSET, MGET, DEL and EXISTS of the same `keys` keys. A reader sees all of a write or nothing of it.
 fn several_keys_are_one(keys: usize) {
     let server = Server::start(&["--workers", "4"]);
     stress(&server, |client, rng, id| {
@@ -153,7 +154,8 @@ fn eight_keys_are_written_read_and_removed_as_one() {
 
 #[test]
 fn two_thousand_keys_are_written_read_and_removed_as_one() {
-    // MSET has 4,000 arguments then: nearly `LONG_ELEMENTS`, beyond which it is promised, and carried out on the lane.
+    // MSET then has 4,000 arguments, nearly `LONG_ELEMENTS`. Above that it makes promises, which the lane carries
+    // out.
     several_keys_are_one(2000);
 }
 
@@ -187,7 +189,7 @@ fn no_order_of_keys_stops_the_server() {
         let (a, b) = (format!("k{}", rng.usize(..6)), format!("k{}", rng.usize(..6)));
         let pair = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
         let words = match rng.u8(0..14) {
-            // Long ones: promised, on a view, or with all their shards held.
+            // Long commands: with promises, on a view, or with all their shards held.
             0 if id > 5 => match rng.u8(0..4) {
                 0 => multi("MSETNX", "l", 3000, Some("x"), rng),
                 1 => multi("MGET", "l", 5000, None, rng),
@@ -205,7 +207,7 @@ fn no_order_of_keys_stops_the_server() {
             10 => pair(&["COPY", &a, &b, "DB", "1", "REPLACE"]),
             11 => pair(&["MOVE", &a, "1"]),
             12 => pair(&["LCS", &a, &b]),
-            // What takes every shard, of a few clients only: they wait long for each other.
+            // Commands that take every shard, from only a few clients, because they wait long for each other.
             _ if id < 3 => match rng.u8(0..6) {
                 0 => pair(&["FLUSHDB"]),
                 1 => pair(&["FLUSHALL"]),

@@ -1,4 +1,4 @@
-//! The built binary, over real sockets: what the driver promises whatever its peers do.
+//! The built binary over real sockets: the promises of the driver, for every behaviour of peers.
 
 mod aof;
 mod aof_kills;

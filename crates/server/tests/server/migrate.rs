@@ -1,4 +1,4 @@
-//! MIGRATE, to and from a real redis-server: what arrives, what is said, and who waits.
+//! MIGRATE to and from a real redis-server: the moved data, the replies, and the waits.
 
 use crate::harness::{STRAND, comes_true};
 use std::io::Read;
@@ -25,7 +25,7 @@ fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
 }
 
-/// A key of each type and form, by commands, and the command that reads it all.
+/// A key of each type and form: the commands that create it, and the command that reads all of it.
 fn values() -> Vec<(&'static str, Vec<String>, &'static str)> {
     let many = |command: &str, each: &dyn Fn(usize) -> String| {
         let words: Vec<String> = (0..3000).map(each).collect();
@@ -76,7 +76,7 @@ fn every_type_goes_to_redis_server_and_back() {
     assert_eq!(call(&mut here, "DBSIZE"), Value::Int(0));
     for ((key, _, question), read) in values().iter().zip(&read) {
         assert_eq!(call(&mut there, question), *read, "{key} at redis-server");
-        // As many milliseconds were left there, at another time.
+        // The remaining time was transferred.
         let Value::Int(left_ms) = call(&mut there, &format!("PTTL {key}")) else { panic!("{key}") };
         assert!(left_ms > 1_000_000_000, "{key}: {left_ms}");
     }
@@ -92,8 +92,8 @@ fn every_type_goes_to_redis_server_and_back() {
     assert_eq!(pending[0], Value::Int(1));
 }
 
-/// What is asked of both servers, `{port}` being the port of a third, `{wrong}` one that nobody listens at, `{mute}` one that never
-/// replies and `{gone}` one that hangs up.
+/// Requests for both servers. `{port}` is the port of a third server, `{wrong}` one without a listener, `{mute}`
+/// one that never replies, and `{gone}` one that closes at once.
 const ASKED: &[&str] = &[
     "MIGRATE 127.0.0.1 {port} nosuch 0 1000",
     "MIGRATE 127.0.0.1 {port} '' 0 1000 KEYS nosuch nosuch2",
@@ -134,7 +134,7 @@ fn both_servers_say_the_same() {
     let gone_at = gone.local_addr().expect("bound");
     std::thread::spawn(move || {
         for connection in gone.incoming() {
-            // The request is whole when it comes.
+            // The request arrives whole.
             let _ = connection.expect("somebody connects").read(&mut [0; 4096]);
         }
     });
@@ -206,7 +206,7 @@ fn nobody_waits_for_a_target_that_is_slow() {
     // The key itself can be read and written meanwhile.
     assert_eq!(call(&mut other, "GET key"), Value::Bulk(b"before".to_vec()));
     assert_eq!(call(&mut other, "SET key after"), ok());
-    // The other server has taken what is no longer so: it is told of the new value.
+    // The other server has a value that has changed since, and gets the new one.
     let mut answering = silent_writer(&connection);
     answering(b"+OK\r\n+OK\r\n");
     let mut read_on = |what: &[u8]| {
@@ -219,7 +219,7 @@ fn nobody_waits_for_a_target_that_is_slow() {
         });
     };
     read_on(b"after");
-    // Who needs other keys is served.
+    // Clients of other keys are served.
     assert_eq!(call(&mut other, "PING"), Value::Simple(b"PONG".to_vec()));
     answering(b"+OK\r\n");
     assert_eq!(here.reply().expect("it ends"), ok());

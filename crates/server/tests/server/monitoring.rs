@@ -1,4 +1,4 @@
-//! What the package brings for Prometheus and Grafana: every metric that a dashboard or an alert names is there.
+//! The package's files for Prometheus and Grafana: every metric in a dashboard or an alert exists.
 
 use crate::http::site;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_there() {
     let site = site(&["--maxmemory", "1gb"]);
     let mut client = site.server.connect();
     client.call("SET k v", "+OK\r\n");
-    // Errors have a series once there was one.
+    // An error has a series after its first occurrence.
     client.call("SET k", "-ERR wrong number of arguments for 'set' command\r\n");
     let metrics = site.http().get("/metrics").text();
     let samples = metrics.lines().filter(|line| !line.starts_with('#'));
@@ -37,7 +37,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_there() {
     }
 }
 
-/// What tells of the work of all clients.
+/// Pages that show the work of all clients.
 const REPORTS: [&str; 7] = [
     "/debug/pprof/heap",
     "/debug/pprof/allocs",
@@ -62,7 +62,7 @@ fn profiles_and_reports_need_the_right_to_them() {
         assert!(!answer.text().contains("strand_"), "{path} tells names of functions");
     }
     assert_eq!(http.ask("GET /v1/series", "Authorization: Basic cmVhZGVyOndyb25n\r\n", b"").status, 401);
-    // The console's own files hold nothing.
+    // The console's own files contain no data.
     assert_eq!(http.get("/").status, 200);
 }
 

@@ -1,4 +1,4 @@
-//! The door for frames, in a real server: what it shares with the door for RESP, and what framing must not cost.
+//! The door for frames in a real server: what it shares with the door for RESP, and what framing must not cost.
 
 use crate::harness::{Client, Server, comes_true, command};
 use std::net::SocketAddr;
@@ -86,7 +86,7 @@ fn a_client_that_speaks_no_frames_is_told_and_the_others_are_served() {
         framed.send(&frame(b"PING"));
         framed.expect(&frame(b"+PONG\r\n"));
     }
-    // A length that is never made good holds nobody up.
+    // A frame that is never completed blocks nobody.
     let mut half = Client::connect(address);
     half.send(&[0, 0, 1, 0, b'*']);
     framed.send(&frame(b"PING"));

@@ -1,5 +1,5 @@
-//! Messages over real sockets: the same bytes as from redis-server, and subscribers on several workers that are written to
-//! while they are slow, come and go.
+//! Publish and subscribe over real sockets: the same bytes as from redis-server, and slow, new and leaving
+//! subscribers on several workers.
 
 use crate::harness::{Client, Server, comes_true, command};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use strand_testkit::process::Server as Process;
 
-/// How long the stress goes on.
+/// Duration of the stress.
 const STRESS_MS: u64 = 800;
 
 fn message(channel: &str, text: &str) -> String {
@@ -22,7 +22,8 @@ fn subscribe(server: &Server, channel: &str) -> Client {
     client
 }
 
-/// Steps of three connections: which one sends what. After each, what every connection is sent is compared.
+/// Steps of three connections: the connection and its command. After each step, the output of every connection is
+/// compared.
 const STEPS: &[(usize, &str)] = &[
     (0, "SUBSCRIBE a b"),
     (1, "PSUBSCRIBE a?* ?"),
@@ -56,8 +57,8 @@ const STEPS: &[(usize, &str)] = &[
     (2, "PUBLISH a nobody"),
 ];
 
-/// Runs the steps; the lines that each connection was sent. The last message is followed by steps without any, so it has come
-/// by the end.
+/// Runs the steps, and returns the lines sent to each connection. Steps without messages follow the last message,
+/// so it has arrived by the end.
 fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str)]) -> Vec<Vec<String>> {
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
@@ -71,7 +72,7 @@ fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str
     let mut out = vec![Vec::new(); clients.len()];
     for (i, (who, words)) in steps.iter().enumerate() {
         words.split(';').for_each(|words| clients[*who].send(&command(&words.replace("{1}", &id[1..]))));
-        // A mark at each connection that still takes commands: by its answer the step is done.
+        // A mark at each connection that still takes commands. When it is answered, the step is done.
         for (at, client) in clients.iter_mut().enumerate() {
             let gone = at == 1 && steps[..=i].contains(&(1, "QUIT"));
             let last = |word: &str| steps[..=i].iter().rposition(|step| step.1 == word);
@@ -85,7 +86,7 @@ fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str
     out
 }
 
-/// Adds what comes before the answer to this mark.
+/// Adds the lines before the answer to this mark.
 fn answers(client: &mut Client, mark: &str, out: &mut Vec<String>) {
     client.send(&command(&format!("PING {mark}")));
     loop {
@@ -95,14 +96,14 @@ fn answers(client: &mut Client, mark: &str, out: &mut Vec<String>) {
         }
         out.push(line);
     }
-    // The mark's length, and what a subscriber with RESP2 gets around it.
+    // The mark's length, and the reply format of a RESP2 subscriber around it.
     out.pop();
     if out.ends_with(&["*2", "$4", "pong"].map(String::from)) {
         out.truncate(out.len() - 3);
     }
 }
 
-/// Lines of the value at the start of `lines`.
+/// Number of lines of the value at the start of `lines`.
 fn value_lines(lines: &[String]) -> usize {
     let Some(head) = lines.first() else { return 0 };
     let n = head.get(1..).and_then(|n| n.parse::<usize>().ok());
@@ -116,7 +117,8 @@ fn value_lines(lines: &[String]) -> usize {
     }
 }
 
-/// Replies first, then messages: with several workers what another one sends may overtake a reply, or be overtaken.
+/// Replies first, then messages, because with several workers a message of another connection may come before or
+/// after a reply.
 fn apart(lines: &[String]) -> Vec<String> {
     let (mut replies, mut messages) = (Vec::new(), Vec::new());
     let mut rest = lines;
@@ -131,7 +133,7 @@ fn apart(lines: &[String]) -> Vec<String> {
     [replies, messages].concat()
 }
 
-/// Fails when connections were sent different things.
+/// Fails when the connections received different lines.
 #[track_caller]
 fn assert_same(ours: &[Vec<String>], theirs: &[Vec<String>], workers: &str, protocol: u8) {
     for (at, (a, b)) in ours.iter().zip(theirs).enumerate() {
@@ -170,7 +172,7 @@ fn subscribers_of_all_workers_get_every_message_in_order() {
     let want: String = (0..200).map(|round| message("ch", &format!("{round:04}"))).collect();
     subscribers.iter_mut().for_each(|s| s.expect(want.as_bytes()));
     publishers[0].expect(":30\r\n".repeat(200).as_bytes());
-    // Nothing comes twice: the next thing is the next message.
+    // Nothing comes twice: the next line is the next message.
     publishers[1].call("PUBLISH ch end", ":30\r\n");
     subscribers.iter_mut().for_each(|s| s.expect(message("ch", "end").as_bytes()));
     publishers[2].call("PUBSUB NUMSUB ch", "*2\r\n$2\r\nch\r\n:30\r\n");
@@ -178,7 +180,8 @@ fn subscribers_of_all_workers_get_every_message_in_order() {
     comes_true(|| publishers[2].line_of("PUBLISH ch nobody", 0) == ":0");
 }
 
-/// A subscriber that reads nothing is closed at the limit of its class; the others, on its worker too, hear everything.
+/// A subscriber that does not read is closed at the limit of its class. The others, even on its worker, receive
+/// everything.
 #[test]
 fn a_subscriber_that_reads_nothing_holds_up_nobody() {
     let limit = "client-output-buffer-limit";
@@ -207,13 +210,13 @@ fn a_subscriber_that_reads_nothing_holds_up_nobody() {
     });
 }
 
-/// Clients subscribe, publish and unsubscribe at random on several workers: whoever publishes to a channel that it alone
-/// listens to gets exactly what it was told.
+/// Clients subscribe, publish and unsubscribe at random on several workers. A publisher to a channel that only it
+/// listens to receives exactly the counted messages.
 #[test]
 fn counts_are_right_while_others_come_and_go() {
     let server = Server::start(&["--workers", "3"]);
     let done = AtomicBool::new(false);
-    /// Ends the others, in a panic too.
+    /// Ends the others, even in a panic.
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {
@@ -252,7 +255,7 @@ fn counts_are_right_while_others_come_and_go() {
             n += 1;
             publisher.call(&format!("PUBLISH own {n}"), ":1\r\n");
             let reached = publisher.line_of(&format!("PUBLISH all {n}"), 0);
-            // Connections that were just closed may be among them.
+            // May include connections that were just closed.
             assert!(reached[1..].parse::<u32>().expect("a number") >= 1, "{reached}");
             let both = message("own", &n.to_string()) + &message("all", &n.to_string());
             listener.expect(both.as_bytes());
@@ -263,7 +266,7 @@ fn counts_are_right_while_others_come_and_go() {
     comes_true(|| client.line_of("PUBLISH all x", 0) == ":0");
 }
 
-/// Reads on until the bytes `end` have come; messages may come before them, and nothing after.
+/// Reads on until the bytes `end`. Messages may come before them, and nothing after.
 fn read_to(client: &mut Client, end: &str) {
     let last = end.rsplit("\r\n").nth(1).expect("lines").to_string();
     let word = end.split("\r\n").nth(2).expect("lines").to_string();
@@ -277,7 +280,7 @@ fn read_to(client: &mut Client, end: &str) {
     }
 }
 
-/// Commands whose changes have names, in the order in which redis-server would tell them.
+/// Commands with named changes, in the order of redis-server's events.
 const CHANGES: &[&str] = &[
     "SET s 1",
     "SET s 2",
@@ -440,7 +443,7 @@ const CHANGES: &[&str] = &[
     "FLUSHALL",
 ];
 
-/// Commands that only read, of keys that there are not.
+/// Commands that only read, on missing keys.
 const MISSES: &[&str] = &[
     "SET s v",
     "GET nosuch",
@@ -463,7 +466,7 @@ const MISSES: &[&str] = &[
     "FLUSHALL",
 ];
 
-/// Every event of the commands, as a subscriber of all channels is sent them; up to the message `end`.
+/// Every event of the commands for a subscriber of all channels, until the message `end`.
 fn events(address: std::net::SocketAddr, letters: &str, lines: &[&str]) -> Vec<String> {
     let (mut listener, mut client) = (Client::connect(address), Client::connect(address));
     client.call(&format!("CONFIG SET notify-keyspace-events {letters}"), "+OK\r\n");
@@ -517,8 +520,8 @@ fn keys_have_the_events_that_they_have_in_redis_server() {
     }
 }
 
-/// Scripts that run on a worker, are taken back there, and run elsewhere: their events come once, and in the order of what they
-/// do, messages of their own included.
+/// Scripts that start on a worker, are undone there, and run elsewhere. Their events come once and in order, with
+/// the scripts' own messages.
 const SCRIPTS: &[&str] = &[
     "EVAL redis.call('set',KEYS[1],'v')redis.call('publish','__key_own','m')redis.call('incr',KEYS[2]) 2 a n",
     "EVAL redis.call('set',KEYS[1],'v')redis.call('incr',KEYS[2])for\ti=1,300000\tdo\tend\tredis.call('del',KEYS[1]) 2 a n",
@@ -542,7 +545,7 @@ fn scripts_have_their_events_once_wherever_they_run() {
     assert_eq!(ours.len(), theirs.len());
 }
 
-/// A call that waits, and what serves it.
+/// A blocked call, and the command that serves it.
 const SERVED: &[(&str, &str)] = &[
     ("BLPOP l 0", "RPUSH l 1"),
     ("BRPOP l 0", "RPUSH l 1 2"),
@@ -627,7 +630,7 @@ fn keys_that_expire_or_are_evicted_are_told_of() {
     listener.send(&command("PSUBSCRIBE __keyevent@*"));
     (0..6).for_each(|_| _ = listener.line());
     let mut client = server.connect();
-    // Nobody looks at the one, so it is the active expiry that finds it; the other is found by a look.
+    // Nobody looks at the first key, so active expiry finds it. A look-up finds the second.
     client.call("SET lone v PX 1", "+OK\r\n");
     let (mut channel, mut key) = (String::new(), String::new());
     let mut next = |listener: &mut Client| {
@@ -648,7 +651,7 @@ fn keys_that_expire_or_are_evicted_are_told_of() {
     assert_eq!(next(&mut listener), "__keyevent@3__:evicted victim");
 }
 
-/// Steps on hashes of which fields expire, and the events that Redis 7.4 has for them.
+/// Steps on hashes with expiring fields, and the events of Redis 7.4.
 const FIELDS: &[(&str, &str)] = &[
     ("HSET h a 1 b 2 c 3", "hset"),
     ("HPEXPIREAT h 4152300156125 FIELDS 2 a b", "hexpire"),
@@ -680,13 +683,13 @@ fn fields_that_expire_are_told_of() {
             assert_eq!((0..9).map(|_| listener.line()).last().as_deref(), Some(event), "{step}");
         }
     }
-    // Nothing came that was not expected.
+    // No unexpected event came.
     client.send(&command("DEL h"));
     assert_eq!((0..9).map(|_| listener.line()).last().as_deref(), Some("del"));
 }
 
-/// Steps of clients that keep copies, in RESP3 and with a second connection that is told in RESP2. `{1}` is the number of
-/// connection 1.
+/// Steps of clients that cache values, in RESP3 and with a second connection that receives invalidations in RESP2.
+/// `{1}` is the number of connection 1.
 const COPIES: &[(usize, &str)] = &[
     (0, "CLIENT TRACKING ON"),
     (0, "GET a;MGET a b;HGETALL h"),

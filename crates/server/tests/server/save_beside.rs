@@ -1,15 +1,15 @@
-//! SAVE beside a rewrite of the append-only file, as redis-server has it: each is of a moment of its own, and neither waits for
-//! the other.
+//! SAVE during a rewrite of the append-only file, as in redis-server. Each has its own moment, and neither waits
+//! for the other.
 
 use crate::aof::{call, folder, info, link, redis_at, start, text};
 use crate::harness::comes_true;
 use std::path::Path;
 
 const KEYS: usize = 100;
-/// So long, in microseconds, a key takes to save: all keys take longer than the test.
+/// Delay in microseconds for saving a key, so that saving all keys takes longer than the test.
 const SLOW: &str = "100000";
 
-/// What redis-server finds in a snapshot: the number of keys, and the values of two.
+/// The content of a snapshot in redis-server: the number of keys, and the values of two keys.
 fn in_snapshot(snapshot: &Path) -> [String; 3] {
     let other = folder();
     std::fs::copy(snapshot, other.path().join("dump.rdb")).expect("copied");
@@ -43,7 +43,7 @@ fn a_save_goes_on_beside_a_rewrite() {
     let mut saver = link(&server);
     saver.send(&["SAVE"]).expect("sent");
     comes_true(|| info(&mut client, "rdb_saves") == (saves + 1).to_string());
-    // Keys are written behind the moment that they are of.
+    // Keys are written after the moment of both.
     comes_true(|| info(&mut client, "current_save_keys_processed") != "0");
     assert_eq!(info(&mut client, "aof_rewrite_in_progress"), "1", "both go on");
     call(&mut client, &["SET", "late", "1"]);

@@ -1,5 +1,5 @@
-//! Snapshots on the disk, with real servers: what is saved is loaded again, here and by redis-server; a save is of one
-//! moment; what goes wrong leaves the old file and says so.
+//! Snapshots on the disk with real servers. A saved file is loaded again, here and by redis-server; a save is of
+//! one moment; an error leaves the old file and is reported.
 
 use crate::harness::{Server, comes_true};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn info(link: &mut Link, field: &str) -> String {
 fn until_saved(link: &mut Link) {
     comes_true(|| info(link, "rdb_bgsave_in_progress") == "0");
 }
-/// A server whose working folder is `folder`, and which may be asked for digests.
+/// A server with the working folder `folder`, which allows DEBUG DIGEST.
 fn start(folder: &Path, more: &[&str]) -> Server {
     let dir = folder.to_str().expect("a plain path");
     let options = [&["--dir", dir, "--enable-debug-command", "yes", "--workers", "2"], more].concat();
@@ -43,14 +43,14 @@ fn start(folder: &Path, more: &[&str]) -> Server {
     comes_true(|| info(&mut link, "loading") == "0");
     server
 }
-/// redis-server, which has loaded the file of `folder`.
+/// redis-server with the file of `folder` loaded.
 fn redis_at(folder: &Path) -> Peer {
     Peer::redis(&["--dir", folder.to_str().expect("a plain path")], None).expect("redis-server is installed")
 }
 fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("strand-saving-").tempdir().expect("a folder")
 }
-/// What is in the folder, but for the history of figures.
+/// Files in the folder, except the history of figures.
 fn files(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).expect("there").flatten();
     let mut names: Vec<String> = names.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -104,7 +104,7 @@ fn what_is_saved_is_loaded_again_here_and_by_redis_server() {
     let redis = redis_at(folder.path());
     let mut peer = redis.connect().expect("it listens");
     assert_eq!(call(&mut peer, &["DEBUG", "DIGEST"]), digest);
-    // And back: with one key more, saved by redis-server.
+    // And back, with one more key, saved by redis-server.
     call(&mut peer, &["SET", "one", "more"]);
     let digest = call(&mut peer, &["DEBUG", "DIGEST"]);
     drop(server);
@@ -123,8 +123,8 @@ fn what_is_saved_is_loaded_again_here_and_by_redis_server() {
     assert!(call(&mut client, &["DEBUG", "RELOAD", "X"]).contains("only supports"));
 }
 
-/// Values made by random commands of every family, saved in the background and at once, loaded by redis-server, saved there
-/// and loaded again: the digests are equal at each step.
+/// Values from random commands of every family, saved in the background and in the foreground, loaded by
+/// redis-server, saved there and loaded again. The digests are equal at each step.
 #[test]
 fn random_data_goes_to_redis_server_and_back() {
     let now_s =
@@ -139,7 +139,7 @@ fn random_data_goes_to_redis_server_and_back() {
             let reply = client.call(&generator.command());
             assert!(reply.is_ok(), "the connection ended");
         }
-        // What expires meanwhile would differ.
+        // Expiring keys would differ.
         let Value::Array(keys) = client.call(&["KEYS", "*"]).expect("a reply") else { panic!("no array") };
         assert!(keys.len() >= 5, "{} keys", keys.len());
         for key in keys {
@@ -206,8 +206,8 @@ fn what_only_strand_knows_is_saved_too() {
     assert_eq!(call(&mut client, &["IMPORT.VERSION", "GET", "mail", "elsewhere"]), "x");
 }
 
-/// Writers set pairs of keys by MULTI while one snapshot after the other is made: in each file both keys of a pair have
-/// one value, and numbers that only grow do not fall behind those of the file before.
+/// Writers set pairs of keys by MULTI during repeated snapshots. In each file both keys of a pair have one value,
+/// and growing numbers are not lower than in the file before.
 #[test]
 fn a_save_in_the_background_is_of_one_moment() {
     let folder = folder();
@@ -291,7 +291,7 @@ fn a_killed_server_leaves_the_file_before_and_the_next_one_tidies_up() {
     assert_eq!(files(folder.path()), ["dump.rdb", "dump.rdb.lock"]);
     let mut client = link(&next);
     assert_eq!(call(&mut client, &["DBSIZE"]), "0");
-    // Another server may not save here, and does not start when it is told to.
+    // Another server may not save here, and does not start with save points.
     let dir = folder.path().to_str().expect("a plain path");
     let args =
         ["serve", "--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir, "--save", "60 1"];
@@ -302,8 +302,8 @@ fn a_killed_server_leaves_the_file_before_and_the_next_one_tidies_up() {
     assert_eq!(call(&mut link(&quiet), &["SAVE"]), "ERR");
 }
 
-/// As redis-server a server that was told nothing saves by its rules, and at the end. A second one in the folder leaves the file
-/// to the first.
+/// Like redis-server, a server without save options saves by default rules, and at the end. A second server in the
+/// folder leaves the file to the first.
 #[test]
 fn who_is_told_nothing_saves_by_the_rules_of_redis_server() {
     let folder = folder();
@@ -425,7 +425,7 @@ fn the_end_saves_what_the_options_say() {
         let folder = folder();
         let mut server = start(folder.path(), options);
         let mut client = link(&server);
-        // Commands that are under way: what was answered is in the file.
+        // Commands in progress: every answered write is in the file.
         for i in 0..1000 {
             client.send(&["INCR", &format!("key:{}", i % 7)]).expect("sent");
         }
@@ -459,7 +459,7 @@ fn while_it_loads_a_server_says_so() {
     call(&mut client, &["SET", "short", "x", "PX", "1"]);
     assert_eq!(call(&mut client, &["SAVE"]), "OK");
     drop((client, first));
-    // Its first word that it is ready comes when it has loaded, so it is not waited for.
+    // It reports that it is ready only after loading, so do not wait for that.
     let dir = folder.path().to_str().expect("a plain path");
     let port = strand_testkit::process::free_port().expect("loopback has ports").to_string();
     let args = ["serve", "--http-port", "0", "--port", &port, "--bind", "127.0.0.1", "--dir", dir];
@@ -491,7 +491,7 @@ fn while_it_loads_a_server_says_so() {
     assert!(child.wait().expect("our child").success());
 }
 
-/// Every real file in the tree is loaded, or refused where no released server loads it; nothing is overwritten.
+/// Every real file in the tree is loaded, or refused if no released server loads it. No file is overwritten.
 #[test]
 fn files_of_every_version_are_loaded_or_refused() {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rdb/tests/data");
@@ -522,13 +522,13 @@ fn files_of_every_version_are_loaded_or_refused() {
     assert!(loaded >= 30, "{loaded} files");
 }
 
-/// A server that finds this file ends, says what is wrong, where, and what helps, and leaves the file as it is.
+/// A server that finds this file ends, names the error, its place and a remedy, and leaves the file unchanged.
 fn assert_refused(folder: &Path, name: &str) -> String {
     let before = std::fs::read(folder.join("dump.rdb")).expect("there");
     let dir = folder.to_str().expect("a plain path");
     let args =
         ["serve", "--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir, "--save", "60 1"];
-    // A server that takes the file after all would serve for ever.
+    // A server that accepts the file would run for ever.
     let mut command = std::process::Command::new("timeout");
     let refused = command.arg("60").arg(STRAND).args(args).output().expect("the built binary starts");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();

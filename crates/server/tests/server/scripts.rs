@@ -1,11 +1,11 @@
-//! Hostile and long scripts beside other clients, and what ends them. What scripts say is compared with redis-server in the
-//! corpus (`scripting.txt`).
+//! Hostile and long scripts beside other clients, and how they end. The corpus (`scripting.txt`) compares the
+//! replies of scripts with redis-server.
 
 use crate::harness::{Client, Server, comes_true};
 use std::sync::atomic::{AtomicBool, Ordering};
 use strand_wire::client::Value;
 
-/// EVAL with a text that has spaces.
+/// EVAL of a text with spaces.
 fn eval(client: &mut Client, script: &str, rest: &[&str]) {
     let words = [&["EVAL", script], rest].concat();
     let mut out = format!("*{}\r\n", words.len());
@@ -13,7 +13,7 @@ fn eval(client: &mut Client, script: &str, rest: &[&str]) {
     client.send(out.as_bytes());
 }
 
-/// True once a script has run for a millisecond on a helper thread.
+/// True when a script has run for a millisecond on a helper thread.
 fn runs_a_script(server: &Server) -> bool {
     let mut client = strand_testkit::client::Client::connect(server.address).expect("it listens");
     let Value::Array(stats) = client.call(&["FUNCTION", "STATS"]).expect("a reply") else { return false };
@@ -45,7 +45,7 @@ fn hostile_scripts_stop_nobody_else() {
         for i in 0..50 {
             other.call(&format!("SET other:{i} x"), "+OK\r\n");
         }
-        // It ends by an error of its own, or by the kill; on its way to a helper thread it is not there to be killed.
+        // It ends by its own error or by the kill. On its way to a helper thread there is nothing to kill.
         let ended = AtomicBool::new(false);
         let line = std::thread::scope(|scope| {
             let (ended, killer) = (&ended, &mut killer);
@@ -69,7 +69,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
     let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "20"]);
     let (mut long, mut other) = (server.connect(), server.connect());
     eval(&mut long, "redis.call('get', KEYS[1]) while true do end", &["1", "k"]);
-    // Whoever needs the key is told, once it has run for so long; all others are served.
+    // Clients that need the key get BUSY after some time. All others are served.
     let busy = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
     comes_true(|| {
         other.send(b"GET k\r\n");
@@ -88,7 +88,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
     assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL. script: "), "{ended}");
     assert!(ended.ends_with(", on @user_script:1."), "{ended}");
     other.call("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.\r\n");
-    // One that has written is not killed; what it writes is seen all at once.
+    // A script that has written is not killed, and its writes become visible together.
     eval(
         &mut long,
         "for i = 1, 200000 do redis.call('incr', KEYS[1]) end return redis.call('get', KEYS[1])",
@@ -107,7 +107,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
         }
         assert!(seen == "$-1" || seen == busy, "{seen}");
         if line == "+OK" {
-            // It was caught before its first write.
+            // It was killed before its first write.
             break;
         }
     }
@@ -123,9 +123,9 @@ fn long_commands_are_told_of_a_busy_script_too() {
     eval(&mut long, "redis.call('get', KEYS[1]) while true do end", &["1", "k"]);
     let many: Vec<String> = (0..5000).map(|i| format!("key:{i}")).collect();
     let values: Vec<String> = many.iter().map(|key| format!("{key} v")).collect();
-    // It holds its shard: a command that is at work before that waits for the shard until the script has ended.
+    // It holds its shard. A command that runs before that waits for the shard until the script has ended.
     comes_true(|| runs_a_script(&server));
-    // Some come before it is busy and some after; each is told once it is.
+    // Some come before it is busy and some after. Each gets BUSY.
     let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
     let lines = [
         format!("DEL k {}", many.join(" ")),
@@ -155,7 +155,7 @@ fn long_commands_are_told_of_a_busy_script_too() {
 fn a_script_that_begins_anew_has_run_once() {
     let server = Server::start(&["--workers", "2"]);
     let mut client = server.connect();
-    // A key that is not declared comes after a write.
+    // An undeclared key comes after a write.
     for i in 1..=5 {
         eval(
             &mut client,
@@ -166,7 +166,7 @@ fn a_script_that_begins_anew_has_run_once() {
         assert_eq!(client.line(), format!(":{i}"));
     }
     client.call("GET counter", "$1\r\n5\r\n");
-    // Too long for a worker, after it has written, in every way that it can be.
+    // Too long for a worker, after a write, in all possible ways.
     for (i, tail) in [
         "for i = 1, 3000000 do end",
         "for i = 1, 20000 do redis.call('get', KEYS[1]) end",
@@ -183,7 +183,7 @@ fn a_script_that_begins_anew_has_run_once() {
         assert_eq!(client.line(), format!(":{}", i + 1), "{tail}");
         client.call("HGET hash f", &format!("$1\r\n{}\r\n", i + 1));
     }
-    // Expiries and types are put back, too.
+    // Expiries and types are restored too.
     client.call("SET e 1 PX 1000000", "+OK\r\n");
     eval(
         &mut client,

@@ -1,4 +1,4 @@
-//! SHUTDOWN, SIGTERM and SIGINT: what is in flight is finished, the exit code is right, and nobody waits for ever.
+//! SHUTDOWN, SIGTERM and SIGINT: commands in flight finish, the exit code is right, and nobody waits for ever.
 
 use crate::harness::{Server, command};
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ fn a_signal_lets_commands_in_flight_finish() {
         let (mut busy, mut half) = (server.connect(), server.connect());
         busy.send(&[command("DEBUG SLEEP 0.5"), command("ECHO last")].concat());
         half.send(b"*2\r\n$3\r\nGET\r\n");
-        // ServiceOutcome after the sleep was read.
+        // The worker answers this after it has read the commands above.
         server.connect().call("PING", "+PONG\r\n");
         server.signal(signal);
         half.expect_end();
@@ -40,7 +40,7 @@ fn a_second_signal_does_not_wait() {
     busy.send(&command("DEBUG SLEEP 100"));
     idle.call("PING", "+PONG\r\n");
     server.signal(Signal::TERM);
-    // The first signal is taken up when the idle connection closes.
+    // The first signal has been handled when the idle connection closes.
     idle.expect_end();
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(1));

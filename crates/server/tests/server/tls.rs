@@ -1,5 +1,5 @@
-//! The doors with TLS, in a real server: who is let in, who is told why not, and certificates that are exchanged meanwhile.
-//! Certificates are made here, each time.
+//! The doors with TLS in a real server: who is admitted, the reasons for refusals, and certificates replaced at
+//! run time. Each run makes new certificates.
 
 use crate::harness::{Client, Folder, Server, comes_true, command};
 use crate::pack4::frame;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who signs.
+/// A certificate authority.
 pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ impl Authority {
         let pem = params.self_signed(&key).expect("its own key").pem();
         Authority { pem, issuer: Issuer::new(params, key) }
     }
-    /// For 127.0.0.1, under `name` as file names.
+    /// For 127.0.0.1, in files named after `name`.
     pub fn sign(&self, folder: &Folder, name: &str, year_of_end: i32) -> Identity {
         let (params, key) = Identity::params(name, year_of_end);
         let cert = params.signed_by(&key, &self.issuer).expect("our key").pem();
@@ -42,7 +42,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// One that nobody else has signed.
+    /// A self-signed certificate.
     fn of_its_own(folder: &Folder, name: &str) -> Identity {
         let (params, key) = Identity::params(name, 2099);
         let cert = params.self_signed(&key).expect("its own key").pem();
@@ -63,7 +63,7 @@ impl Identity {
     }
 }
 
-/// A server with a door for each of `ports` and everything that TLS needs.
+/// A server with a door for each of `ports` and all that TLS needs.
 pub struct Fixture {
     pub folder: Folder,
     pub ca: Authority,
@@ -109,7 +109,7 @@ impl Fixture {
     pub fn connect(&self, address: SocketAddr, config: Arc<ClientConfig>) -> Stream {
         self.connect_as(address, address.ip(), config)
     }
-    /// As a client that takes the server for the one at `name`.
+    /// Connects as a client that expects the server for `name`.
     pub fn connect_as(&self, address: SocketAddr, name: IpAddr, config: Arc<ClientConfig>) -> Stream {
         let name = ServerName::from(name);
         let tls = ClientConnection::new(config, name).expect("a configuration");
@@ -205,7 +205,7 @@ fn who_is_not_trusted_is_told_and_the_others_are_served() {
         (Some(&foreign), "UnknownCA", "the client's certificate is refused: UnknownIssuer"),
         (Some(&own), "UnknownCA", "the client's certificate is refused: UnknownIssuer"),
     ] {
-        // The log takes ten such lines in as many seconds.
+        // The log takes ten of these lines in ten seconds.
         let doors = if matches!(identity, Some(i) if !i.cert.contains("own")) { 1 } else { 3 };
         for (door, name) in fixture.doors[..doors].iter().zip(["TLS ", "TLS pack4 ", "TLS http "]) {
             let said = fixture.refused_at(*door, fixture.config(&fixture.ca, identity));
@@ -236,7 +236,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
     for (address, hello) in [0, 3, 4].map(|i| fixture.doors[i]).into_iter().zip(hello) {
         let mut stranger = Client::connect(address);
         stranger.send(hello);
-        // An alert: 21, the version, 2 bytes: fatal and why.
+        // An alert: 21, the version, 2 bytes: fatal, and the reason.
         stranger.expect(&[21, 3, 3, 0, 2, 2]);
         comes_true(|| {
             let log = fixture.server.folder.log_text();
@@ -254,7 +254,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.server.address));
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.doors[1]));
     call(&mut friend, &command("PING"), b"+PONG\r\n");
-    // A hello that stops half way holds nobody up, and nothing.
+    // An incomplete hello blocks nobody, and nothing.
     let mut half = Client::connect(fixture.doors[0]);
     half.send(&[22, 3, 1, 2, 0, 1, 0]);
     call(&mut friend, &command("PING"), b"+PONG\r\n");
@@ -270,7 +270,7 @@ fn http_over_tls_and_what_comes_to_the_wrong_one() {
     let get = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
     let whole = |stream: &mut dyn Read| {
         let mut text = Vec::new();
-        // A peer that is cut off in the middle of its hello may be reset.
+        // A peer that closes in the middle of its hello may be reset.
         let _ = stream.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     };
@@ -280,7 +280,7 @@ fn http_over_tls_and_what_comes_to_the_wrong_one() {
         whole(&mut stream)
     };
     assert!(secure().starts_with("HTTP/1.1 200 OK"), "{}", secure());
-    // Plain HTTP at the port of TLS ends with an alert, and TLS at the plain port with HTTP's word for it.
+    // Plain HTTP at the TLS port gets an alert. TLS at the plain port gets an HTTP error.
     let socket = |address| {
         let socket = TcpStream::connect(address).expect("it listens");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
@@ -311,7 +311,7 @@ fn certificates_are_exchanged_while_clients_are_served() {
     let identity = next.sign(&fixture.folder, "next-server", 2099);
     let client = next.sign(&fixture.folder, "next-client", 2099);
     let ca_file = fixture.folder.write("next-ca.crt", &next.pem);
-    // What does not go together changes nothing.
+    // A mismatch changes nothing.
     let failed = "-ERR CONFIG SET failed (possibly related to argument 'tls-cert-file') - Unable to update TLS \
                   configuration. Check server logs.\r\n";
     plain.call(&format!("CONFIG SET tls-cert-file {}", identity.cert), failed);
@@ -328,7 +328,7 @@ fn certificates_are_exchanged_while_clients_are_served() {
     assert!(fixture.refused(fixture.config(&fixture.ca, Some(&fixture.client))).contains("UnknownIssuer"));
     (fixture.ca, fixture.client) = (next, client);
     call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
-    // The files are replaced where they lie.
+    // The files are replaced in place.
     let third = Authority::new("third");
     let client = third.sign(&fixture.folder, "next-client", 2099);
     third.sign(&fixture.folder, "next-server", 2099);
@@ -431,7 +431,7 @@ fn who_vanishes_while_its_command_sleeps_is_forgotten() {
     let fixture = start(&["--tls-port"], &["--workers", "1", "--enable-debug-command", "yes"]);
     let (mut stream, mut plain) = (fixture.trusted(), fixture.server.connect());
     call(&mut stream, &command("PING"), b"+PONG\r\n");
-    // More than is read ahead: the server has stopped reading when the peer goes.
+    // More than is read ahead, so the server has stopped reading when the peer goes.
     let sent = [command("DEBUG SLEEP 600"), command("PING").repeat(100_000)].concat();
     let _ = stream.sock.set_write_timeout(Some(Duration::from_millis(500)));
     let _ = stream.write_all(&sent);

@@ -1,4 +1,4 @@
-//! Users over real sockets: files, several workers, connections that are closed because their user is gone.
+//! Users over real sockets: files, several workers, and connections that close because their user was removed.
 
 use crate::harness::{Folder, STRAND, Server, command, strand};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn rights_change_on_every_worker_at_once() {
         bobs.iter_mut().for_each(|bob| bob.call("PING", reply));
     }
     admin.call("ACL DELUSER bob", ":1\r\n");
-    // Nobody sends anything: they are closed all the same.
+    // They are closed although nobody sends anything.
     bobs.iter_mut().for_each(|bob| bob.expect_end());
     admin.call("PING", "+PONG\r\n");
 }
@@ -107,7 +107,7 @@ fn an_import_needs_rights_on_its_dataset_alone() {
         "{text}"
     );
     admin.call("KEYS *", "*1\r\n$12\r\nmail:one.eml\r\n");
-    // Whoever asks which datasets there are hears of those that it may read.
+    // A list of datasets shows only those that the user may read.
     admin.call("IMPORT.VERSION SET secret / x", "+OK\r\n");
     let mut importer = server.connect();
     importer.call("AUTH importer pw", "+OK\r\n");
@@ -118,7 +118,7 @@ fn an_import_needs_rights_on_its_dataset_alone() {
     );
     assert_eq!(admin.line_of("IMPORT.VERSION DATASETS", 0), "*2");
     admin = server.connect();
-    // A search shows what the user may read.
+    // A search shows only what the user may read.
     admin.call("ACL SETUSER reader on >pw +ft.search %R~mail:t*", "+OK\r\n");
     let mut reader = server.connect();
     reader.call("AUTH reader pw", "+OK\r\n");
