@@ -1,4 +1,5 @@
-//! What the engine is told and lent by the driver: times, facts, and the [`Host`] with everything that needs the outside.
+//! The driver's side of the engine: the time, facts about the process and the peer, and [`Host`], the services that
+//! need the system.
 
 use crate::Config;
 use crate::folder::Folder;
@@ -28,29 +29,30 @@ impl Now {
     }
 }
 
-/// What DIAG PROFILE asks for. `folded`: as text with a line for each stack, and not in the form of pprof.
+/// The request of DIAG PROFILE. `folded` selects text with one line per stack; otherwise the profile has pprof's
+/// format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileAsk {
-    /// Memory that is in use, by where it was asked for.
+    /// Memory in use, by the place that allocated it.
     Heap {
-        /// See the type.
+        /// True: folded text. False: pprof.
         folded: bool,
     },
-    /// All memory that was ever asked for.
+    /// All allocations since the start, also the freed ones.
     Allocs {
-        /// See the type.
+        /// True: folded text. False: pprof.
         folded: bool,
     },
-    /// Begin to sample processor time; the answer is the number of the profile.
+    /// Starts to sample processor time. The answer is the number of the profile.
     CpuStart {
-        /// How long the client means to wait.
+        /// The duration that the client plans, in seconds.
         seconds: u64,
     },
-    /// End it; the answer is the profile.
+    /// Stops the sampling. The answer is the profile.
     CpuStop {
-        /// Its number.
+        /// The number from [`ProfileAsk::CpuStart`].
         id: u64,
-        /// See the type.
+        /// True: folded text. False: pprof.
         folded: bool,
     },
 }
@@ -58,38 +60,38 @@ pub enum ProfileAsk {
 /// A file that is open for reading, and its length in bytes.
 pub type OpenedFile = (Box<dyn Read + Send>, u64);
 
-/// Writes a file.
+/// A function that writes the content of a file.
 pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
-/// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
-/// [`Host::reload_tls`], [`Host::change_dir`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper thread only, and
-/// [`Host::run_service`] where the call's place is one.
+/// What the driver does for the engine. Worker and helper threads call these methods. A method must not block, except
+/// [`Host::run_service`] on a helper thread and the methods that run on helper threads only: [`Host::reload_tls`],
+/// [`Host::change_dir`], [`Host::rewrite_config`], the methods of the ACL file, and those marked "may block".
 pub trait Host: Send + Sync {
-    /// Runs a command of a service outside the engine (search): on a helper thread, or where its row says that its cost is
-    /// in a text ([`strand_commands::cost::Cost::Text`]) on the worker first.
+    /// Runs a command of a service outside the engine (search) on a helper thread. A command with
+    /// [`strand_commands::cost::Cost::Text`] runs on the worker first.
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome;
-    /// The commands that make what the services have (indexes, sets of patterns) again. On a thread that may be slow.
+    /// The commands that recreate the definitions of the services (indexes, pattern sets). May block.
     fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
         let _ = now_ms;
         Vec::new()
     }
-    /// A client is gone that has used a service.
+    /// Reports that a client that used a service has disconnected.
     fn client_gone(&self, client: u64) {
         let _ = client;
     }
-    /// What the allocator says.
+    /// The allocator's figures.
     fn memory(&self) -> MemoryFacts;
-    /// Of that, what the allocator has given out: asked for up to some hundred times a second.
+    /// Bytes that the allocator has given out. Called up to some hundred times a second.
     fn allocated_bytes(&self) -> u64 {
         self.memory().used_bytes
     }
-    /// Gives freed pages back to the system at once; on a helper thread.
+    /// Returns freed pages to the system at once. Runs on a helper thread.
     fn purge_memory(&self) {}
-    /// The allocator's own report; on a helper thread.
+    /// The allocator's own report. Runs on a helper thread.
     fn allocator_report(&self) -> String {
         String::new()
     }
-    /// What the services hold.
+    /// The memory of the services.
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory::default()
     }
@@ -101,7 +103,8 @@ pub trait Host: Send + Sync {
     fn mono_us(&self) -> u64 {
         0
     }
-    /// The same in nanoseconds: asked where one command ends and another begins.
+    /// The time on the clock of [`Now::mono_us`] in nanoseconds, read now. Called at the boundary between two
+    /// commands.
     fn mono_ns(&self) -> u64 {
         self.mono_us() * 1000
     }
@@ -109,36 +112,36 @@ pub trait Host: Send + Sync {
     fn now(&self) -> Now {
         Now { unix_us: 0, mono_us: self.mono_us() }
     }
-    /// Ends the process at once, with this line in the log: what it has promised it cannot keep.
+    /// Ends the process at once and logs `text`. Called when the server can no longer keep a promise to its clients.
     fn die(&self, text: &str) {
         self.log(text);
     }
-    /// Opens the folder `name` of the working folder for the append-only file `file`, and makes the folder where it is not
-    /// there; `None`: the host keeps no files. On a thread that may be slow.
+    /// Opens the folder `name` of the working folder for the append-only file `file`. Creates a missing folder.
+    /// `None`: the host keeps no files. May block.
     ///
     /// # Errors
-    /// Those of the system; also when another server has it.
+    /// The system's error. Also an error when another server uses the folder.
     fn open_folder(&self, name: &str, file: &str) -> io::Result<Option<Arc<dyn Folder>>> {
         let _ = (name, file);
         Ok(None)
     }
-    /// What the system says of the process and of the machine, for the history; on a thread that may be slow.
+    /// The system's figures about the process and the machine, for the history. May block.
     fn system_figures(&self) -> Vec<Figure> {
         Vec::new()
     }
-    /// What the system says of the process and of the machine, in its own words: names and texts. On a thread that may be slow.
+    /// The system's report about the process and the machine as names and texts. May block.
     fn system_report(&self) -> Vec<(String, String)> {
         Vec::new()
     }
-    /// Takes a profile, or begins or ends one; the bytes of the answer. On a thread that may be slow.
+    /// Takes, starts or stops a profile and returns the bytes of the answer. May block.
     ///
     /// # Errors
-    /// An error reply.
+    /// The text of the error reply.
     fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
         let _ = ask;
         Err("ERR this host takes no profiles".into())
     }
-    /// Samples allocations from now on, or no more.
+    /// Switches the sampling of allocations on or off.
     fn sample_heap(&self, on: bool) {
         let _ = on;
     }
@@ -146,114 +149,115 @@ pub trait Host: Send + Sync {
     fn log_tail(&self) -> Vec<u8> {
         Vec::new()
     }
-    /// What of the system's settings was found wanting at the start: rule, what is so, what to do.
+    /// The system settings that the start found unsuitable: rule, finding, advice.
     fn start_checks(&self) -> Vec<(&'static str, String, String)> {
         Vec::new()
     }
-    /// Where a worker's thread is, as the system says it, for a line of the log; empty where it does not.
+    /// The place of a worker's thread in the system's words, for a log line. Empty when the system does not tell it.
     fn worker_place(&self, worker: usize) -> String {
         let _ = worker;
         String::new()
     }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;
-    /// SHUTDOWN was asked for: stop gracefully.
+    /// SHUTDOWN: stop gracefully.
     fn shutdown(&self, request: ShutdownRequest);
     /// More `INFO search` lines: (name, value).
     fn info_search(&self) -> Vec<(String, String)>;
-    /// Drop this on a helper thread: freeing it takes a while.
+    /// Drops `garbage` on a helper thread, because freeing it takes long.
     fn reclaim(&self, garbage: Box<dyn Send>);
-    /// `redis.log` of a script: level 0 (debug) to 3 (warning).
+    /// `redis.log` in a script. The level is 0 (debug) to 3 (warning).
     fn script_logs(&self, level: i64, text: &[u8]) {
         let _ = (level, text);
     }
-    /// How many clients the system allows when so many are wanted.
+    /// The number of clients that the system allows when `wanted` clients are configured.
     fn clients_max(&self, wanted: usize) -> usize {
         wanted
     }
-    /// CONFIG SET changed this option: whoever acts on it outside the engine (logging, sockets) looks at it again.
+    /// CONFIG SET changed this option. The users of the option outside the engine (logging, sockets) read it again.
     fn config_changed(&self, name: &str) {
         let _ = name;
     }
-    /// CONFIG SET gave `tls-*` options other values: use them from now on. Reads files; on a helper thread.
+    /// CONFIG SET changed `tls-*` options. The host uses the new values from now on. Reads files; runs on a helper
+    /// thread.
     ///
     /// # Errors
-    /// Why they cannot be used, for the log: those before are still in use.
+    /// The reason for the log. The old values stay in use.
     fn reload_tls(&self, config: &Config) -> Result<(), String> {
         let _ = config;
         Ok(())
     }
-    /// CONFIG SET dir: make this the working folder; what it is then, whole. On a helper thread.
+    /// CONFIG SET dir: changes the working folder and returns its absolute path. Runs on a helper thread.
     ///
     /// # Errors
-    /// Why not, as the system says it.
+    /// The system's error text.
     fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
         Ok(path.into())
     }
-    /// Somebody could not log in: for the log, in which no peer can leave as many lines as it likes. `user` is who it wanted to
-    /// be, if there is such a user: what is typed in place of a name may be a password.
+    /// Logs a failed login. The host limits the number of lines, so that a peer cannot fill the log. `user` is the
+    /// name only when the user exists: an unknown name may be a password in the wrong place.
     fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
         let _ = (peer, user);
     }
-    /// Fills `bytes` with randomness that nobody can guess.
+    /// Fills `bytes` with cryptographically secure randomness.
     ///
     /// # Errors
     /// When the system has none.
     fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String>;
-    /// Reads the ACL file; on a helper thread, or before anybody is served.
+    /// Reads the ACL file. Runs on a helper thread, or before the first client.
     ///
     /// # Errors
-    /// Why it could not be read, as the system says it.
+    /// The system's error text.
     fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String>;
-    /// Puts what `text` gives in the place of the ACL file, in one step; on a helper thread. Of several at a time each asks
-    /// for the text when its turn has come, so that the last one to write has the newest.
+    /// Replaces the ACL file with the text of `text`, atomically. Runs on a helper thread. Concurrent calls run one
+    /// after another, and each calls `text` when its turn comes. So the last writer writes the newest text.
     ///
     /// # Errors
-    /// Why it could not be written, for the log.
+    /// The reason, for the log.
     fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String>;
-    /// A line for the log.
+    /// Writes a line to the log.
     fn log(&self, text: &str) {
         let _ = text;
     }
-    /// Runs `work` on a thread of its own.
+    /// Runs `work` on a new thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
         let _ = name;
         work();
         Ok(())
     }
-    /// For threads that may be slow: what they wait at for each other.
+    /// A new signal for threads that may block.
     fn signal(&self) -> Box<dyn Signal>;
-    /// Lets others have the processor; on a thread that may be slow.
+    /// Yields the processor. May block.
     fn yield_now(&self) {}
-    /// Waits; on a thread that may be slow.
+    /// Sleeps. May block.
     fn nap_us(&self, us: u64) {
         let _ = us;
     }
-    /// Puts what `write` writes in the place of the file `name` of the working folder, in one step and once it is on the disk;
-    /// `in_parts`: what is written goes to the disk now and then, so that not all of it is left for the end. On a thread that
-    /// may be slow.
+    /// Replaces the file `name` of the working folder with the output of `write`, atomically and only after the new
+    /// content is on the disk. `in_parts`: the content is synced in parts while it is written, so that the last sync
+    /// is short. May block.
     ///
     /// # Errors
-    /// Why not, for the log: the file is as it was before.
+    /// The reason, for the log. The old file stays unchanged.
     fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> Result<(), String> {
         let _ = (name, in_parts, write);
         Err("the host keeps no files".into())
     }
-    /// Opens the file `name` of the working folder, and tells its length; `None` when it is not there.
+    /// Opens the file `name` of the working folder and returns it with its length. `None` when the file is missing.
     ///
     /// # Errors
-    /// Why not, as the system says it.
+    /// The system's error text.
     fn open_file(&self, name: &str) -> Result<Option<OpenedFile>, String> {
         let _ = name;
         Ok(None)
     }
-    /// CONFIG REWRITE: read the configuration file, pass its text to `edit`, put what it returns in its place.
+    /// CONFIG REWRITE: reads the configuration file, passes its text to `edit` and replaces the file with the result.
     ///
     /// # Errors
-    /// Why it could not be written, as the client shall see it.
+    /// The reason, for the client.
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
         let _ = edit;
         Err("the host keeps no configuration file".into())
@@ -275,12 +279,12 @@ pub struct MemoryFacts {
     pub system_bytes: u64,
 }
 
-/// What the services outside the engine hold, in bytes.
+/// Memory of the services outside the engine, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServiceMemory {
     /// Text indexes.
     pub indexes_bytes: u64,
-    /// What is kept only to be fast.
+    /// Caches.
     pub caches_bytes: u64,
 }
 
@@ -296,11 +300,11 @@ pub struct CpuFacts {
 /// SHUTDOWN's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownRequest {
-    /// `NOW`: do not wait for anybody.
+    /// `NOW`: do not give clients time to finish.
     pub now: bool,
-    /// `FORCE`: stop whatever fails.
+    /// `FORCE`: stop although an error occurs.
     pub force: bool,
-    /// `SAVE`: save whatever the configuration says.
+    /// `SAVE`: save also without save points.
     pub save: bool,
     /// `NOSAVE`: do not save.
     pub nosave: bool,
@@ -325,17 +329,17 @@ pub struct ServerFacts {
     pub allocator: String,
 }
 
-/// How requests and replies are told apart on the wire.
+/// The framing of requests and replies on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// They follow each other, in RESP; requests may be plain lines too.
+    /// RESP without frames. Requests may also be inline.
     #[default]
     Resp,
-    /// Each is in a frame of its own (`strand_wire::pack4`), in RESP again.
+    /// RESP inside frames (`strand_wire::pack4`).
     Pack4,
 }
 
-/// Who is at the other end of a session.
+/// The peer of a session.
 #[derive(Clone, Debug, Default)]
 pub struct PeerInfo {
     /// `ip:port` of the peer, as CLIENT LIST shows it (`[v6]:port`).
@@ -344,28 +348,28 @@ pub struct PeerInfo {
     pub laddr: String,
     /// The socket's descriptor number, for CLIENT LIST only.
     pub fd: i32,
-    /// The worker that serves it.
+    /// The worker that serves the peer.
     pub worker: usize,
     /// True when the peer is on this machine (loopback or unix socket).
     pub local: bool,
-    /// How it speaks.
+    /// The framing of the connection.
     pub framing: Framing,
 }
 
-/// Wakes the task that drives a session; called from any thread, any number of times. The task then calls
-/// [`crate::Session::run`], whatever it was waiting for.
+/// Wakes the task that drives a session. Any thread may call it, any number of times. The task then calls
+/// [`crate::Session::run`], whatever it waits for.
 pub trait Wake: Send + Sync {
     /// Wakes it.
     fn wake(&self);
 }
 
-/// Where threads that may be slow wait for a change that another thread makes. Who waits reads [`Signal::changes`], looks whether
-/// what it waits for is there, and only then waits: no change in between is missed.
+/// A condition that threads wait for and other threads signal. A waiting thread reads [`Signal::changes`], checks its
+/// condition, and only then calls [`Signal::wait`]. So it misses no change in between.
 pub trait Signal: Send + Sync {
-    /// How many changes there were.
+    /// The number of changes so far.
     fn changes(&self) -> u64;
-    /// Waits until there were more changes than `seen`, for so long at most; false: the time is over.
+    /// Waits until there are more than `seen` changes, at most `at_most_us`. False after a timeout.
     fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool;
-    /// Something has changed.
+    /// Reports a change.
     fn tell(&self);
 }

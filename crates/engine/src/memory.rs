@@ -1,18 +1,19 @@
-//! Where the memory is, by [`Purpose`], and how much of it there may be: `maxmemory`.
+//! Memory accounting: the memory of each [`Purpose`], and the limit `maxmemory`.
 //!
-//! Against the limit counts what the allocator has given out, as in Redis. To ask it costs some 25 us with the arenas of
-//! two cores and more with more, so only [`Memory::look`] does, on a background thread, every few milliseconds where the
-//! limit is near. In between the data's own sum tells what was added: `used = allocated then + (data now - data then)`.
-//! So a write compares two numbers, and whatever the data's sum does not see (buffers, indexes) counts at the next look.
+//! As in Redis, the limit applies to the bytes that the allocator has given out. Reading that number costs about 25
+//! us with the arenas of two cores, and more with more cores. So only [`Memory::look`] reads it, on a background
+//! thread, every few milliseconds when the limit is near. Between two looks the sum of the data tells the growth:
+//! `used = allocated then + (data now - data then)`. So a write compares two numbers. Memory outside that sum
+//! (buffers, indexes) counts at the next look.
 
 use crate::MemoryFacts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// The error of a command that may need memory when there is none.
+/// The error of a command that may need memory when none is left.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// What memory is held for.
+/// The purpose of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Keys, values and the tables they are in.
@@ -25,24 +26,24 @@ pub(crate) enum Purpose {
     Jobs,
     /// Interpreters of scripts and what they hold.
     Scripts,
-    /// What is kept only to be fast.
+    /// Caches.
     Caches,
-    /// Deleted values that a helper thread has not freed yet.
+    /// Deleted values that a helper thread has yet to free.
     Garbage,
-    /// Changes that are on their way to the append-only file.
+    /// Changes that are not yet in the append-only file.
     Journal,
-    /// What a snapshot has kept of records that were written before their turn.
+    /// Records kept for a snapshot because a write came before the saver.
     Snapshots,
-    /// Figures over time.
+    /// History figures.
     History,
     /// Histograms of commands.
     Statistics,
-    /// What the process held when it was ready, before any data.
+    /// The memory of the process when it was ready, before any data.
     Startup,
 }
 
 impl Purpose {
-    /// All, in the order of their numbers.
+    /// All purposes, in the order of their numbers.
     pub(crate) const ALL: [Purpose; PURPOSES] = [
         Purpose::Data,
         Purpose::Indexes,
@@ -57,7 +58,7 @@ impl Purpose {
         Purpose::Statistics,
         Purpose::Startup,
     ];
-    /// What it is, for readers.
+    /// The description for users.
     pub(crate) fn about(self) -> &'static str {
         match self {
             Purpose::Data => "keys, values and their tables",
@@ -74,7 +75,7 @@ impl Purpose {
             Purpose::Startup => "what the process needs to start",
         }
     }
-    /// The name, as figures have it.
+    /// The name in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Purpose::Data => "data",
@@ -96,7 +97,7 @@ impl Purpose {
 /// Number of [`Purpose`]s.
 pub(crate) const PURPOSES: usize = Purpose::Startup as usize + 1;
 
-/// Where all the memory is that the allocator has given out.
+/// All memory that the allocator has given out, by purpose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ledger {
     pub(crate) facts: MemoryFacts,
@@ -104,12 +105,12 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Bytes held for a purpose.
+    /// Bytes held for the purpose.
     pub(crate) fn share(&self, purpose: Purpose) -> u64 {
         self.shares[purpose as usize]
     }
-    /// What no purpose explains: what the allocator rounds up, and small things. Negative: more is counted than was given
-    /// out, as what is counted and what is given out are not read in one moment.
+    /// Bytes that no purpose explains: rounding of the allocator and small objects. Negative when more is counted
+    /// than given out, because the two are not read at one moment.
     pub(crate) fn other_bytes(&self) -> i64 {
         self.facts.used_bytes as i64 - self.shares.iter().sum::<u64>() as i64
     }
@@ -118,32 +119,32 @@ impl Ledger {
 /// Bytes by purpose.
 pub(crate) type Shares = [u64; PURPOSES];
 
-/// The limit, and what was seen at the last look.
+/// The limit, and the figures of the last look.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// What may be used: the lesser of the two below; 0 is no limit.
+    /// The effective limit: the lesser of the next two. 0: no limit.
     limit_bytes: AtomicU64,
-    /// `maxmemory`; 0 is none.
+    /// `maxmemory`. 0: none.
     configured_bytes: AtomicU64,
-    /// What may be used while the system is about to run out of memory; 0 otherwise.
+    /// The limit while the system is about to run out of memory, else 0.
     ceiling_bytes: AtomicU64,
-    /// Clients are slowed or looked at, see [`crate::headroom`].
+    /// Clients are slowed or checked, see [`crate::headroom`].
     is_paced: AtomicBool,
-    /// There is a limit, or clients are slowed.
+    /// A limit is set, or clients are slowed.
     is_watched: AtomicBool,
-    /// The data may grow to this until the limit is reached. Negative: even without any data it would be over.
+    /// The data size at which the limit is reached. Negative: the server would be over the limit without any data.
     data_bytes_max: AtomicI64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
     startup_bytes: AtomicU64,
-    /// Of the purposes that are counted by [`Charge`]s.
+    /// Bytes of the purposes that are counted by [`Charge`]s.
     charged: [AtomicU64; PURPOSES],
-    /// Values that a helper thread is to free, and those that it has freed.
+    /// Values that a helper thread has yet to free, and values that it has freed.
     pending_values: AtomicU64,
     freed_values: AtomicU64,
-    /// Since when it has been over the limit, on the clock of [`crate::Now::mono_us`]; 0 when it is not.
+    /// Start of the time over the limit, on the clock of [`crate::Now::mono_us`]. 0 when under the limit.
     over_since_us: AtomicU64,
-    /// How long it was over the limit in all, before that.
+    /// Total time over the limit before `over_since_us`.
     over_us: AtomicU64,
 }
 
@@ -166,39 +167,39 @@ impl Memory {
             over_us: 0.into(),
         }
     }
-    /// True while there is a limit.
+    /// True while a limit is set.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.limit_bytes.load(Relaxed) != 0
     }
-    /// True while commands that may need memory must pass a gate: for a limit, or because clients are slowed.
+    /// True while commands that may need memory must pass a gate: a limit is set, or clients are slowed.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.is_watched.load(Relaxed)
     }
-    /// Clients are slowed, or looked at, from now on, or no more.
+    /// Starts or stops the slowing and checking of clients.
     pub(crate) fn watch(&self, on: bool) {
         self.is_paced.store(on, Relaxed);
         self.choose_limit();
     }
-    /// `maxmemory`, or the ceiling where that is less; 0 is no limit.
+    /// `maxmemory` or the ceiling, the lesser. 0: no limit.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Relaxed)
     }
-    /// `maxmemory`; 0 is none.
+    /// `maxmemory`. 0: none.
     pub(crate) fn configured_bytes(&self) -> u64 {
         self.configured_bytes.load(Relaxed)
     }
-    /// What may be used for as long as the system has no more; 0 otherwise.
+    /// The limit while the system has no more memory, else 0.
     pub(crate) fn ceiling_bytes(&self) -> u64 {
         self.ceiling_bytes.load(Relaxed)
     }
-    /// Sets `maxmemory`; a look must follow.
+    /// Sets `maxmemory`. A look must follow.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.configured_bytes.store(bytes, Relaxed);
         self.choose_limit();
     }
-    /// Sets or removes the ceiling; a look must follow.
+    /// Sets or removes the ceiling. A look must follow.
     pub(crate) fn set_ceiling(&self, bytes: u64) {
         self.ceiling_bytes.store(bytes, Relaxed);
         self.choose_limit();
@@ -209,22 +210,23 @@ impl Memory {
         self.limit_bytes.store(least.unwrap_or(0), Relaxed);
         self.is_watched.store(least.is_some() || self.is_paced.load(Relaxed), Relaxed);
     }
-    /// How far over the limit it is while the data is `data_bytes`.
+    /// Bytes over the limit when the data has `data_bytes`.
     #[inline]
     pub(crate) fn over_bytes(&self, data_bytes: u64) -> u64 {
         (data_bytes as i64).saturating_sub(self.data_bytes_max.load(Relaxed)).max(0) as u64
     }
-    /// How far below the limit it is.
+    /// Bytes below the limit when the data has `data_bytes`.
     pub(crate) fn spare_bytes(&self, data_bytes: u64) -> i64 {
         self.data_bytes_max.load(Relaxed).saturating_sub(data_bytes as i64).max(0)
     }
-    /// Takes note of what the allocator has given out while the data was `data_bytes`, and so much of the rest garbage.
+    /// Records the bytes that the allocator had given out when the data had `data_bytes`. `garbage_bytes` of them are
+    /// being freed.
     pub(crate) fn look(&self, allocated_bytes: u64, data_bytes: u64, garbage_bytes: u64) {
         self.used_bytes.store(allocated_bytes, Relaxed);
         self.peak_bytes.fetch_max(allocated_bytes, Relaxed);
         let max = match self.limit_bytes() {
             0 => i64::MAX,
-            // Garbage is as good as free: nothing else must go for it.
+            // Garbage counts as free: nothing else is evicted because of it.
             limit => {
                 let kept = allocated_bytes.saturating_sub(garbage_bytes);
                 (limit.min(i64::MAX as u64) as i64).saturating_add(data_bytes as i64 - kept as i64)
@@ -244,7 +246,7 @@ impl Memory {
             _ => {}
         }
     }
-    /// How long it has been over the limit: in all, and now, in microseconds.
+    /// Time over the limit in microseconds: in total, and since the limit was last passed.
     pub(crate) fn over_us(&self, now_us: u64) -> (u64, u64) {
         let current = match self.over_since_us.load(Relaxed) {
             0 => 0,
@@ -257,23 +259,23 @@ impl Memory {
         self.over_us.store(0, Relaxed);
         self.freed_values.store(0, Relaxed);
     }
-    /// Values that a helper thread is to free, and those that it has freed.
+    /// Values that a helper thread has yet to free, and values that it has freed.
     pub(crate) fn lazily_freed(&self) -> (u64, u64) {
         (self.pending_values.load(Relaxed), self.freed_values.load(Relaxed))
     }
-    /// Given out by the allocator at the last look.
+    /// Bytes given out by the allocator at the last look.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }
-    /// The most that was ever seen, with what is seen now.
+    /// The peak, including the value `now_bytes`.
     pub(crate) fn peak_bytes(&self, now_bytes: u64) -> u64 {
         self.peak_bytes.fetch_max(now_bytes, Relaxed).max(now_bytes)
     }
-    /// The process is ready, and has no data yet.
+    /// Records the memory of the ready process before it has data.
     pub(crate) fn is_ready(&self, allocated_bytes: u64) {
         self.startup_bytes.store(allocated_bytes, Relaxed);
     }
-    /// Given out when the server started.
+    /// Bytes given out when the server started.
     pub(crate) fn startup_bytes(&self) -> u64 {
         self.startup_bytes.load(Relaxed)
     }
@@ -283,13 +285,13 @@ impl Memory {
     }
 }
 
-/// Bytes counted for a purpose for as long as this lives.
+/// Counts bytes for a purpose until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: Arc<Memory>,
     purpose: Purpose,
     bytes: u64,
-    /// Values to be freed by then.
+    /// The number of values that the drop counts as freed.
     values: u64,
 }
 
@@ -298,7 +300,7 @@ impl Charge {
         memory.charged[purpose as usize].fetch_add(bytes, Relaxed);
         Charge { memory: memory.clone(), purpose, bytes, values: 0 }
     }
-    /// For so many values that a helper thread frees.
+    /// A charge for `values` values that a helper thread frees.
     pub(crate) fn garbage(memory: &Arc<Memory>, bytes: u64, values: u64) -> Charge {
         memory.pending_values.fetch_add(values, Relaxed);
         let mut charge = Charge::new(memory, Purpose::Garbage, bytes);
@@ -327,10 +329,10 @@ mod tests {
         memory.set_limit(1000);
         memory.look(900, 500, 0);
         assert_eq!([500, 600, 601, 700].map(|data| memory.over_bytes(data)), [0, 0, 1, 100]);
-        // Something else grew: less is left for the data.
+        // Other memory grew, so less is left for the data.
         memory.look(1200, 550, 0);
         assert_eq!([300, 350, 550].map(|data| memory.over_bytes(data)), [0, 0, 200]);
-        // All data would not be enough.
+        // Freeing all data would not be enough.
         memory.look(5000, 550, 0);
         assert_eq!([0, 550].map(|data| memory.over_bytes(data)), [3450, 4000]);
         memory.set_limit(u64::MAX);

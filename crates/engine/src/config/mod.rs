@@ -1,9 +1,9 @@
-//! The configuration: one table of options by redis-server's names ([`table`]), their values ([`Value`]) and the text they
-//! come from ([`text`]).
+//! The configuration: one table of options with redis-server's names ([`table`]), their values ([`Value`]) and their
+//! text form ([`text`]).
 //!
-//! [`Config`] holds every option's present value. It is filled at the start from files and arguments
-//! ([`Config::load`]) and changed by CONFIG SET ([`Config::set`]); everybody reads it through typed getters. Options of
-//! redis-server that do nothing here are taken, checked and shown; [`Config::notes`] says which of them were given.
+//! [`Config`] holds the current value of every option. Files and arguments fill it at the start ([`Config::load`]),
+//! CONFIG SET changes it ([`Config::set`]), and typed getters read it. Options of redis-server that have no effect
+//! here are accepted, checked and shown. [`Config::notes`] lists those that were given.
 
 mod load;
 mod nearest;
@@ -23,31 +23,31 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use strand_keyspace::types::string::parse_int;
 
-/// Every option with its value; shared by all.
+/// All options with their values, shared by all threads.
 #[derive(Debug)]
 pub struct Config {
-    /// Numbers again, for reading without a lock.
+    /// Copies of the numbers, for reading without a lock.
     numbers: Box<[AtomicI64]>,
     values: RwLock<Box<[Value]>>,
     /// The words of `user` lines, without `user`.
     users: Mutex<Vec<Vec<Vec<u8>>>>,
-    /// Which options a file or the command line has given.
+    /// The options that a file or the command line set.
     given: Box<[AtomicBool]>,
     notes: Mutex<Vec<Note>>,
-    /// Counts changes: a session that sees it move reads its settings again.
+    /// Counts changes. A session reads its settings again when the count has changed.
     generation: AtomicU64,
 }
 
-/// Why CONFIG SET changed nothing.
+/// Why CONFIG SET failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
     /// There is no such option.
     Unknown(Vec<u8>),
-    /// This option cannot have this value.
+    /// The option cannot have this value.
     Refused {
         /// The option as the client named it.
         name: Vec<u8>,
-        /// Why, as redis-server words it.
+        /// The reason, in redis-server's words.
         reason: String,
     },
 }
@@ -71,16 +71,16 @@ impl Config {
             generation: AtomicU64::new(0),
         }
     }
-    /// CONFIG SET: changes all of `pairs` or nothing; says which options were set. `protected_too`: the client may
-    /// change protected ones.
+    /// CONFIG SET: changes all of `pairs` or none. Returns the changed options. `protected_too`: the client may
+    /// change protected options.
     ///
     /// # Errors
-    /// The first pair that cannot be taken.
+    /// For the first refused pair.
     pub fn set(&self, pairs: &[(&[u8], &[u8])], protected_too: bool) -> Result<Vec<Opt>, SetError> {
         let refused =
             |name: &[u8], reason: &str| SetError::Refused { name: name.into(), reason: reason.into() };
         let mut options = Vec::with_capacity(pairs.len());
-        // As in redis-server the rules on names come before those on values, in the order of the arguments.
+        // As in redis-server, the checks of names come before the checks of values, in argument order.
         for (i, (name, _)) in pairs.iter().enumerate() {
             let option = find(name).ok_or_else(|| SetError::Unknown(name.to_vec()))?;
             match option.spec().change {
@@ -99,7 +99,7 @@ impl Config {
         let mut parsed: Vec<Value> = Vec::with_capacity(pairs.len());
         for ((name, text), option) in pairs.iter().zip(&options) {
             let spec = option.spec();
-            // As in redis-server a file's quotes are not known here, and two spaces have an empty word between them.
+            // As in redis-server, CONFIG SET knows no quotes, and two spaces enclose an empty word.
             let words: Vec<&[u8]> = match spec.kind {
                 Kind::OutputLimits if text.is_empty() => Vec::new(),
                 _ if spec.takes_words() => text.split(|b| *b == b' ').collect(),
@@ -116,7 +116,7 @@ impl Config {
     fn put(&self, values: &mut [Value], option: Opt, value: Value) {
         let value = match (option, value) {
             (Opt::Hz, Value::Number(n)) => Value::Number(n.clamp(1, HZ_MAX)),
-            // Another word for `yes`, as which redis-server shows it.
+            // 2 is another word for `yes`. redis-server shows it as `yes`.
             (Opt::OomScoreAdj, Value::Number(2)) => Value::Number(1),
             (_, value) => value,
         };
@@ -124,15 +124,15 @@ impl Config {
         values[option as usize] = value;
         self.generation.fetch_add(1, Ordering::Release);
     }
-    /// Lets everybody look again who looks at [`Config::generation`]: something else has changed.
+    /// Makes all sessions read their settings again, after a change outside the table.
     pub(crate) fn touch(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
-    /// The users that were declared: for each its name and rules.
+    /// The declared users: a list of words (name, rules) for each.
     pub(crate) fn users(&self) -> Vec<Vec<Vec<u8>>> {
         self.users.lock().clone()
     }
-    /// `dir`: the working folder; empty until the driver says which.
+    /// `dir`: the working folder. Empty until the driver sets it.
     pub fn dir(&self) -> Vec<u8> {
         self.text(Opt::Dir)
     }
@@ -147,15 +147,15 @@ impl Config {
         let number = |word: &Vec<u8>| parse_int(word).unwrap_or(i64::MAX);
         words.chunks_exact(2).map(|pair| (number(&pair[0]), number(&pair[1]) as u64)).collect()
     }
-    /// True when they are those that nobody gave.
+    /// True while the save points are the defaults.
     pub fn has_default_save_points(&self) -> bool {
         self.values.read()[Opt::Save as usize] == default_value(Opt::Save.spec())
     }
-    /// `aclfile`: where users are kept; empty is nowhere.
+    /// `aclfile`: the file of the users. Empty: none.
     pub fn aclfile(&self) -> String {
         self.string(Opt::AclFile)
     }
-    /// Moves at every change.
+    /// The number of changes. Increases with every change.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -163,12 +163,12 @@ impl Config {
     pub fn text(&self, option: Opt) -> Vec<u8> {
         self.values.read()[option as usize].text(option.spec())
     }
-    /// The text for a configuration file that gives the present values: `old` with its lines brought up to date.
+    /// The text of a configuration file with the current values: `old` with updated lines.
     pub fn rewrite(&self, old: &str) -> String {
         let values = self.values.read();
         let row = |spec: &'static OptionSpec, value: &Value| {
             let line = match spec.name == Opt::RequirePass.spec().name {
-                // The default user has it, as a digest.
+                // The default user keeps the password, as a digest.
                 true => String::new(),
                 false => line(spec, value),
             };
@@ -184,7 +184,7 @@ impl Config {
     /// The word of a choice.
     ///
     /// # Panics
-    /// When the option is of another kind.
+    /// When the option is not a choice.
     pub(crate) fn choice(&self, option: Opt) -> &'static str {
         match option.spec().kind {
             Kind::Choice(words) => words[self.number(option) as usize],
@@ -194,7 +194,7 @@ impl Config {
     fn string(&self, option: Opt) -> String {
         String::from_utf8_lossy(&self.text(option)).into_owned()
     }
-    /// `port` (default 6379); 0 is none where another door is given, else a free one.
+    /// `port` (default 6379). 0: no port when another door has one, otherwise a free port.
     pub fn port(&self) -> u16 {
         self.number(Opt::Port) as u16
     }
@@ -246,7 +246,7 @@ impl Config {
     pub fn is_protected(&self) -> bool {
         self.number(Opt::ProtectedMode) != 0
     }
-    /// `bind`: addresses to listen on; a leading `-` means that an address that is not there is no error.
+    /// `bind`: addresses to listen on. With a leading `-` a missing address is not an error.
     pub fn bind(&self) -> Vec<String> {
         self.string(Opt::Bind).split(' ').map(str::to_string).filter(|a| !a.is_empty()).collect()
     }
@@ -266,15 +266,15 @@ impl Config {
     pub fn databases(&self) -> usize {
         self.number(Opt::Databases) as usize
     }
-    /// `workers`: threads that serve connections; 0 (the default) is one a core.
+    /// `workers`: threads that serve connections. 0 (the default): one per core.
     pub fn workers(&self) -> usize {
         self.number(Opt::Workers) as usize
     }
-    /// `shards`: locked parts of the keyspace; 0 (the default) is 64 for each worker.
+    /// `shards`: locked parts of the keyspace. 0 (the default): 64 per worker.
     pub fn shards(&self) -> usize {
         self.number(Opt::Shards) as usize
     }
-    /// `hz`: ticks a second (default 10).
+    /// `hz`: ticks per second (default 10).
     pub fn hz(&self) -> u64 {
         self.number(Opt::Hz) as u64
     }
@@ -286,11 +286,11 @@ impl Config {
     pub fn loglevel(&self) -> String {
         self.string(Opt::LogLevel)
     }
-    /// `otlp-endpoint`: the collector; empty is none.
+    /// `otlp-endpoint`: the collector. Empty: none.
     pub fn otlp_endpoint(&self) -> String {
         self.string(Opt::OtlpEndpoint)
     }
-    /// `log-levels`: levels of targets.
+    /// `log-levels`: levels per target.
     pub fn log_levels(&self) -> String {
         self.string(Opt::LogLevels)
     }
@@ -298,7 +298,7 @@ impl Config {
     pub fn log_format(&self) -> String {
         self.string(Opt::LogFormat)
     }
-    /// `logfile`; empty is the standard output.
+    /// `logfile`. Empty: standard output.
     pub fn logfile(&self) -> String {
         self.string(Opt::LogFile)
     }
@@ -327,7 +327,7 @@ impl Config {
     }
 }
 
-/// Most ticks a second.
+/// Most ticks per second.
 pub const HZ_MAX: i64 = 500;
 
 fn default_value(spec: &OptionSpec) -> Value {
@@ -341,7 +341,7 @@ fn default_value(spec: &OptionSpec) -> Value {
     Value::parse(spec, &words, None).expect("defaults are within their bounds")
 }
 
-/// The line of a file that gives an option this value.
+/// The configuration line that sets this value.
 fn line(spec: &OptionSpec, value: &Value) -> String {
     let text = match value {
         Value::Text(text) => text::quote(text),

@@ -1,12 +1,13 @@
-//! Commands that wait: BLPOP and its kin, XREAD and XREADGROUP with BLOCK, WAIT.
+//! Blocking commands: BLPOP and related commands, XREAD and XREADGROUP with BLOCK, WAIT.
 //!
-//! [`Session::blocking`] makes one attempt. Where it finds nothing, it leaves a [`Ticket`] at the keys before it lets their
-//! shards go, and the session is parked. Whoever puts something at one of the keys serves the ticket before it lets that
-//! shard go ([`Waiter`]): it makes the attempt in the session's place and wakes the session, which finds the reply. Time,
-//! CLIENT UNBLOCK and the pusher meet at the ticket's lock; the first one decides.
+//! [`Session::blocking`] makes one attempt. An attempt without a result leaves a [`Ticket`] at the keys while their
+//! shards are locked, and the session is parked. A writer that puts something at one of the keys serves the ticket
+//! before it unlocks the shard ([`Waiter`]). The writer makes the attempt for the session and wakes it, and the
+//! session finds the reply. The pusher, the timeout and CLIENT UNBLOCK race for the ticket's lock. The first one
+//! decides.
 //!
-//! What the pusher cannot do quickly (a shard that another one holds for long, thousands of elements, rights that have
-//! changed) the session does: it is told to come, and keeps its turn meanwhile.
+//! Some attempts are too much for the pusher: a shard under a long lock, thousands of elements, changed rights. The
+//! pusher then tells the session to make the attempt itself. The session keeps its place in the queue meanwhile.
 
 use super::multi::lock;
 use super::run::Next;
@@ -29,18 +30,19 @@ use strand_keyspace::{Event, Key, KeyHash, Registration, Txn, Waiter, WaiterOutc
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A longer wait is one without end: a century.
+/// Longest timeout: a century. A longer one means no timeout.
 const TIMEOUT_MS_MAX: u64 = 100 * 365 * 86_400_000;
-/// What a place takes beside its key, about: two tables' entries and a list's.
+/// Approximate size of a place without its key: entries in two tables and in a list.
 const PLACE_BYTES: usize = 256;
-/// A call with more arguments waits for nothing: the shards of all its keys would be held too long.
+/// The error for a call with too many arguments. It may not block, because the shards of all its keys would stay
+/// locked for too long.
 pub(super) const TOO_MANY_KEYS: &str = "ERR too many keys to wait for";
 
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
 const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
-/// What a waiting client has left at its keys.
+/// What a blocked client leaves at its keys.
 pub(crate) struct Ticket {
     engine: Arc<Engine>,
     client: Arc<Client>,
@@ -48,7 +50,7 @@ pub(crate) struct Ticket {
     db: usize,
     protocol: Protocol,
     no_touch: bool,
-    /// CLIENT CACHING was called before.
+    /// CLIENT CACHING came before the command.
     caching: bool,
     user: Arc<User>,
     reply_bytes_max: usize,
@@ -56,58 +58,58 @@ pub(crate) struct Ticket {
 }
 
 pub(super) enum Phase {
-    /// It may be served.
+    /// Waits to be served.
     Waiting(Argv),
-    /// The session is to come; told then, in unix milliseconds.
+    /// The session must make the attempt itself. It was told at this time, in unix milliseconds.
     Coming(Argv, i64),
-    /// It is served no more.
+    /// The wait is over.
     Over(Over),
 }
 
-/// How a wait has ended.
+/// The end of a wait.
 pub(super) enum Over {
-    /// The reply, its error code, whether it is cut, the place at which it was served, and how much of what was sent to the
-    /// client comes before it.
+    /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of posts to
+    /// the client that come before the reply.
     Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, post: u64 },
-    /// With this error.
+    /// Ended with this error.
     Error(&'static str),
-    /// The time is over.
+    /// Timed out.
     TimedOut,
-    /// The session has gone.
+    /// The session has ended.
     Left,
 }
 
-/// What came of an attempt in the session's place.
+/// The result of an attempt for the session.
 enum Attempt {
     /// The wait is over.
     Over(Over),
-    /// The wait goes on: there is not enough.
+    /// The wait continues: there are not enough elements.
     TooLittle,
-    /// The session has to make it.
+    /// The session must make the attempt.
     ForSession,
 }
 
 /// The session's part of a wait.
 pub(super) struct Blocked {
     ticket: Arc<Ticket>,
-    /// Its places: tag, key, place.
+    /// The places: tag, key, registration.
     places: Vec<(u32, Box<[u8]>, Registration)>,
     turn: u64,
-    /// Of heap, for the places here and at the keys.
+    /// Heap bytes of the places, here and at the keys.
     bytes: usize,
     until_us: Option<u64>,
-    /// The reply when the time is over.
+    /// Writes the reply after the timeout.
     nothing: Nothing,
 }
 
-/// Writes the reply of a wait that was for nothing.
+/// Writes the reply of a wait without a result.
 pub(super) type Nothing = fn(&mut Reply<'_>);
 
-/// A wait that no key ends: for how long, in milliseconds, and the reply then.
+/// A wait that no key ends: its duration in milliseconds and its reply.
 pub(super) struct Pointless {
     pub(super) timeout_ms: u64,
     pub(super) nothing: Nothing,
-    /// It ends when the append-only file is on the disk up to this place in the stream of changes, with this reply.
+    /// The wait also ends, with this reply, when the append-only file is on the disk up to this journal offset.
     pub(super) synced: Option<(u64, Nothing)>,
 }
 
@@ -136,19 +138,20 @@ impl Blocked {
     pub(super) fn ticket(&self) -> Arc<Ticket> {
         self.ticket.clone()
     }
-    /// Bytes of heap behind its places.
+    /// Heap bytes of its places.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Ticket {
-    /// It is not served, nor will be while what this returns is kept; `None`: it is.
+    /// The lock on a ticket that is not served; nothing serves it while the caller keeps the lock. `None`: it is
+    /// served.
     pub(super) fn not_served(&self) -> Option<MutexGuard<'_, Phase>> {
         let phase = self.phase.lock();
         (!matches!(*phase, Phase::Over(Over::Served { .. }))).then_some(phase)
     }
-    /// CLIENT UNBLOCK; false when it is served already.
+    /// CLIENT UNBLOCK. False when the ticket is already served.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
         let mut phase = self.phase.lock();
         if !matches!(*phase, Phase::Waiting(_)) {
@@ -159,7 +162,7 @@ impl Ticket {
         self.wake();
         true
     }
-    /// Makes the attempt at the key in argument `at`.
+    /// Makes the attempt with the key in argument `at`.
     fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Attempt {
         let user = self.engine.acl.current(&self.user);
         if user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user)) {
@@ -181,12 +184,13 @@ impl Ticket {
             rights: None,
             client: self.client.id,
         };
-        // It was told of the change that serves it, which it may not have had: it reads the key anew.
+        // The change that serves the client may have invalidated its copy of the key. The client reads the key again
+        // now, so it is remembered again.
         let post = self.client.inbox.number();
         self.engine.remember(&self.client, self.caching, self.spec, args);
         let ran = run::once(self.spec, args, txn, &mut out, context);
         if ran.wait.is_some() {
-            // BLMOVEM waits for more elements than there are.
+            // BLMOVEM waits for more elements.
             return Attempt::TooLittle;
         }
         Attempt::Over(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
@@ -233,15 +237,15 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// True when this much cannot be done at once while shards are held.
+/// True when the command is too long to run at once under locked shards.
 fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> bool {
     if !spec.cost().is_in_the_data() {
         return false;
     }
     let positions = dispatch::keys_to_lock(spec, args);
     let each = positions.iter().zip(keys).map(|(at, key)| {
-        // By itself: of several streams each has an ID of its own. What finds nothing must not be long, or it came back
-        // from a helper thread for ever.
+        // Each key is estimated by itself, because each stream of a call has its own ID. An attempt without a result
+        // must not count as long: it would go to a helper thread and back for ever.
         let one = narrowed(spec, args, *at);
         cost::elements_at(spec.cost(), one.args(), txn, db, std::slice::from_ref(key))
     });
@@ -252,7 +256,8 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
 struct Leaving {
     ticket: Arc<Ticket>,
     places: Vec<(u32, Box<[u8]>, Registration)>,
-    /// It was to come then, in unix milliseconds, and did not: who is behind it has his turn.
+    /// The session was told at this time (unix milliseconds) to make the attempt and did not. The next waiter gets
+    /// its turn.
     told_ms: Option<i64>,
 }
 
@@ -269,15 +274,15 @@ impl Drop for Leaving {
 }
 
 impl Session {
-    /// Runs a command that waits where it finds nothing.
+    /// Runs a command that waits when it finds nothing.
     pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
         let next = self.try_blocking(spec, now);
-        // CLIENT CACHING is about this command, also when that comes later.
+        // CLIENT CACHING applies to this command, also when the command runs later.
         self.flags.caching &= matches!(self.state, State::Postponed);
         next
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
-        // Of a session that was told to come: its turn.
+        // The place of a session that was told to make the attempt.
         let coming = self.coming.take();
         self.last_command = self.engine.stats.ids.of(spec);
         self.lap_begins(spec, now);
@@ -338,7 +343,7 @@ impl Session {
             Reply::new(&mut out, self.protocol).null_array();
         }
         if let Some(mut coming) = coming {
-            // Who is behind it is served with the same shards held.
+            // The next waiters are served under the same lock on the shards.
             for (_, key, place) in coming.places.drain(..) {
                 txn.db(self.db).leave_turn(&keyspace.key(&key), place);
             }
@@ -357,7 +362,7 @@ impl Session {
         self.command_ends();
         Next::Go
     }
-    /// Leaves a ticket at the keys that `argv` waits for; their shards are held.
+    /// Leaves a ticket at the keys that `argv` waits for. Their shards are locked.
     fn leave_ticket(
         &self,
         spec: &'static CommandSpec,
@@ -379,7 +384,7 @@ impl Session {
         }
         Blocked { ticket, places, turn, bytes, until_us, nothing: |reply| reply.null_array() }
     }
-    /// Waits for nothing but the time: the command in hand, in a session's own command.
+    /// Starts a wait that no key ends, for the session's command in hand.
     pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
         let argv = std::mem::take(&mut self.argv);
         let ticket = self.ticket(spec, argv);
@@ -393,7 +398,8 @@ impl Session {
         let places = Vec::new();
         self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, nothing: wait.nothing }, true)
     }
-    /// The session waits. What has come of it? `Some`: it waits on, or does something else first.
+    /// Checks the ticket of the blocked session. `Some`: the session continues to wait, or must do something else
+    /// first.
     pub(super) fn look_at_ticket(&mut self, now: Now) -> Option<Turn> {
         let State::Blocked(blocked) = &self.state else { return None };
         let until_us = blocked.until_us;
@@ -405,7 +411,7 @@ impl Session {
             *phase = Phase::Over(Over::TimedOut);
         }
         let over = match &mut *phase {
-            // It goes on being one that comes.
+            // The ticket stays in the phase `Coming`.
             Phase::Coming(argv, _) => Err(std::mem::take(argv)),
             Phase::Over(over) => Ok(std::mem::replace(over, Over::Left)),
             Phase::Waiting(_) => unreachable!("seen to above"),
@@ -447,14 +453,15 @@ impl Session {
         self.command_ends();
         None
     }
-    /// To be called when a session that was told to come may have come: unless it is still on its way, it waits no more.
+    /// Call this after a session that was told to make the attempt may have made it. Ends its wait, unless the
+    /// attempt is still under way.
     pub(super) fn has_come(&mut self) {
         let on_its_way = matches!(self.state, State::Postponed | State::OnLane { .. } | State::Blocked(_));
         if !on_its_way && let Some(coming) = self.coming.take() {
             self.unblocked(*coming, None);
         }
     }
-    /// The session ends: it waits no more.
+    /// Ends all waits, because the session ends.
     pub(super) fn stop_waiting(&mut self) {
         if let Some(coming) = self.coming.take() {
             self.unblocked(*coming, None);
@@ -479,7 +486,7 @@ impl Session {
             phase: Mutex::new(Phase::Waiting(argv)),
         })
     }
-    /// `is_new`: it has not waited before.
+    /// `is_new`: the session has not waited for this command before.
     fn block(&mut self, blocked: Blocked, is_new: bool) -> Next {
         let until_mono_us = blocked.until_us;
         if is_new {
@@ -489,7 +496,7 @@ impl Session {
         self.state = State::Blocked(Box::new(blocked));
         Next::Stop(Turn::Blocked { until_mono_us })
     }
-    /// A wait is over: leaves its places, all but the one at which it was served.
+    /// Ends a wait and leaves its places. The place that was served is already gone.
     fn unblocked(&mut self, blocked: Blocked, served: Option<u32>) {
         let Blocked { ticket, mut places, until_us, .. } = blocked;
         self.client.set_ticket(None);
@@ -504,16 +511,16 @@ impl Session {
             served != Some(*tag) && !has_left
         });
         if !places.is_empty() {
-            // Somebody holds a shard, perhaps for long: no worker waits for that.
+            // A shard is locked, perhaps for long. A helper thread waits for it, not the worker.
             self.engine.host.reclaim(Box::new(Leaving { ticket, places, told_ms }));
         }
     }
-    /// Sends a reply that was made apart. False when the session ends, since it is too long.
+    /// Sends a reply that was made elsewhere. False when the reply is too long, which ends the session.
     fn take_reply(&mut self, out: Chain, error: Option<Vec<u8>>, is_over: bool) -> bool {
         if let Some(code) = error {
             self.count_error(PerCommand::Failed, &code);
         }
-        // The limit may be another by now; the reply is not.
+        // The limit may have changed since the reply was made.
         if is_over && self.replies.is_wanted() && !self.replies.is_too_long(out.len()) {
             self.over_output_limit();
             return false;
@@ -523,7 +530,7 @@ impl Session {
     }
 }
 
-/// When a wait that begins now is over, on the clock of [`Now::mono_us`].
+/// The end of a wait that begins now, on the clock of [`Now::mono_us`]. `None`: no timeout.
 fn until(now: Now, timeout_ms: u64) -> Option<u64> {
     (1..=TIMEOUT_MS_MAX).contains(&timeout_ms).then(|| now.mono_us + timeout_ms * 1000)
 }

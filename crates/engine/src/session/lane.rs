@@ -1,4 +1,4 @@
-//! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
+//! The slow lane: a [`LaneJob`] takes a command to a helper thread, a [`LaneDone`] brings back its result.
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
@@ -26,20 +26,20 @@ use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A worker's call is short.
+/// A worker's call is short, so nothing cancels it.
 static NOT_CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// A job's session and the job share this.
+/// State shared by a job and its session.
 pub(super) struct JobHandle {
     cancel: Arc<AtomicBool>,
     input: Mutex<JobInput>,
 }
 
-/// What the session gives the job.
+/// The session's input to the job.
 struct JobInput {
     /// The arguments and their charge, until the job begins.
     args: Option<(Argv, Charge)>,
-    /// The session has ended before that.
+    /// The session ended before the job began.
     left: bool,
 }
 
@@ -54,23 +54,23 @@ pub struct LaneJob {
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
     pub(super) client: Arc<Client>,
-    /// Who runs it, as it was when the command came: what it may do by now is looked up when the job begins.
+    /// The user when the command arrived. The job looks up the current rights when it begins.
     pub(super) user: Arc<User>,
-    /// Whether this user may run it has not been checked yet.
+    /// The rights are not checked yet.
     pub(super) unchecked: bool,
     pub(super) runs_on: RunsOn,
-    /// It matches a pattern that takes long.
+    /// The command matches a pattern that may take long.
     pub(super) hard_pattern: bool,
-    /// CLIENT CACHING was called before it.
+    /// CLIENT CACHING came before the command.
     pub(super) caching: bool,
-    /// What EXEC runs.
+    /// The transaction that EXEC runs.
     pub(super) transaction: Option<Transaction>,
-    /// The script that EVAL or FCALL runs, where the session has found it.
+    /// The script that EVAL or FCALL runs, if the session found it.
     pub(super) script: Option<script::Task>,
-    /// When it left its session, on the clock of [`Now`] in nanoseconds, and what it had waited for until then.
+    /// When the job left its session, in nanoseconds on the clock of [`Now`], and its waits before that.
     pub(super) left_ns: u64,
     pub(super) postponed: Option<Box<Postponed>>,
-    /// Memory that is promised to it.
+    /// Memory reserved for the job.
     pub(super) reservation: Option<Reservation>,
 }
 
@@ -79,8 +79,8 @@ pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
     matches!(spec.cost(), Cost::Keyspace | Cost::CountOption(_)) && args.skip(1).iter().any(glob::is_hard)
 }
 
-/// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
-/// wait for a helper thread it would have been done before that.
+/// True when a command runs although its client has gone. A client may send a command and disconnect; on a worker the
+/// command would have run before the disconnect.
 fn is_done_for_nobody(spec: &CommandSpec) -> bool {
     let is_exec = matches!(spec.exec, Exec::Session(SessionCommand::Exec));
     is_exec
@@ -90,8 +90,8 @@ fn is_done_for_nobody(spec: &CommandSpec) -> bool {
 }
 
 impl LaneJob {
-    /// Runs it; may take long. Between slices it calls `yield_now`, which lets others have the processor: a helper thread
-    /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
+    /// Runs the job; may take long. Between slices the job calls `yield_now`, because a helper thread may share its
+    /// processor with a worker. The caller must catch a panic, so that the helper thread survives, and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self: Box<Self>, now: Now, yield_now: &dyn Fn()) -> LaneDone {
         let mut job = self;
@@ -102,8 +102,8 @@ impl LaneJob {
             }
         }
     }
-    /// What the job needs is held by a script that has run for long; true: by a function. It waits while a script may become
-    /// one, so whoever came before that is told, too.
+    /// `Some` when a long-running script holds the shards that the job needs; true for a function. Waits while a
+    /// script that may become long holds them, so that a job from before that time also gets the BUSY error.
     fn meets_a_busy_script(&self, args: Args<'_>) -> Option<bool> {
         let engine = &self.engine;
         if !engine.long_locks.any() || !engine.scripts.any_run() {
@@ -124,10 +124,10 @@ impl LaneJob {
             _ => None,
         }
     }
-    /// As [`LaneJob::run`], unless it turns out to be hard where it is not yet among its like.
+    /// As [`LaneJob::run`], but stops when the job turns out to be hard and is not yet on the hard lane.
     ///
     /// # Errors
-    /// The job again, for the hard lane.
+    /// The job, for the hard lane.
     pub fn try_run(mut self: Box<Self>, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
         let LaneJob { engine, handle, spec, runs_on, .. } = &*self;
         let (spec, runs_on) = (*spec, *runs_on);
@@ -137,7 +137,7 @@ impl LaneJob {
         if left {
             engine.clients.left_for_good();
         }
-        // Without: nobody waits for the answer any more.
+        // Without arguments: no client waits for the answer.
         let Some((argv, charge)) = args else {
             return Ok(LaneDone {
                 argv: Argv::new(),
@@ -178,7 +178,7 @@ impl LaneJob {
         };
         let verdict = match &user {
             None => {
-                // Its session ends, and only who asked as an administrator still waits for a reply.
+                // The user was removed and the session ends. Only an administrator's query still waits for a reply.
                 call.reply.error(NO_AUTH);
                 Verdict::Denied
             }
@@ -235,7 +235,7 @@ impl LaneJob {
         let over = call.reply.is_over();
         let call_bytes = argv.heap_bytes();
         let mut waits = call.waits && error.is_none();
-        // It would come back here for ever, or stop its worker.
+        // On the worker the command would return to the lane for ever, or block its worker.
         if waits && (self.unchecked || args.len() > LONG_ELEMENTS) {
             out.clear();
             let mut reply = Reply::new(&mut out, self.protocol);
@@ -249,10 +249,10 @@ impl LaneJob {
             engine.sample_long(&self.client, spec, args, self.db, took_ns, call_bytes);
             engine.note_waited_lap(&self.client, spec, args, now, took_ns, waited);
         }
-        // What a long command replaced or removed is much: it does not wait for the next tick.
+        // A long command frees much memory. That memory does not wait for the next tick.
         engine.reclaim();
         drop(charge);
-        // What is large is freed here, not on the worker.
+        // Large arguments are freed here, not on the worker.
         let mut argv = argv;
         if !waits {
             argv.clear();
@@ -261,7 +261,7 @@ impl LaneJob {
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
         Ok(LaneDone { argv, out, lookups, error, over, waits, verdict, charge })
     }
-    /// What it has waited for until it began, which is counted.
+    /// The waits before the job began. Counts the time in the queue.
     fn waited(&self, began_ns: u64) -> Waits {
         let queued_ns = began_ns.saturating_sub(self.left_ns);
         self.engine.stats.queued.add(0, self.engine.stats.ids.of(self.spec), queued_ns, 1);
@@ -272,15 +272,15 @@ impl LaneJob {
         }
         Waits { queued_us: queued_ns / 1000, ..waits }
     }
-    /// Who it is, for those who wait for what it holds.
+    /// Name of the job for clients that wait for its shards.
     fn title(&self) -> String {
         format!("{} of client {} ({})", self.spec.name, self.client.id, self.client.peer.addr)
     }
-    /// Set it to cancel (the session does when it is dropped).
+    /// The flag that cancels the job. The session sets it when it is dropped.
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
         self.handle.cancel.clone()
     }
-    /// True when it may take seconds, as what is bounded by a budget of its own may, and a check of many long keys: others
+    /// True when the job may take seconds: a command with its own budget, or a check of many long keys. Other jobs
     /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
         self.unchecked
@@ -288,11 +288,11 @@ impl LaneJob {
             || script::runs_script(self.spec)
             || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
     }
-    /// True when it is known to be hard: only its like should queue behind it.
+    /// True when the job is known to be hard. Only other hard jobs should queue behind it.
     pub fn is_hard(&self) -> bool {
         self.runs_on == RunsOn::Hard
     }
-    /// Whom it is for: the user's number, and the client's address without its port.
+    /// The job's owner: the user's number, and the client's address without the port.
     pub fn owner(&self) -> (u64, &str) {
         let address = self.client.peer.addr.as_str();
         (self.user.id(), address.rsplit_once(':').map_or(address, |(host, _port)| host))
@@ -303,32 +303,32 @@ impl LaneJob {
     }
 }
 
-/// What came of the check whether its user may run a command.
+/// The result of the rights check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It was made before, and has not changed.
+    /// Checked before, and unchanged.
     Known,
     Allowed,
     Denied,
 }
 
-/// What came of a [`LaneJob`].
+/// The result of a [`LaneJob`].
 pub struct LaneDone {
     argv: Argv,
     out: Chain,
     lookups: Lookups,
     error: Option<Vec<u8>>,
-    /// The reply is not whole: it grew past what the client might have waiting when the job began.
+    /// The reply is cut: it exceeded the client's output limit at the start of the job.
     over: bool,
-    /// It is a blocking command, and found nothing.
+    /// The job is a blocking command that found nothing.
     waits: bool,
     verdict: Verdict,
-    /// Arguments and reply, until the session has them.
+    /// Charge for the arguments and the reply, until the session takes them.
     charge: Option<Charge>,
 }
 
 impl LaneDone {
-    /// For a job that panicked: the client gets an error.
+    /// The result of a job that panicked: the client gets an error.
     pub fn panicked() -> LaneDone {
         let mut out = Chain::new();
         Reply::new(&mut out, Protocol::Resp2).error("ERR the command failed inside the server, see its log");
@@ -343,24 +343,26 @@ impl LaneDone {
             charge: None,
         }
     }
-    /// Bytes of reply.
+    /// Bytes of the reply.
     pub fn reply_bytes(&self) -> usize {
         self.out.len()
     }
 }
 
 impl Session {
-    /// The parked command's result; call [`Session::run`] next. Ignored when the session ended meanwhile.
+    /// Takes the result of the parked command. Call [`Session::run`] next. Ignored when the session has ended
+    /// meanwhile.
     pub fn lane_done(&mut self, done: LaneDone) {
         if !matches!(self.state, State::OnLane { .. }) {
             return;
         }
         self.state = State::Ready;
-        // The wait was not the client's.
+        // The client did not cause the wait, so the client is not idle.
         self.meter.active = true;
         self.argv = done.argv;
         if done.waits {
-            // What was too much for a worker has gone meanwhile: it is tried again here, and waits.
+            // The data that was too much for a worker has gone. The session tries the command here again, and it
+            // blocks.
             self.state = State::Postponed;
             return;
         }
@@ -375,16 +377,16 @@ impl Session {
         }
         self.meter.lookups.hits += done.lookups.hits;
         self.meter.lookups.misses += done.lookups.misses;
-        // The limit may be another by now; the reply is not.
+        // The limit may have changed since the reply was made.
         if done.over && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
             return self.over_output_limit();
         }
         self.reply().raw(done.out);
-        // From here on it counts as the client's.
+        // From here on the reply counts as the client's memory.
         drop(done.charge);
         self.command_ends();
     }
-    /// Runs the command in hand, whose cost is in its text, here, unless that is too much for a worker.
+    /// Runs the command in hand with its cost in its text on the worker, unless it is too much for a worker.
     pub(super) fn serve(
         &mut self,
         spec: &'static CommandSpec,
@@ -460,20 +462,20 @@ impl Session {
             reservation: None,
         })
     }
-    /// The same of one whose check is part of the job.
+    /// As `park`, for a command with its rights check in the job.
     pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> Box<LaneJob> {
         let mut job = self.park(spec);
         job.unchecked = true;
         job
     }
-    /// True while the session waits for a job that changes nothing, and nothing that came is left to do behind the job.
+    /// True while the session waits for a read-only job and holds no further input.
     pub fn only_reads(&self) -> bool {
         matches!(&self.state, State::OnLane { spec, .. } if !is_done_for_nobody(spec))
             && self.input.is_empty()
     }
-    /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
-    /// unless it is done all the same; then the client counts as one until it begins, so that clients that come, send and
-    /// go fill no more memory than clients that stay.
+    /// Tells the running job, if any, that no client waits for it. If the job has not begun, its arguments are freed
+    /// at once. A command that runs without its client keeps them. The gone client then counts against `maxclients`
+    /// until the job begins. So clients that connect, send and disconnect fill no more memory than clients that stay.
     pub(super) fn cancel_job(&self) {
         let State::OnLane { handle, spec } = &self.state else { return };
         handle.cancel.store(true, Relaxed);

@@ -1,8 +1,8 @@
 //! [`Session`]: one connection as a state machine.
 //!
-//! The driver reads into [`Session::read_target`], calls [`Session::run`] and does what the [`Turn`] says; [`run`](mod@run)
-//! executes commands, [`lane`] makes jobs of slow ones, [`commands`] are the commands that belong to sessions. A session
-//! knows no socket: bytes and times are given to it.
+//! The driver reads into [`Session::read_target`], calls [`Session::run`] and obeys the [`Turn`]. [`run`](mod@run)
+//! executes commands, [`lane`] makes jobs of slow commands, [`commands`] has the commands that belong to sessions. A
+//! session knows no socket and no clock: the driver passes bytes and times.
 
 mod blocked;
 mod commands;
@@ -51,57 +51,58 @@ use transaction::Transaction;
 use waits::Postponed;
 use watch::Watch;
 
-/// Most commands that a session executes in one turn, and fewer when they are not small.
+/// Most commands that a session executes in one turn. Larger commands end the turn earlier.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
-/// A session with more unwritten output than this executes nothing until it has drained.
+/// A session with more unwritten output executes nothing until the output has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// A client that neither reads nor lets the server read for this long waits for the server: the client writes all its
-/// requests before it reads the first reply. The session then executes on, as redis-server always does, within
-/// `client-output-buffer-limit` and `maxmemory-clients`, until the client has read everything.
+/// When a client neither reads nor lets the server read for this long, the session continues to execute. The client
+/// writes all its requests before it reads the first reply, and waits for the server. redis-server always executes
+/// on. The session does so within `client-output-buffer-limit` and `maxmemory-clients`, until the client has read
+/// everything.
 const STALL_US: u64 = 100_000;
-/// A session that had too much output goes on when one part in this many of the bound is left, or less.
+/// A session over its output bound continues when at most one part in `OUTPUT_RESUME_PART` of the bound is left.
 const OUTPUT_RESUME_PART: usize = 4;
-/// Unwritten output at which an authenticated session goes on.
+/// Unwritten output at which an authenticated session continues.
 pub const OUTPUT_RESUME_BYTES: usize = OUTPUT_BYTES_MAX / OUTPUT_RESUME_PART;
-/// A session that holds this many bytes of unexecuted requests reads no more. Generous, because a client may well send
-/// all its requests before it reads the first reply, and requests cost less room than their replies would.
+/// A session with this many bytes of unexecuted requests reads no more. The limit is generous: a client may send all
+/// its requests before it reads the first reply, and requests need less room than their replies.
 pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
-/// [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set: an unknown client gets little memory.
+/// [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set. An unknown client gets little memory.
 pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 32 * 1024;
 /// [`OUTPUT_BYTES_MAX`] before authentication, while a password is set.
 pub const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 * 1024;
-/// A first request that is longer than this is a body and not a head any more: `login-timeout` does not end it.
+/// `login-timeout` does not end a longer first request: its head has arrived, and the rest is a body.
 const FIRST_HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What the driver does next. In every case: write [`Session::output`] as far as the socket takes it.
+/// The driver's next step. Before every step the driver writes [`Session::output`] as far as the socket accepts it.
 pub enum Turn {
     /// Nothing more to do: wait for bytes.
     Read,
-    /// More requests are held: write, let others run, call [`Session::run`] again.
+    /// More requests are held. Write, let other sessions run, call [`Session::run`] again.
     Again,
-    /// The output bound is reached: run again only when [`Session::output_drained`]. Go on reading meanwhile while
-    /// [`Session::wants_read`], so that a client that writes before it reads cannot lock itself out.
+    /// The output bound is reached. Run again only when [`Session::output_drained`]. Read on while
+    /// [`Session::wants_read`], so that a client that writes before it reads does not deadlock.
     Flush,
-    /// Run this on a helper thread, hand its result to [`Session::lane_done`], then run again. Until then only
-    /// reading (while [`Session::wants_read`]) and writing go on; dropping the session cancels the job.
+    /// Run this job on a helper thread, hand its result to [`Session::lane_done`], then run again. Meanwhile only
+    /// read (while [`Session::wants_read`]) and write. Dropping the session cancels the job.
     Lane(Box<LaneJob>),
-    /// A lane job is still out, or shards that the next command needs are held for long: as for [`Turn::Lane`], wait to be
-    /// woken.
+    /// A lane job is out, or the next command needs shards under a long lock. Wait for the wake-up. Read and write as
+    /// for [`Turn::Lane`].
     AwaitWake,
-    /// The command in hand waits for data: run again when woken, or at this time, on the clock of [`Now::mono_us`]; go on
-    /// reading meanwhile while [`Session::wants_read`]. A client that hangs up waits no more: drop the session.
+    /// The command in hand waits for data. Run again after a wake-up or at this time. Read on while
+    /// [`Session::wants_read`]. Drop the session when the client disconnects.
     Blocked {
-        /// `None`: for ever.
+        /// On the clock of [`Now::mono_us`]. `None`: no timeout.
         until_mono_us: Option<u64>,
     },
-    /// Run again at this time, or when woken; go on reading meanwhile while [`Session::wants_read`].
+    /// Run again at this time or after a wake-up. Read on while [`Session::wants_read`].
     Sleep {
         /// On the clock of [`Now::mono_us`].
         until_mono_us: u64,
     },
-    /// Write what is queued (for a bounded time), then close.
+    /// Write the queued output (for a bounded time), then close.
     Close,
-    /// Close at once: the client was killed, was idle too long or went over a limit.
+    /// Close at once: the client was killed, was idle for too long, or exceeded a limit.
     Abort,
 }
 
@@ -112,7 +113,7 @@ pub struct Session {
     input: Chain,
     replies: Replies,
     requests: Requests,
-    /// The command in hand: whole while it is executed, partly filled between reads, else empty.
+    /// The command in hand. It is whole during execution, partly filled between reads, else empty.
     argv: Argv,
     state: State,
     db: usize,
@@ -132,29 +133,30 @@ pub struct Session {
     postponed: Option<Box<Postponed>>,
     /// Number of the last command, for CLIENT LIST.
     last_command: u32,
-    /// Bytes received since the last whole command: what `client-query-buffer-limit` bounds.
+    /// Bytes received since the last whole command. `client-query-buffer-limit` bounds them.
     frame_bytes: usize,
-    /// The last [`Session::read_target`] was a body's.
+    /// The last [`Session::read_target`] was in a large body.
     reading_body: bool,
     last_active_us: u64,
-    /// What `login-timeout` runs for.
+    /// What `login-timeout` waits for.
     awaited: Awaited,
-    /// What is queued since MULTI.
+    /// The commands queued since MULTI.
     queue: Option<Box<Queue>>,
     /// The keys of WATCH.
     watch: Watch,
-    /// A transaction on its way to a helper thread, between EXEC and the job.
+    /// A transaction for a helper thread, between EXEC and the job.
     leaving: Option<Transaction>,
-    /// The commands of a transaction are running.
+    /// The session executes the commands of a transaction.
     in_exec: bool,
     subscriptions: Subscriptions,
-    /// Its prefixes of CLIENT TRACKING BCAST.
+    /// The client's prefixes of CLIENT TRACKING BCAST.
     prefixes: BTreeSet<Vec<u8>>,
-    /// How far the SUBSCRIBE or UNSUBSCRIBE in hand has come.
+    /// The progress of the SUBSCRIBE or UNSUBSCRIBE in hand.
     progress: Progress,
-    /// It waited for data and was told to come and get it: its turn, until it has.
+    /// The wait of a session that was told to make the attempt itself. The session keeps its place in the queue until
+    /// it has tried.
     coming: Option<Box<Blocked>>,
-    /// A script on its way to a helper thread.
+    /// A script for a helper thread.
     leaving_script: Option<script::Task>,
 }
 
@@ -162,7 +164,7 @@ impl Session {
     /// Opens a session and registers it as a client.
     ///
     /// # Errors
-    /// The reply to send before closing: too many clients, or a foreign address in protected mode.
+    /// The reply to send before closing: too many clients, or a remote address in protected mode.
     pub fn open(
         engine: &Arc<Engine>,
         peer: PeerInfo,
@@ -240,8 +242,8 @@ impl Session {
         session.tell_output_limit();
         Ok(session)
     }
-    /// From now on `login-timeout` runs, until the client has logged in (where it must) and sent a whole request. For a door
-    /// whose connections are one session each, before the first turn.
+    /// Starts `login-timeout`. It runs until the client has logged in (where it must) and has sent a whole request.
+    /// Call it before the first turn, for a door with one session per connection.
     pub fn await_login(&mut self, now: Now) {
         self.awaited = Awaited::Login { since_us: now.mono_us };
     }
@@ -249,11 +251,11 @@ impl Session {
     pub fn id(&self) -> u64 {
         self.client.id
     }
-    /// Who is at the other end.
+    /// The peer.
     pub fn peer(&self) -> &PeerInfo {
         &self.client.peer
     }
-    /// Where the next socket read goes: straight into a large body, or the chain's spare room. Never empty.
+    /// The target of the next socket read: the body of a large argument, or the spare room of the chain. Never empty.
     pub fn read_target(&mut self) -> &mut [u8] {
         self.reading_body = false;
         if self.input.is_empty()
@@ -264,7 +266,8 @@ impl Session {
         }
         self.input.spare()
     }
-    /// Says how many bytes of the last [`Session::read_target`] were filled; 0 gives the room back. Must follow it.
+    /// Reports how many bytes of the last [`Session::read_target`] were filled. 0 returns the room. Must follow each
+    /// `read_target`.
     pub fn received(&mut self, n: usize) {
         if std::mem::take(&mut self.reading_body) {
             self.requests.body_filled(n);
@@ -276,7 +279,7 @@ impl Session {
         self.meter.reads += u64::from(n > 0);
         self.meter.active |= n > 0;
     }
-    /// False while enough requests are held unexecuted: let the peer's bytes wait in the socket.
+    /// False while the session holds its limit of unexecuted requests. The peer's bytes then wait in the socket.
     pub fn wants_read(&self) -> bool {
         let bytes_max = match self.must_log_in() {
             false => READ_AHEAD_BYTES_MAX.min(self.settings.query_bytes_max),
@@ -284,29 +287,29 @@ impl Session {
         };
         self.input.len() < bytes_max && !matches!(self.state, State::Closing | State::Aborted)
     }
-    /// True while nobody has authenticated and somebody must.
+    /// True while a password is set and the client is not authenticated.
     pub fn is_stranger(&self) -> bool {
         !self.identity.authenticated && self.settings.password
     }
-    /// True when part of a request is held: arm `TCP_QUICKACK`.
+    /// True while part of a request is held. The driver then arms `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.requests.in_frame()
     }
-    /// Where to tell how many bytes of the peer's are held outside the session: they count as the client's memory.
+    /// The counter of the peer's bytes that are held outside the session. They count as the client's memory.
     pub fn unread_meter(&self) -> Arc<AtomicU64> {
         self.client.unread_bytes.clone()
     }
-    /// The replies: write from the front and advance.
+    /// The replies. The driver writes from the front and advances.
     pub fn output(&mut self) -> &mut Chain {
         if self.disk.offset.is_some() { &mut self.disk.kept_back } else { &mut self.replies.out }
     }
-    /// True when so little output is left that [`Session::run`] goes on after [`Turn::Flush`].
+    /// True when [`Session::run`] continues after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
         self.replies.out.len() <= self.output.bytes_max / OUTPUT_RESUME_PART
     }
-    /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
-    /// (`timeout`), has not logged in (`login-timeout`), is over its soft output limit for too long, or waits for the server
-    /// to execute before it reads. Changes with every turn.
+    /// When to call [`Session::run`] without an event, on the clock of [`Now::mono_us`]. The client is then idle
+    /// (`timeout`), has not logged in (`login-timeout`), is over its soft output limit for too long, or waits for the
+    /// server to execute before it reads. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
         let soft_us = self.settings.output(self.is_subscriber()).soft_us;
         let over_soft = self.output.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
@@ -314,12 +317,13 @@ impl Session {
             [self.timeout_deadline_us(), self.login_deadline_us(), over_soft, self.stall_deadline_us()];
         deadlines.into_iter().flatten().min()
     }
-    /// When the session executes on although its output has not drained: both bounds are met, and nothing moves.
+    /// When the session executes on although its output has not drained: input and output are full, and nothing
+    /// moves.
     fn stall_deadline_us(&self) -> Option<u64> {
         let is_stalled = matches!(self.state, State::Draining) && !self.wants_read() && !self.must_log_in();
         is_stalled.then(|| self.output.stalled_since_us.saturating_add(STALL_US))
     }
-    /// When a client that has not logged in, or sent a part of its first request, is waited for no longer.
+    /// When the session stops waiting for a login or for the rest of the first request.
     fn login_deadline_us(&self) -> Option<u64> {
         let (since_us, is_awaited) = match (&self.awaited, &self.state) {
             (Awaited::Login { since_us }, State::Ready | State::Draining | State::Postponed) => {
@@ -333,12 +337,13 @@ impl Session {
         let timeout_us = self.settings.login_timeout_us;
         (is_awaited && timeout_us > 0).then(|| since_us.saturating_add(timeout_us))
     }
-    /// True while whoever is there may do next to nothing and gets little memory.
+    /// True while a password is set and the client is not authenticated. The client may run few commands and gets
+    /// little memory.
     fn must_log_in(&self) -> bool {
         !self.identity.authenticated && self.settings.password
     }
     fn timeout_deadline_us(&self) -> Option<u64> {
-        // Who listens is not idle.
+        // Subscribers and MONITOR clients are not idle.
         let idles = matches!(self.state, State::Ready | State::Draining)
             && self.settings.timeout_us > 0
             && !self.is_subscriber()
@@ -346,16 +351,17 @@ impl Session {
         idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
-    /// The worker's copy of the counters.
+    /// The index of the worker's counters.
     fn slot(&self) -> usize {
         self.client.peer.worker
     }
-    /// Where this command's reply goes.
+    /// The writer of this command's reply.
     fn reply(&mut self) -> Reply<'_> {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
-    /// As [`Session::publish`], with the command in hand as redis-server counts it: its bytes are in the query buffer still.
+    /// As [`Session::publish`]. Counts the command in hand as redis-server does: its bytes are still in the query
+    /// buffer.
     fn publish_in_hand(&self, args: Args<'_>) {
         self.publish();
         self.client.publish_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());
@@ -387,7 +393,7 @@ impl Drop for Session {
         self.cancel_job();
         self.stop_waiting();
         if self.flags.uses_service {
-            // After the cancelling, so that what a job still begins for it is seen to be for nobody.
+            // After `cancel_job`: a running job sees its cancellation before it starts more work for this client.
             self.engine.host.client_gone(self.client.id);
         }
         self.unwatch_all();
@@ -401,7 +407,7 @@ impl Drop for Session {
 
 const MAX_CLIENTS: &str = "ERR max number of clients reached";
 
-/// What redis-server says to a foreign client while no password is set.
+/// redis-server's error for a remote client while no password is set.
 const PROTECTED_MODE: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for \
     the default user. In this mode connections are only accepted from the loopback interface. If you want to \
     connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable \

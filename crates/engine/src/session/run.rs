@@ -1,8 +1,8 @@
-//! A turn: decode, find the row, check the gates ([`super::gates`]), lock, call the handler; again, within bounds.
+//! A turn: decode, find the row, check the gates ([`super::gates`]), lock, call the handler, and repeat within
+//! bounds.
 //!
-//! What every command passes is here and small: no shared counter, one lock, and a clock that neighbours share
-//! ([`super::laps`]). Gates look at the table's flags only, never at
-//! which command it is.
+//! Every command passes this code, so it is short: no shared counter, one lock, and clock readings shared by
+//! neighbouring commands ([`super::laps`]). Gates look only at the table's flags, never at the command's name.
 
 use super::blocked::Pointless;
 use super::data::Ran;
@@ -19,53 +19,56 @@ use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
 use strand_keyspace::{Key, Parts};
 use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
-/// Elements (see [`strand_commands::cost::Cost`]) in a turn: it lasts a millisecond or two at most, whatever the commands in it.
+/// Elements (see [`strand_commands::cost::Cost`]) in a turn. They bound a turn of any commands to one or two
+/// milliseconds.
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
-/// What every command counts as.
+/// Elements that every command counts as.
 const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
-/// Of a reply about the server itself, so many bytes count as an element: they are formatted.
+/// Bytes of a reply about the server that count as one element, because the reply is formatted text.
 const TEXT_BYTES: usize = 16;
 
-/// Room for arguments that a session keeps while it waits for a request: thousands may do so at once.
+/// Most memory for arguments that an idle session keeps. Thousands of sessions may be idle at once.
 const IDLE_ARGV_BYTES_MAX: usize = 4096;
 
-/// After a command larger than this what was replaced is handed to the host at once, not at the next tick: a client that
+/// After a larger command the host gets the replaced values at once, not at the next tick. Otherwise a client that
 /// overwrites large values in a loop would fill the memory between two ticks.
 const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
 
-/// Requests whose keys are looked up together. Each waits for three lines of memory (bucket, record, value); a core has
-/// some ten to twenty such waits going at a time. Measured with `make versus` (1 M keys, 256-byte values, pipeline 30, operations
-/// per CPU-second without / with): GET 0.42 / 1.27 M, SET 0.45 / 1.37 M, INCR 0.94 / 2.4 M; redis-server 0.49, 0.43, 0.85 M.
+/// Requests whose keys are looked up together. Each lookup waits for three cache lines (bucket, record, value), and a
+/// core overlaps ten to twenty of these waits. Measured with `make versus` (1 M keys, 256-byte values, pipeline 30,
+/// operations per CPU-second without / with): GET 0.42 / 1.27 M, SET 0.45 / 1.37 M, INCR 0.94 / 2.4 M; redis-server
+/// 0.49, 0.43, 0.85 M.
 const LOOK_AHEAD_REQUESTS: usize = 16;
-/// Where all of them are of one key whose value has nothing to be asked for, the next look comes after so many: of LPUSH at
-/// pipeline 30 to one list the looks took 11 % of the server's time (perf), a look at every 64th takes 2 %.
+/// Requests until the next look-ahead when all requests have one key and its value needs no prefetch. With LPUSH at
+/// pipeline 30 to one list the look-ahead took 11 % of the server's time (perf); a look-ahead every 64 requests takes
+/// 2 %.
 const ONE_KEY_REQUESTS: usize = 64;
-/// Less input than this is not looked ahead into: two of the shortest requests with a key.
+/// Shorter input is not looked ahead into. The limit is two of the shortest requests with a key.
 const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
-/// More input than this is no lone request, or one whose copying takes longer than the memory of its key.
+/// Longer input is not prefetched: it is a pipeline, or copying it takes longer than a cache miss on its key.
 const LONE_REQUEST_BYTES_MAX: usize = 512;
 
-/// After a command.
+/// What follows a command.
 pub(super) enum Next {
-    /// The next one.
+    /// The next command.
     Go,
-    /// The turn ends; the session's state says why.
+    /// The end of the turn. The session's state says why.
     Stop(Turn),
-    /// The command wants to run on a helper thread after all: from a session's command only.
+    /// The command moves to a helper thread. Only from a session's command.
     Detach,
-    /// The command needs a shard that is held for long: it is tried again when the session is woken.
+    /// A shard of the command is under a long lock. The session retries the command after a wake-up.
     Taken,
-    /// A part of the command is done; the next comes in the next turn: from a session's command only.
+    /// A part of the command is done. The next part runs in the next turn. Only from a session's command.
     GoOn,
-    /// The command is to be tried again at this time, on the clock of [`Now::mono_us`]: from a session's command only.
+    /// A retry of the command at this time, on the clock of [`Now::mono_us`]. Only from a session's command.
     Postpone(u64),
-    /// The command waits for nothing but the time: from a session's command only.
+    /// A wait that no key ends. Only from a session's command.
     Block(Pointless),
 }
 
 impl Session {
-    /// Executes a bounded number of the requests that are held. May be called at any time: it does nothing while the
-    /// session waits for something else.
+    /// Executes a bounded number of the held requests. May be called at any time: it does nothing while the session
+    /// waits for something else.
     pub fn run(&mut self, now: Now) -> Turn {
         if self.client.is_killed() {
             self.abort();
@@ -83,11 +86,12 @@ impl Session {
             match self.state {
                 State::OnLane { .. } => self.abort(),
                 State::Closing | State::Aborted => {}
-                // Its last reply may tell that it is gone.
+                // The last reply may say why the session ends.
                 _ => _ = self.close(),
             }
         }
-        // Whoever reads what is queued is not idle; the last reply's being written is no sign of life.
+        // A client that reads its queued output is not idle. Writing the last reply does not show that the client
+        // reads.
         let reads = !self.replies.out.is_empty() || matches!(self.state, State::Draining);
         if std::mem::take(&mut self.meter.active) || (reads && self.replies.out.len() < self.output.left) {
             self.last_active_us = now.mono_us;
@@ -104,7 +108,7 @@ impl Session {
         let turn = self.work(now);
         self.engine.diag.stuck.ends(self.client.peer.worker);
         self.laps.pause(&self.engine, self.client.peer.worker, now);
-        // A command that ends the session has replied, too.
+        // A command that ends the session has also replied.
         self.replies.seal();
         let turn = self.check_output(turn, now);
         self.output.left = self.replies.out.len();
@@ -116,8 +120,8 @@ impl Session {
         }
     }
 
-    /// `appendfsync always`: what the turn wrote or has seen may not be on the disk yet. Until it is, no reply leaves, and nothing
-    /// more is executed.
+    /// `appendfsync always`: the writes that the turn made or read may not be on the disk yet. Until they are, no
+    /// reply leaves and the session executes nothing.
     #[cold]
     fn keep_back(&mut self, turn: Turn, now: Now) -> Turn {
         if matches!(turn, Turn::Abort) {
@@ -126,7 +130,7 @@ impl Session {
         self.disk.offset = Some(self.engine.keyspace.journal().tail());
         match turn {
             _ if !self.still_awaits_disk() => turn,
-            // It runs meanwhile.
+            // The job runs during the wait.
             Turn::Lane(job) => Turn::Lane(job),
             _ => {
                 self.disk.since_us = now.mono_us;
@@ -147,7 +151,7 @@ impl Session {
         self.disk.offset.is_some()
     }
 
-    /// `login-timeout`.
+    /// Enforces `login-timeout`.
     #[cold]
     fn look_at_login(&mut self, now: Now) {
         if matches!(self.awaited, Awaited::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
@@ -159,8 +163,8 @@ impl Session {
         }
     }
 
-    /// True when the client has stopped reading and waits for the server to take more requests: from now on, until it has
-    /// read everything, its output is bounded by the limits of the configuration alone.
+    /// True when the client has stopped reading and waits until the server takes more requests. From now on only the
+    /// configured limits bound its output, until the client has read everything.
     #[cold]
     fn runs_on(&mut self, now: Now) -> bool {
         if self.replies.out.len() < self.output.left {
@@ -238,7 +242,7 @@ impl Session {
                 }
             }
             if self.argv.is_empty() {
-                // Empty requests are no part of one that is too long.
+                // Empty requests do not count towards the next request's length.
                 self.frame_bytes = self.input.len() + self.requests.held_bytes();
                 continue;
             }
@@ -249,8 +253,8 @@ impl Session {
         if self.input.is_empty() && self.requests.held_bytes() == 0 { Turn::Read } else { Turn::Again }
     }
 
-    /// Asks for the memory that a lone request will need. True when it was asked for: let other sessions do something
-    /// before [`Session::run`], so that it has come by then.
+    /// Prefetches the memory for a lone request. True when it did: let other sessions run before [`Session::run`], so
+    /// that the memory has arrived.
     pub fn prefetch(&mut self) -> bool {
         let front = self.input.front();
         let fits = (LOOK_AHEAD_BYTES_MIN / 2..=LONE_REQUEST_BYTES_MAX).contains(&front.len());
@@ -261,7 +265,7 @@ impl Session {
         self.requests.look_ahead(front, 1, &mut |ahead| keyspace.prefetch(db, &[keyspace.key(ahead.key)])) > 0
     }
 
-    /// Once for each few requests of a pipeline: asks for the memory that they will need.
+    /// Prefetches the memory for the next requests of a pipeline, once for every few requests.
     #[inline]
     fn look_ahead(&mut self) {
         if self.meter.looked_ahead > 0 {
@@ -304,7 +308,8 @@ impl Session {
             Err(text) => return self.unresolved(&text),
         };
         let spec = found.spec;
-        // Whoever changed a user was told so: from then on nothing begins by the old rights, in the middle of a turn either.
+        // A user change is reported to its caller when it is complete. From then on no command may start with the old
+        // rights, also not in the middle of a turn.
         let gated = self.is_guarded()
             || self.settings.is_stale(&self.engine)
             || spec.flags.0 & (Flags::PROTECTED.0 | Flags::BLOCKING.0) != 0
@@ -335,7 +340,7 @@ impl Session {
                 return self.send_to_lane(spec, now);
             }
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-            // Nothing follows: the turn's last reading of the clock is made while the arguments are there.
+            // Nothing follows. The turn's last clock reading happens while the arguments still exist.
             if alone || self.input.is_empty() {
                 self.lap_ends(spec, now);
             }
@@ -380,7 +385,7 @@ impl Session {
                 }
                 match &outcome {
                     Ok(Next::Detach) => {}
-                    // It is noted here, where its arguments are known, and not when it wakes.
+                    // The command is recorded now, because its arguments are gone when the session wakes.
                     Ok(Next::Stop(Turn::Sleep { until_mono_us })) => {
                         self.laps.take_back();
                         let took_ns = until_mono_us.saturating_sub(now.mono_us) * 1000;
@@ -393,7 +398,7 @@ impl Session {
                 match outcome {
                     Ok(Next::Go | Next::GoOn | Next::Postpone(_) | Next::Taken | Next::Block(_)) => {}
                     Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
-                    // A command that ends the turn says itself how it ends.
+                    // A command that ends the turn has set the session's state.
                     Ok(Next::Stop(turn)) => {
                         self.argv.clear();
                         return Next::Stop(turn);
@@ -443,7 +448,7 @@ impl Session {
         Next::Go
     }
 
-    /// No such command or subcommand, or not so many arguments.
+    /// Replies to an unknown command or subcommand, or to a wrong number of arguments.
     #[cold]
     fn unresolved(&mut self, text: &[u8]) -> Next {
         let args = self.argv.args();
@@ -482,7 +487,7 @@ impl Session {
         }
     }
 
-    /// What follows every command: CLIENT REPLY moves on.
+    /// Ends a command: CLIENT REPLY advances.
     #[inline]
     pub(super) fn command_ends(&mut self) {
         if self.frame_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES {
@@ -492,7 +497,7 @@ impl Session {
         self.replies.command_ends();
     }
 
-    /// Waits for the rest of a request, within the limit on what is held of it.
+    /// Waits for the rest of a request, within the limit for incomplete requests.
     fn half_frame(&mut self) -> Turn {
         if self.must_log_in() && self.frame_bytes > UNAUTHENTICATED_REQUEST_BYTES_MAX {
             self.fail(PerCommand::Failed, b"ERR Protocol error: unauthenticated request length");
@@ -509,7 +514,7 @@ impl Session {
         Turn::Abort
     }
 
-    /// `client-output-buffer-limit` of the client's class.
+    /// Enforces `client-output-buffer-limit` for the client's class.
     fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
         let held = self.replies.out.len() + self.client.inbox.waiting_bytes() as usize;
         let limits = self.settings.output(self.is_subscriber());
@@ -539,12 +544,12 @@ impl Session {
         self.tell_output_limit();
         self.limits_changed();
     }
-    /// To be called when the session's authentication or its settings changed.
+    /// Call this when the authentication or the settings of the session changed.
     pub(super) fn limits_changed(&mut self) {
         self.guard();
         self.requests.set_limits(&self.settings, self.identity.authenticated);
     }
-    /// Ends the session when its replies are written.
+    /// Ends the session once its replies are written.
     pub(super) fn close(&mut self) -> Turn {
         self.stop_waiting();
         self.state = State::Closing;
@@ -560,7 +565,7 @@ impl Session {
         self.requests.end();
     }
 
-    /// Hands the turn's counts to everybody.
+    /// Adds the turn's counts to the shared counters.
     fn end_turn(&mut self, out_bytes: usize) {
         let (slot, stats) = (self.client.peer.worker, &self.engine.stats);
         let commands = self.tally.fold(slot, stats);
@@ -583,6 +588,6 @@ impl Session {
     }
 }
 
-/// Words that only an HTTP request begins a line with. A browser was made to send it: the connection ends before a
-/// command hidden in its body is reached, as in redis-server.
+/// The words that begin a line only in an HTTP request. A page may have made a browser send it. As in redis-server,
+/// the connection closes before a command hidden in the body is reached.
 const HTTP_WORDS: [&[u8]; 2] = [b"post", b"host:"];

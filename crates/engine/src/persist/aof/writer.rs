@@ -1,9 +1,10 @@
-//! [`Writer`]: what is new in the stream of changes goes to the file, and to the disk as `appendfsync` says.
+//! [`Writer`]: writes new bytes of the journal to the append-only file, and syncs the file as `appendfsync` says.
 //!
-//! One thread calls [`Engine::write_aof`] in turns. A turn takes all that is there, writes it at once, and with `always` syncs
-//! once for all who wait for that; with `everysec` it orders a sync, which keeps no later turn from writing. What cannot be
-//! written is kept and tried again; meanwhile writes are refused. After a sync that failed nobody can tell what is on the disk:
-//! with `always` the server ends, else writes are refused until a new base is.
+//! One thread calls [`Engine::write_aof`] in turns. A turn takes all new bytes and writes them at once. With `always`
+//! it then syncs once for all waiting clients. With `everysec` it orders a sync, and later turns write during the
+//! sync. Bytes that could not be written are kept and retried; meanwhile commands that write are refused. After a
+//! failed sync the state of the disk is unknown. With `always` the server then ends. Otherwise writes are refused
+//! until a new base is complete.
 
 use super::syncs::{Order, Syncs};
 use super::{Names, system_text};
@@ -18,50 +19,52 @@ use std::time::Duration;
 use strand_aof::manifest::{File, Manifest};
 use strand_chain::Chain;
 
-/// Without somebody who waits, a turn comes after so long.
+/// Time between two turns when no client waits for the disk.
 const TURN_EVERY: Duration = Duration::from_millis(20);
-/// With `always` the thread is woken; it looks by itself, too.
+/// With `always` clients wake the thread. It also looks by itself, this often.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// With `everysec` the file is synced so often.
+/// Time between two syncs with `everysec`.
 const SYNC_EVERY_US: u64 = 1_000_000;
-/// What could not be written is tried again after so long.
+/// Time until a failed write is retried.
 const RETRY_US: u64 = 1_000_000;
-/// A write that goes on failing is logged so often.
+/// Time between two log lines about a write that keeps failing.
 const LOGGED_EVERY_US: u64 = 30_000_000;
-/// Pieces of one write.
+/// Most pieces of one write.
 const SLICES_MAX: usize = 256;
-/// Bytes of one write.
+/// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
-/// The file that grows.
+/// The writer of the last increment.
 pub(super) struct Writer {
     pub(super) folder: Arc<dyn Folder>,
     pub(super) names: Names,
-    /// As it is on the disk; without a base, as it will be when there is one.
+    /// The manifest on the disk. Without a base: the manifest to write once the base is complete.
     manifest: Manifest,
     /// The number of the latest base.
     base_seq: u64,
     file: Box<dyn AppendFile>,
-    /// Of the file: whole commands.
+    /// Length of the whole commands in the file.
     good_bytes: u64,
-    /// Bytes of the files before it.
+    /// Bytes of the earlier files.
     before_bytes: u64,
-    /// Taken out of the stream and not in the file.
+    /// Bytes taken from the journal that are not in the file yet.
     pending: Chain,
-    /// Offsets in the stream: behind what was taken, and what is in the file. [`Syncs`] has that of what is on the disk.
+    /// Journal offsets: the end of the taken bytes, and the end of the bytes in the file. [`Syncs`] has the offset of
+    /// the synced bytes.
     taken: u64,
     written: u64,
     /// When the last sync was ordered or made.
     last_sync_us: u64,
-    /// A write failed: it is tried again at this time.
+    /// The time to retry a failed write.
     retry_us: Option<u64>,
     logged_us: Option<u64>,
-    /// The second that the file speaks of.
+    /// The second of the file's last timestamp line.
     told_s: i64,
 }
 
 impl Writer {
-    /// Adds to `file`; all before `offset` of the stream is in it, or in the files before it.
+    /// A writer that appends to `file`. Everything before `offset` of the journal is in this file or in earlier
+    /// files.
     pub(super) fn new(
         folder: Arc<dyn Folder>,
         names: Names,
@@ -87,7 +90,7 @@ impl Writer {
             told_s: 0,
         }
     }
-    /// Has the file select database 0 before anything else.
+    /// Makes the file select database 0 before its next command.
     pub(super) fn select_first(&mut self) {
         self.pending.push_slice(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
     }
@@ -95,11 +98,11 @@ impl Writer {
     pub(super) fn bytes(&self) -> u64 {
         self.before_bytes + self.good_bytes
     }
-    /// The offset in the stream behind what is in the file.
+    /// The journal offset of the end of the bytes in the file.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
-    /// The latest base, whether it is in the manifest or not any more.
+    /// Sets the number of the latest base, also when the base is no longer in the manifest.
     pub(super) fn set_base_seq(&mut self, seq: u64) {
         self.base_seq = seq;
     }
@@ -107,12 +110,12 @@ impl Writer {
     pub(super) fn next_base_seq(&self) -> u64 {
         self.base_seq + 1
     }
-    /// There is no append-only file any more: the stream is emptied.
+    /// Ends the append-only file and empties the journal.
     pub(super) fn end(mut self, engine: &Engine) {
         let tail = engine.keyspace.journal().tail();
         drop(self.take_until(engine, tail, engine.host.now()));
     }
-    /// Takes what is in the stream.
+    /// Takes the new bytes of the journal.
     fn take(&mut self, engine: &Engine, now: Now) {
         let mut fresh = Chain::new();
         self.taken = engine.keyspace.journal().take(&mut fresh);
@@ -125,7 +128,7 @@ impl Writer {
         }
         self.pending.push_chain(fresh);
     }
-    /// Writes all that is pending: all of it, or nothing.
+    /// Writes all pending bytes or none.
     fn write(&mut self) -> io::Result<()> {
         let mut left = self.pending.share();
         let all = left.len();
@@ -142,7 +145,7 @@ impl Writer {
                 Err(e) => {
                     let wrote = all - left.len();
                     if wrote > 0 && self.file.cut(self.good_bytes).is_err() {
-                        // What is in the file stays there; the rest has to follow it.
+                        // The written part cannot be cut off, so it stays and the rest must follow it.
                         self.pending.advance(wrote);
                         self.good_bytes += wrote as u64;
                     }
@@ -155,46 +158,47 @@ impl Writer {
         self.written = self.taken;
         Ok(())
     }
-    /// What a sync has to bring to the disk.
+    /// The order to sync what is written.
     fn order(&mut self, now: Now) -> Order {
         self.last_sync_us = now.mono_us;
         Order { file: self.file.sync_file(), offset: self.written }
     }
-    /// The file and how far it is, for a sync that keeps nobody from writing.
+    /// Writes the pending bytes and returns the order for a sync in the background.
     pub(super) fn write_and_order(&mut self, engine: &Engine, now: Now) -> io::Result<Order> {
         self.take(engine, now);
         self.write()?;
         Ok(self.order(now))
     }
-    /// Takes at least all before `offset` of the stream; what comes behind it is given back.
+    /// Takes at least all bytes before `offset` of the journal. Returns the bytes after it.
     fn take_until(&mut self, engine: &Engine, offset: u64, now: Now) -> Chain {
         while self.taken < offset {
             self.take(engine, now);
-            // Those who were given their places have yet to put their bytes: they hold no lock that could keep them.
+            // Other transactions have an offset but have yet to put their bytes. They hold no lock that could keep
+            // them from it.
             engine.host.yield_now();
         }
         let before = self.pending.len() - (self.taken - offset) as usize;
         let before = self.pending.split_to(before);
         std::mem::replace(&mut self.pending, before)
     }
-    /// Writes all before `offset` of the stream, behind which there is nothing.
+    /// Writes all bytes before `offset` of the journal. The caller knows that none follow.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     pub(super) fn write_until(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         let behind = self.take_until(engine, offset, now);
         self.pending.push_chain(behind);
         self.write()
     }
-    /// The files that make the data.
+    /// The files that make up the data.
     pub(super) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
-    /// Goes on in another file, which has what comes behind `offset` of the stream; what comes before is in the old file, and
-    /// on the disk, first. The manifest has both files then.
+    /// Continues in a new file with the bytes after `offset` of the journal. First the old file gets the bytes before
+    /// `offset` and is synced. Afterwards the manifest has both files.
     ///
     /// # Errors
-    /// The old file goes on.
+    /// On an error the old file stays in use.
     pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         let behind = self.take_until(engine, offset, now);
         let taken = std::mem::replace(&mut self.taken, offset);
@@ -205,9 +209,9 @@ impl Writer {
         self.pending.push_chain(behind);
         done
     }
-    /// Forgets what comes before `offset` of the stream: the base that is being written has it.
+    /// Drops the bytes before `offset` of the journal, because the new base contains them.
     ///
-    /// # Errors
+    /// The system's error.
     /// Those of the system.
     pub(super) fn restart(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         self.file.cut(0)?;
@@ -215,10 +219,10 @@ impl Writer {
         (self.pending, self.good_bytes, self.told_s) = (behind, 0, 0);
         Ok(())
     }
-    /// A base has the place of all files but the one that grows; the files that are of no use any more.
+    /// Replaces all files but the last increment with a base. Returns the files that are no longer needed.
     ///
     /// # Errors
-    /// Those of the system: the manifest is as it was.
+    /// The system's error. The manifest stays unchanged.
     pub(super) fn adopt_base(&mut self, base: File, base_bytes: u64) -> io::Result<Vec<File>> {
         let mut manifest = self.manifest.clone();
         self.base_seq = base.seq;
@@ -230,10 +234,10 @@ impl Writer {
         (self.manifest, self.before_bytes) = (manifest, base_bytes);
         Ok(self.manifest.history.clone())
     }
-    /// The files of history are removed.
+    /// Clears the history in the manifest, after its files are removed.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     pub(super) fn forget_history(&mut self) -> io::Result<()> {
         let manifest = Manifest { history: Vec::new(), ..self.manifest.clone() };
         super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
@@ -243,7 +247,7 @@ impl Writer {
     fn next_file(&mut self) -> io::Result<()> {
         let seq = self.manifest.increment_seq() + 1;
         let name = self.names.increment(seq);
-        // One that a killed rewrite has left is no part of anything.
+        // A file of this name is left from a killed rewrite and belongs to no manifest.
         self.folder.remove(&name)?;
         let file = self.folder.append_to(&name)?;
         let mut manifest = self.manifest.clone();
@@ -257,21 +261,22 @@ impl Writer {
 }
 
 impl Engine {
-    /// The thread that writes: turns until the append-only file that it was begun for is switched off.
+    /// The writing thread: runs turns until the append-only file numbered `begun` is switched off.
     pub(super) fn run_aof_thread(&self, begun: u64) {
         while self.persist.aof.goes_on(begun) {
             self.write_aof(false);
             match self.persist.aof.gates.is_on() {
-                // Who comes next while the disk is waited for shares the next sync with all who come.
+                // Clients that arrive during a sync share the next one.
                 true => self.persist.aof.gates.sleep(LOOK_EVERY),
-                // Woken when much waits: what is written soon is still in the processor's cache.
+                // The journal wakes the thread when it has much. Bytes written soon are still in the processor's
+                // cache.
                 false => self.keyspace.journal().sleep(TURN_EVERY),
             }
             self.host.yield_now();
         }
     }
-    /// One turn of the thread that writes, for a test that has no thread. `at_end`: all is to be on the disk behind it.
-    /// Waits for the disk with `at_end` or `appendfsync always` only.
+    /// One turn of the writing thread; tests call it without a thread. `at_end`: everything must be on the disk
+    /// afterwards. Waits for the disk only with `at_end` or `appendfsync always`.
     pub fn write_aof(&self, at_end: bool) {
         let aof = &self.persist.aof;
         let mut held = aof.writer.lock();
@@ -287,7 +292,7 @@ impl Engine {
         }
         if at_end || always {
             let began_us = self.begins_us().filter(|_| always);
-            // A failure is noted by then.
+            // `sync_failed` has recorded a failure.
             let _ = aof.syncs.in_place(writer.order(now), |e| self.sync_failed(e));
             self.note_since(began_us, &[Event::AofFsyncAlways], now);
         } else if self.config.choice(Opt::AppendFsync) == "everysec" && !aof.syncs.is_pending() {
@@ -301,7 +306,7 @@ impl Engine {
         let mut status = aof.status.lock();
         (status.bytes, status.written) = (writer.bytes(), writer.written);
     }
-    /// When something begins that LATENCY may be told of; `None`: it does not want to know.
+    /// The start time of an action that LATENCY records. `None` when LATENCY is off.
     fn begins_us(&self) -> Option<u64> {
         (self.stats.events.threshold_ms() > 0).then(|| self.host.mono_us())
     }
@@ -310,7 +315,7 @@ impl Engine {
         let took_us = self.host.mono_us().saturating_sub(began_us);
         events.iter().for_each(|event| self.stats.events.note(*event, took_us, now.unix_s()));
     }
-    /// A write to the file has redis-server's name for what went on beside it.
+    /// Records the duration of a write under redis-server's name for what ran beside it.
     fn note_aof_write(&self, began_us: Option<u64>, now: Now) {
         let aof = &self.persist.aof;
         let beside = match (aof.syncs.is_pending(), aof.is_rewriting() || self.is_saving_in_background()) {
@@ -357,7 +362,7 @@ impl Engine {
             }
         }
     }
-    /// A sync has failed: nobody can tell what is on the disk.
+    /// Handles a failed sync: the state of the disk is unknown.
     pub(super) fn sync_failed(&self, error: &io::Error) {
         let why = system_text(error);
         if self.always_syncs() {
