@@ -1,7 +1,7 @@
-//! What goes from client to client: a message to those who subscribe, an element to who waits for it.
+//! Exchanges between clients: a message to its subscribers, an element to a client that waits for it.
 //!
-//! As in [`crate::load`] one thread keeps all connections in lockstep. Connections are opened once for all rounds of a row:
-//! ten thousand of them for each would use up the ports of the machine.
+//! As in [`crate::load`], one thread runs all connections in lockstep. Connections are opened once for all rounds
+//! of a row, because ten thousand for each round would use up the machine's ports.
 
 use crate::fill::{self, read_lines};
 use crate::load::{Measured, histogram};
@@ -11,29 +11,29 @@ use std::time::Instant;
 use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
-/// Who waits for an element: so many at a time.
+/// Clients that wait for an element at a time.
 const WAITERS: usize = 32;
 const CHANNEL: &str = "news";
 const PAYLOAD: &str = "sixteen bytes ..";
-/// Lines of an acknowledgement of SUBSCRIBE, and of a message.
+/// Lines of a reply to SUBSCRIBE, and of a message.
 const ACKNOWLEDGED_LINES: usize = 6;
 const MESSAGE_LINES: usize = 7;
-/// Of BLPOP's reply.
+/// Lines of BLPOP's reply.
 const POPPED_LINES: usize = 5;
 /// Bytes of one read.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What is exchanged.
+/// Kind of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// PUBLISH to so many subscribers, in pipelines of so many; each subscriber reads them all.
+    /// PUBLISH to this many subscribers, in pipelines of this length. Each subscriber reads all messages.
     Publish(usize, usize),
-    /// RPUSH to a list that a client waits for by BLPOP.
+    /// RPUSH to a list for which a client waits by BLPOP.
     HandOver,
 }
 
 impl Kind {
-    /// Connections that take something.
+    /// Number of receiving connections.
     pub fn connections(self) -> usize {
         match self {
             Kind::Publish(subscribers, _) => subscribers,
@@ -47,16 +47,16 @@ pub struct Exchange {
     kind: Kind,
     giver: TcpStream,
     takers: Vec<TcpStream>,
-    /// What the giver sends in a turn, and the lines of the replies.
+    /// Requests of the giver in a turn, and the lines of their replies.
     gives: (Vec<u8>, usize),
-    /// What each taker sends in a turn, and the lines that it gets.
+    /// Requests of each taker in a turn, and the lines that it receives.
     takes: Vec<(Vec<u8>, usize)>,
     buffer: Vec<u8>,
 }
 
 impl Exchange {
     /// # Errors
-    /// When the server does not take so many clients.
+    /// When the server does not accept this many clients.
     pub fn open(server: &Server, kind: Kind) -> io::Result<Exchange> {
         let (giver, mut buffer, mut out) = (fill::connect(server)?, vec![0; BUFFER_BYTES], Vec::new());
         let takers = kind.connections();
@@ -86,7 +86,7 @@ impl Exchange {
         };
         Ok(Exchange { kind, giver, takers, gives: (out, lines), takes, buffer })
     }
-    /// Exchanges for `seconds` of the wall clock.
+    /// Exchanges for `seconds` of wall time.
     ///
     /// # Errors
     /// When the server goes away.

@@ -1,35 +1,36 @@
-//! Data to measure on, sent in big pipelines: keys with values, counters, hashes of five fields, one huge hash.
+//! Creates data for measurements, in long pipelines: keys with values, counters, hashes of five fields, one huge
+//! hash.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use strand_testkit::process::Server;
 
-/// Keys are four letters and twelve digits.
+/// Length of a key: four letters and twelve digits.
 pub const KEY_BYTES: usize = 16;
-/// Nothing here waits longer for bytes.
+/// Longest wait for bytes.
 const READ_S_MAX: u64 = 60;
-/// Commands in one write of a fill.
+/// Commands in one write.
 const BATCH: u64 = 1000;
 
-/// What a key holds.
+/// Content of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A string of so many bytes.
+    /// A string of this many bytes.
     Bytes(usize),
-    /// The same with an expiry far away.
+    /// A string of this many bytes that expires in the distant future.
     ExpiringBytes(usize),
     /// An integer of seven digits.
     Integer,
     /// A hash of `field:0` to `field:4` with ten bytes each.
     Hash5,
-    /// A collection of so many elements of ten bytes.
+    /// A collection of this many elements of ten bytes.
     Few(Collection, usize),
-    /// One collection for all, of as many elements of 16 bytes as there would be keys.
+    /// One collection for all keys, with as many elements of 16 bytes as there would be keys.
     One(Collection),
 }
 
-/// A type of several elements.
+/// A collection type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Collection {
@@ -44,7 +45,8 @@ pub enum Collection {
 const ELEMENTS_PER_COMMAND: u64 = 100;
 
 impl Collection {
-    /// Appends the command that adds the elements numbered `range` to the collection `name`; of a stream one command each.
+    /// Appends the command that adds the elements `range` to the collection `name`. For a stream, one command
+    /// each.
     fn add(
         self,
         out: &mut Vec<u8>,
@@ -68,23 +70,23 @@ impl Collection {
         };
         let mut arguments: Vec<Vec<u8>> = vec![command.to_vec(), name.to_vec()];
         for i in range {
-            // A score, or a field of a number.
+            // A score, or the number of a field.
             arguments.extend(before.then(|| i.to_string().into_bytes()));
             arguments.push(element(i).into_bytes());
         }
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         words(&arguments);
     }
-    /// Commands that [`Collection::add`] makes for so many elements, and lines of each reply.
+    /// Number of reply lines for the commands of [`Collection::add`] with this many elements.
     fn replies(self, elements: usize) -> usize {
         if self == Collection::Stream { 2 * elements } else { 1 }
     }
 }
 
-/// Makes the collection `name` of `elements` elements of 16 bytes.
+/// Creates the collection `name` of `elements` elements of 16 bytes.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn collection(server: &Server, name: &str, kind: Collection, elements: u64) -> io::Result<()> {
     let element = |i: u64| format!("element:{i:08}");
     let lines = kind.replies(ELEMENTS_PER_COMMAND as usize);
@@ -100,10 +102,10 @@ pub fn collection(server: &Server, name: &str, kind: Collection, elements: u64) 
     })
 }
 
-/// Sets the keys `key:0` to `key:N` once, so that a GET finds what it asks for.
+/// Sets the keys `key:0` to `key:N` once, so that a GET finds its key.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
     let value = value(match content {
         Content::Bytes(n) | Content::ExpiringBytes(n) => n,
@@ -145,7 +147,7 @@ pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
 /// Sends `count` PINGs.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn pings(server: &Server, count: u64) -> io::Result<()> {
     each(server, count, |out, _| out.extend_from_slice(b"*1\r\n$4\r\nPING\r\n"))
 }
@@ -153,7 +155,7 @@ pub fn pings(server: &Server, count: u64) -> io::Result<()> {
 /// Sets `count` keys `exp:...` that all expire at `at_ms` (Unix time).
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn expiring_at(server: &Server, count: u64, at_ms: u64) -> io::Result<()> {
     let option = format!("$4\r\nPXAT\r\n${}\r\n{at_ms}\r\n", at_ms.to_string().len());
     each(server, count, |out, k| {
@@ -164,10 +166,10 @@ pub fn expiring_at(server: &Server, count: u64, at_ms: u64) -> io::Result<()> {
     })
 }
 
-/// Sets the keys `prb:0` to `prb:N`, which the probe of `make cliffs` asks for.
+/// Sets the keys `prb:0` to `prb:N` for the probe of `make cliffs`.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn probe_keys(server: &Server, keys: u64, value: &[u8]) -> io::Result<()> {
     each(server, keys, |out, k| {
         out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
@@ -176,10 +178,10 @@ pub fn probe_keys(server: &Server, keys: u64, value: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Makes the hash `name` of `fields` fields of 14 bytes with values of 8.
+/// Creates the hash `name` of `fields` fields of 14 bytes with values of 8 bytes.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn hash(server: &Server, name: &str, fields: u64) -> io::Result<()> {
     each(server, fields.div_ceil(100), |out, group| {
         let wanted = group * 100..fields.min(group * 100 + 100);
@@ -191,12 +193,12 @@ pub fn hash(server: &Server, name: &str, fields: u64) -> io::Result<()> {
     })
 }
 
-/// Sends `count` commands, each with one line of reply.
+/// Sends `count` commands, each with a reply of one line.
 fn each(server: &Server, count: u64, command: impl FnMut(&mut Vec<u8>, u64)) -> io::Result<()> {
     each_of(server, count, 1, command)
 }
 
-/// The same with so many lines of reply to each.
+/// Sends `count` commands, each with a reply of `lines` lines.
 fn each_of(
     server: &Server,
     count: u64,
@@ -214,18 +216,18 @@ fn each_of(
     Ok(())
 }
 
-/// A connection without Nagle's algorithm, with a bound on reading.
+/// A connection without Nagle's algorithm, with a timeout.
 ///
 /// # Errors
-/// When the server does not accept.
+/// When the server does not accept it.
 pub fn connect(server: &Server) -> io::Result<TcpStream> {
     connect_to(server.address)
 }
 
-/// The same to another address.
+/// As [`connect`], to another address.
 ///
 /// # Errors
-/// When nobody accepts there.
+/// When the address does not accept it.
 pub fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -234,7 +236,7 @@ pub fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The value of so many bytes: letters, no line ends.
+/// A value of `bytes` bytes: letters without line ends.
 pub fn value(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| b'a' + (i % 26) as u8).collect()
 }
@@ -246,7 +248,7 @@ pub fn set(out: &mut Vec<u8>, key: u64, value: &[u8]) {
     bulk(out, value);
 }
 
-/// Appends the line end of what came before, and a bulk string.
+/// Appends the line end of the text before it, and a bulk string.
 pub fn bulk(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b"\r\n$");
     out.extend_from_slice(value.len().to_string().as_bytes());
@@ -266,10 +268,10 @@ pub fn push_key(out: &mut Vec<u8>, prefix: &[u8; 4], mut n: u64) {
     out.extend_from_slice(&key);
 }
 
-/// Reads until `lines` newlines came; no value holds one.
+/// Reads until `lines` newlines have come. No value contains one.
 ///
 /// # Errors
-/// When the server goes away, or its first reply is an error, or more comes than was asked for.
+/// When the server goes away, when the first reply is an error, or when more lines come.
 pub fn read_lines(stream: &mut TcpStream, mut lines: usize, buffer: &mut [u8]) -> io::Result<()> {
     let mut first = true;
     while lines > 0 {

@@ -1,11 +1,12 @@
-//! The figures: Strand beside redis-server in one run, behind `make versus`, `make cliffs`, `make scaling` and
-//! `make durable`.
+//! Benchmarks of Strand beside redis-server in one run, for `make versus`, `make cliffs`, `make scaling` and `make
+//! durable`.
 //!
-//! [`fill`] makes data. [`load`] measures the headline's workloads on it, [`exchange`] what goes from client to client.
-//! [`cliffs`] probes what must stay flat; RE2's shim is there, too. [`report`] prints the figures beside the [`machine`].
-//! docs/benchmarks.md is made from figures that were kept. The servers and the client are testkit's.
+//! [`fill`] creates data. [`load`] measures the headline workloads, and [`exchange`] measures what goes from
+//! client to client. [`cliffs`] measures what must stay flat, and has the RE2 program. [`report`] prints the
+//! figures with the [`machine`]. docs/benchmarks.md is made from stored figures. Servers and client come from
+//! testkit.
 //!
-//! **Invariant:** no crate depends on this one except as a dev-dependency; what is measured is the built binary.
+//! **Invariant:** other crates depend on this one only as a dev-dependency. The built binary is measured.
 
 pub mod cliffs;
 pub mod exchange;

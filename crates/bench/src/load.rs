@@ -1,7 +1,8 @@
-//! A load generator for one core: many connections in lockstep, pipelined batches, replies counted and not parsed.
+//! A load generator for one core: many connections in lockstep, pipelined batches. Replies are counted but not
+//! parsed.
 //!
-//! Each turn writes one batch to every connection, then reads every connection until its replies are complete. So the
-//! server always has work of other connections while one is read, and the generator costs less than the server.
+//! Each turn writes one batch to every connection, then reads every connection until its replies are complete. So
+//! while one connection is read, the server always has work from others. The generator costs less than the server.
 
 use crate::fill::{self, Collection, push_key, read_lines};
 use fastrand::Rng;
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
-/// INCR and HSET write to keys of their own, this many.
+/// Number of keys that only INCR and HSET write to.
 const COUNTER_KEYS: u64 = 100_000;
 
-/// What one request is.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `PING`.
@@ -26,9 +27,9 @@ pub enum Operation {
     Set,
     /// 20 % SET, 80 % GET.
     Mixed,
-    /// `INCR counter`, on keys of their own.
+    /// `INCR counter`, on separate keys.
     Incr,
-    /// `HSET hash field value`, on keys of their own, five fields each.
+    /// `HSET hash field value`, on separate keys with five fields each.
     Hset,
     /// `MGET` of 100 keys.
     Mget100,
@@ -38,9 +39,9 @@ pub enum Operation {
     Lpush,
     /// `RPUSH list value`.
     Rpush,
-    /// `LPOP list`; each batch begins with an `LPUSH` of as many elements, so that it never ends.
+    /// `LPOP list`. Each batch begins with an `LPUSH` of as many elements, so the list never runs out.
     Lpop,
-    /// `RPOP list`, likewise.
+    /// `RPOP list`, with an `LPUSH` like [`Operation::Lpop`].
     Rpop,
     /// `LRANGE list 0 n-1` of a list of [`LIST_ELEMENTS`].
     Lrange(usize),
@@ -70,7 +71,7 @@ pub const LIST_ELEMENTS: u64 = 10_000;
 const COLLECTION: &str = "bench";
 
 impl Operation {
-    /// True of those that work on one collection, which begins anew with each run.
+    /// True for operations on one collection, which is created anew for each run.
     fn has_collection(self) -> bool {
         !matches!(
             self,
@@ -86,7 +87,7 @@ impl Operation {
                 | Operation::Multi10
         )
     }
-    /// The command and its reply's lines that bring what a batch of so many requests takes; `next` numbers the members.
+    /// The command that adds the elements that a batch of `requests` requests takes. `next` numbers the members.
     fn supply(self, requests: usize, value: &[u8], next: &mut u64) -> Option<Vec<Vec<u8>>> {
         let mut member = || {
             *next += 1;
@@ -115,33 +116,33 @@ impl Operation {
 /// One workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// What is asked.
+    /// Kind of request.
     pub operation: Operation,
     /// Requests in one batch.
     pub pipeline: usize,
     /// Connections.
     pub connections: usize,
-    /// Keys that are drawn from, uniformly.
+    /// Number of keys, drawn uniformly.
     pub keys: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
 }
 
-/// What a run measured.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Measured {
-    /// Requests answered.
+    /// Number of answered requests.
     pub operations: u64,
     /// Wall time.
     pub wall: Duration,
-    /// The server's CPU time, all its threads; without those that ended meanwhile.
+    /// CPU time of all the server's threads, except those that ended during the run.
     pub cpu: Duration,
     /// Round trips of batches, in microseconds.
     pub round_trips_us: Histogram<u64>,
 }
 
 impl Measured {
-    /// Requests per second of the wall clock.
+    /// Requests per second of wall time.
     pub fn per_second(&self) -> f64 {
         self.operations as f64 / self.wall.as_secs_f64()
     }
@@ -151,10 +152,10 @@ impl Measured {
     }
 }
 
-/// Runs `load` for `seconds` of the wall clock.
+/// Runs `load` for `seconds` of wall time.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<Measured> {
     if load.operation.has_collection() {
         server.connect()?.call(&["DEL", COLLECTION])?;
@@ -172,10 +173,10 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
     Ok(Measured { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
 }
 
-/// The same from one thread on each of `cores`, each with `load`'s connections of its own.
+/// As [`run`], from one thread on each of `cores`, each with its own connections.
 ///
 /// # Errors
-/// When the server goes away or answers with an error.
+/// When the server goes away or returns an error.
 pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) -> io::Result<Measured> {
     let opened = cores.iter().map(|core| Clients::open(server, load, *core as u64));
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
@@ -199,7 +200,7 @@ pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) ->
     Ok(Measured { operations, wall, cpu, round_trips_us })
 }
 
-/// Pins this thread (and those it starts) to one core.
+/// Pins this thread, and the threads it starts, to one core.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -219,14 +220,14 @@ pub fn histogram() -> io::Result<Histogram<u64>> {
     Ok(histogram)
 }
 
-/// The connections of one generating thread.
+/// The connections of one generator thread.
 struct Clients {
     load: Workload,
     streams: Vec<TcpStream>,
     value: Vec<u8>,
     rng: Rng,
     operations: u64,
-    /// The last member that was brought.
+    /// Number of the last added member.
     member: u64,
     round_trips_us: Histogram<u64>,
 }
@@ -270,7 +271,7 @@ fn incr(out: &mut Vec<u8>, key: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one request; returns how many lines its reply has.
+/// Appends one request. Returns the number of lines of its reply.
 fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> usize {
     let key = rng.u64(0..load.keys);
     match load.operation {

@@ -1,4 +1,4 @@
-//! What measured figures are worth nothing without: the machine, the kernel, the versions, the date.
+//! The context of measured figures: machine, kernel, versions, date.
 
 use crate::report::quote;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Machine(Vec<(&'static str, String)>);
 
 impl Machine {
-    /// Asks the system, and the two programs for their versions.
+    /// Queries the system, and the two programs for their versions.
     pub fn here(strand: &Path) -> Machine {
         Machine(vec![
             ("date", date()),

@@ -1,30 +1,30 @@
-//! [`Options`]: the words of a command line that `versus` and `durable` share.
+//! [`Options`]: command-line options shared by `versus` and `durable`.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What a wrong command line is told.
+/// The error describes the wrong command line.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// See the module. What is made is what holds where the command line says nothing.
+/// The options, see the module. A new value holds the defaults.
 #[derive(Debug)]
 pub struct Options {
-    /// The binary that is measured.
+    /// The measured binary.
     pub strand: PathBuf,
-    /// Keys that are filled in.
+    /// Number of keys in the server.
     pub keys: u64,
-    /// Of one round.
+    /// Duration of one round.
     pub seconds: f64,
-    /// How often each is measured.
+    /// Number of rounds.
     pub rounds: usize,
-    /// The one part that is wanted.
+    /// The only part to measure.
     pub only: Option<String>,
-    /// The report is JSON.
+    /// Print the report as JSON.
     pub json: bool,
 }
 
-/// The values behind the words.
+/// The values of the options.
 #[derive(Debug)]
 pub struct Values<A> {
     args: A,
@@ -35,7 +35,7 @@ impl<A: Iterator<Item = String>> Values<A> {
     /// The value of `option`.
     ///
     /// # Errors
-    /// It is missing, or is none of that kind.
+    /// When it is missing or malformed.
     pub fn of<T: FromStr>(&mut self, option: &str) -> Result<T> {
         let value = self.args.next().ok_or_else(|| format!("{option} wants a value; {}", self.usage))?;
         value.parse().map_err(|_| format!("{option} {value} makes no sense; {}", self.usage).into())
@@ -43,10 +43,10 @@ impl<A: Iterator<Item = String>> Values<A> {
 }
 
 impl Options {
-    /// Reads a command line; `own` takes the options of one program, and says whether it knows the option.
+    /// Reads a command line. `own` handles the options of one program, and returns whether it knows the option.
     ///
     /// # Errors
-    /// What is wrong with the command line, and how it is used.
+    /// A description of the error, and the usage.
     pub fn read<A: Iterator<Item = String>>(
         mut self,
         args: A,

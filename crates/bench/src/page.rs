@@ -1,8 +1,8 @@
-//! docs/benchmarks.md, made from figures that were measured and kept: `docs/figures/*.json`, which `make versus
-//! ARGS=--json` and its siblings print, put into `docs/figures/benchmarks.in.md`.
+//! docs/benchmarks.md, made from stored figures. `make versus ARGS=--json` and the other benchmarks print
+//! `docs/figures/*.json`. This module inserts them into `docs/figures/benchmarks.in.md`.
 //!
-//! `make pages` writes the page. The tests fail when the page is stale, and when README.md shows a figure that the page
-//! does not have.
+//! `make pages` writes the page. The tests fail when the page is stale, and when README.md has a figure that the
+//! page does not have.
 
 use serde_json::Value;
 use std::fmt::Write;
@@ -10,7 +10,8 @@ use std::fs::read_to_string;
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 
-/// The columns of a report that the page shows, by the report's title's beginning; all where there is no line here.
+/// The columns of a report on the page, by the beginning of the report's title. Reports that are not listed show
+/// all columns.
 const SHOWN: &[(&str, &[&str])] = &[(
     "Stalls",
     &[
@@ -25,8 +26,8 @@ const SHOWN: &[(&str, &[&str])] = &[(
     ],
 )];
 
-/// What README.md shows: the row's first cell there; file, title's beginning and row of the figures; the columns, in the
-/// order of README's cells.
+/// The figures in README.md: the row's first cell there; the file, the beginning of the title and the row of the
+/// figures; the columns, in the order of README's cells.
 const README_ROWS: &[(&str, &str, &str, &str, &[&str])] = &[
     ("GET, pipeline 30", "versus", "Speed", "GET p30", &["strand op/cpu-s", "redis op/cpu-s"]),
     ("SET, pipeline 30", "versus", "Speed", "SET p30", &["strand op/cpu-s", "redis op/cpu-s"]),
@@ -54,7 +55,7 @@ const README_ROWS: &[(&str, &str, &str, &str, &[&str])] = &[
     ),
 ];
 
-/// The page as it has to be.
+/// The current page.
 fn page() -> String {
     let template = read_to_string(format!("{DOCS}/figures/benchmarks.in.md")).expect("the template is there");
     let mut page = String::new();

@@ -1,4 +1,4 @@
-//! [`Report`]: rows of measured figures, as a table for people and as JSON for programs.
+//! [`Report`]: rows of measured figures, as a table for reading and as JSON for programs.
 
 use crate::machine::Machine;
 use std::fmt::Write;
@@ -12,12 +12,12 @@ pub struct Report {
     rows: Vec<Row>,
 }
 
-/// One row: what is shown, the numbers behind it, and the command that measures it again.
+/// One row: the shown cells, the numbers behind them, and the command that measures it again.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// One cell a column.
+    /// One cell for each column.
     pub cells: Vec<String>,
-    /// Named numbers, for JSON alone.
+    /// Named numbers, only for JSON.
     pub figures: Vec<(String, f64)>,
     /// The command that reproduces it.
     pub reproduce: String,
@@ -55,17 +55,17 @@ impl Report {
         self.rows.is_empty()
     }
 
-    /// Adds a row and prints it at once on stderr, so that a long run shows where it is.
+    /// Adds a row and prints it at once to stderr, to show the progress of a long run.
     ///
     /// # Panics
-    /// When the number of cells is not that of the columns.
+    /// When the number of cells differs from the number of columns.
     pub fn row(&mut self, row: Row) {
         assert_eq!(row.cells.len(), self.columns.len(), "{row:?}");
         eprintln!("  {}", row.cells.join("  "));
         self.rows.push(row);
     }
 
-    /// The table in Markdown, which is also what a terminal shows well.
+    /// The table in Markdown, which is also readable in a terminal.
     pub fn table(&self) -> String {
         let width = |i: usize| {
             let cells = self.rows.iter().map(|r| &r.cells[i]).chain([&self.columns[i]]);
@@ -86,7 +86,8 @@ impl Report {
         out
     }
 
-    /// A JSON object: the title, the columns' names, and the rows. A row's cells are texts, its figures numbers.
+    /// A JSON object: the title, the names of the columns, and the rows. A row's cells are strings, its figures
+    /// numbers.
     pub fn json(&self) -> String {
         let object = |row: &Row| {
             let names = self.columns.iter().map(String::as_str).chain(["reproduce"]);
@@ -102,7 +103,7 @@ impl Report {
     }
 }
 
-/// Prints the reports of one run, with the machine above them and the time they took below.
+/// Prints the reports of one run, with the machine before them and the elapsed time after them.
 pub fn print(machine: &Machine, reports: &[Report], elapsed: Duration, as_json: bool) {
     let reports = reports.iter().filter(|r| !r.is_empty());
     let seconds = elapsed.as_secs_f64();
@@ -133,12 +134,12 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// A JSON number; what is none is null.
+/// A JSON number. A value that is not finite becomes null.
 fn number(value: f64) -> String {
     if value.is_finite() { format!("{}", (value * 1000.0).round() / 1000.0) } else { "null".into() }
 }
 
-/// A count with its thousands set apart: `1,346,000`.
+/// A count with separated thousands: `1,346,000`.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut out = String::from(if value <= -0.5 { "-" } else { "" });
@@ -154,7 +155,7 @@ pub fn grouped(value: f64) -> String {
 /// The middle value.
 ///
 /// # Panics
-/// When there is none.
+/// When there is no value.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

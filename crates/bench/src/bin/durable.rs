@@ -1,8 +1,8 @@
-//! `make durable`: what it costs to keep data on a disk, beside Debian's redis-server in one run.
+//! `make durable`: the cost of keeping data on a disk, beside Debian's redis-server in one run.
 //!
-//! Each side has one core, the server core 0 and the client core 1, where a row does not say that the server has all. The
-//! files of all servers are on one file system: that of `--dir`, else that of temporary files. Rounds alternate between the
-//! servers; figures are medians of the rounds, and a ratio is the median of the rounds' ratios.
+//! The server has core 0 and the client core 1, unless a row says that the server has all cores. The files of all
+//! servers are on one file system: that of `--dir`, else that of temporary files. Rounds alternate between the
+//! servers. Figures are medians of the rounds, and a ratio is the median of the rounds' ratios.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ const USAGE: &str = "usage: durable --strand BINARY [--keys N] [--load-keys N] [
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 const ONE_CORE: &str = "0";
 
-/// A file's loading, or a snapshot's writing, ends within this time.
+/// Longest wait for loading a file or writing a snapshot.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(5);
-/// Of `/proc/PID/stat` on Linux.
+/// Unit of times in `/proc/PID/stat` on Linux.
 const TICKS_A_SECOND: f64 = 100.0;
-/// Bytes of a value that is small, and of one in the rows of writers.
+/// Bytes of a small value, and of a value in the rows with writers.
 const SMALL: usize = 8;
 const VALUE: usize = 256;
-/// Writers write for so long between two looks at whether the snapshot is done.
+/// Interval of checks whether the snapshot is done, during which clients write.
 const PIECE_S: f64 = 0.1;
 
 struct Options {
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The same load with and without a file that is synced every second.
+/// Equal loads without and with a file that is synced every second.
 fn everysec(options: &Options) -> Result<Report> {
     let title = format!(
         "An append-only file with appendfsync everysec: {VALUE}-byte values, {} keys, 32 connections, pipeline 30, {} \
@@ -154,7 +154,8 @@ fn always(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Sizes of the files that both write of the same data, and how long both load redis-server's.
+/// Sizes of the files that both servers write for equal data, and the time in which both load redis-server's
+/// files.
 fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
     let keys = options.load_keys;
     let data = format!("{} strings of {SMALL} bytes", grouped(keys as f64));
@@ -166,7 +167,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
         let file = append_only(folder.path(), "no");
         let server = start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?;
         fill::keys(&server, keys, Content::Bytes(SMALL))?;
-        // The reply to SAVE may come later than a client waits for it.
+        // BGSAVE, because a client may not wait long enough for the reply to SAVE.
         started(&server, &["BGSAVE"])?;
         until(&server, "rdb_bgsave_in_progress", "0")?;
         server.shut_down()?;
@@ -215,7 +216,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
     Ok([sizes, report])
 }
 
-/// Writers write without a pause while a snapshot is written.
+/// Clients write without pause while a snapshot is written.
 fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
     let keys = 2 * options.common.keys;
     let title = format!(
@@ -249,7 +250,7 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
                     }
                 };
                 let peak_kb = server.status_kb("VmHWM")?;
-                // What the child of redis-server copied belongs to no process that is left.
+                // redis-server's child process has ended, so its copied memory is read from INFO.
                 let copied_kb = match kind {
                     Kind::Strand => 0,
                     Kind::Redis => info(&server, "rdb_last_cow_size")?.parse::<u64>()? >> 10,
@@ -288,7 +289,7 @@ fn writers(options: &Options, value_bytes: usize) -> Workload {
 
 fn append_only(dir: &Path, fsync: &str) -> [String; 8] {
     let dir = dir.to_string_lossy();
-    // A rewrite would be another thing to measure.
+    // A rewrite would disturb the measurement.
     let words =
         ["--dir", &dir, "--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
     words.map(String::from)
@@ -317,16 +318,17 @@ fn bytes_in(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// CPU time of the process, with that of threads that have ended.
+/// CPU time of the process, including threads that have ended.
 fn cpu_s(server: &Server) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
-    // The name of the program, which may have spaces, ends with the last bracket; user and system time are 12th and 13th then.
+    // The name of the program, which may contain spaces, ends at the last bracket. User and system time are the
+    // 12th and 13th field after it.
     let behind = text.rsplit_once(')').ok_or("stat has a name")?.1;
     let ticks: Vec<f64> = behind.split_whitespace().skip(11).take(2).flat_map(str::parse).collect();
     Ok(ticks.iter().sum::<f64>() / TICKS_A_SECOND)
 }
 
-/// A command whose reply is no error.
+/// Calls a command, and fails on an error reply.
 fn started(server: &Server, words: &[&str]) -> Result<()> {
     match server.connect()?.call(words)? {
         Value::Error(why) => Err(String::from_utf8_lossy(&why).into_owned().into()),

@@ -1,10 +1,11 @@
 //! `make versus`: Strand beside Debian's redis-server in one run. Both servers have core 0, the client core 1.
 //!
-//! Short rounds alternate between the two, each round in the other order than the one before, so that what else the
-//! machine does meets both alike. Figures are medians of the rounds; a ratio is the median of the rounds' ratios.
+//! Short rounds alternate between the two servers, and each round reverses the order of the one before. So other
+//! load on the machine affects both alike. Figures are medians of the rounds, and a ratio is the median of the
+//! rounds' ratios.
 //!
-//! With `--beside OPTIONS` the other one is Strand too, started with these options (`--beside "--io-driver io_uring"`),
-//! and only speed is measured.
+//! With `--beside OPTIONS` the other server is Strand too, started with these options (`--beside "--io-driver
+//! io_uring"`), and only speed is measured.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -23,9 +24,9 @@ const USAGE: &str = "usage: versus --strand BINARY [--keys N] [--seconds S] [--r
      [--json]";
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
-/// PINGs sent before memory is looked at: 14 MB, as much as goes through the buffers of a fill.
+/// PINGs sent before memory is read: 14 MB, as much as goes through the buffers during a fill.
 const WARM_UP: u64 = 1_000_000;
-/// How often memory is looked at until it has settled.
+/// Interval, and numbers, of reads of memory until it has settled.
 const LOOK: Duration = Duration::from_millis(250);
 const SETTLED_LOOKS: usize = 4;
 const LOOKS_MAX: usize = 20;
@@ -67,11 +68,11 @@ const WORKLOADS: &[(&str, Operation, usize, usize)] = &[
     ("MULTI of 10", Operation::Multi10, 1, 3),
 ];
 
-/// Above this number of connections a row has all rounds of one server first, with the connections of that server alone: a
-/// process may often have 20,000 open files.
+/// Above this number of connections all rounds of one server come first, with only that server's connections,
+/// because a process often may have only 20,000 open files.
 const ALTERNATING_CONNECTIONS_MAX: usize = 5_000;
 
-/// Name and kind of the rows in which clients exchange something.
+/// Name and kind of the rows with exchanges between clients.
 const EXCHANGES: &[(&str, exchange::Kind)] = &[
     ("PUBLISH to 1", exchange::Kind::Publish(1, 30)),
     ("PUBLISH to 100", exchange::Kind::Publish(100, 30)),
@@ -79,7 +80,7 @@ const EXCHANGES: &[(&str, exchange::Kind)] = &[
     ("BLPOP hand-over", exchange::Kind::HandOver),
 ];
 
-/// Name and content of the memory rows; the payload (key and value) is the third.
+/// Name and content of the memory rows. The third value is the payload (key and value).
 const CONTENTS: &[(&str, Content, usize)] = &[
     ("memory 8 B", Content::Bytes(8), 24),
     ("memory 64 B", Content::Bytes(64), 80),
@@ -105,7 +106,7 @@ const CONTENTS: &[(&str, Content, usize)] = &[
     ("memory a stream entry", Content::One(Collection::Stream), 16),
 ];
 
-/// Keys of a row: of large ones fewer, so that a machine of few gigabytes holds them.
+/// Keys of a row. Fewer for large keys, so that they fit on a machine with a few gigabytes.
 fn keys_of(options: &Options, content: Content) -> u64 {
     match content {
         Content::Few(_, elements) if elements > 10 => options.common.keys.div_ceil(10),
@@ -139,7 +140,7 @@ fn options() -> Result<Options> {
     Ok(Options { common, beside })
 }
 
-/// `--only` takes a row's name or, where there is no such row, a part of names.
+/// `--only` takes the name of a row or, if there is no such row, a part of names.
 fn wanted(options: &Options, name: &str) -> bool {
     let all = || {
         let speeds = WORKLOADS.iter().map(|w| w.0).chain(EXCHANGES.iter().map(|e| e.0));
@@ -158,14 +159,14 @@ fn start(options: &Options, kind: Kind) -> Result<Server> {
     Ok(Server::measured(kind, &options.common.strand, workers, "0", &[])?)
 }
 
-/// The one that Strand is compared with.
+/// The server that Strand is compared with.
 fn start_other(options: &Options) -> Result<Server> {
     let Some(beside) = &options.beside else { return start(options, Kind::Redis) };
     let args: Vec<&str> = ["--workers", "1"].into_iter().chain(beside.split_whitespace()).collect();
     Ok(Server::measured(Kind::Strand, &options.common.strand, &args, "0", &[])?)
 }
 
-/// The other one's name in figures.
+/// Its name in figures.
 fn other_name(options: &Options) -> &'static str {
     if options.beside.is_some() { "other" } else { "redis" }
 }
@@ -235,8 +236,8 @@ fn speed(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// A row of rounds: `measure` loads the server of a number for some seconds, with a seed. The servers have their rounds in
-/// turn (`alternates`), or all rounds of one server come first.
+/// A row of rounds. `measure` loads the server with this number for some seconds, with a seed. With `alternates`
+/// the servers take turns, otherwise all rounds of one server come first.
 fn speed_row(
     options: &Options,
     name: &str,
@@ -253,7 +254,7 @@ fn speed_row(
     for i in turns {
         let round = cpu[i].len();
         if round == 0 {
-            // A round that is not counted brings keys of the row's own into being and caches to the row's state.
+            // An uncounted round creates the row's own keys and warms up caches.
             measure(i, (options.common.seconds / 4.0).min(0.2), 1)?;
         }
         let measured = measure(i, options.common.seconds, round as u64)?;
@@ -296,7 +297,7 @@ fn memory(options: &Options) -> Result<Report> {
         let (mut at_once, mut settled) = ([0.0; 2], [0.0; 2]);
         for (i, kind) in KINDS.into_iter().enumerate() {
             let server = start(options, kind)?;
-            // Buffers of connections are the same for one key and for a million.
+            // The buffers of connections take equal memory for one key and for a million.
             fill::pings(&server, WARM_UP)?;
             let before_kb = server.status_kb("VmRSS")?;
             let keys = keys_of(options, *content);
@@ -322,14 +323,14 @@ fn memory(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Resident memory once an allocator has given back what it meant to: the same in [`SETTLED_LOOKS`] looks, or after
-/// [`LOOKS_MAX`].
+/// Resident memory after the allocator has returned what it will return: constant in [`SETTLED_LOOKS`] reads, or
+/// after [`LOOKS_MAX`] reads.
 fn settled_kb(server: &Server) -> Result<u64> {
     let (mut kb, mut same) = (server.status_kb("VmRSS")?, 0);
     for _ in 0..LOOKS_MAX {
         std::thread::sleep(LOOK);
         let now = server.status_kb("VmRSS")?;
-        // A tenth of a percent is what timers and statistics move.
+        // Timers and statistics change about a tenth of a percent.
         same = if now.abs_diff(kb) <= kb / 1000 { same + 1 } else { 0 };
         kb = now;
         if same == SETTLED_LOOKS {

@@ -1,4 +1,4 @@
-//! Bytes on their way in, and allocations: rows 1, 2 and 6 of the design's table.
+//! Input bytes and allocations: rows 1, 2 and 6 of the design's table.
 
 use super::{Lab, Result};
 use crate::fill::{self, push_key, read_lines};
@@ -18,7 +18,7 @@ const SET: &str = "6 allocations a SET of 64 bytes";
 pub(super) const ROWS: &[&str] = &[CHUNKS, CHUNKS_MEMORY, BYTEWISE, NAIVE, GET, SET];
 
 const NAIVE_ROUNDS: usize = 100;
-/// Commands more in the second of two runs whose allocations are compared.
+/// Extra commands in the second of two runs with compared allocations.
 const COUNTED: u64 = 200_000;
 
 type Figures = (String, Vec<(&'static str, f64)>);
@@ -41,7 +41,7 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
             let few = allocations(lab, set, 10_000)?;
             let many = allocations(lab, set, 10_000 + COUNTED)?;
             let each = (many - few) / COUNTED as f64;
-            // What the allocator's own bookkeeping adds to one run and not to the other is under 1/200 a command.
+            // The allocator's own bookkeeping differs between the runs by less than 1/200 a command.
             Ok((format!("{:.2}", each.max(0.0)), vec![("allocations", each)]))
         });
     }
@@ -88,7 +88,8 @@ fn set_in_chunks(server: &Server, bytes: usize, chunk: usize) -> Result<()> {
     expect_ok(&mut stream)
 }
 
-/// The client that costs 40 ms a request elsewhere: header and body in two writes, Nagle on, then a read.
+/// A client that costs 40 ms a request on other servers: header and body in two writes, with Nagle's algorithm,
+/// then a read.
 fn naive(server: &Server) -> Result<Figures> {
     let mut stream = fill::connect(server)?;
     stream.set_nodelay(false)?;
@@ -111,8 +112,8 @@ fn expect_ok(stream: &mut TcpStream) -> Result<()> {
     if &reply == b"+OK\r\n" { Ok(()) } else { Err(String::from_utf8_lossy(&reply).into()) }
 }
 
-/// Every allocation of a server's life in which it was sent `commands`: both servers have jemalloc, which counts them
-/// and says so at the exit when it is asked to.
+/// All allocations in the life of a server that receives `commands`. Both servers use jemalloc, which counts them
+/// and prints the counts at exit on request.
 fn allocations(lab: &Lab<'_>, set: bool, commands: u64) -> Result<f64> {
     const KEYS: u64 = 1000;
     let kind = lab.server.kind;
@@ -137,7 +138,8 @@ fn allocations(lab: &Lab<'_>, set: bool, commands: u64) -> Result<f64> {
         read_lines(&mut stream, if set { 100 } else { 200 }, &mut buffer)?;
     }
     let log = server.shut_down()?;
-    // The first such line is the sum of all arenas: allocated, nmalloc, its rate, ndalloc, its rate, nrequests.
+    // The first of these lines is the sum of all arenas: allocated, nmalloc, its rate, ndalloc, its rate,
+    // nrequests.
     let line =
         log.lines().find_map(|l| l.trim().strip_prefix("total:")).ok_or("no statistics of jemalloc")?;
     let requests = line.split_whitespace().nth(5).and_then(|n| n.parse().ok());

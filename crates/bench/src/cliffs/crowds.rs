@@ -1,4 +1,4 @@
-//! Many commands at once, many connections at once, and connections that hold half a command.
+//! Many commands at once, many connections at once, and connections with half a command.
 
 use super::{ARRIVALS, IDLE, Lab, MANY, Result};
 use crate::fill::{self, push_key};
@@ -19,7 +19,7 @@ const HALF_CPU: &str = "5 200 half commands held: CPU, ms a second";
 
 pub(super) const ROWS: &[&str] = &[HALF_CPU, PIPELINE, ARRIVE, LEAVE, IDLE_STALL, IDLE_MEMORY, IDLE_CPU];
 
-/// So long idle connections are watched.
+/// Time for which idle connections are watched.
 const WATCH_MS: u64 = 1000;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
@@ -74,7 +74,7 @@ fn lock(crowd: &Crowd) -> MutexGuard<'_, Vec<TcpStream>> {
     crowd.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds `count` connections to `crowd`, spread evenly over a second where the server keeps up; each is served once.
+/// Adds `count` connections to `crowd`, spread evenly over a second if the server keeps up. Each is served once.
 fn arrive(server: &Server, count: u64, crowd: &Crowd) -> Result<()> {
     let (start, mut held) = (Instant::now(), lock(crowd));
     for n in 0..count {
@@ -107,7 +107,7 @@ fn half_commands(server: &Server) -> Result<(String, Vec<(&'static str, f64)>)> 
     figure
 }
 
-/// The server's CPU time a second while nobody asks for anything.
+/// The server's CPU time a second without requests.
 fn cpu_per_second(server: &Server) -> Result<(String, Vec<(&'static str, f64)>)> {
     thread::sleep(Duration::from_millis(300));
     let (before, start) = (server.cpu()?, Instant::now());

@@ -1,10 +1,10 @@
 //! [`EventClient`]: the connection that causes the event, on a thread beside the probe's.
 //!
-//! It shares core 1 with the probe, and a reply to KEYS has 46 MB; it must not be what the probe feels. So its thread
-//! has the lowest priority (the scheduler gives the core to the probe as soon as the probe's reply is there), it reads
-//! and writes 16 KiB at a time (the longest stretch in the kernel that the probe may have to wait for, some 5 us), into
-//! one buffer that stays in the cache, and it keeps nothing but the first and the last bytes of a reply. It does drain,
-//! and at once: a server that bounds its output would not finish the event otherwise.
+//! It shares core 1 with the probe, and a reply to KEYS has 46 MB, so it must not disturb the probe. Its thread
+//! has the lowest priority, and the scheduler gives the core to the probe as soon as the probe's reply arrives. It
+//! reads and writes 16 KiB at a time, which is the longest time in the kernel that the probe may wait for (about 5
+//! us). It uses one buffer that stays in the cache, and keeps only the first and last bytes of a reply. It reads
+//! at once, because a server with bounded output would not finish the event otherwise.
 
 use super::Result;
 use crate::fill;
@@ -14,17 +14,17 @@ use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
 const PIECE_BYTES: usize = 16 << 10;
-/// Sent behind each command; its reply says that the command's reply has come in full.
+/// Sent after each command. Its reply means that the command's reply is complete.
 const MARK: &[u8] = b"*2\r\n$4\r\nPING\r\n$8\r\nfinished\r\n";
 const MARK_REPLY: &[u8] = b"\r\n$8\r\nfinished\r\n";
-/// Of a reply, so much is kept.
+/// Bytes of a reply that are kept.
 const HEAD_BYTES: usize = 64;
-/// Looks at DBSIZE, every 10 ms.
+/// Most calls of DBSIZE, one every 10 ms.
 const SIZE_STEPS_MAX: usize = 1_500;
-/// Steps of one SCAN.
+/// Most steps of one SCAN.
 const STEPS_MAX: usize = 1_000_000;
 
-/// A connection that does what is asked and throws the replies away.
+/// A connection that sends requests and drops the replies.
 pub(super) struct EventClient {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -35,14 +35,14 @@ impl EventClient {
         Ok(EventClient { stream: fill::connect(server)?, buffer: vec![0; PIECE_BYTES] })
     }
 
-    /// Sends one command and reads its reply to the end; the value is the reply's beginning.
+    /// Sends one command and reads its whole reply. Returns the beginning of the reply.
     pub(super) fn call<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Vec<u8>> {
         let mut request = Vec::new();
         encode_command(&mut request, args);
         self.pipeline(&request)
     }
 
-    /// The same with bytes that are one or more commands.
+    /// As [`EventClient::call`], with the bytes of one or more commands.
     pub(super) fn pipeline(&mut self, requests: &[u8]) -> Result<Vec<u8>> {
         self.send(requests)?;
         self.send(MARK)?;
@@ -74,7 +74,7 @@ impl EventClient {
         Ok(head)
     }
 
-    /// Sends a command whose `cursor`th word is a cursor until that is 0 again.
+    /// Repeats a command with a cursor at word `cursor` until the cursor is 0 again.
     pub(super) fn scan(&mut self, words: &[&str], cursor: usize) -> Result<()> {
         let mut words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
         for _ in 0..STEPS_MAX {
@@ -88,7 +88,7 @@ impl EventClient {
         Err("the scan does not end".into())
     }
 
-    /// Asks for DBSIZE until it is at most `keys`; bounded.
+    /// Calls DBSIZE until it is at most `keys`, a limited number of times.
     pub(super) fn wait_for_size(&mut self, keys: u64) -> Result<()> {
         let (mut size, step) = (0, std::time::Duration::from_millis(10));
         for _ in 0..SIZE_STEPS_MAX {
@@ -105,10 +105,10 @@ impl EventClient {
     }
 }
 
-/// This thread yields to the probe's.
+/// Lets the probe's thread go before this one.
 pub(super) fn lower_priority() -> Result<()> {
-    // On Linux, "this process" by no id is the calling thread. Where the whole run was given a priority, as on a
-    // machine that does other things too, the event keeps its distance below the probe.
+    // On Linux a call without an id affects only the calling thread. If the whole run has a lower priority, the
+    // event's priority stays below the probe's.
     let own = rustix::process::getpriority_process(None)?;
     rustix::process::setpriority_process(None, (own + 19).min(19))?;
     Ok(())

@@ -1,6 +1,6 @@
-//! Frames (pack4) by four clients, on Strand and, in the other column, on a plain server: one that frames as most
-//! hand-written ones do, with Nagle's algorithm on, a write for the length and one for the rest, and no thought for
-//! acknowledgements. What it costs a client of two writes is row 2 of the design's table.
+//! Frames (pack4) from four clients. The other column is a plain server, which frames like most hand-written ones:
+//! with Nagle's algorithm, one write for the length and one for the rest, and delayed acknowledgements. Row 2 of
+//! the design's table has the cost of a client with two writes.
 
 use super::{Lab, Result};
 use crate::fill;
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[&str] = &[MERGED, NAIVE, BYTEWISE, PIPELINED];
 const ROUNDS: usize = 100;
 /// Requests of a pipeline.
 const PIPELINE: usize = 100;
-/// No frame of these rows is longer.
+/// Longest frame of these rows.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const REQUEST: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n";
@@ -90,12 +90,12 @@ fn exchange(address: SocketAddr, client: Client) -> Result<(String, Vec<(&'stati
     Ok((format!("{} / {}", shown(p50), shown(p99)), vec![("p50_us", p50), ("p99_us", p99)]))
 }
 
-/// Serves frames on core 0, one connection after the other, until the process ends: every request is a success.
+/// Serves frames on core 0, one connection after the other, until the process ends. Every request succeeds.
 fn plain_server() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
-        // Where it cannot be pinned it still serves.
+        // If it cannot be pinned, it still serves.
         let _ = pin_to(0);
         for stream in listener.incoming().flatten() {
             // It ends with its client.

@@ -1,4 +1,4 @@
-//! One key with two million fields: read whole, scanned, thinned out, copied, removed, expired.
+//! One key with two million fields: read whole, scanned, half deleted, copied, removed, expired.
 
 use super::keyspace::size;
 use super::{FIELDS, Lab, MANY, Result};
@@ -15,7 +15,7 @@ const EXPIRY: &str = "9 expiry of a huge hash";
 
 pub(super) const ROWS: &[&str] = &[HGETALL, HKEYS, HSCAN, HDEL, COPY, DEL, EXPIRY];
 
-/// The hash expires this long after it was said to.
+/// The hash expires after this time.
 const EXPIRE_MS: u64 = 50;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {

@@ -1,5 +1,5 @@
-//! A keyspace of two million keys: while it grows, while one command goes through all of it or touches 100,000 keys,
-//! while half of it expires at once, while it is emptied.
+//! A keyspace of two million keys: during growth, during commands on all of it or on 100,000 keys, when half of it
+//! expires at once, and when it is emptied.
 
 use super::event::EventClient;
 use super::{EXPIRING, KEYS, Lab, MANY, Result};
@@ -21,13 +21,13 @@ const FLUSH: &str = "9 FLUSHALL SYNC";
 
 pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, BGSAVE, EXPIRY, FLUSH];
 
-/// Batches of writes beside a snapshot between two looks at whether it is done, and looks at most.
+/// Batches of writes between two checks whether the snapshot is done, and most checks.
 const BATCHES_A_LOOK: u64 = 200;
 const SAVE_LOOKS_MAX: u64 = 10_000;
 
-/// Keys in one write while the keyspace grows: few, so that the probe does not wait for the writes themselves.
+/// Keys in one write during growth. Few, so that the probe does not wait for the writes themselves.
 const GROWTH_BATCH: u64 = 25;
-/// A fill makes at least so many keys a second, on a busy machine too.
+/// Fewest keys a second of a fill, even on a busy machine.
 const FILL_PER_S_MIN: u64 = 200_000;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
@@ -71,7 +71,7 @@ fn grow(client: &mut EventClient, keys: u64) -> Result<()> {
     Ok(())
 }
 
-/// A snapshot is written while each key is written anew, again and again.
+/// A snapshot is written while all keys are written repeatedly.
 fn save(client: &mut EventClient, server: &Server, keys: u64) -> Result<()> {
     client.call(&["BGSAVE"])?;
     let (mut looks, mut next, value, mut batch) = (server.connect()?, 0, fill::value(64), Vec::new());
@@ -92,7 +92,7 @@ fn save(client: &mut EventClient, server: &Server, keys: u64) -> Result<()> {
     Err("the snapshot does not end".into())
 }
 
-/// Names of keys that only the rows of many keys use, each with a value when asked for.
+/// Names of keys that only the rows of many keys use, each with a value if `values`.
 fn many_keys(many: u64, values: bool) -> Vec<Vec<u8>> {
     let value = fill::value(64);
     let mut words = Vec::new();
@@ -107,7 +107,8 @@ fn many_keys(many: u64, values: bool) -> Vec<Vec<u8>> {
     words
 }
 
-/// All keys of the row expire at the same millisecond; the event begins then and ends when DBSIZE is what it was.
+/// All keys of the row expire in one millisecond. The event begins then, and ends when DBSIZE has its former
+/// value.
 fn expire(lab: &mut Lab<'_>) -> Result<()> {
     let expiring = lab.options.size(EXPIRING);
     let size_before = size(&lab.server)?;

@@ -1,5 +1,4 @@
-//! One value of 256 MB on its way in and on its way out, what it costs in memory, and a client that asks for it and
-//! never reads.
+//! One value of 256 MB: sent in and out, its memory, and a client that requests it and never reads.
 
 use super::event::EventClient;
 use super::{LARGE_MB, Lab, Result};
@@ -15,7 +14,7 @@ const DEAF_MEMORY: &str = "11 the same: memory gained, MB";
 
 pub(super) const ROWS: &[&str] = &[SET, SET_MEMORY, GET, GET_MEMORY, DEAF, DEAF_MEMORY];
 
-/// So long is looked at what the deaf client does.
+/// Time for which the client that never reads is watched.
 const DEAF_MS: u64 = 1500;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
@@ -54,7 +53,7 @@ fn set(client: &mut EventClient, bytes: usize) -> Result<()> {
     client.pipeline(b"\r\n").map(drop)
 }
 
-/// Resident memory, from which the peak is counted from now on.
+/// Resident memory now, from which the peak is counted.
 fn peak_from_here(server: &Server) -> Result<u64> {
     server.reset_peak()?;
     Ok(server.status_kb("VmRSS")?)

@@ -1,9 +1,9 @@
-//! `make cliffs`: what must stay flat, measured on Strand and on redis-server in the same run.
+//! `make cliffs`: what must stay flat, measured on Strand and on redis-server in one run.
 //!
-//! Three tables. *Costs* are figures of one thing alone: nanoseconds a byte, allocations a command, memory gained. *Stalls*
-//! are what another client feels while an event runs ([`probe`] says how that is measured). Servers have core 0, the
-//! client core 1. `Lab` is one server under measurement; a stage fills it once and runs several rows on it, first on
-//! Strand, then on redis-server.
+//! There are three tables. *Costs* are figures of a single thing: nanoseconds a byte, allocations a command,
+//! memory gained. *Stalls* are what another client feels during an event ([`probe`] explains the measurement). The
+//! third is the creep test ([`creep`]). Servers have core 0, the client core 1. `Lab` is one server under
+//! measurement. A stage fills it once and runs several rows on it, first on Strand, then on redis-server.
 
 mod bytes;
 mod creep;
@@ -30,10 +30,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strand_testkit::process::{Kind, Server};
 
-/// What the rows return.
+/// Result of a row.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The sizes at scale 1.
+/// Sizes at scale 1.
 const KEYS: f64 = 2_000_000.0;
 const FIELDS: f64 = 2_000_000.0;
 const EXPIRING: f64 = 1_000_000.0;
@@ -41,27 +41,27 @@ const MANY: f64 = 100_000.0;
 const LARGE_MB: f64 = 256.0;
 const IDLE: f64 = 10_000.0;
 const ARRIVALS: f64 = 5_000.0;
-/// How long a row's quiet probing lasts before the event.
+/// Duration of quiet probing before the event.
 const QUIET: Duration = Duration::from_millis(250);
-/// After the event it goes on for as long as the event took, so that both meet as many of the machine's own pauses; up to
-/// this.
+/// Quiet probing continues after the event for as long as the event took, so that both meet equally many pauses of
+/// the machine. This is its limit.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// What a server puts off is done by then.
+/// Time after which a server has done its deferred work.
 const CALM_MS: u64 = 500;
-/// Probing goes on after the event's reply: what a server puts off belongs to the event too.
+/// Probing continues for this time after the event's reply, because deferred work belongs to the event.
 const AFTER_MS: u64 = 100;
 
-/// A probe is slow beyond this: what the machine took of it is looked up.
+/// A slower probe is checked for time taken by the machine.
 const SLOW_US: u64 = 100;
 
-/// What is measured, and on which binary.
+/// What to measure, and on which binary.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Strand's binary.
     pub strand: PathBuf,
-    /// A row's name, or a part of names.
+    /// Name of a row, or a part of names.
     pub only: Option<String>,
-    /// All sizes are multiplied by it.
+    /// Factor for all sizes.
     pub scale: f64,
 }
 
@@ -101,7 +101,7 @@ enum Cell {
     Failed(String),
 }
 
-/// One server under measurement, with what was found on it.
+/// One server under measurement, with its results.
 struct Lab<'a> {
     options: &'a Options,
     server: Server,
@@ -110,12 +110,12 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// True when the row `name` is to be measured.
+    /// True when the row `name` is wanted.
     fn wants(&self, name: &str) -> bool {
         self.options.wants(name)
     }
 
-    /// Measures a cost; `name` says the unit.
+    /// Measures a cost. `name` contains the unit.
     fn cost(
         &mut self,
         name: &'static str,
@@ -130,7 +130,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Measures what the probe feels of `event`: quiet first, then while it runs `repeats` times.
+    /// Measures how `event` affects the probe: first quiet, then while the event runs `repeats` times.
     fn stall(
         &mut self,
         name: &'static str,
@@ -143,7 +143,7 @@ impl Lab<'_> {
         }
     }
 
-    /// The same, with the quiet figures taken before.
+    /// As [`Lab::stall`], with quiet figures that were already taken.
     fn stall_after(
         &mut self,
         quiet: Result<Micros>,
@@ -163,7 +163,7 @@ impl Lab<'_> {
         self.quiet_for(QUIET, Micros::new(0)?)
     }
 
-    /// The same for so long; counts into `micros`.
+    /// Probes an idle server for `time`, and counts into `micros`.
     fn quiet_for(&mut self, time: Duration, mut micros: Micros) -> Result<Micros> {
         let (start, mut noise) = (Instant::now(), Noise::watch(&self.server)?);
         while start.elapsed() < time {
@@ -173,7 +173,7 @@ impl Lab<'_> {
         Ok(micros)
     }
 
-    /// Both are counted alike, with the median of the quiet ones as the time between two probes.
+    /// Counts quiet and event alike, with the quiet median as the interval between two probes.
     fn during(
         &mut self,
         quiet: Micros,
@@ -213,8 +213,8 @@ impl Lab<'_> {
     }
 }
 
-/// One probe: how long it took, and that less what the machine took of it (and of no other: the counters are read
-/// before each probe, beside the clock).
+/// One probe: its time, and its time minus what the machine took from it. The counters are read before each probe,
+/// beside the clock, so time taken from other probes does not count.
 fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duration)> {
     noise.mark();
     let took = probe.get()?;
@@ -222,7 +222,7 @@ fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duratio
     Ok((took, took.saturating_sub(taken)))
 }
 
-/// Runs every row that is wanted; the tables of costs, of stalls, and of the creep test.
+/// Runs every wanted row. Returns the tables of costs, of stalls, and of the creep test.
 ///
 /// # Errors
 /// When a server does not start. A row that fails says so in its cell.

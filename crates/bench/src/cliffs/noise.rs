@@ -1,10 +1,10 @@
-//! How much of a slow probe was the machine's fault.
+//! The part of a slow probe that the machine caused.
 //!
-//! The kernel counts for every thread how long it was ready to run and did not (`schedstat`). Of a probe's time this takes
-//! away what the thread that serves it waited for its core while no other thread of the server ran (a lane thread that
-//! takes the worker's core *is* the server's fault), and what the probe's own thread waited for its core: that is what
-//! other programs took. Or, if that is more, the time in which a core stood still ([`super::pauses`]): not both, they
-//! may be the same time.
+//! For every thread the kernel counts how long it was ready to run but did not run (`schedstat`). Two waits are
+//! subtracted from a probe's time, because other programs caused them: the wait of the serving thread for its core
+//! while no other thread of the server ran (a lane thread that takes the worker's core *is* the server's fault),
+//! and the wait of the probe's thread for its core. If it is longer, the time in which a core stood still
+//! ([`super::pauses`]) is subtracted instead. Not both, because they may overlap.
 
 use super::Result;
 use super::pauses::{Pauses, now_ns};
@@ -16,11 +16,11 @@ use strand_testkit::process::{Kind, Server};
 /// The cores of the server and of the client.
 pub(super) const CORES: [usize; 2] = [0, 1];
 
-/// The counters of a server's threads, of the calling one, and of the cores.
+/// Counters of the server's threads, of the calling thread, and of the cores.
 pub(super) struct Noise {
     server: ServerFiles,
     client: File,
-    /// `None`: the kernel does not let us see them.
+    /// `None` when the kernel does not allow it.
     pauses: Option<Pauses>,
     marked_ns: u64,
     last: Counted,
@@ -35,7 +35,7 @@ struct Counted {
 }
 
 impl Noise {
-    /// Opens the counters; the server's threads are those it has now.
+    /// Opens the counters, for the current threads of the server.
     pub(super) fn watch(server: &Server) -> Result<Noise> {
         let (server, client) = (ServerFiles::open(server)?, File::open("/proc/thread-self/schedstat")?);
         let last = Counted { serving_waited: 0, others_ran: 0, client_waited: 0 };
@@ -44,14 +44,14 @@ impl Noise {
         Ok(noise)
     }
 
-    /// From here on it is counted.
+    /// Starts counting here.
     pub(super) fn mark(&mut self) {
         self.last = self.now();
         self.pauses.iter_mut().for_each(Pauses::mark);
         self.marked_ns = now_ns();
     }
 
-    /// What the machine took since the mark.
+    /// Time that the machine took since the mark.
     pub(super) fn taken(&mut self) -> Duration {
         let (before, now) = (self.last, self.now());
         let by_own_threads = now.others_ran.saturating_sub(before.others_ran);
@@ -72,7 +72,7 @@ impl Noise {
     }
 }
 
-/// The counters of a server's threads.
+/// Counters of a server's threads.
 struct ServerFiles {
     serving: Vec<File>,
     others: Vec<File>,
@@ -99,7 +99,7 @@ impl ServerFiles {
 const RAN: usize = 0;
 const WAITED: usize = 1;
 
-/// A thread that has ended counts nothing.
+/// The value of a counter. 0 for a thread that has ended.
 fn counter(file: &File, field: usize) -> u64 {
     let read = || {
         let mut text = [0; 96];

@@ -1,15 +1,17 @@
-//! When the machine's cores stood still: a guest's do, for 0.3 to 10 ms several times a second on a shared host, and no
-//! counter tells, because for the guest's kernel whoever ran then has run.
+//! Pauses of the machine's cores. On a shared host a guest's cores stop for 0.3 to 10 ms several times a second.
+//! No counter shows this, because for the guest's kernel the current thread has run.
 //!
-//! A timer's interrupt on each core, every [`TICK_NS`] whoever runs there (Linux's `cpu-clock` by `perf_event_open(2)`),
-//! notes the time. Where ticks are missing the core took no interrupts ([`Gaps`]). A server can't cause that from user
-//! space, nor by a long system call; the kernel switches interrupts off for microseconds.
+//! A timer interrupt on each core, every [`TICK_NS`] at any load (Linux's `cpu-clock` through
+//! `perf_event_open(2)`), notes the time. Missing ticks mean that the core took no interrupts ([`Gaps`]). A server
+//! cannot cause that from user space, nor by a long system call, because the kernel disables interrupts only for
+//! microseconds.
 //!
-//! An idle core may be left asleep by its timer too, and be woken late. So while it is measured each core also has a
-//! thread of the scheduler's idle class ([`Awake`]), which gives way to every other thread at once: the core never is
-//! idle. (With both 199,000 ticks of 200,000 come, without 113,000; and the p99.9 of a quiet probe is 0.12 ms, not 0.19.)
+//! The timer may also leave an idle core asleep, or wake it late. So during the measurement each core has a thread
+//! of the scheduler's idle class ([`Awake`]), which gives way to every other thread at once, and the core is never
+//! idle. (With these threads 199,000 ticks of 200,000 arrive, without them 113,000; and the p99.9 of a quiet probe
+//! is 0.12 ms instead of 0.19 ms.)
 //!
-//! It needs the right to watch whole cores (root, or `kernel.perf_event_paranoid` of 0) and util-linux's `chrt`.
+//! It needs the right to watch whole cores (root, or `kernel.perf_event_paranoid` of 0), and util-linux's `chrt`.
 
 use super::Result;
 use perf_event::events::Software;
@@ -25,30 +27,30 @@ use std::time::Duration;
 
 /// Time between two ticks of a core.
 const TICK_NS: u64 = 100_000;
-/// Two ticks so far apart have a pause between them.
+/// Two ticks at least this far apart have a pause between them.
 const GAP_NS_MIN: u64 = TICK_NS * 5 / 2;
 /// Room for the ticks of two seconds, at 24 bytes each.
 const RING_BYTES: usize = 512 << 10;
-/// What the kernel calls the record of a tick.
+/// Type of the kernel's record of a tick.
 const SAMPLE: u32 = 9;
 
-/// The pauses of some cores from when it is started.
+/// The pauses of some cores since the start.
 pub(super) struct Pauses {
     cores: Vec<Core>,
     _awake: Awake,
 }
 
 impl Pauses {
-    /// Starts the ticks of `cores`, and keeps them awake.
+    /// Starts the ticks of `cores`, and keeps the cores awake.
     ///
     /// # Errors
-    /// Where the kernel does not allow it.
+    /// When the kernel does not allow it.
     pub(super) fn watch(cores: &[usize]) -> Result<Pauses> {
         let ticking = cores.iter().map(|core| Core::open(*core)).collect::<Result<_>>()?;
         Ok(Pauses { cores: ticking, _awake: Awake::keep(cores)? })
     }
 
-    /// Forgets the pauses so far.
+    /// Drops the pauses so far.
     pub(super) fn mark(&mut self) {
         self.cores.iter_mut().for_each(|core| {
             core.read();
@@ -56,7 +58,7 @@ impl Pauses {
         });
     }
 
-    /// For how long of the time from `since_ns` on ([`now_ns`]) at least one core stood still.
+    /// Time since `since_ns` (by [`now_ns`]) in which at least one core stood still.
     pub(super) fn since(&mut self, since_ns: u64) -> Duration {
         let mut pauses = Vec::new();
         for core in &mut self.cores {
@@ -90,7 +92,7 @@ impl Core {
         Ok(Core { ticks, gaps: Gaps::default(), pauses: Vec::new() })
     }
 
-    /// Takes in the ticks since it was called last.
+    /// Reads the ticks since the last call.
     fn read(&mut self) {
         while let Some(record) = self.ticks.next_record() {
             let time: Option<[u8; 8]> =
@@ -103,29 +105,29 @@ impl Core {
     }
 }
 
-/// Finds what is missing in a row of ticks.
+/// Finds missing ticks in a sequence.
 #[derive(Default)]
 struct Gaps {
     last_ns: Option<u64>,
-    /// The kernel left ticks out since the last one, or there was no room for them.
+    /// The kernel dropped ticks since the last one, or had no room for them.
     doubtful: bool,
 }
 
 impl Gaps {
-    /// The next tick; the pause before it, from when the tick before it was to be followed.
+    /// Adds a tick. Returns the pause before it, which starts when the missing tick was due.
     fn tick(&mut self, at_ns: u64) -> Option<Range<u64>> {
         let last_ns = self.last_ns.replace(at_ns)?;
         let doubtful = std::mem::take(&mut self.doubtful);
         let is_gap = at_ns.saturating_sub(last_ns) >= GAP_NS_MIN && !doubtful;
         is_gap.then_some(last_ns + TICK_NS..at_ns)
     }
-    /// Before the next tick others may have been left out.
+    /// Notes that ticks before the next one may have been dropped.
     fn doubt(&mut self) {
         self.doubtful = true;
     }
 }
 
-/// How much of `window` lies in at least one of `ranges`.
+/// Length of the part of `window` that lies in at least one of `ranges`.
 fn covered(mut ranges: Vec<Range<u64>>, window: Range<u64>) -> u64 {
     ranges.sort_unstable_by_key(|range| range.start);
     let (mut sum, mut from) = (0, window.start);
@@ -139,7 +141,7 @@ fn covered(mut ranges: Vec<Range<u64>>, window: Range<u64>) -> u64 {
     sum
 }
 
-/// A thread for each core that runs when no other wants to; they end with it.
+/// One thread for each core that runs when no other thread does. Drop ends the threads.
 struct Awake {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -170,7 +172,7 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         self.ends.store(true, Relaxed);
-        // A thread of the idle class gets its turn as soon as this one waits for it.
+        // A thread of the idle class runs as soon as this one waits for it.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }

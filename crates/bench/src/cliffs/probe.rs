@@ -1,9 +1,11 @@
-//! The probe: one connection that GETs a random one of 10,000 keys in a closed loop, on core 1, the server on core 0.
+//! The probe: one connection that GETs a random one of 10,000 keys in a closed loop, on core 1, with the server on
+//! core 0.
 //!
-//! Two quantiles are taken. That of the probes *sent* says what a request that is sent is likely to meet. But a closed
-//! loop sends nothing while it waits, so a stall of 300 ms is one probe among thousands there. That of the probes *due*
-//! counts a slow probe as those that would have been sent meanwhile (one every quiet median), as HdrHistogram does: in an
-//! event of 300 ms one wait of 0.6 ms is its p99.9. The maximum is that of both. What is reported as `probes` was sent.
+//! It gives two quantiles. The quantile of the probes *sent* is what a request that is sent is likely to meet. But
+//! a closed loop sends nothing while it waits, so a stall of 300 ms is one probe among thousands. The quantile of
+//! the probes *due* counts a slow probe also as the probes that would have been sent meanwhile (one every quiet
+//! median), as HdrHistogram does. So in an event of 300 ms one wait of 0.6 ms is its p99.9. Both have the same
+//! maximum. The reported number of `probes` is that of the sent ones.
 
 use super::Result;
 use crate::fill::{self, push_key};
@@ -28,7 +30,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Connects, and makes the keys.
+    /// Connects, and creates the keys.
     ///
     /// # Errors
     /// When the server refuses.
@@ -39,7 +41,7 @@ impl Probe {
         Ok(Probe { stream: fill::connect(server)?, rng: Rng::with_seed(1), request: Vec::new(), found })
     }
 
-    /// One GET. Its key is there unless the event was to remove all keys.
+    /// One GET. Its key exists unless the event removes all keys.
     ///
     /// # Errors
     /// When the reply is neither the value nor null, or does not come.
@@ -65,17 +67,17 @@ impl Probe {
     }
 }
 
-/// Round trips in microseconds: of the probes sent, and of those due.
+/// Round trips in microseconds, of the probes sent and of those due.
 #[derive(Debug)]
 pub struct Micros {
     sent: Histogram<u64>,
     due: Histogram<u64>,
-    /// A probe is due every so many microseconds; 0 while that is not known.
+    /// Interval of the probes due, in microseconds. 0 while it is unknown.
     interval_us: u64,
 }
 
 impl Micros {
-    /// An empty one.
+    /// Empty histograms.
     ///
     /// # Errors
     /// Never, with these bounds.
@@ -86,12 +88,12 @@ impl Micros {
     /// Counts one probe.
     pub fn record(&mut self, took: Duration) {
         let took_us = took.as_micros() as u64;
-        // The histograms resize themselves, so no value is refused.
+        // The histograms resize themselves, so they accept every value.
         let _ = self.sent.record(took_us);
         let _ = self.due.record_correct(took_us, self.interval_us);
     }
 
-    /// The same with its own median as the time between two probes.
+    /// The histograms with their own median as the interval between two probes.
     pub fn with_own_interval(self) -> Micros {
         let interval_us = self.at(0.5);
         Micros { due: self.sent.clone_correct(interval_us), interval_us, ..self }
@@ -115,21 +117,21 @@ impl Micros {
 /// Figures of an [`Outcome`].
 pub const COLUMNS: usize = 9;
 
-/// What the probe felt.
+/// Results of a probe.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Before the event and after it, for as long.
+    /// Before the event, and after it for as long.
     pub quiet: Micros,
-    /// From its start to a little after its end.
+    /// From the event's start to a little after its end.
     pub during: Micros,
-    /// The same less what other processes took.
+    /// The times of `during` minus what other processes took.
     pub net: Micros,
-    /// How long the event itself took, each time it was run.
+    /// Duration of each run of the event.
     pub event_ms: Vec<f64>,
 }
 
 impl Outcome {
-    /// What is shown and what is in JSON, in the order of the columns.
+    /// The figures of the row and of the JSON, in the order of the columns.
     pub fn figures(&self) -> [(&'static str, f64); COLUMNS] {
         [
             ("quiet_p99.9_us", self.quiet.at(0.999) as f64),

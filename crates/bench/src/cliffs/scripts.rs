@@ -1,4 +1,4 @@
-//! Scripts and transactions that take long, and a client that watches very many keys.
+//! Long scripts and transactions, and a client that watches very many keys.
 
 use super::{Lab, MANY, Result};
 use crate::fill::{self, Content};
@@ -11,7 +11,7 @@ const WATCH: &str = "9 WATCH, UNWATCH, and EXEC of many watched keys";
 
 pub(super) const ROWS: &[&str] = &[LOOP, TOUCHES, EXEC, WATCH];
 
-/// Turns of the loop, and keys of the script, at scale 1.
+/// Iterations of the loop, and keys of the script, at scale 1.
 const TURNS: f64 = 100_000_000.0;
 const KEYS: f64 = 1_000_000.0;
 

@@ -1,4 +1,5 @@
-//! One value of each type with a million elements: read whole, computed with, thinned out, removed; and strings of many bits.
+//! One value of each type with a million elements: read whole, computed with, partly deleted, removed. Also
+//! strings of many bits.
 
 use super::{LARGE_MB, Lab, Result};
 use crate::fill::{self, Collection};
@@ -57,9 +58,9 @@ pub(super) const ROWS: &[&str] = &[
 
 /// Elements at scale 1.
 const ELEMENTS: f64 = 1_000_000.0;
-/// HyperLogLogs that are merged.
+/// Number of merged HyperLogLogs.
 const MERGED: f64 = 1_000.0;
-/// Members of the set of places, which are made by GEOADD.
+/// Members that one GEOADD adds to the set of places.
 const PLACES_PER_COMMAND: u64 = 100;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
@@ -100,7 +101,7 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A row that is one command, words by blanks.
+/// A row of one command, with its words separated by spaces.
 fn one(lab: &mut Lab<'_>, name: &'static str, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     lab.stall(name, 1, |client, _| client.call(&words).map(drop));

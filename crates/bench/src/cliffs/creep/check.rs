@@ -1,8 +1,9 @@
-//! [`Check`]: what one contestant's searches took, and whether that passes T1, T2, T3 and T7.
+//! [`Check`]: the times of one contestant's searches, and whether it passes T1, T2, T3 and T7.
 //!
-//! The machine's other programs can spoil a mix (T2): a mix that does not pass is run again, up to [`MIXES_MAX`] times in
-//! all, on the same engines as the last one left them, and the best counts; drift is measured from the first tenth of the
-//! first mix. What has crept stays, and what others took goes. The time for all of them is that for one.
+//! Other programs on the machine can spoil a mix (T2). A mix that does not pass is run again, up to [`MIXES_MAX`]
+//! times in all, on the engines as the last mix left them, and the best one counts. Drift is measured from the
+//! first tenth of the first mix. So a real slowdown stays, and a disturbance goes. All mixes share the time of
+//! one.
 
 use super::contestants::{Contestant, Sample};
 use super::texts::Subject;
@@ -13,18 +14,18 @@ use fastrand::Rng;
 const EASY_ROUNDS: usize = 100;
 const MIXED_THREADS: usize = 4;
 const MIXES_MAX: usize = 3;
-/// One text in so many of a mix is a hard one.
+/// One text in this many of a mix is hard.
 const HARD_SHARE: usize = 20;
 const PLANTED: usize = 200;
 const PLANTED_BYTES: usize = 600;
 
-/// What a contestant's searches took.
+/// The times of a contestant's searches.
 pub(super) struct Check {
     /// Easy texts before the hard ones, the hard ones, and easy texts after them.
     before: Vec<Sample>,
     hard: Vec<Sample>,
     after: Vec<Sample>,
-    /// Easy texts by several threads, warm, and the mixes.
+    /// Easy texts on several warm threads, and the mixes.
     warm: Vec<Sample>,
     mixes: Vec<Mix>,
     results: Vec<usize>,
@@ -33,17 +34,17 @@ pub(super) struct Check {
 /// One mix of easy and hard texts.
 struct Mix {
     searches: usize,
-    /// Of the easy texts: p99, and the medians of the first tenth and the last, in microseconds.
+    /// Figures of the easy texts: p99, and the medians of the first tenth and the last, in microseconds.
     p99: f64,
     first: f64,
     last: f64,
 }
 
-/// Makes a contestant that knows nothing yet.
+/// Creates a new contestant.
 pub(super) type Start<'a> = &'a dyn Fn() -> Result<Box<dyn Contestant>>;
 
 impl Check {
-    /// Has the contestant search everything.
+    /// Lets the contestant search everything.
     ///
     /// # Errors
     /// When it does not start, or fails.
@@ -110,7 +111,7 @@ impl Check {
         let first = self.mixes.first().ok_or("no mix")?.first;
         let judged = |mix: &Mix| {
             let drift = mix.last / first;
-            // How much worse than allowed.
+            // How far the mix is over the limits.
             ((mix.p99 / (5.0 * warm)).max(drift / 1.2), drift, mix.p99)
         };
         let best = self.mixes.iter().map(judged).min_by(|a, b| a.0.total_cmp(&b.0));
@@ -156,10 +157,10 @@ impl Mix {
     }
 }
 
-/// How many patterns match, on texts short and long of which many match.
+/// Number of matching patterns, on short and long texts of which many match.
 ///
 /// # Errors
-/// The contestant's.
+/// The contestant's error.
 pub(super) fn results(
     contestant: &mut dyn Contestant,
     extent: &Extent<'_>,
@@ -172,7 +173,7 @@ pub(super) fn results(
     Ok(searched(contestant, &texts, 1, &order, extent.part)?.iter().map(|s| s.matches).collect())
 }
 
-/// What could be searched in time: all, unless a search takes very long.
+/// The searches that were done in time: all, unless a search takes very long.
 fn searched(
     contestant: &mut dyn Contestant,
     texts: &[Vec<u8>],
@@ -183,7 +184,7 @@ fn searched(
     Ok(contestant.run(texts, threads, order, limit)?.into_iter().flatten().collect())
 }
 
-/// Microseconds.
+/// A quantile, in microseconds.
 pub(super) fn quantile(samples: &[Sample], share: f64) -> f64 {
     let mut micros: Vec<f64> = samples.iter().map(|s| s.took.as_secs_f64() * 1e6).collect();
     micros.sort_by(f64::total_cmp);
@@ -195,7 +196,7 @@ pub(super) fn quantile(samples: &[Sample], share: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A mix in which every tenth text is hard, and an easy one at `i` takes so many microseconds.
+    /// A mix in which every tenth text is hard, and the easy one at `i` takes `micros(i)` microseconds.
     fn mix(micros: impl Fn(usize) -> u64) -> Mix {
         let took = |i: usize| Duration::from_micros(if i.is_multiple_of(10) { 90_000 } else { micros(i) });
         let samples: Vec<Option<Sample>> =

@@ -1,4 +1,5 @@
-//! Who takes the creep test: Strand over its sockets, the `regex` crate and RE2 in processes of their own kind, without any.
+//! The contestants of the creep test: Strand over sockets, the `regex` crate in this process, and RE2 in a child
+//! process.
 
 use super::super::Result;
 use super::texts::Subject;
@@ -15,13 +16,13 @@ use strand_wire::client::Value;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) took: Duration,
-    /// How many of the patterns match.
+    /// Number of matching patterns.
     pub(super) matches: usize,
 }
 
 /// An engine with a set of patterns.
 pub(super) trait Contestant {
-    /// Searches `texts[order[i]]` for each i: thread t of `threads` does those at t, t + threads ... one after the other,
+    /// Searches `texts[order[i]]` for each i. Thread t of `threads` does those at t, t + threads ... in sequence,
     /// and begins none after `limit`.
     ///
     /// # Errors
@@ -35,10 +36,10 @@ pub(super) trait Contestant {
     ) -> Result<Vec<Option<Sample>>>;
 }
 
-/// Name of the set on the server.
+/// Name of the pattern set on the server.
 pub(super) const SET: &str = "creep";
 
-/// Strand: every search is a request, and what it takes is the round trip.
+/// Strand. Every search is a request, and its time is the round trip.
 pub(super) struct Strand {
     pub(super) server: Server,
 }
@@ -92,7 +93,7 @@ impl Contestant for Strand {
     }
 }
 
-/// The `regex` crate as anybody uses it: one object for all threads.
+/// The `regex` crate in its usual form: one object for all threads.
 pub(super) enum Stock {
     One(regex::bytes::Regex),
     Set(regex::bytes::RegexSet),
@@ -137,7 +138,7 @@ impl Contestant for Stock {
     }
 }
 
-/// Runs `each` on so many threads and puts their samples in the order of the texts.
+/// Runs `each` on `threads` threads, and puts their samples into the order of the texts.
 fn in_threads(
     threads: usize,
     order: &[usize],
@@ -156,12 +157,12 @@ fn in_threads(
 /// RE2 in a small C++ program.
 pub(super) struct Re2 {
     child: Child,
-    /// Texts it has been given.
+    /// Number of texts it has received.
     texts: usize,
 }
 
 impl Re2 {
-    /// Compiles the program into a folder of its own; the error says what to install.
+    /// Compiles the program into a new folder. The error says what to install.
     pub(super) fn build() -> Result<PathBuf> {
         let binary = tempfile::Builder::new().prefix("strand-creep-").tempdir()?.keep().join("re2");
         let args = ["-O2", "-x", "c++", "-", "-pthread", "-lre2", "-o"];
@@ -184,7 +185,7 @@ impl Re2 {
         let mut child = Command::new(binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.as_mut().ok_or("no input")?;
         for pattern in &subject.patterns {
-            // RE2 has no Unicode mode to turn off here: it reads bytes.
+            // RE2 has no Unicode mode to turn off here, because it reads bytes.
             let pattern = pattern.replace("(?-u)", "").replace("(?s-u)", "(?s)");
             write!(input, "P {}\n{pattern}\n", pattern.len())?;
         }

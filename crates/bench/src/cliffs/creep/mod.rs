@@ -1,13 +1,15 @@
-//! The creep test: what a regular expression costs after hard texts, beside hard texts, and the hundred-thousandth time.
-//! Strand, the `regex` crate and RE2 get the same patterns and texts in the same run.
+//! The creep test: the cost of a regular expression after hard texts, beside hard texts, and at the
+//! hundred-thousandth search. Strand, the `regex` crate and RE2 get equal patterns and texts in one run.
 //!
-//! T1: an easy text after 400 hard ones, by one thread. T2: easy texts among 5 % hard ones, by four. T3: text that is not
-//! ASCII. T4: memory over redefinitions. T5: what more workers cost. T6: easy texts while hard ones keep the hard lane busy.
-//! T7: the same results. Strand's figures are round trips over a socket, with one worker on core 0 and the client on
-//! core 1; the others run on core 1, without a socket. [`check`] has T1 to T3 and T7, [`service`] the rest.
+//! T1: an easy text after 400 hard ones, on one thread. T2: easy texts among 5 % hard ones, on four threads. T3:
+//! text that is not ASCII. T4: memory over redefinitions. T5: the cost of more workers. T6: easy texts while hard
+//! ones keep the hard lane busy. T7: equal results. Strand's figures are round trips over a socket, with one
+//! worker on core 0 and the client on core 1. The others run on core 1, without a socket. [`check`] has T1 to T3
+//! and T7, [`service`] the rest.
 //!
-//! A run of all rows has some minutes for everything, and a contestant that has become slow needs half an hour for all of
-//! this: there, a part of a check ends after [`PART`]. Where the creep test is asked for by name, after [`WHOLE_PART`].
+//! A run of all rows has some minutes for everything, but a contestant that has become slow would need half an
+//! hour for this test. So in a run of all rows a part of a check ends after [`PART`]. When the creep test is
+//! selected by name, it ends after [`WHOLE_PART`].
 
 mod check;
 mod contestants;
@@ -29,26 +31,26 @@ const MIXED: f64 = 4_000.0;
 const REDEFINITIONS: f64 = 100_000.0;
 const SATURATED_S: f64 = 60.0;
 const SHORT_TEXTS: f64 = 300_000.0;
-/// The part of T4 and T6 that is in a run of all rows.
+/// The share of T4 and T6 in a run of all rows.
 const SHARE: f64 = 0.1;
-/// A contestant is not waited for longer than this in one part of a check (four times as long in the mix).
+/// Longest time of a contestant in one part of a check (four times as long in the mix).
 const PART: Duration = Duration::from_millis(500);
 const WHOLE_PART: Duration = Duration::from_secs(30);
 
-/// The names of rows without a pattern of their own.
+/// Names of rows that do not depend on a pattern.
 const T4: &str = "creep T4: memory after redefinitions, MB at a fifth / at the end";
 const T5: &str = "creep T5: short texts a server CPU-second, 1 / more workers";
 const T6: &str = "creep T6: easy texts, quiet p99 / with the hard lane saturated, us";
 
-/// What one contestant gave in one check: the cell, and whether it passes; or why there is nothing.
+/// Result of one contestant in one check: the cell, and whether it passes. An error when there is no result.
 type Cell = Result<(String, bool)>;
 
-/// How much of it is done.
+/// How much of the test is done.
 struct Extent<'a> {
     options: &'a Options,
-    /// How long one part of a check may take.
+    /// Time limit for one part of a check.
     part: Duration,
-    /// T4's and T6's share of their whole.
+    /// Share of T4 and T6 that is done.
     share: f64,
 }
 
@@ -64,15 +66,15 @@ impl Extent<'_> {
     }
 }
 
-/// True when some row of it is wanted.
+/// True when some row of the test is wanted.
 pub(super) fn is_wanted(options: &Options) -> bool {
     options.only.as_deref().is_none_or(|only| only.contains("creep"))
 }
 
-/// Runs the checks that are wanted.
+/// Runs the wanted checks.
 ///
 /// # Errors
-/// Never: a check that fails says so in its cell.
+/// Never. A check that fails says so in its cell.
 pub(super) fn run(options: &Options) -> Result<Report> {
     let extent = &Extent::of(options);
     let title = format!(

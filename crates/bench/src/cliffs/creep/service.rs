@@ -1,4 +1,4 @@
-//! T4 to T6: what is asked of the server alone.
+//! T4 to T6: checks of the server alone.
 
 use super::check::quantile;
 use super::contestants::{Contestant, SET, Sample, Strand, define};
@@ -10,7 +10,7 @@ use std::thread;
 use strand_testkit::process::{Kind, Server};
 use strand_wire::client::{Value, encode_command};
 
-/// T4: a set is defined again and again and searched with in between.
+/// T4: a set is redefined repeatedly, with searches in between.
 ///
 /// # Errors
 /// The server's.
@@ -57,7 +57,8 @@ pub(super) fn memory(extent: &Extent<'_>) -> Cell {
     Ok((text, to - from <= 4.0 && counted >= of_set as u64))
 }
 
-/// T5: on two cores more workers cannot be twice as fast beside their client; what they cost shows in the processor's time.
+/// T5: on two cores more workers cannot be twice as fast beside their client, but their cost shows in processor
+/// time.
 ///
 /// # Errors
 /// The server's.
@@ -101,7 +102,7 @@ fn short_texts(server: &Server, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// T6: four clients send nothing but hard texts.
+/// T6: four clients send only hard texts.
 ///
 /// # Errors
 /// The server's.

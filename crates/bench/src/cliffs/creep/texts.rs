@@ -1,7 +1,7 @@
 //! The patterns of the creep test, and texts that are easy and hard for them.
 //!
-//! A pattern is hard where its DFA has more states than any cache; beware of one whose every match contains a rare literal:
-//! each engine looks for that first, and nothing is measured.
+//! A pattern is hard when its DFA has more states than any cache holds. A pattern with a rare literal in every
+//! match would measure nothing, because each engine first searches for the literal.
 
 use fastrand::Rng;
 
@@ -23,7 +23,7 @@ impl Subject {
     pub(super) fn hard(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         (self.hard)(rng, bytes)
     }
-    /// A hard text with something in it that matches, or nearly.
+    /// A hard text with an inserted match, or nearly one.
     pub(super) fn planted(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         let mut witness = self.witness.clone().into_bytes();
         if rng.bool() {
@@ -90,7 +90,7 @@ fn alphanumeric(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    ", bytes)
 }
 
-/// Words until there are so many bytes.
+/// Words up to `bytes` bytes.
 fn soup(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes + 32);
     while text.len() < bytes {
@@ -106,7 +106,7 @@ fn log_soup(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     soup(rng, bytes, |rng| WORDS[rng.usize(..WORDS.len())].into())
 }
 
-/// A word of the dictionary: it has a `q` that no word of the texts has.
+/// A word of the dictionary. It contains a `q`, which no word of the texts has.
 fn word(i: usize) -> String {
     let mut rng = Rng::with_seed(i as u64);
     let mut letters = from(&mut rng, b"abcdefghijklmnoprstuvwxyz", 4 + i % 6);
