@@ -33,6 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "strand-keyspace",
             "strand-commands",
             "strand-script",
+            "strand-search",
             "strand-diag",
         ],
     ),

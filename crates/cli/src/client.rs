@@ -3,6 +3,7 @@
 
 use crate::connection::{Connection, Ended};
 use crate::format;
+use crate::help::Rows;
 use crate::options::Options;
 use std::io::{Write, stdout};
 use std::process::exit;
@@ -64,6 +65,10 @@ impl Client {
     /// From now on failures are printed, and the next command reconnects.
     pub fn set_interactive(&mut self) {
         self.is_interactive = true;
+    }
+    /// The command table, for help.
+    pub fn rows(&self) -> Rows {
+        self.options.rows
     }
     /// The prompt.
     pub fn prompt(&self) -> String {
@@ -155,7 +160,7 @@ impl Client {
     /// When sending or receiving fails. The failure has been printed.
     pub fn run(&mut self, args: &[Vec<u8>], repeat: i64) -> Result<(), Failed> {
         if args.first().is_some_and(|a| a.eq_ignore_ascii_case(b"help") || a == b"?") {
-            crate::help::print(&args[1..]);
+            self.options.rows.print(&args[1..]);
             return Ok(());
         }
         if self.connection.is_none() {

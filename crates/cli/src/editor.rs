@@ -1,7 +1,7 @@
 //! [`Editor`]: reads a line from a person, with completion by Tab and hints from the command table. Built on
 //! reedline.
 
-use crate::help::{Entry, entries, find, tokens};
+use crate::help::{Entry, Rows, tokens};
 use reedline::{
     ColumnarMenu, Completer, CompletionResult, Emacs, FileBackedHistory, Hinter, History, HistoryItem,
     HistoryItemId, HistorySessionId, KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode,
@@ -38,7 +38,7 @@ pub struct Editor {
 
 impl Editor {
     /// An editor with the history of earlier runs, if it is available.
-    pub fn new() -> Editor {
+    pub fn new(rows: Rows) -> Editor {
         let mut keys = default_emacs_keybindings();
         let complete = ReedlineEvent::UntilFound(vec![
             ReedlineEvent::Menu("completion".into()),
@@ -49,8 +49,8 @@ impl Editor {
         let shows_hints = Arc::new(AtomicBool::new(true));
         let menu = ColumnarMenu::default().with_name("completion").with_columns(4);
         let mut inner = Reedline::create()
-            .with_completer(Box::new(Names))
-            .with_hinter(Box::new(Arguments { shown: shows_hints.clone() }))
+            .with_completer(Box::new(Names(rows)))
+            .with_hinter(Box::new(Arguments { shown: shows_hints.clone(), rows }))
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(menu)))
             .with_quick_completions(true)
             .with_partial_completions(true)
@@ -110,10 +110,10 @@ impl Prompt for Plain<'_> {
 }
 
 /// Completes names of commands and subcommands, and the literal words of their arguments.
-struct Names;
+struct Names(Rows);
 
 /// The possible words at the end of `line`, and the start of the word that they replace.
-fn suggestions(line: &str) -> (usize, Vec<(String, String)>) {
+fn suggestions(rows: Rows, line: &str) -> (usize, Vec<(String, String)>) {
     let start = line.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let typed = line[start..].to_ascii_uppercase();
     let before = words(&line.as_bytes()[..start]).unwrap_or_default();
@@ -130,8 +130,8 @@ fn suggestions(line: &str) -> (usize, Vec<(String, String)>) {
         }
     };
     if before.is_empty() {
-        entries().filter(|e| e.container.is_none()).for_each(|e| offer(&e.name(), e.spec.summary));
-    } else if let Some(entry) = find(before) {
+        rows.entries().filter(|e| e.container.is_none()).for_each(|e| offer(&e.name(), e.spec.summary));
+    } else if let Some(entry) = rows.find(before) {
         if before.len() == 1 && !entry.spec.subcommands.is_empty() {
             entry.spec.subcommands.iter().for_each(|sub| offer(&sub.name.to_ascii_uppercase(), sub.summary));
         } else if !asks_for_help {
@@ -149,7 +149,7 @@ fn suggestions(line: &str) -> (usize, Vec<(String, String)>) {
 impl Completer for Names {
     fn complete(&mut self, line: &str, pos: usize) -> CompletionResult {
         let Some(head) = line.get(..pos) else { return CompletionResult::fresh(Vec::new()) };
-        let (start, found) = suggestions(head);
+        let (start, found) = suggestions(self.0, head);
         let suggestion = |(value, about): (String, String)| Suggestion {
             value,
             description: (!about.is_empty()).then_some(about),
@@ -164,12 +164,13 @@ impl Completer for Names {
 /// Shows the missing arguments of a command in grey.
 struct Arguments {
     shown: Arc<AtomicBool>,
+    rows: Rows,
 }
 
 /// The missing arguments after `line`, in redis-cli's form.
-fn missing(line: &str) -> String {
+fn missing(rows: Rows, line: &str) -> String {
     let Some(typed) = words(line.as_bytes()) else { return String::new() };
-    let Some(entry) = find(&typed) else { return String::new() };
+    let Some(entry) = rows.find(&typed) else { return String::new() };
     let ends_in_space = line.ends_with(char::is_whitespace);
     let syntax = match entry {
         Entry { spec, container: None } if !spec.subcommands.is_empty() => vec!["subcommand".to_string()],
@@ -188,7 +189,7 @@ impl Hinter for Arguments {
         if !self.shown.load(Ordering::Relaxed) || pos < line.len() {
             return String::new();
         }
-        match missing(line) {
+        match missing(self.rows, line) {
             hint if hint.is_empty() || !coloured => hint,
             hint => format!("\u{1b}[90m{hint}\u{1b}[0m"),
         }
@@ -259,8 +260,10 @@ impl History for Discreet {
 mod tests {
     use super::*;
 
+    const ROWS: Rows = Rows(strand_engine::TABLE.rows());
+
     fn offered(line: &str) -> Vec<String> {
-        suggestions(line).1.into_iter().map(|(name, _)| name).collect()
+        suggestions(ROWS, line).1.into_iter().map(|(name, _)| name).collect()
     }
 
     #[test]
@@ -275,12 +278,12 @@ mod tests {
 
     #[test]
     fn hints_show_missing_arguments() {
-        assert_eq!(missing("get"), " key");
-        assert_eq!(missing("get "), "key");
-        assert_eq!(missing("get k"), "");
-        assert_eq!(missing("config"), " subcommand");
-        assert_eq!(missing("config get "), "parameter [parameter ...]");
-        assert_eq!(missing("nosuch "), "");
+        assert_eq!(missing(ROWS, "get"), " key");
+        assert_eq!(missing(ROWS, "get "), "key");
+        assert_eq!(missing(ROWS, "get k"), "");
+        assert_eq!(missing(ROWS, "config"), " subcommand");
+        assert_eq!(missing(ROWS, "config get "), "parameter [parameter ...]");
+        assert_eq!(missing(ROWS, "nosuch "), "");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use crate::client::put;
 use strand_commands::spec::{Arg, CommandSpec};
-use strand_commands::table::COMMANDS;
 
 /// A command or subcommand.
 #[derive(Clone, Copy)]
@@ -31,26 +30,56 @@ impl Entry {
     }
 }
 
-/// Every command and subcommand.
-pub fn entries() -> impl Iterator<Item = Entry> {
-    COMMANDS.iter().flat_map(|spec| {
-        let own = Entry { spec, container: None };
-        std::iter::once(own)
-            .chain(spec.subcommands.iter().map(move |sub| Entry { spec: sub, container: Some(spec) }))
-    })
-}
+/// The command table that the server has.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows(pub &'static [CommandSpec]);
 
-/// The command at the start of `words`. Prefers a subcommand to its container.
-pub fn find(words: &[Vec<u8>]) -> Option<Entry> {
-    let first = words.first()?;
-    let spec = COMMANDS.iter().find(|spec| first.eq_ignore_ascii_case(spec.name.as_bytes()))?;
-    let sub = words
-        .get(1)
-        .and_then(|word| spec.subcommands.iter().find(|sub| word.eq_ignore_ascii_case(sub.name.as_bytes())));
-    Some(match sub {
-        Some(sub) => Entry { spec: sub, container: Some(spec) },
-        None => Entry { spec, container: None },
-    })
+impl Rows {
+    /// Every command and subcommand.
+    pub fn entries(self) -> impl Iterator<Item = Entry> {
+        self.0.iter().flat_map(|spec| {
+            let own = Entry { spec, container: None };
+            std::iter::once(own)
+                .chain(spec.subcommands.iter().map(move |sub| Entry { spec: sub, container: Some(spec) }))
+        })
+    }
+
+    /// The command at the start of `words`. Prefers a subcommand to its container.
+    pub fn find(self, words: &[Vec<u8>]) -> Option<Entry> {
+        let first = words.first()?;
+        let spec = self.0.iter().find(|spec| first.eq_ignore_ascii_case(spec.name.as_bytes()))?;
+        let sub = words.get(1).and_then(|word| {
+            spec.subcommands.iter().find(|sub| word.eq_ignore_ascii_case(sub.name.as_bytes()))
+        });
+        Some(match sub {
+            Some(sub) => Entry { spec: sub, container: Some(spec) },
+            None => Entry { spec, container: None },
+        })
+    }
+
+    /// `help`, `help COMMAND`, `help @group`.
+    pub fn print(self, words: &[Vec<u8>]) {
+        let mut text = String::new();
+        match words {
+            [] => text.push_str(GENERAL),
+            [group] if group.starts_with(b"@") => {
+                let group = String::from_utf8_lossy(&group[1..]).to_ascii_lowercase();
+                for entry in self.entries().filter(|e| e.spec.group == group && e.spec.subcommands.is_empty())
+                {
+                    one(&mut text, &entry, false);
+                }
+            }
+            words => {
+                let mut wanted = words.join(&b' ');
+                wanted.make_ascii_uppercase();
+                for entry in self.entries().filter(|e| e.name().as_bytes() == wanted) {
+                    one(&mut text, &entry, true);
+                }
+            }
+        }
+        text.push('\n');
+        put(text.as_bytes());
+    }
 }
 
 /// The literal words in the arguments of a command.
@@ -59,29 +88,6 @@ pub fn tokens(args: &'static [Arg], out: &mut Vec<&'static str>) {
         out.extend(arg.token.filter(|token| !token.is_empty()));
         tokens(arg.args, out);
     }
-}
-
-/// `help`, `help COMMAND`, `help @group`.
-pub fn print(words: &[Vec<u8>]) {
-    let mut text = String::new();
-    match words {
-        [] => text.push_str(GENERAL),
-        [group] if group.starts_with(b"@") => {
-            let group = String::from_utf8_lossy(&group[1..]).to_ascii_lowercase();
-            for entry in entries().filter(|e| e.spec.group == group && e.spec.subcommands.is_empty()) {
-                one(&mut text, &entry, false);
-            }
-        }
-        words => {
-            let mut wanted = words.join(&b' ');
-            wanted.make_ascii_uppercase();
-            for entry in entries().filter(|e| e.name().as_bytes() == wanted) {
-                one(&mut text, &entry, true);
-            }
-        }
-    }
-    text.push('\n');
-    put(text.as_bytes());
 }
 
 fn one(text: &mut String, entry: &Entry, with_group: bool) {
@@ -109,9 +115,11 @@ To set preferences:
 mod tests {
     use super::*;
 
+    const ROWS: Rows = Rows(strand_engine::TABLE.rows());
+
     fn syntax(text: &str) -> String {
         let words: Vec<Vec<u8>> = text.split(' ').map(|w| w.as_bytes().to_vec()).collect();
-        find(&words).expect("a command").syntax().join(" ")
+        ROWS.find(&words).expect("a command").syntax().join(" ")
     }
 
     #[test]
@@ -124,6 +132,6 @@ mod tests {
             set.starts_with("key value [NX|XX|IFEQ comparison-value] [GET] [EX seconds|PX milliseconds|"),
             "{set}"
         );
-        assert!(entries().all(|e| e.syntax().iter().all(|piece| !piece.is_empty())));
+        assert!(ROWS.entries().all(|e| e.syntax().iter().all(|piece| !piece.is_empty())));
     }
 }

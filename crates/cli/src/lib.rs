@@ -25,10 +25,11 @@ use options::{FromStdin, Mode, Options};
 use std::io::{Read, stdin};
 use std::path::Path;
 use std::process::ExitCode;
+use strand_commands::spec::CommandSpec;
 
-/// Runs the client. Returns the exit code of the process.
-pub fn run(args: CliArgs) -> ExitCode {
-    let options = match args.resolve() {
+/// Runs the client; `rows` is the command table, for its help. Returns the exit code of the process.
+pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
+    let options = match args.resolve(help::Rows(rows)) {
         Ok(options) => options,
         Err(text) => {
             eprintln!("{text}");

@@ -4,6 +4,7 @@
 //! kind of the standard output.
 
 use crate::format::{Delimiters, Form};
+use crate::help::Rows;
 use crate::tls::TlsOptions;
 use clap::Args;
 use percent_encoding::percent_decode_str;
@@ -234,6 +235,8 @@ pub struct Options {
     pub from_stdin: FromStdin,
     /// Only keys that match this pattern.
     pub pattern: Option<Vec<u8>>,
+    /// The commands that help knows.
+    pub rows: Rows,
 }
 
 fn bytes(text: OsString) -> Vec<u8> {
@@ -245,7 +248,7 @@ impl CliArgs {
     ///
     /// # Errors
     /// The text for the user, when the arguments contradict each other.
-    pub fn resolve(self) -> Result<Options, String> {
+    pub fn resolve(self, rows: Rows) -> Result<Options, String> {
         let at_terminal = std::io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some();
         let shows_pushes = match self.show_pushes.as_deref() {
             None => at_terminal,
@@ -297,6 +300,7 @@ impl CliArgs {
             quoted_input: self.quoted_input,
             from_stdin,
             pattern,
+            rows,
             mode: self.mode(),
             target: self.target()?,
         })
@@ -413,7 +417,7 @@ mod tests {
         let all = [&["cli", "--no-auth-warning"], args].concat();
         let matches = Only::command().try_get_matches_from(all).expect("valid arguments");
         let args = Only::from_arg_matches(&matches).expect("valid arguments").args;
-        args.resolve().expect("consistent options").target
+        args.resolve(Rows(&[])).expect("consistent options").target
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn run(mut client: Client) -> ExitCode {
 }
 
 fn by_hand(mut client: Client) -> ExitCode {
-    let mut editor = Editor::new();
+    let mut editor = Editor::new(client.rows());
     loop {
         match editor.read(&client.prompt()) {
             Ok(Line::Text(line)) => {

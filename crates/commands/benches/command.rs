@@ -11,9 +11,12 @@ use std::time::UNIX_EPOCH;
 use strand_chain::Chain;
 use strand_commands::call::Call;
 use strand_commands::dispatch;
+use strand_commands::table::{GROUPS, Table};
 use strand_keyspace::{Key, KeyHash, Keyspace};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
+
+static TABLE: Table = strand_commands::table!(GROUPS);
 
 /// Keys of `cargo bench` and of `cargo test`.
 const KEYS: [u32; 2] = [1_000_000, 1_000];
@@ -73,10 +76,10 @@ fn main() {
             black_box(args);
         });
         let lookup = cost(&mut |args| {
-            black_box(dispatch::lookup(args.at(0)));
+            black_box(TABLE.lookup(args.at(0)));
         });
         let resolve = cost(&mut |args| {
-            let found = dispatch::resolve(args).expect("a command");
+            let found = TABLE.resolve(args).expect("a command");
             let _ = black_box(dispatch::key_positions(found.spec, args));
         });
         let whole = cost(&mut |args| bench.run(args));
@@ -122,7 +125,7 @@ impl Bench {
     }
     /// Runs one command as the engine does.
     fn run(&mut self, args: Args<'_>) {
-        let found = dispatch::resolve(args).expect("a command");
+        let found = TABLE.resolve(args).expect("a command");
         let handler = found.spec.exec.on_keys().expect("only commands on keys are measured");
         let at = dispatch::key_positions(found.spec, args).expect("keys");
         let keys: SmallVec<[Key<'_>; 4]> = at.iter().map(|i| self.keyspace.key(args.at(*i))).collect();

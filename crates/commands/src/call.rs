@@ -4,6 +4,7 @@
 use crate::events;
 use crate::spec::{Access, CommandSpec};
 use crate::wait::Wait;
+use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,6 +125,17 @@ pub enum ServiceOutcome {
     /// It is too much for those who wait behind it. Nothing is written: run it again on the hard lane.
     Hard,
 }
+
+/// The services outside this crate, where the rows of their commands find them.
+pub trait Services {
+    /// Text search and regular expressions; the rows that need it know its type.
+    fn search(&self) -> &dyn Any;
+    /// Runs MIGRATE: another server is spoken to.
+    fn migrate(&self, call: &mut LaneCall<'_>) -> ServiceOutcome;
+}
+
+/// A command of a service.
+pub type ServiceRun = fn(&dyn Services, &mut LaneCall<'_>) -> ServiceOutcome;
 
 /// One command on the slow lane: nothing is held; it takes shards one at a time and lets others in between.
 pub struct LaneCall<'a> {

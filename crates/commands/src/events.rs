@@ -144,7 +144,7 @@ pub(crate) mod named {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::COMMANDS;
+    use crate::table::DATA;
 
     /// Commands that change keys and have no name in the tables: their handlers name each change, or the record layer does.
     const ELSEWHERE: [&str; 22] = [
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_command_that_writes_has_a_name_for_it() {
-        let rows = COMMANDS.iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
+        let rows = DATA.rows().iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
         let mut named = 0;
         for spec in rows.filter(|spec| spec.flags.has(Flags::WRITE) && spec.exec.on_keys().is_some()) {
             let is_named = !of(spec).name.is_empty();

@@ -7,7 +7,8 @@ use crate::call::{Alone, Call, LaneCall};
 use crate::cost::{LONG_ELEMENTS, elements_at};
 use crate::replay::tests::replayed;
 use crate::spec::{CommandSpec, Exec};
-use crate::{dispatch, long, run, serial};
+use crate::table::DATA;
+use crate::{long, run, serial};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -85,7 +86,7 @@ impl Fixture {
         let args = argv.args();
         let mut out = Chain::new();
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
-        match dispatch::resolve(args) {
+        match DATA.resolve(args) {
             Err(text) => reply.error_bytes(&text),
             Ok(found) => match found.spec.exec {
                 Exec::Inline(run) | Exec::Estimated(run, ..) if !self.is_long(found.spec, args) => {

@@ -1,9 +1,9 @@
-//! The command table and the command families.
+//! Command tables and the families of commands about the data.
 //!
-//! [`spec::CommandSpec`] is one row of THE table ([`table::COMMANDS`]); [`call::Call`] is what a handler sees;
-//! [`dispatch`] finds the row, checks arity and finds the keys; [`cost`] tells which calls are long, [`long`] runs those on
-//! the lane; [`serial`] makes Redis's bytes of values, and values of those. Everything that is true of a command (arity, flags, key
-//! specs, ACL categories, documentation, handler) is said once, in its row.
+//! [`spec::CommandSpec`] is one row; [`table`] has the rows of the commands about the data, and makes tables, which find a row and
+//! check the arity; [`call::Call`] is what a handler sees; [`dispatch`] finds the keys; [`cost`] tells which calls are long, [`long`]
+//! runs those on the lane; [`serial`] makes Redis's bytes of values, and values of those. Everything that is true of a command (arity,
+//! flags, key specs, ACL categories, documentation, handler) is said once, in its row.
 //!
 //! **Invariant:** knows no socket, no session, no thread; the time is `Call::now_ms`.
 
@@ -19,7 +19,6 @@ pub mod glob;
 pub mod introspect;
 pub mod long;
 mod long_double;
-mod lookup;
 pub mod migrate;
 mod on_copy;
 mod optimistic;

@@ -7,10 +7,10 @@
 use crate::call::{Call, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
 use crate::dispatch;
-use crate::lookup::lookup;
 use crate::on_copy;
 use crate::run::{execute, needs_all_shards};
 use crate::spec::{CommandSpec, Exec, Flags};
+use crate::table::DATA;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use strand_chain::Chain;
@@ -69,7 +69,7 @@ pub(crate) fn whole_of(name: &str, call: &mut LaneCall<'_>) {
 /// # Panics
 /// When there is none of this name.
 pub(crate) fn row_of(name: &str) -> (&'static CommandSpec, Run) {
-    let row = lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
+    let row = DATA.lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
     row.expect("the row of a command on keys")
 }
 

@@ -7,7 +7,8 @@
 
 use crate::dispatch;
 use crate::run::{self, Context};
-use crate::spec::{CommandSpec, Exec, SessionCommand};
+use crate::spec::{CommandSpec, Exec};
+use crate::table::Table;
 use strand_chain::Chain;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{KeyHash, Keyspace};
@@ -30,6 +31,7 @@ pub type Others<'o> =
 /// A reader's state: the database that is selected, and the transaction that has begun.
 #[derive(Debug)]
 pub struct Replay {
+    table: &'static Table,
     db: usize,
     /// The commands since MULTI.
     queue: Option<Vec<(&'static CommandSpec, Argv)>>,
@@ -44,9 +46,10 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// At the beginning of a journal.
-    pub fn new(seed: u64) -> Replay {
+    /// At the beginning of a journal of commands of this table.
+    pub fn new(table: &'static Table, seed: u64) -> Replay {
         Replay {
+            table,
             db: 0,
             queue: None,
             rng: fastrand::Rng::with_seed(seed),
@@ -76,14 +79,15 @@ impl Replay {
         others: Others<'_>,
     ) -> Result<(), String> {
         let args = argv.args();
-        let spec = dispatch::resolve(args).map_err(|text| shown(&text))?.spec;
-        match (spec.exec, &mut self.queue) {
-            (Exec::Session(SessionCommand::Multi), Some(_)) => Err("MULTI inside MULTI".into()),
-            (Exec::Session(SessionCommand::Multi), none) => {
+        let spec = self.table.resolve(args).map_err(|text| shown(&text))?.spec;
+        let own = if matches!(spec.exec, Exec::Session(_)) { spec.name } else { "" };
+        match (own, &mut self.queue) {
+            ("multi", Some(_)) => Err("MULTI inside MULTI".into()),
+            ("multi", none) => {
                 *none = Some(Vec::new());
                 Ok(())
             }
-            (Exec::Session(SessionCommand::Exec), queue) => {
+            ("exec", queue) => {
                 let Some(queue) = queue.take() else { return Err("EXEC without MULTI".into()) };
                 queue
                     .iter()
@@ -106,7 +110,7 @@ impl Replay {
         others: Others<'_>,
     ) -> Result<(), String> {
         self.commands += 1;
-        if matches!(spec.exec, Exec::Session(SessionCommand::Select)) {
+        if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
         let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
@@ -189,7 +193,19 @@ pub fn shown(bytes: &[u8]) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::table::{GROUPS, IMPORT_VERSION, MEMORY};
     use strand_wire::resp::{Decoder, Limits, Progress};
+
+    /// The rows of this crate, and what a journal has besides; in these tests nothing runs them.
+    static TABLE: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION], OTHERS]);
+    const OTHERS: &[CommandSpec] =
+        &[other("exec", 1), other("multi", 1), other("select", 2), other("subscribe", -2)];
+
+    const fn other(name: &'static str, arity: i32) -> CommandSpec {
+        CommandSpec::new(name, "transactions", "1.2.0", "O(1)", "Is in a journal.")
+            .arity(arity)
+            .exec(Exec::Session(&()))
+    }
 
     /// A journal of keys alone has no others.
     fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, String> {
@@ -201,7 +217,8 @@ pub(crate) mod tests {
     /// # Errors
     /// What could not be run, and why.
     pub(crate) fn replayed(stream: Chain, into: &Keyspace, now_ms: i64) -> Result<(), String> {
-        let (mut input, mut decoder, mut replay) = (stream, Decoder::new(Limits::FULL), Replay::new(0));
+        let (mut input, mut decoder, mut replay) =
+            (stream, Decoder::new(Limits::FULL), Replay::new(&TABLE, 0));
         let mut argv = Argv::new();
         loop {
             match decoder.decode(&mut input, &mut argv).expect("a journal is a stream of requests") {
@@ -227,7 +244,7 @@ pub(crate) mod tests {
     #[test]
     fn nothing_expires_while_a_journal_is_read() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
-        let mut replay = Replay::new(0);
+        let mut replay = Replay::new(&TABLE, 0);
         for line in ["SELECT 2", "SET k v PXAT 10", "APPEND k w", "PEXPIREAT k 5", "PERSIST k", "SELECT 0"] {
             run(&keyspace, &mut replay, line).expect(line);
         }
@@ -241,7 +258,7 @@ pub(crate) mod tests {
     #[test]
     fn a_transaction_that_is_cut_off_does_nothing() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
-        let mut replay = Replay::new(0);
+        let mut replay = Replay::new(&TABLE, 0);
         for line in ["MULTI", "SET a 1", "SET b 2"] {
             run(&keyspace, &mut replay, line).expect(line);
         }
@@ -262,7 +279,7 @@ pub(crate) mod tests {
             ("EXEC", "EXEC without MULTI"),
             ("LPUSH a 1", "WRONGTYPE"),
         ] {
-            let mut replay = Replay::new(0);
+            let mut replay = Replay::new(&TABLE, 0);
             run(&keyspace, &mut replay, "SET a x").expect("a string");
             let why = run(&keyspace, &mut replay, line).expect_err(line);
             assert!(why.contains(says), "{line}: {why}");
@@ -282,7 +299,7 @@ pub(crate) mod tests {
         ] {
             let words: Vec<&str> = line.split(' ').collect();
             let argv = Argv::from_slices(&words);
-            let spec = dispatch::lookup(words[0].as_bytes()).expect("a command");
+            let spec = TABLE.lookup(words[0].as_bytes()).expect("a command");
             assert_eq!(exact_trim_with_limit(spec, argv.args()), limit, "{line}");
         }
     }

@@ -91,7 +91,7 @@ pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::lookup;
+    use crate::table::DATA;
 
     #[test]
     fn a_narrowed_call_has_one_key() {
@@ -106,7 +106,7 @@ mod tests {
             ("XREADGROUP GROUP g c BLOCK 0 STREAMS a b > >", 7, "XREADGROUP GROUP g c BLOCK 0 STREAMS a >"),
         ] {
             let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-            let spec = lookup(argv.args().at(0)).expect("a row");
+            let spec = DATA.lookup(argv.args().at(0)).expect("a row");
             let narrow = narrowed(spec, argv.args(), at);
             let words: Vec<_> = narrow.args().iter().map(String::from_utf8_lossy).collect();
             assert_eq!(words.join(" "), want);

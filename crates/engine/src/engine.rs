@@ -19,14 +19,13 @@ use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::timing::Event;
 use crate::tracking::Tracking;
-use crate::{Config, Host, Now, ServerFacts};
+use crate::{Config, Host, Now, ServerFacts, TABLE};
 use parking_lot::Mutex;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Weak};
-use strand_commands::dispatch;
 use strand_keyspace::{JOURNAL, Keyspace, LISTENER};
 use strand_wire::args::Argv;
 
@@ -163,7 +162,7 @@ impl Engine {
     /// say so. True also where this cannot be told, as for a user that there is not.
     pub fn may_call(&self, user: &[u8], command: &[&[u8]]) -> bool {
         let argv = Argv::from_slices(command);
-        let (Some(user), Ok(found)) = (self.acl.get(user), dispatch::resolve(argv.args())) else {
+        let (Some(user), Ok(found)) = (self.acl.get(user), TABLE.resolve(argv.args())) else {
             return true;
         };
         // The keys are not judged here, and looking at them may take long.

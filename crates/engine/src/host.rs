@@ -5,8 +5,7 @@ use crate::Config;
 use crate::folder::Folder;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use strand_commands::call::{LaneCall, ServiceOutcome};
-use strand_commands::spec::ServiceCommand;
+use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
 use strand_diag::history::Figure;
 
 /// The time, read by the driver once a turn.
@@ -69,7 +68,7 @@ pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search) on a helper thread. A command with
     /// [`strand_commands::cost::Cost::Text`] runs on the worker first.
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome;
+    fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome;
     /// The commands that recreate the definitions of the services (indexes, pattern sets). May block.
     fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
         let _ = now_ms;

@@ -28,6 +28,7 @@ mod scripts;
 mod session;
 mod slowlog;
 mod stats;
+mod table;
 mod timing;
 mod tracking;
 
@@ -44,3 +45,4 @@ pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
     Session, Turn, UNAUTHENTICATED_OUTPUT_BYTES_MAX, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,
 };
+pub use table::TABLE;

@@ -1,12 +1,12 @@
 //! What is counted: [`Stats`] for all workers, and [`Tally`], a session's own counts of one turn, which cost no atomic
 //! operation until the turn ends.
 
+use crate::TABLE;
 use crate::timing::{Event, Events, Histogram, Histograms};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_commands::table::COMMANDS;
 use strand_diag::{Counters, Rate};
 
 /// Copies of the counters; sessions share them by their worker.
@@ -64,11 +64,11 @@ pub(crate) struct CommandIds {
 
 impl CommandIds {
     pub(crate) fn new() -> CommandIds {
-        let mut names: Vec<String> = COMMANDS.iter().map(|c| c.name.to_string()).collect();
-        let mut fast: Vec<bool> = COMMANDS.iter().map(|c| c.flags.has(Flags::FAST)).collect();
+        let mut names: Vec<String> = TABLE.rows().iter().map(|c| c.name.to_string()).collect();
+        let mut fast: Vec<bool> = TABLE.rows().iter().map(|c| c.flags.has(Flags::FAST)).collect();
         let mut subcommands = HashMap::new();
-        let mut groups: Vec<&'static str> = COMMANDS.iter().map(|c| c.group).collect();
-        for container in COMMANDS {
+        let mut groups: Vec<&'static str> = TABLE.rows().iter().map(|c| c.group).collect();
+        for container in TABLE.rows() {
             for sub in container.subcommands {
                 groups.push(container.group);
                 subcommands.insert(address(sub), names.len() as u32);
@@ -86,8 +86,8 @@ impl CommandIds {
     }
     /// The number of a row of the table.
     pub(crate) fn of(&self, spec: &'static CommandSpec) -> u32 {
-        let offset = address(spec).wrapping_sub(COMMANDS.as_ptr() as usize) / size_of::<CommandSpec>();
-        if offset < COMMANDS.len() {
+        let offset = address(spec).wrapping_sub(TABLE.rows().as_ptr() as usize) / size_of::<CommandSpec>();
+        if offset < TABLE.rows().len() {
             return offset as u32;
         }
         self.subcommands.get(&address(spec)).copied().unwrap_or(0)
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn every_row_has_a_number_and_a_name() {
         let ids = CommandIds::new();
-        for c in COMMANDS {
+        for c in TABLE.rows() {
             assert_eq!(ids.name(ids.of(c)), c.name);
             for s in c.subcommands {
                 assert_eq!(ids.name(ids.of(s)), format!("{}|{}", c.name, s.name));

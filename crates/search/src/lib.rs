@@ -3,7 +3,7 @@
 //!
 //! [`Search`] is the service. It holds the indexes and follows the touched keys of the keyspace, so a search sees
 //! every write that was acknowledged before it. Each command runs on a helper thread. Matching a short text against
-//! a set of patterns runs on the worker.
+//! a set of patterns runs on the worker. [`GROUPS`] are the rows of the commands, each with its function.
 //!
 //! **Invariant:** this crate knows neither the engine nor sessions. Jobs and keyspace events reach it; the hot path
 //! of keys never does. It locks a shard only for a bounded slice of records.
@@ -23,6 +23,7 @@ mod reply;
 mod rx;
 mod schema;
 mod service;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tokenizer;
@@ -30,3 +31,4 @@ mod trigram;
 
 pub use error::SearchError;
 pub use service::{INDEXES_MAX, Search};
+pub use table::GROUPS;

@@ -7,13 +7,12 @@ use crate::grep::Grep;
 use crate::index::Index;
 use crate::schema::Schema;
 use crate::trigram::{self, Trigrams};
-use crate::{exec, grep, info, rx};
+use crate::{exec, info, rx};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strand_commands::call::{LaneCall, ServiceOutcome};
-use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
 use strand_wire::reply::Reply;
 
@@ -68,45 +67,6 @@ impl Search {
             requests_bytes: Arc::default(),
             flushes_seen: AtomicU64::new(0),
         })
-    }
-
-    /// Runs one command. Writes its reply, or returns the place where the command must run. May block unless
-    /// `call.runs_on` is a worker.
-    pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
-        let result = match command {
-            ServiceCommand::FtCreate => self.create(call),
-            ServiceCommand::FtDropIndex => self.drop_index(call),
-            ServiceCommand::FtInfo => self.info_index(call),
-            ServiceCommand::FtList => self.list(call),
-            ServiceCommand::FtSearch => exec::search(self, call),
-            ServiceCommand::Migrate => unreachable!("the process runs MIGRATE itself"),
-            ServiceCommand::RxCaptures => rx::captures(self, call),
-            ServiceCommand::RxCheck => rx::check(call),
-            ServiceCommand::RxDel => rx::delete(self, call),
-            ServiceCommand::RxFindAll => rx::find_all(self, call),
-            ServiceCommand::RxGrep => grep::run(self, call),
-            ServiceCommand::RxList => rx::list(self, call),
-            ServiceCommand::RxMatch => rx::matching(self, call),
-            ServiceCommand::RxReplace => rx::replace(self, call),
-            ServiceCommand::RxSet => rx::set(self, call),
-            ServiceCommand::RxStats => rx::stats(self, call),
-            ServiceCommand::RxStreamClose => rx::close(self, call),
-            ServiceCommand::RxStreamFeed => rx::feed(self, call),
-            ServiceCommand::RxStreamOpen => rx::open(self, call),
-            ServiceCommand::RxIndexCreate => trigram::create(self, call),
-            ServiceCommand::RxIndexDrop => trigram::drop_index(self, call),
-            ServiceCommand::RxIndexInfo => trigram::info(self, call),
-            ServiceCommand::RxIndexList => trigram::list(self, call),
-        };
-        // An error is always found before the first byte of the reply is written.
-        match result {
-            Ok(()) => ServiceOutcome::Done,
-            Err(SearchError::Elsewhere(place)) => place,
-            Err(e) => {
-                reply_error(call.reply, &e);
-                ServiceOutcome::Done
-            }
-        }
     }
 
     /// Frees everything kept for a client that has disconnected.
@@ -196,7 +156,7 @@ impl Search {
         all
     }
 
-    fn create(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    pub(crate) fn create(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         check_arity(call, 3)?;
         if call.db != 0 {
             return Err(SearchError::refused("Cannot create index on db != 0"));
@@ -241,7 +201,7 @@ impl Search {
         Ok(())
     }
 
-    fn drop_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    pub(crate) fn drop_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         check_arity(call, 2)?;
         let delete = match call.args.get(2) {
             None => false,
@@ -294,7 +254,7 @@ impl Search {
         }
     }
 
-    fn info_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    pub(crate) fn info_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         check_arity(call, 2)?;
         self.drain(call.now_ms);
         let entry = self.sound_entry(call.args.at(1))?.ok_or(SearchError::UnknownIndex)?;
@@ -307,7 +267,7 @@ impl Search {
         Ok(())
     }
 
-    fn list(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    pub(crate) fn list(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         self.notice_flush(call.now_ms);
         let entries = self.entries();
         call.reply.set(entries.len());
@@ -349,6 +309,19 @@ pub(crate) fn check_may_change(call: &LaneCall<'_>, name: &[u8]) -> Result<(), S
 /// When the user may not use it.
 pub(crate) fn check_may_use(call: &LaneCall<'_>, name: &[u8]) -> Result<(), SearchError> {
     if call.may_read(name) { Ok(()) } else { Err(SearchError::NoKeyPermission) }
+}
+
+/// What becomes of a command: its error, if it has one, is its reply. An error is always found before the first byte of the
+/// reply is written.
+pub(crate) fn finish(result: Result<(), SearchError>, call: &mut LaneCall<'_>) -> ServiceOutcome {
+    match result {
+        Ok(()) => ServiceOutcome::Done,
+        Err(SearchError::Elsewhere(place)) => place,
+        Err(e) => {
+            reply_error(call.reply, &e);
+            ServiceOutcome::Done
+        }
+    }
 }
 
 fn reply_error(reply: &mut Reply<'_>, error: &SearchError) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strand_commands::dispatch;
 use strand_commands::spec::CommandSpec;
-use strand_commands::table::COMMANDS;
+use strand_engine::TABLE;
 use strand_testkit::compare::Policy;
 use strand_testkit::differential::{Delivery, Difference, Pair, describe, words};
 use strand_testkit::generate::{Generator, NOT_GENERATED};
@@ -145,7 +145,7 @@ fn random(
     for (i, (protocol, delivery, percent)) in WAYS.into_iter().enumerate() {
         let seed = first_seed + i as u64;
         let settings = settings.iter().map(|args| words(args)).collect();
-        let generator = Generator::of(seed, now_s, weight);
+        let generator = Generator::of(TABLE.rows(), seed, now_s, weight);
         let mut sequences = Sequences {
             ours: &ours,
             theirs: &theirs,
@@ -207,7 +207,7 @@ fn every_command_of_redis_server_is_compared() {
             || NOWHERE_HERE.iter().any(|(n, _)| *n == container || *n == name)
     };
     let mut missing = Vec::new();
-    for c in COMMANDS {
+    for c in TABLE.rows() {
         let names = c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name));
         let names: Vec<String> = if c.subcommands.is_empty() { vec![c.name.into()] } else { names.collect() };
         missing.extend(names.into_iter().filter(|name| !is_compared(c.name, name)));
@@ -369,7 +369,7 @@ fn every_command_is_in_the_corpus_or_the_generator() {
             named.extend(args.first().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()));
         }
     }
-    for c in COMMANDS.iter() {
+    for c in TABLE.rows().iter() {
         let excluded = NOT_GENERATED.iter().any(|(name, _)| *name == c.name);
         let own_tests = NOT_GENERATED.iter().any(|(name, why)| *name == c.name && why.contains("own test"));
         assert!(
@@ -379,7 +379,7 @@ fn every_command_is_in_the_corpus_or_the_generator() {
         );
     }
     for (name, _) in NOT_GENERATED {
-        assert!(COMMANDS.iter().any(|c| c.name == *name), "{name} is excluded and does not exist");
+        assert!(TABLE.rows().iter().any(|c| c.name == *name), "{name} is excluded and does not exist");
     }
 }
 
@@ -389,7 +389,7 @@ fn command_info_says_what_redis_says() {
     let mut pair = Pair::open(&ours, &theirs, 2, Delivery::Whole).expect("both answer");
     let mut all = Vec::new();
     let compared = |c: &&CommandSpec| !NOT_IN_REDIS.contains(&c.name) && !NEWER_THAN_REDIS.contains(&c.name);
-    for c in COMMANDS.iter().filter(compared) {
+    for c in TABLE.rows().iter().filter(compared) {
         let mut names: Vec<String> = c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)).collect();
         names.retain(|n| !SUBCOMMANDS_OF_7_2.contains(&n.as_str()));
         // A container lists its subcommands, and Strand's differ from Redis's, so compare each subcommand by
@@ -441,10 +441,10 @@ fn random_users_may_do_the_same() {
     let (ours, theirs) = servers();
     let seed = env_number("STRAND_SEED", 7);
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut generator = Generator::new(seed, 1_700_000_000);
+    let mut generator = Generator::new(TABLE.rows(), seed, 1_700_000_000);
     let mut pair = Pair::open(&ours, &theirs, 2, Delivery::Whole).expect("both answer");
     let mut names: Vec<String> = Vec::new();
-    for c in COMMANDS.iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
+    for c in TABLE.rows().iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
         names.push(c.name.into());
         names.extend(c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)));
         names.extend(c.categories().names().map(|category| format!("@{category}")));
@@ -470,8 +470,7 @@ fn random_users_may_do_the_same() {
             // For a wrong count of keys redis-server checks no key, or those of a looser count. Strand checks the
             // keys that it finds.
             let argv = Argv::from_slices(&line[3..]);
-            let followed =
-                dispatch::resolve(argv.args()).map(|f| dispatch::key_positions(f.spec, argv.args()));
+            let followed = TABLE.resolve(argv.args()).map(|f| dispatch::key_positions(f.spec, argv.args()));
             if matches!(followed, Ok(Err(_))) {
                 continue;
             }
@@ -495,7 +494,7 @@ fn acl_categories_hold_what_redis_says() {
     let categories = cat(1, &["ACL", "CAT"]);
     assert!(categories.len() == 21 && cat(0, &["ACL", "CAT"]).is_superset(&categories));
     let mut known: BTreeSet<String> = BTreeSet::new();
-    for c in COMMANDS.iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
+    for c in TABLE.rows().iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
         known.insert(c.name.into());
         known.extend(c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)));
     }

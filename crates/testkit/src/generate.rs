@@ -2,7 +2,6 @@
 
 use fastrand::Rng;
 use strand_commands::spec::{Arg, CommandSpec};
-use strand_commands::table::COMMANDS;
 
 /// Commands that are never generated, each with the reason.
 pub const NOT_GENERATED: &[(&str, &str)] = &[
@@ -227,15 +226,20 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator that is deterministic for a `seed`. Absolute expiry times are around `now_s`, a unix time.
-    pub fn new(seed: u64, now_s: i64) -> Generator {
+    /// A generator of commands in these rows that is deterministic for a `seed`. Absolute expiry times are around `now_s`, a unix time.
+    pub fn new(rows: &'static [CommandSpec], seed: u64, now_s: i64) -> Generator {
         // redis-server's SORT changes the encoding of sorted sets, and another test covers SORT.
-        Generator::of(seed, now_s, |spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")))
+        Generator::of(rows, seed, now_s, |spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")))
     }
     /// [`Generator::new`] with weights: `weight` gives the frequency of each command.
-    pub fn of(seed: u64, now_s: i64, weight: impl Fn(&CommandSpec) -> usize) -> Generator {
+    pub fn of(
+        rows: &'static [CommandSpec],
+        seed: u64,
+        now_s: i64,
+        weight: impl Fn(&CommandSpec) -> usize,
+    ) -> Generator {
         let mut specs = Vec::new();
-        for c in COMMANDS.iter().filter(|c| NOT_GENERATED.iter().all(|(n, _)| *n != c.name)) {
+        for c in rows.iter().filter(|c| NOT_GENERATED.iter().all(|(n, _)| *n != c.name)) {
             if c.subcommands.is_empty() {
                 specs.extend(std::iter::repeat_n((c, None), weight(c)));
             }

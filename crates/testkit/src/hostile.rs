@@ -312,10 +312,15 @@ impl<'t> Words<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strand_commands::table::COMMANDS;
+    use strand_commands::table::Table;
+
+    static TABLE: Table = strand_commands::table!(&[
+        strand_commands::rows!(strand_commands::table::GROUPS),
+        strand_commands::rows!(strand_search::GROUPS),
+    ]);
 
     fn of(name: &str) -> Vec<Shape> {
-        shapes(COMMANDS.iter().find(|spec| spec.name == name).expect("a command"), None)
+        shapes(TABLE.lookup(name.as_bytes()).expect("a command"), None)
     }
 
     #[test]
@@ -354,7 +359,7 @@ mod tests {
 
     #[test]
     fn shapes_are_unique_and_bounded() {
-        for spec in COMMANDS {
+        for spec in TABLE.rows() {
             let shapes = shapes(spec, None);
             assert!(shapes.windows(2).all(|two| two[0].words != two[1].words), "{}", spec.name);
             let bytes = |shape: &Shape| shape.words.iter().map(Vec::len).sum::<usize>();

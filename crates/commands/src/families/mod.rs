@@ -18,7 +18,6 @@ pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod list;
 pub(crate) mod memory;
-pub(crate) mod regex_help;
 pub(crate) mod set;
 pub(crate) mod sort;
 pub(crate) mod stream;

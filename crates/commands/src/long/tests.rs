@@ -4,7 +4,7 @@ use super::*;
 use crate::errors;
 use crate::fixture::Fixture;
 use crate::on_copy::HELD_ARGUMENTS;
-use crate::table::COMMANDS;
+use crate::table::DATA;
 
 fn numbered(words: &[&str], n: usize, each: impl Fn(usize) -> Vec<String>) -> Vec<String> {
     words.iter().map(|w| w.to_string()).chain((0..n).flat_map(each)).collect()
@@ -191,7 +191,7 @@ fn long_forms_answer_as_the_handlers_do() {
     // alone: no single key makes it long.
     let is_estimated = |c: &&crate::spec::CommandSpec| matches!(c.exec, crate::spec::Exec::Estimated(..));
     let rows: Vec<_> =
-        COMMANDS.iter().filter(is_estimated).filter(|c| !["pfcount", "spop"].contains(&c.name)).collect();
+        DATA.rows().iter().filter(is_estimated).filter(|c| !["pfcount", "spop"].contains(&c.name)).collect();
     assert!(rows.len() > 15);
     for f in [&mut here, &mut lane] {
         for line in ["HSET h f 1 g 2 x 3", "HSET i a 1", "SET a 1", "SET b 2"] {

@@ -43,6 +43,10 @@ flags! {
     NO_MULTI = "no_multi",
     MOVABLEKEYS = "movablekeys",
     ALLOW_BUSY = "allow_busy",
+    // Ours: its service makes something that snapshots keep.
+    DEFINES = "",
+    // Ours: what it makes grows with the data, as an index does.
+    INDEXES = "",
 }
 
 impl Flags {

@@ -5,7 +5,7 @@ use crate::families::bitmap;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `bitmap`, by name.
-pub(crate) static BITMAP: &[CommandSpec] = &[
+pub(crate) const BITMAP: &[CommandSpec] = &[
     CommandSpec::new(
         "bitcount",
         "bitmap",

@@ -3,10 +3,7 @@
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, dump, expiry, generic, keyspace_wide, sort};
 use crate::promised;
-use crate::spec::{
-    Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec, ServiceCommand,
-    SessionCommand as S,
-};
+use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 const SORT_PATTERNS: KeySpec = KeySpec::unknown(None, &[K::RO, K::ACCESS])
     .notes("The keys of `BY` and `GET`, whose names are made of the elements.");
@@ -30,7 +27,7 @@ pub(super) const RESTORE_HISTORY: &[(&str, &str)] =
     &[("3.0.0", "Takes `REPLACE`."), ("5.0.0", "Takes `ABSTTL`."), ("5.0.0", "Takes `IDLETIME` and `FREQ`.")];
 
 /// Group `generic`, by name.
-pub(crate) static GENERIC: &[CommandSpec] = &[
+pub(crate) const GENERIC: &[CommandSpec] = &[
     CommandSpec::new(
         "copy",
         "generic",
@@ -200,7 +197,7 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     ])
     .tips(&["nondeterministic_output"])
     .acl(&["keyspace", "write", "slow", "dangerous"])
-    .exec(Exec::Service(ServiceCommand::Migrate)),
+    .exec(Exec::Service(|services, call| services.migrate(call))),
     CommandSpec::new("move", "generic", "1.0.0", "O(1)", "Moves a key to another database.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -462,29 +459,4 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
     .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::Own(promised::remove_all))),
-    CommandSpec::new(
-        "wait",
-        "generic",
-        "3.0.0",
-        "O(1)",
-        "Waits until so many replicas have this connection's writes; there are no replicas yet.",
-    )
-    .flags(&[F::NOSCRIPT])
-    .acl(&["slow", "connection"])
-    .args(&[Arg::integer("numreplicas"), Arg::integer("timeout")])
-    .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-    .exec(Exec::Session(S::Wait)),
-    CommandSpec::new(
-        "waitaof",
-        "generic",
-        "7.2.0",
-        "O(1)",
-        "Waits until this connection's writes are in the append-only files here and of so many replicas; there are none \
-         yet.",
-    )
-    .flags(&[F::NOSCRIPT])
-    .acl(&["slow", "connection"])
-    .args(&[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")])
-    .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-    .exec(Exec::Session(S::WaitAof)),
 ];

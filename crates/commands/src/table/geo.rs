@@ -5,7 +5,7 @@ use crate::families::geo;
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `geo`, by name.
-pub(crate) static GEO: &[CommandSpec] = &[
+pub(crate) const GEO: &[CommandSpec] = &[
     CommandSpec::new(
         "geoadd",
         "geo",

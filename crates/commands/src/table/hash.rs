@@ -13,7 +13,7 @@ const EXPIRY_CONDITION: Arg = Arg::oneof(
 .optional();
 
 /// Group hash, by name.
-pub(crate) static HASH: &[CommandSpec] = &[
+pub(crate) const HASH: &[CommandSpec] = &[
     CommandSpec::new(
         "hdel",
         "hash",

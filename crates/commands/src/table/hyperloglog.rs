@@ -5,7 +5,7 @@ use crate::families::hyperloglog;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `hyperloglog`, by name.
-pub(crate) static HYPERLOGLOG: &[CommandSpec] = &[
+pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
     CommandSpec::new(
         "pfadd",
         "hyperloglog",

@@ -2,10 +2,10 @@
 
 use crate::cost::{Cost, Merge, Slices, SlowPath};
 use crate::families::import_version;
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// Group `import`, by name.
-pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
+/// IMPORT.VERSION with those of its subcommands that are about the data; the engine adds its own.
+pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     "import.version",
     "import",
     "0.1.0",
@@ -42,17 +42,6 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
         .flags(&[F::LOADING, F::STALE])
         .exec(Exec::Inline(import_version::help)),
     CommandSpec::sub(
-        "hold",
-        "import",
-        "0.1.0",
-        "O(log(N)), N connections that import",
-        "Keeps other importers off a dataset while this connection lives.",
-    )
-    .flags(&[F::WRITE, F::NOSCRIPT])
-    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
-    .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(SessionCommand::ImportVersionHold)),
-    CommandSpec::sub(
         "list",
         "import",
         "0.1.0",
@@ -63,31 +52,9 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
     .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("dataset", 0)])
     .exec(Exec::Estimated(import_version::list, Cost::SystemElements, SlowPath::Snapshot)),
-    CommandSpec::sub(
-        "report",
-        "import",
-        "0.1.0",
-        "O(log(N)+M), N connections that import, M words told",
-        "Tells how the import of this connection goes.",
-    )
-    .flags(&[F::WRITE, F::NOSCRIPT])
-    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
-    .args(&[Arg::key("dataset", 0), Arg::string("name").multiple(), Arg::string("value").multiple()])
-    .exec(Exec::Session(SessionCommand::ImportVersionReport)),
     CommandSpec::sub("set", "import", "0.1.0", "O(1)", "Records a container of a dataset.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
         .args(&[Arg::key("dataset", 0), Arg::string("path"), Arg::string("container")])
         .exec(Exec::Inline(import_version::set)),
-    CommandSpec::sub(
-        "status",
-        "import",
-        "0.1.0",
-        "O(log(N)), N connections that import",
-        "Tells how the import that runs into a dataset goes.",
-    )
-    .flags(&[F::READONLY, F::NOSCRIPT])
-    .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
-    .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(SessionCommand::ImportVersionStatus)),
-])];
+]);

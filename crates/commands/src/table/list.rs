@@ -5,13 +5,13 @@ use crate::families::list;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// How many elements LMOVEM and BLMOVEM move, and in what order.
-static HOW_MANY: &[Arg] = &[
+const HOW_MANY: &[Arg] = &[
     Arg::oneof("selector", &[Arg::integer("count").token("COUNT"), Arg::integer("exactly").token("EXACTLY")]),
     Arg::oneof("ordering", &[Arg::word("obo", "OBO"), Arg::word("bulk", "BULK")]),
 ];
 
 /// Group list, by name.
-pub(crate) static LIST: &[CommandSpec] = &[
+pub(crate) const LIST: &[CommandSpec] = &[
     CommandSpec::new(
         "blmove",
         "list",

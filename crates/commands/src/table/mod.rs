@@ -1,78 +1,148 @@
-//! The table itself: [`COMMANDS`], gathered from the groups and sorted by name while compiling.
+//! [`Table`]: all commands, sorted by name and found by name. A table is made of groups of rows while compiling.
 //!
-//! Each group is a module with one static of rows; a new group is one line in `GROUPS`.
+//! [`GROUPS`] are the rows of this crate: commands about the data. The engine makes THE table of them, of the rows of its sessions
+//! and of those of the services. Each group is a module with one list of rows; a new group is one line in [`GROUPS`].
 
-mod acl;
-mod alone;
 mod bitmap;
-mod connection;
-mod diag;
 mod generic;
 mod geo;
 mod hash;
 mod hyperloglog;
 mod import;
+mod index;
 mod list;
-mod pubsub;
-mod regex;
-mod scripting;
-mod search;
 mod server;
 mod set;
 mod stream;
 mod string;
-mod transactions;
 mod zset;
 
+pub use import::IMPORT_VERSION;
+pub use index::{Slot, index};
+pub use server::MEMORY;
+
+use crate::dispatch::{self, Resolved};
+use crate::errors;
 use crate::spec::CommandSpec;
+use strand_wire::args::Args;
 
-/// Every top-level command, sorted by name.
-pub static COMMANDS: &[CommandSpec] = &SORTED;
-
-const GROUPS: [&[CommandSpec]; 22] = [
-    acl::ACL,
-    alone::CLUSTER,
-    alone::OTHERS,
+/// The commands about the data. [`MEMORY`] and [`IMPORT_VERSION`] are not among them: others have subcommands of theirs.
+pub const GROUPS: &[&[CommandSpec]] = &[
     bitmap::BITMAP,
-    stream::STREAM,
-    string::STRING,
-    transactions::TRANSACTIONS,
     generic::GENERIC,
     geo::GEO,
     hash::HASH,
     hyperloglog::HYPERLOGLOG,
     list::LIST,
-    pubsub::PUBSUB,
-    zset::ZSET,
-    connection::CONNECTION,
-    diag::DIAG,
     server::SERVER,
     set::SET,
-    search::SEARCH,
-    regex::REGEX,
-    scripting::SCRIPTING,
-    import::IMPORT,
+    stream::STREAM,
+    string::STRING,
+    zset::ZSET,
 ];
 
-const TOTAL: usize = {
+/// The commands of this crate alone, for those that call one another, and for tests.
+pub(crate) static DATA: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION]]);
+
+/// Commands by name. [`table!`](crate::table!) makes one.
+#[derive(Debug)]
+pub struct Table {
+    rows: &'static [CommandSpec],
+    slots: &'static [Slot],
+}
+
+impl Table {
+    /// A table of rows that are sorted, and of their index; [`table!`](crate::table!) makes both.
+    pub const fn new(rows: &'static [CommandSpec], slots: &'static [Slot]) -> Table {
+        assert!(slots.len().is_power_of_two());
+        Table { rows, slots }
+    }
+    /// Every top-level command, sorted by name.
+    #[inline]
+    pub const fn rows(&self) -> &'static [CommandSpec] {
+        self.rows
+    }
+    /// Finds the row of `name`, ASCII case aside; no subcommands.
+    #[inline]
+    pub fn lookup(&self, name: &[u8]) -> Option<&'static CommandSpec> {
+        index::lookup(self.rows, self.slots, name)
+    }
+    /// Finds the row for `args` (down to the subcommand) and checks its arity.
+    ///
+    /// # Errors
+    /// The whole error reply as redis-server words it (`ERR unknown command ...`, `ERR unknown subcommand ...`,
+    /// `ERR wrong number of arguments for 'get' command`).
+    ///
+    /// # Panics
+    /// When `args` is empty: the decoder gives no such command.
+    #[inline]
+    pub fn resolve(&self, args: Args<'_>) -> Result<Resolved, Vec<u8>> {
+        let Some(spec) = self.lookup(args.at(0)) else { return Err(errors::unknown_command(args)) };
+        let mut found = Resolved { spec, container: None };
+        if !spec.subcommands.is_empty()
+            && let Some(word) = args.get(1)
+        {
+            let Some(sub) = dispatch::subcommand(spec, word) else {
+                return Err(errors::unknown_subcommand(args));
+            };
+            found = Resolved { spec: sub, container: Some(spec) };
+        }
+        if found.arity_fits(args.len()) { Ok(found) } else { Err(errors::wrong_arity(&found)) }
+    }
+    /// Finds a row by its full name, as COMMAND INFO and COMMAND DOCS take it: `get`, `client|setname`.
+    pub fn lookup_full_name(&self, name: &[u8]) -> Option<Resolved> {
+        match memchr::memchr(b'|', name) {
+            None => self.lookup(name).map(|spec| Resolved { spec, container: None }),
+            Some(at) => {
+                let container = self.lookup(&name[..at])?;
+                let spec = dispatch::subcommand(container, &name[at + 1..])?;
+                Some(Resolved { spec, container: Some(container) })
+            }
+        }
+    }
+}
+
+/// Makes a [`Table`] of groups of rows, while compiling.
+#[macro_export]
+macro_rules! table {
+    ($groups:expr) => {{
+        const ROWS: &[$crate::spec::CommandSpec] = $crate::rows!($groups);
+        const SLOTS: &[$crate::table::Slot] =
+            &$crate::table::index::<{ (ROWS.len() * 2).next_power_of_two() }>(ROWS);
+        $crate::table::Table::new(ROWS, SLOTS)
+    }};
+}
+
+/// Makes one sorted list of groups of rows, while compiling: for a table, or for a container whose subcommands come from
+/// different crates.
+#[macro_export]
+macro_rules! rows {
+    ($groups:expr) => {{
+        const GIVEN: &[&[$crate::spec::CommandSpec]] = $groups;
+        const GATHERED: &[$crate::spec::CommandSpec] =
+            &$crate::table::gather::<{ $crate::table::total(GIVEN) }>(GIVEN);
+        GATHERED
+    }};
+}
+
+/// How many rows there are in all.
+pub const fn total(groups: &[&[CommandSpec]]) -> usize {
     let (mut n, mut g) = (0, 0);
-    while g < GROUPS.len() {
-        n += GROUPS[g].len();
+    while g < groups.len() {
+        n += groups[g].len();
         g += 1;
     }
     n
-};
+}
 
-static SORTED: [CommandSpec; TOTAL] = gather();
-
-/// Insertion sort of all rows by name, while compiling.
-const fn gather() -> [CommandSpec; TOTAL] {
+/// Insertion sort of all rows by name.
+pub const fn gather<const TOTAL: usize>(groups: &[&[CommandSpec]]) -> [CommandSpec; TOTAL] {
     let mut out = [CommandSpec::new("", "", "", "", ""); TOTAL];
     let (mut n, mut g) = (0, 0);
-    while g < GROUPS.len() {
+    while g < groups.len() {
         let mut i = 0;
-        while i < GROUPS[g].len() {
-            let row = GROUPS[g][i];
+        while i < groups[g].len() {
+            let row = groups[g][i];
             let mut at = n;
             while at > 0 && less(row.name, out[at - 1].name) {
                 out[at] = out[at - 1];
@@ -100,178 +170,19 @@ const fn less(a: &str, b: &str) -> bool {
 }
 
 #[cfg(test)]
-mod page;
-
-#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::{Cost, SlowPath};
     use crate::fixture::Fixture;
-    use crate::spec::{Arg, BeginSearch, Exec, FindKeys, Flags, KeyFlags as K, KeySpec};
-    use std::collections::BTreeSet;
+    use crate::spec::Exec;
     use strand_chain::Chain;
     use strand_wire::client::ReplyParser;
 
     /// Every row, with the full name for messages.
     fn rows() -> impl Iterator<Item = (String, &'static CommandSpec)> {
-        COMMANDS.iter().flat_map(|c| {
+        DATA.rows().iter().flat_map(|c| {
             let subs = c.subcommands.iter().map(|s| (format!("{}|{}", c.name, s.name), s));
             std::iter::once((c.name.to_owned(), c)).chain(subs)
         })
-    }
-
-    #[test]
-    fn names_are_sorted_unique_and_lower_case() {
-        assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
-        for c in COMMANDS {
-            assert!(c.subcommands.is_sorted_by(|a, b| a.name < b.name), "{}", c.name);
-        }
-        for (name, spec) in rows() {
-            let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
-            assert!(!spec.name.is_empty() && spec.name.bytes().all(allowed), "{name}");
-        }
-    }
-
-    #[test]
-    fn every_row_is_documented() {
-        for (name, spec) in rows() {
-            let sentence =
-                spec.summary.starts_with(|c: char| c.is_ascii_uppercase()) && spec.summary.ends_with('.');
-            assert!(sentence, "{name}: {:?}", spec.summary);
-            for (field, text) in
-                [("since", spec.since), ("group", spec.group), ("complexity", spec.complexity)]
-            {
-                assert!(!text.is_empty(), "{name} has no {field}");
-            }
-            assert_eq!(spec.since.split('.').count(), 3, "{name}");
-            assert!(
-                spec.history
-                    .iter()
-                    .all(|(version, change)| version.split('.').count() == 3 && !change.is_empty())
-            );
-            let deprecated = spec.doc_flags.contains(&"deprecated");
-            assert_eq!(deprecated, spec.deprecated.is_some(), "{name}");
-            spec.args.iter().for_each(|arg| check_arg(&name, spec, arg));
-        }
-    }
-
-    #[test]
-    fn costs_fit_the_keys() {
-        for (name, spec) in rows() {
-            if let Exec::Estimated(_, cost, slow) = spec.exec {
-                assert!(!matches!(cost, Cost::Fixed), "{name} costs little: Exec::Inline");
-                assert!(!matches!(cost, Cost::Keyspace | Cost::Budget), "{name} would never run on a worker");
-                if matches!(slow, SlowPath::Snapshot) {
-                    assert!(
-                        spec.flags.has(Flags::READONLY) && !spec.keys.is_empty(),
-                        "{name} changes its keys"
-                    );
-                }
-            }
-            let key_range = |k: &KeySpec| matches!(k.find, FindKeys::Range { last, .. } if last != 0);
-            let on_keys = spec.exec.on_keys().is_some();
-            assert!(
-                matches!(
-                    spec.cost(),
-                    Cost::Arguments | Cost::Sources | Cost::InData(_) | Cost::InDataUnless(..)
-                ) || !on_keys
-                    || !spec.keys.iter().any(key_range),
-                "{name} takes any number of keys"
-            );
-        }
-    }
-
-    fn check_arg(command: &str, spec: &CommandSpec, arg: &Arg) {
-        const KINDS: [&str; 9] =
-            ["string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"];
-        let name = format!("{command} {}", arg.name);
-        assert!(KINDS.contains(&arg.kind) && !arg.name.is_empty(), "{name}");
-        // SORT's patterns make keys.
-        let makes_keys = arg.kind == "key" || (arg.kind == "pattern" && spec.group == "generic");
-        assert!(if arg.key_spec.is_some() { makes_keys } else { arg.kind != "key" }, "{name}");
-        assert!(arg.key_spec.is_none_or(|at| at < spec.keys.len()), "{name}");
-        assert_eq!(["oneof", "block"].contains(&arg.kind), !arg.args.is_empty(), "{name}");
-        assert!(arg.kind != "pure-token" || arg.token.is_some(), "{name}");
-        arg.args.iter().for_each(|inner| check_arg(command, spec, inner));
-    }
-
-    #[test]
-    fn arity_flags_and_handlers_fit_together() {
-        for (name, spec) in rows() {
-            let depth = if name.contains('|') { 2 } else { 1 };
-            assert!(spec.arity.abs() >= depth && spec.arity != 0, "{name}");
-            assert!(!(spec.flags.has(Flags::WRITE) && spec.flags.has(Flags::READONLY)), "{name}");
-            if matches!(spec.exec, Exec::Container) {
-                assert!(!spec.subcommands.is_empty(), "{name}");
-            }
-            assert!(spec.subcommands.iter().all(|s| s.subcommands.is_empty()), "{name}");
-            let categories: BTreeSet<&str> = spec.categories().names().collect();
-            assert!(categories.contains("fast") != categories.contains("slow"), "{name}");
-            assert_eq!(categories.contains("fast"), spec.flags.has(Flags::FAST), "{name}");
-            assert_eq!(categories.contains("write"), spec.flags.has(Flags::WRITE), "{name}");
-        }
-    }
-
-    #[test]
-    fn key_specs_are_sane() {
-        for (name, spec) in rows() {
-            // A shard channel is spread like a key, and is none.
-            for keys in spec.keys.iter().filter(|keys| !keys.is_no_key()) {
-                let kinds =
-                    [K::RW, K::RO, K::OW, K::RM].into_iter().filter(|kind| keys.flags.has(*kind)).count();
-                assert_eq!(kinds, 1, "{name} says once whether it reads or writes");
-                // PFCOUNT keeps a count in a key that it may only read; what a script does is the script's.
-                let writes = !keys.flags.has(K::RO) && spec.name != "pfcount" && spec.group != "scripting";
-                assert!(
-                    !writes || spec.flags.has(Flags::WRITE),
-                    "{name} writes a key but is no write command"
-                );
-                match keys.begin {
-                    BeginSearch::Index(at) => {
-                        let there = at < spec.arity.unsigned_abs() as usize || name == "pfmerge";
-                        assert!(at >= 1 && there, "{name}");
-                    }
-                    BeginSearch::Keyword(word, from) => assert!(!word.is_empty() && from != 0, "{name}"),
-                    BeginSearch::Unknown => assert!(matches!(keys.find, FindKeys::Unknown(_)), "{name}"),
-                }
-                let step = match keys.find {
-                    FindKeys::Range { step, .. } | FindKeys::KeyNumber { step, .. } => step,
-                    FindKeys::Unknown(_) => 1,
-                };
-                assert!(step >= 1, "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn groups_hold_what_they_are_for() {
-        let of = |group: &str| rows().filter(|(_, s)| s.group == group).count();
-        let groups: BTreeSet<&str> = rows().map(|(_, s)| s.group).collect();
-        let known = [
-            "bitmap",
-            "cluster",
-            "connection",
-            "diag",
-            "generic",
-            "geo",
-            "hash",
-            "hyperloglog",
-            "import",
-            "list",
-            "pubsub",
-            "regex",
-            "scripting",
-            "search",
-            "server",
-            "set",
-            "sorted-set",
-            "stream",
-            "string",
-            "transactions",
-        ];
-        assert_eq!(groups, BTreeSet::from(known));
-        assert_eq!((of("string"), of("hash"), of("search"), of("regex")), (27, 29, 5, 21));
-        assert_eq!((of("bitmap"), of("hyperloglog"), of("set"), of("stream")), (7, 5, 17, 27));
     }
 
     /// Whatever the arguments, a handler writes exactly one reply of valid RESP and does not panic.

@@ -5,7 +5,7 @@ use crate::families::set;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `set`, by name.
-pub(crate) static SET: &[CommandSpec] = &[
+pub(crate) const SET: &[CommandSpec] = &[
     CommandSpec::new(
         "sadd",
         "set",

@@ -5,7 +5,7 @@ use crate::families::stream::{self, costs};
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group stream, by name.
-pub(crate) static STREAM: &[CommandSpec] = &[
+pub(crate) const STREAM: &[CommandSpec] = &[
     CommandSpec::new(
         "xack",
         "stream",

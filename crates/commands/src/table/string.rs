@@ -6,7 +6,7 @@ use crate::promised;
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `string`, by name.
-pub(crate) static STRING: &[CommandSpec] = &[
+pub(crate) const STRING: &[CommandSpec] = &[
     CommandSpec::new(
         "append",
         "string",

@@ -13,7 +13,7 @@ const AGGREGATES: &[Arg] = &[
 ];
 
 /// Group sorted-set, by name.
-pub(crate) static ZSET: &[CommandSpec] = &[
+pub(crate) const ZSET: &[CommandSpec] = &[
     CommandSpec::new(
         "bzmpop",
         "sorted-set",

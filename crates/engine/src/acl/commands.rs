@@ -3,9 +3,8 @@
 use crate::stats::CommandIds;
 use std::ops::Range;
 use std::sync::LazyLock;
-use strand_commands::dispatch::{self, Resolved};
+use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{Categories, CommandSpec};
-use strand_commands::table::COMMANDS;
 
 /// The groups of the commands that redis-server does not have.
 const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
@@ -36,14 +35,14 @@ pub(crate) struct Row {
 
 impl Table {
     fn new() -> Table {
-        let mut next = COMMANDS.len();
+        let mut next = crate::TABLE.rows().len();
         let mut rows = Vec::new();
-        for spec in COMMANDS {
+        for spec in crate::TABLE.rows() {
             let subcommands = next..next + spec.subcommands.len();
             next = subcommands.end;
             rows.push(Row::new(spec, None, subcommands));
         }
-        for container in COMMANDS {
+        for container in crate::TABLE.rows() {
             rows.extend(container.subcommands.iter().map(|s| Row::new(s, Some(container), 0..0)));
         }
         Table { rows, ids: CommandIds::new() }
@@ -54,7 +53,8 @@ impl Table {
     }
     /// The commands with their subcommands behind them, by name.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> {
-        (0..COMMANDS.len()).flat_map(|id| std::iter::once(id).chain(self.rows[id].subcommands.clone()))
+        (0..crate::TABLE.rows().len())
+            .flat_map(|id| std::iter::once(id).chain(self.rows[id].subcommands.clone()))
     }
     /// The number of a row.
     pub(crate) fn id(&self, spec: &'static CommandSpec) -> usize {
@@ -62,7 +62,7 @@ impl Table {
     }
     /// The number of the command or subcommand with this full name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
-        let Resolved { spec, .. } = dispatch::lookup_full_name(name)?;
+        let Resolved { spec, .. } = crate::TABLE.lookup_full_name(name)?;
         Some(self.id(spec))
     }
 }

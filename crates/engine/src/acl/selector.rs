@@ -3,9 +3,10 @@
 use super::commands::{CommandSet, TABLE, category, members};
 use super::rule::{RuleError, c_text, has_blanks};
 use crate::pubsub::Topic;
+use crate::session::Own;
 use std::collections::BTreeMap;
 use strand_commands::glob;
-use strand_commands::spec::{Access, CommandSpec, Exec, SessionCommand};
+use strand_commands::spec::{Access, CommandSpec};
 use strand_wire::args::Args;
 
 /// Most key patterns of a user, and most channel patterns of a selector.
@@ -281,15 +282,9 @@ impl Selector {
         if self.all_channels || args.len() > CHANNELS_AT_ONCE_MAX {
             return None;
         }
-        let Exec::Session(command) = spec.exec else { return None };
-        let (topic, end) = match command {
-            SessionCommand::Publish | SessionCommand::SPublish => (Topic::Channel, 2),
-            SessionCommand::Subscribe => (Topic::Channel, args.len()),
-            SessionCommand::SSubscribe => (Topic::Shard, args.len()),
-            SessionCommand::PSubscribe => (Topic::Pattern, args.len()),
-            _ => return None,
-        };
-        (1..end.min(args.len())).find(|at| !self.allows_channel(topic, args.at(*at)))
+        let channels = Own::of_row(spec)?.channels?;
+        let end = if channels.all { args.len() } else { args.len().min(2) };
+        (1..end).find(|at| !self.allows_channel(channels.topic, args.at(*at)))
     }
     /// True when all of `access` to every key that begins with `prefix` is allowed by one pattern. A star at the end of a
     /// pattern takes whatever follows, so such a pattern takes all these keys when it takes the prefix.

@@ -2,7 +2,6 @@
 
 use super::load::{merge_selectors, rewrite_users};
 use super::*;
-use strand_commands::dispatch;
 use strand_wire::args::Argv;
 
 fn rules(line: &str) -> Vec<Vec<u8>> {
@@ -17,7 +16,8 @@ fn line(acl: &Acl, name: &str) -> String {
 }
 fn may(acl: &Acl, name: &str, command: &str) -> Result<(), Denied> {
     let argv = Argv::from_slices(&command.split(' ').collect::<Vec<_>>());
-    let found = dispatch::resolve(argv.args()).map_err(|e| String::from_utf8(e).unwrap()).expect("a command");
+    let found =
+        crate::TABLE.resolve(argv.args()).map_err(|e| String::from_utf8(e).unwrap()).expect("a command");
     acl.get(name.as_bytes()).expect("a user").check(found.spec, argv.args(), &mut || true)
 }
 
@@ -144,7 +144,7 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
     set(&acl, "u", "+mget +get ~x (+mget ~y ~z)").unwrap();
     let user = acl.get(b"u").unwrap();
     let argv = Argv::from_slices(&[&["mget"], &["y"; 200][..]].concat());
-    let spec = |name: &str| dispatch::lookup(name.as_bytes()).unwrap();
+    let spec = |name: &str| crate::TABLE.lookup(name.as_bytes()).unwrap();
     // 9 for the start and the one byte of each of three patterns.
     assert_eq!(user.steps(spec("mget"), argv.args()), 201 * 3 * 9);
     assert_eq!(user.steps(spec("get"), argv.args()), 3 * 9);
@@ -172,7 +172,7 @@ fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
     let user = acl.get(b"u").unwrap();
     let steps = |words: &[&str]| {
         let argv = Argv::from_slices(words);
-        user.steps(dispatch::lookup(words[0].as_bytes()).unwrap(), argv.args())
+        user.steps(crate::TABLE.lookup(words[0].as_bytes()).unwrap(), argv.args())
     };
     let (start, long) = (8 + 6 + 8 + 7, "x".repeat(1 << 20));
     assert_eq!(steps(&["get", "k"]), start + 5 * 4, "all arguments are few");
@@ -181,7 +181,7 @@ fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
     // It asks inside a key as well.
     let argv = Argv::from_slices(&["get", &":ca".repeat(1 << 18)]);
     let mut asked = 0;
-    let denied = user.check(dispatch::lookup(b"get").unwrap(), argv.args(), &mut || {
+    let denied = user.check(crate::TABLE.lookup(b"get").unwrap(), argv.args(), &mut || {
         asked += 1;
         asked < 10
     });
@@ -194,7 +194,7 @@ fn every_key_under_a_prefix_may_be_read() {
     use strand_commands::spec::Access;
     let acl = Acl::new();
     let argv = Argv::from_slices(&["rx.grep", "keys", "x"]);
-    let spec = dispatch::resolve(argv.args()).expect("a command").spec;
+    let spec = crate::TABLE.resolve(argv.args()).expect("a command").spec;
     for (rules, prefix, want) in [
         ("~app:*", "app:", true),
         ("~app:*", "app:mail:", true),

@@ -4,16 +4,15 @@ use super::LOADING;
 use super::loaders::Loaders;
 use crate::config::Opt;
 use crate::session::load_library;
-use crate::{Engine, Now};
+use crate::{Engine, Now, TABLE};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
 use strand_commands::call::{LaneCall, RunsOn};
-use strand_commands::dispatch;
 use strand_commands::serial::file::{self, Progress};
 use strand_commands::serial::{Batch, system};
-use strand_commands::spec::{Exec, ServiceCommand as S};
+use strand_commands::spec::{Exec, Flags};
 use strand_keyspace::Lookups;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Argv;
@@ -214,12 +213,13 @@ impl Engine {
             self.host.log(&format!("{} ... of the snapshot cannot be run again: {why}", shown.join(" ")));
         };
         let argv = Argv::from_slices(words);
-        let spec = match dispatch::resolve(argv.args()) {
+        let spec = match TABLE.resolve(argv.args()) {
             Ok(found) => found.spec,
             Err(_) => return failed("it is no command of this version"),
         };
-        let Exec::Service(service @ (S::FtCreate | S::RxSet | S::RxIndexCreate)) = spec.exec else {
-            return failed("it makes nothing");
+        let service = match spec.exec {
+            Exec::Service(service) if spec.flags.has(Flags::DEFINES) => service,
+            _ => return failed("it makes nothing"),
         };
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, Protocol::Resp2);

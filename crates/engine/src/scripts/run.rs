@@ -13,18 +13,18 @@ use crate::clients::Client;
 use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
-use crate::session::NO_CLUSTER;
+use crate::session::{At, InScripts, Own};
 use crate::stats::PerCommand;
-use crate::{Engine, Now};
+use crate::{Engine, Now, TABLE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::introspect::{self, key_accesses};
+use strand_commands::introspect::key_accesses;
 use strand_commands::run::{self, Context};
-use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, Txn};
 use strand_script::{Called, Host, ScriptFlags, VM_BYTES_MAX};
@@ -154,10 +154,46 @@ const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
+/// PING in a script.
+pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+    match argv.args().get(1) {
+        Some(text) => reply.bulk(text),
+        None => reply.simple("PONG"),
+    }
+    Called::Replied
+}
+
+/// ECHO in a script.
+pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+    reply.bulk(argv.args().at(1));
+    Called::Replied
+}
+
+/// SELECT in a script: for the commands that it calls from here on.
+pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+    match parse_int(argv.args().at(1)).map(usize::try_from) {
+        None => reply.error("ERR value is not an integer or out of range"),
+        Some(Ok(db)) if db < run.engine.keyspace.databases() => {
+            run.db = db;
+            reply.ok();
+        }
+        Some(_) => reply.error("ERR DB index is out of range"),
+    }
+    Called::Replied
+}
+
+/// TIME in a script: it stands still meanwhile.
+pub(crate) fn time(run: &mut Run<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> Called {
+    reply.array(2);
+    reply.bulk_int(run.now.unix_us.div_euclid(1_000_000));
+    reply.bulk_int(run.now.unix_us.rem_euclid(1_000_000));
+    Called::Replied
+}
+
 /// The row of a command that a script calls.
 fn resolve(argv: &Argv) -> Result<&'static CommandSpec, &'static str> {
     let args = argv.args();
-    let spec = dispatch::lookup(args.at(0)).ok_or(UNKNOWN)?;
+    let spec = TABLE.lookup(args.at(0)).ok_or(UNKNOWN)?;
     let mut found = Resolved { spec, container: None };
     if !spec.subcommands.is_empty()
         && let Some(word) = args.get(1)
@@ -171,7 +207,7 @@ fn resolve(argv: &Argv) -> Result<&'static CommandSpec, &'static str> {
 /// The row of the command that `redis.acl_check_cmd` asks about, however many its arguments are.
 fn named(argv: &Argv) -> Option<&'static CommandSpec> {
     let args = argv.args();
-    let spec = dispatch::lookup(args.at(0))?;
+    let spec = TABLE.lookup(args.at(0))?;
     match args.get(1) {
         Some(word) if !spec.subcommands.is_empty() => dispatch::subcommand(spec, word),
         _ => Some(spec),
@@ -334,45 +370,20 @@ impl Run<'_, '_> {
         true
     }
     /// A command of sessions that scripts may call.
-    fn session(&mut self, command: SessionCommand, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
-        use SessionCommand as S;
-        let args = argv.args();
+    fn session(&mut self, own: &Own, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);
-        match command {
-            S::Ping if args.len() == 2 => reply.bulk(args.at(1)),
-            S::Ping => reply.simple("PONG"),
-            S::Echo => reply.bulk(args.at(1)),
-            S::Select => match parse_int(args.at(1)).map(usize::try_from) {
-                None => reply.error("ERR value is not an integer or out of range"),
-                Some(Ok(db)) if db < self.engine.keyspace.databases() => {
-                    self.db = db;
-                    reply.ok();
-                }
-                Some(_) => reply.error("ERR DB index is out of range"),
-            },
-            S::Time => {
-                reply.array(2);
-                reply.bulk_int(self.now.unix_us.div_euclid(1_000_000));
-                reply.bulk_int(self.now.unix_us.rem_euclid(1_000_000));
+        match own.in_scripts {
+            InScripts::Runs(run) => return run(self, argv, &mut reply),
+            InScripts::Apart => {
+                own.run_apart(self.engine, argv.args(), At { db: self.db, now: self.now }, &mut reply);
             }
-            S::Command
-            | S::CommandCount
-            | S::CommandDocs
-            | S::CommandGetKeys
-            | S::CommandGetKeysAndFlags
-            | S::CommandHelp
-            | S::CommandInfo
-            | S::CommandList => introspect::command(command, args, &mut reply),
-            S::NoCluster => reply.error(NO_CLUSTER),
-            S::Publish => return self.publish(Kind::Channel, argv, &mut reply),
-            S::SPublish => return self.publish(Kind::Shard, argv, &mut reply),
-            _ => return Called::Refused(NOT_ALLOWED.into()),
+            InScripts::Refused => return Called::Refused(NOT_ALLOWED.into()),
         }
         Called::Replied
     }
     /// PUBLISH: a run that may begin anew keeps its messages until it is done.
-    fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+    pub(crate) fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> Called {
         let args = argv.args();
         let channel = args.at(1);
         if channel.len() > CHANNEL_BYTES_MAX {
@@ -446,7 +457,7 @@ impl Host for Run<'_, '_> {
             self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Script, self.now);
         }
         match spec.exec {
-            Exec::Session(command) => self.session(command, argv, resp3, out),
+            Exec::Session(held) => self.session(Own::of(held), argv, resp3, out),
             _ if run::handler(spec).is_some() => self.data(spec, argv, resp3, out),
             _ => Called::Refused(NOT_ALLOWED.into()),
         }

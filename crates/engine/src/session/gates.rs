@@ -1,8 +1,9 @@
 //! The gates: what may keep a command from running now. They look at the table's flags, never at which command it is.
 
+use super::own::{Kind, Own, kind_of};
 use super::run::Next;
 use super::waits::On;
-use super::{Session, Turn, script};
+use super::{Session, Turn};
 use crate::Now;
 use crate::admission::Admission;
 use crate::config::Opt;
@@ -13,7 +14,7 @@ use crate::tracking::Mode;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
-use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::wait::may_wait;
 use strand_commands::{cost, long};
 
@@ -125,7 +126,7 @@ impl Session {
 
     /// Loading, saving, and saves that failed.
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<Next> {
-        let is_ping = matches!(found.spec.exec, Exec::Session(SessionCommand::Ping));
+        let is_ping = kind_of(found.spec) == Kind::Ping;
         match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
             Verdict::Runs => None,
             Verdict::Refused(text) => Some(self.reject(found.spec, text.as_bytes())),
@@ -160,18 +161,18 @@ impl Session {
         if self.client.tracked.mode() == Mode::OFF {
             return;
         }
-        use SessionCommand as S;
         let args = self.argv.args();
         if args.len() > LONG_ELEMENTS {
             // On a helper thread, and so is this.
             return;
         }
         self.engine.remember(&self.client, self.flags.caching, spec, args);
-        let stays = match spec.exec {
+        let stays = match kind_of(spec) {
             // CLIENT CACHING is about what comes after CLIENT commands, and about a transaction as a whole.
-            Exec::Session(S::Multi | S::Exec) => true,
+            Kind::Multi | Kind::Exec => true,
             // These look at that once more: a script for the commands that it calls, a command that waits when it is served.
-            _ if script::runs_script(spec) || may_wait(spec, args) => true,
+            Kind::Script(_) => true,
+            _ if may_wait(spec, args) => true,
             _ => args.is(0, "CLIENT"),
         };
         self.flags.caching &= stays;
@@ -196,8 +197,8 @@ impl Session {
     }
     /// The name of a protected command that this client may not call: DEBUG or MODULE.
     fn not_allowed(&self, spec: &CommandSpec) -> Option<&'static str> {
-        let (name, option) = match spec.exec {
-            Exec::Session(SessionCommand::Debug) => ("DEBUG", Opt::EnableDebugCommand),
+        let (name, option) = match kind_of(spec) {
+            Kind::Debug => ("DEBUG", Opt::EnableDebugCommand),
             _ => ("MODULE", Opt::EnableModuleCommand),
         };
         let allowed = match self.engine.config.number(option) {
@@ -211,19 +212,5 @@ impl Session {
 
 /// True for the commands of RESP2's subscriber mode.
 fn may_listener_call(spec: &CommandSpec) -> bool {
-    use SessionCommand as S;
-    matches!(
-        spec.exec,
-        Exec::Session(
-            S::PSubscribe
-                | S::PUnsubscribe
-                | S::Ping
-                | S::Quit
-                | S::Reset
-                | S::SSubscribe
-                | S::SUnsubscribe
-                | S::Subscribe
-                | S::Unsubscribe
-        )
-    )
+    Own::of_row(spec).is_some_and(|own| own.is_for_listeners)
 }

@@ -2,9 +2,10 @@
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
+use super::own::{At, Kind, Own, kind_of};
 use super::transaction::Transaction;
 use super::waits::{Postponed, Waits};
-use super::{Session, State, commands, script};
+use super::{Session, State, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
 use crate::headroom::Reservation;
@@ -18,9 +19,9 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome};
+use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome, ServiceRun};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
-use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand, SessionCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_commands::{glob, long};
 use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
@@ -82,7 +83,7 @@ pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
 /// True when a command runs although its client has gone. A client may send a command and disconnect; on a worker the
 /// command would have run before the disconnect.
 fn is_done_for_nobody(spec: &CommandSpec) -> bool {
-    let is_exec = matches!(spec.exec, Exec::Session(SessionCommand::Exec));
+    let is_exec = kind_of(spec) == Kind::Exec;
     is_exec
         || (script::runs_script(spec) && !spec.flags.has(Flags::READONLY))
         || spec.flags.has(Flags::WRITE)
@@ -206,7 +207,7 @@ impl LaneJob {
         match spec.exec {
             _ if verdict == Verdict::Denied => {}
             _ if busy.is_some() => call.reply.error(busy_text(busy == Some(true))),
-            Exec::Session(SessionCommand::Exec) => {
+            Exec::Session(_) if kind_of(spec) == Kind::Exec => {
                 let transaction = self.transaction.as_ref().expect("EXEC leaves with its transaction");
                 transaction.run_on_lane(engine, &mut call, &self, now);
                 if engine.monitors.any() {
@@ -214,14 +215,16 @@ impl LaneJob {
                 }
             }
             Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
-            Exec::Service(command) | Exec::ServiceOnText(command, _) => {
-                served = engine.host.run_service(command, &mut call);
+            Exec::Service(service) | Exec::ServiceOnText(service, _) => {
+                served = engine.host.run_service(service, &mut call);
             }
             Exec::Session(_) if script::runs_script(spec) => {
                 let user = user.as_ref().expect("it was not denied");
                 script::run_on_lane(engine, &mut call, &self, user, now);
             }
-            Exec::Session(command) => commands::detached(engine, command, args, self.db, now, call.reply),
+            Exec::Session(held) => {
+                Own::of(held).run_apart(engine, args, At { db: self.db, now }, call.reply);
+            }
             Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
             Exec::Container => unreachable!("no job is made of it"),
         }
@@ -390,7 +393,7 @@ impl Session {
     pub(super) fn serve(
         &mut self,
         spec: &'static CommandSpec,
-        command: ServiceCommand,
+        service: ServiceRun,
         now: Now,
     ) -> ServiceOutcome {
         let elements = self.elements(spec);
@@ -420,7 +423,7 @@ impl Session {
             waits: false,
             yield_now: &|| {},
         };
-        let served = self.engine.host.run_service(command, &mut call);
+        let served = self.engine.host.run_service(service, &mut call);
         let error = call.reply.error_code().map(<[u8]>::to_vec);
         if let Some(code) = error {
             self.count_error(PerCommand::Failed, &code);

@@ -13,6 +13,7 @@ mod lane;
 mod laps;
 mod multi;
 mod needs;
+mod own;
 mod permit;
 mod run;
 mod samples;
@@ -25,9 +26,10 @@ mod waits;
 mod watch;
 
 pub(crate) use blocked::Ticket;
-pub(crate) use commands::{NO_CLUSTER, REDIS_VERSION, load_library, replay_scripting};
+pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, load_library};
 pub use lane::{LaneDone, LaneJob};
-pub(crate) use script::{replay as replay_script, runs_script};
+pub(crate) use own::{At, InFiles, InScripts, Kind, Own};
+pub(crate) use script::replay as replay_script;
 pub(crate) use waits::Waits;
 
 use crate::clients::{Client, Snapshot};

@@ -6,10 +6,10 @@
 //! reads values runs on copies of the records and holds nothing. Commands about the server (INFO, CONFIG) run after
 //! the shards are unlocked, with their replies in the right place.
 
-use super::commands;
 use super::data::lock_taken_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
+use super::own::{At, InMulti, Kind, Own, kind_of};
 use super::run::Next;
 use super::transaction::{Transaction, no_longer_allowed, rights_beyond};
 use super::{Session, Turn, script};
@@ -22,7 +22,7 @@ use strand_commands::call::KeyRights;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::{self, Resolved};
 use strand_commands::run::{self, Context};
-use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::{KeyHash, Keyspace, Txn};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
@@ -109,19 +109,13 @@ impl Session {
     /// True when the command is queued and not run.
     #[inline]
     pub(super) fn queues(&self, spec: &CommandSpec) -> bool {
-        use SessionCommand as S;
-        let runs = matches!(
-            spec.exec,
-            Exec::Session(S::Exec | S::Discard | S::Multi | S::Watch | S::Quit | S::Reset)
-        );
-        self.queue.is_some() && !runs
+        let runs = || Own::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Runs));
+        self.queue.is_some() && !runs()
     }
     /// The flags of the command in hand; EXEC has those of what it runs.
     pub(super) fn flags_in_hand(&self, spec: &CommandSpec) -> Flags {
         match &self.queue {
-            Some(queue) if matches!(spec.exec, Exec::Session(SessionCommand::Exec)) => {
-                Flags(spec.flags.0 | queue.flags)
-            }
+            Some(queue) if kind_of(spec) == Kind::Exec => Flags(spec.flags.0 | queue.flags),
             _ => spec.flags,
         }
     }
@@ -207,10 +201,10 @@ impl Session {
                 Part::Encoded(chain) => self.reply().raw(chain),
                 Part::Later(at, db) => {
                     let Queued { spec, argv } = &transaction.commands[at];
-                    let Exec::Session(command) = spec.exec else { continue };
+                    let Exec::Session(held) = spec.exec else { continue };
                     let began_ns = engine.host.mono_ns();
                     let mut reply = self.reply();
-                    commands::detached(&engine, command, argv.args(), db, now, &mut reply);
+                    Own::of(held).run_apart(&engine, argv.args(), At { db, now }, &mut reply);
                     let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
                     engine.note_lap(&client, spec, argv.args(), now, took_ns);
                 }
@@ -239,8 +233,9 @@ impl Session {
                 self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Client(&self.client), now);
             }
             laps.begin(&self.engine, slot, id, alone, now);
-            match spec.exec {
-                Exec::Session(command) if script::runs_script(spec) => {
+            let own = Own::of_row(spec);
+            match own.map(|own| (own, own.kind)) {
+                Some((_, Kind::Script(command))) => {
                     let (engine, client, user) =
                         (self.engine.clone(), self.client.clone(), self.identity.user.clone());
                     let caller = script::Caller {
@@ -260,12 +255,12 @@ impl Session {
                         self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
                     }
                 }
-                Exec::Session(command) if is_later(command) => {
+                Some((own, _)) if matches!(own.in_multi, InMulti::After) => {
                     laps.take_back();
                     parts.extend([Part::Encoded(std::mem::take(&mut out)), Part::Later(at, self.db)]);
                 }
-                Exec::Session(command) => self.run_session_command(command, argv.args(), &mut out, now),
-                _ => {
+                Some((own, _)) => self.run_session_command(own, argv.args(), &mut out, now),
+                None => {
                     self.engine.remember(&self.client, self.flags.caching, spec, argv.args());
                     let rights = rights_beyond(&self.identity.user, spec, argv.args());
                     let context = Context {
@@ -291,15 +286,15 @@ impl Session {
         parts
     }
     /// Runs a command of the session that touches no data; its reply goes to `out`.
-    fn run_session_command(&mut self, command: SessionCommand, args: Args<'_>, out: &mut Chain, now: Now) {
+    fn run_session_command(&mut self, own: &Own, args: Args<'_>, out: &mut Chain, now: Now) {
         let before = std::mem::take(self.replies.target());
-        let outcome = self.session_command(command, args, now);
+        let outcome = own.run(self, args, now);
         let mut reply = std::mem::replace(self.replies.target(), before);
         match outcome {
             Ok(Next::Detach) => {
                 let engine = self.engine.clone();
                 let mut reply = Reply::new(out, self.protocol);
-                return commands::detached(&engine, command, args, self.db, now, &mut reply);
+                return own.run_apart(&engine, args, At { db: self.db, now }, &mut reply);
             }
             Ok(Next::Block(wait)) => (wait.nothing)(&mut Reply::new(&mut reply, self.protocol)),
             Ok(_) => {}
@@ -340,45 +335,15 @@ impl Session {
 /// True when the command may be queued: it runs whole on data, or it is a session's own and neither ends nor stops the
 /// session.
 fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
-    use SessionCommand as S;
     if spec.flags.has(Flags::NO_MULTI) {
         return false;
     }
-    match spec.exec {
-        Exec::Session(S::Debug) => commands::is_plain(args),
-        Exec::Session(S::Auth | S::Hello | S::Shutdown) => false,
-        Exec::Session(_) => true,
-        _ => run::handler(spec).is_some(),
+    match Own::of_row(spec).map(|own| own.in_multi) {
+        Some(InMulti::Refused) => false,
+        Some(InMulti::QueuedIf(is_allowed)) => is_allowed(args),
+        Some(InMulti::Queued | InMulti::After | InMulti::Runs) => true,
+        None => run::handler(spec).is_some(),
     }
-}
-
-/// True for commands that look at the data of all shards, or take long: they run when no shard is held.
-fn is_later(command: SessionCommand) -> bool {
-    use SessionCommand as S;
-    matches!(
-        command,
-        S::AclCat
-            | S::AclDelUser
-            | S::AclDryRun
-            | S::AclGetUser
-            | S::AclList
-            | S::AclLoad
-            | S::AclLog
-            | S::AclSave
-            | S::AclSetUser
-            | S::BgRewriteAof
-            | S::BgSave
-            | S::AclUsers
-            | S::ConfigGet
-            | S::ConfigRewrite
-            | S::ConfigSet
-            | S::Info
-            | S::MemoryDoctor
-            | S::MemoryMallocStats
-            | S::MemoryPurge
-            | S::MemoryStats
-            | S::SlowlogGet
-    )
 }
 
 /// Locks shards, which ascend; `None` when one is held for long, and the client is woken at the end.

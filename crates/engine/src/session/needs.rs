@@ -10,7 +10,7 @@ use crate::Now;
 use crate::headroom::{Admitted, refusal};
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::long;
-use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Key;
 
 /// Keys of a command whose values are looked at; the others count as the mean of these.
@@ -50,7 +50,7 @@ impl Session {
     fn needed_bytes(&self, spec: &'static CommandSpec, now: Now) -> u64 {
         let keyspace = &*self.engine.keyspace;
         match spec.exec {
-            Exec::Service(ServiceCommand::FtCreate | ServiceCommand::RxIndexCreate) => {
+            Exec::Service(_) if spec.flags.has(Flags::INDEXES) => {
                 INDEX_BYTES_MIN + keyspace.data_bytes() as u64 / INDEX_PART
             }
             Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {

@@ -6,16 +6,16 @@
 
 use super::blocked::Pointless;
 use super::data::Ran;
+use super::own::{Kind, Own, kind_of};
 use super::waits::On;
 use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
-use crate::Now;
 use crate::monitors::Caller;
 use crate::stats::{PerCommand, Stat};
+use crate::{Now, TABLE};
 use smallvec::SmallVec;
 use strand_commands::call::{RunsOn, ServiceOutcome};
 use strand_commands::cost::{LONG_ELEMENTS, is_quick};
-use strand_commands::dispatch;
-use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::{Key, Parts};
 use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
@@ -303,7 +303,7 @@ impl Session {
     /// Executes the command in hand.
     #[inline]
     pub(super) fn execute(&mut self, now: Now) -> Next {
-        let found = match dispatch::resolve(self.argv.args()) {
+        let found = match TABLE.resolve(self.argv.args()) {
             Ok(found) => found,
             Err(text) => return self.unresolved(&text),
         };
@@ -350,16 +350,17 @@ impl Session {
         }
         match spec.exec {
             Exec::Inline(_) | Exec::Estimated(..) => unreachable!("seen to above"),
-            Exec::Session(command) => {
+            Exec::Session(held) => {
+                let own = Own::of(held);
                 let alone = self.lap_begins(spec, now);
                 let argv = std::mem::take(&mut self.argv);
                 let held = self.replies.len();
-                let outcome = self.session_command(command, argv.args(), now);
+                let outcome = own.run(self, argv.args(), now);
                 let wrote = self.replies.len().saturating_sub(held);
                 self.meter.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
                 let is_over = !matches!(outcome, Ok(Next::Taken | Next::Detach));
-                if matches!(command, SessionCommand::Exec) && is_over && self.engine.monitors.any() {
+                if own.kind == Kind::Exec && is_over && self.engine.monitors.any() {
                     let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
                     self.engine.tell_monitors(spec, args, self.db, caller, now);
                 }
@@ -406,10 +407,10 @@ impl Session {
                     Err(text) => self.fail(PerCommand::Failed, &text),
                 }
             }
-            Exec::ServiceOnText(command, _) => {
+            Exec::ServiceOnText(service, _) => {
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 self.lap_begins(spec, now);
-                match self.serve(spec, command, now) {
+                match self.serve(spec, service, now) {
                     ServiceOutcome::Done => self.lap_ends(spec, now),
                     ServiceOutcome::Lane => {
                         self.laps.take_back();
@@ -434,7 +435,7 @@ impl Session {
     #[cold]
     pub(super) fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> Next {
         self.last_command = self.engine.stats.ids.of(spec);
-        if matches!(spec.exec, Exec::Session(SessionCommand::Exec)) {
+        if kind_of(spec) == Kind::Exec {
             self.end_transaction();
             let why = text.strip_prefix(b"ERR ").unwrap_or(text);
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
@@ -452,7 +453,7 @@ impl Session {
     #[cold]
     fn unresolved(&mut self, text: &[u8]) -> Next {
         let args = self.argv.args();
-        let row = dispatch::lookup(args.at(0)).map(|c| {
+        let row = TABLE.lookup(args.at(0)).map(|c| {
             let mut subs = c.subcommands.iter();
             subs.find(|s| args.is(1, s.name)).unwrap_or(c)
         });

@@ -8,6 +8,7 @@
 use super::Session;
 use super::lane::LaneJob;
 use super::multi::lock;
+use super::own::{Kind, kind_of};
 use super::run::Next;
 use crate::acl::{Acl, User};
 use crate::clients::Client;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
 use strand_commands::errors;
-use strand_commands::spec::{CommandSpec, Exec, SessionCommand};
+use strand_commands::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{KeyHash, Txn};
 use strand_script::{Ended, Input, Limits, Script, ScriptFlags, VM_BYTES_MAX, compile_error, sha_of};
@@ -39,13 +40,34 @@ const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 }
 /// Arguments of a command that FUNCTION STATS shows.
 const SHOWN_ARGS_MAX: usize = 128;
 
+/// How a command names what it runs, and what that may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScriptCommand {
+    by: By,
+    /// It may write nothing.
+    read_only: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The script's text.
+    Text,
+    /// Its digest.
+    Digest,
+    /// The name of a library's function.
+    Function,
+}
+
+pub(super) const EVAL: ScriptCommand = ScriptCommand { by: By::Text, read_only: false };
+pub(super) const EVAL_RO: ScriptCommand = ScriptCommand { by: By::Text, read_only: true };
+pub(super) const EVALSHA: ScriptCommand = ScriptCommand { by: By::Digest, read_only: false };
+pub(super) const EVALSHA_RO: ScriptCommand = ScriptCommand { by: By::Digest, read_only: true };
+pub(super) const FCALL: ScriptCommand = ScriptCommand { by: By::Function, read_only: false };
+pub(super) const FCALL_RO: ScriptCommand = ScriptCommand { by: By::Function, read_only: true };
+
 /// True for the commands that run scripts.
-pub(crate) fn runs_script(spec: &CommandSpec) -> bool {
-    use SessionCommand as S;
-    matches!(
-        spec.exec,
-        Exec::Session(S::Eval | S::EvalRo | S::EvalSha | S::EvalShaRo | S::Fcall | S::FcallRo)
-    )
+pub(super) fn runs_script(spec: &CommandSpec) -> bool {
+    matches!(kind_of(spec), Kind::Script(_))
 }
 
 /// What is run.
@@ -76,10 +98,8 @@ impl Task {
     ///
     /// # Errors
     /// The whole text of the error reply.
-    fn of(engine: &Engine, command: SessionCommand, args: Args<'_>) -> Result<Task, Vec<u8>> {
-        use SessionCommand as S;
-        let is_function = matches!(command, S::Fcall | S::FcallRo);
-        let read_only = matches!(command, S::EvalRo | S::EvalShaRo | S::FcallRo);
+    fn of(engine: &Engine, command: ScriptCommand, args: Args<'_>) -> Result<Task, Vec<u8>> {
+        let (is_function, read_only) = (command.by == By::Function, command.read_only);
         let function = match is_function {
             true => Some(engine.scripts.functions.read().find(args.at(1)).ok_or("ERR Function not found")?),
             false => None,
@@ -167,9 +187,8 @@ impl Task {
 }
 
 /// The script of EVAL or EVALSHA.
-fn script(engine: &Engine, command: SessionCommand, text: &[u8]) -> Result<Arc<Known>, Vec<u8>> {
-    use SessionCommand as S;
-    if matches!(command, S::EvalSha | S::EvalShaRo) {
+fn script(engine: &Engine, command: ScriptCommand, text: &[u8]) -> Result<Arc<Known>, Vec<u8>> {
+    if command.by == By::Digest {
         let known = if text.len() == 40 { engine.scripts.find(text) } else { None };
         return known.ok_or_else(|| b"NOSCRIPT No matching script. Please use EVAL.".to_vec());
     }
@@ -301,7 +320,7 @@ fn attempt(
 
 /// Runs a script as a part of EXEC, which holds every shard.
 pub(super) fn in_transaction(
-    command: SessionCommand,
+    command: ScriptCommand,
     args: Args<'_>,
     mut caller: Caller<'_>,
     txn: &mut Txn<'_>,
@@ -351,7 +370,7 @@ fn running(task: &Task, args: Args<'_>, began_us: u64) -> Running {
 /// Runs a script that stands in an append-only file, on data that nobody else sees yet.
 pub(crate) fn replay(
     engine: &Engine,
-    command: SessionCommand,
+    command: ScriptCommand,
     args: Args<'_>,
     db: usize,
     now: Now,
@@ -383,7 +402,7 @@ pub(super) fn run_on_lane(
     user: &Arc<User>,
     now: Now,
 ) {
-    let Exec::Session(command) = job.spec.exec else { return };
+    let Kind::Script(command) = kind_of(job.spec) else { return };
     let args = call.args;
     let found;
     let task = match &job.script {
@@ -448,16 +467,15 @@ pub(super) fn run_on_lane(
 
 impl Session {
     /// EVAL, EVALSHA, FCALL and their read-only twins.
-    pub(super) fn run_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
+    pub(super) fn run_script(&mut self, command: ScriptCommand, args: Args<'_>, now: Now) -> Outcome {
         let caching = self.flags.caching;
         let outcome = self.try_script(command, args, now);
         // CLIENT CACHING is about this script, also when that comes later or runs elsewhere.
         self.flags.caching = caching && matches!(outcome, Ok(Next::Detach | Next::Taken));
         outcome
     }
-    fn try_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
-        use SessionCommand as S;
-        let is_long = matches!(command, S::Eval | S::EvalRo) && args.at(1).len() > TEXT_AT_ONCE_MAX;
+    fn try_script(&mut self, command: ScriptCommand, args: Args<'_>, now: Now) -> Outcome {
+        let is_long = command.by == By::Text && args.at(1).len() > TEXT_AT_ONCE_MAX;
         if is_long {
             return Ok(Next::Detach);
         }

@@ -8,9 +8,9 @@ use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, Denied, User};
 use crate::clients::Client;
 use crate::pubsub::{CHANNEL_BYTES_MAX, PATTERN_BYTES_MAX, Subscriptions, Topic};
-use crate::{Engine, Now, monitors};
+use crate::{Engine, Now, TABLE, monitors};
 use std::sync::Arc;
-use strand_commands::{dispatch, glob};
+use strand_commands::glob;
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -56,7 +56,7 @@ impl Session {
                 if !self.identity.user.may_use_channel(topic, args.at(at)) {
                     self.progress = Progress::default();
                     self.publish();
-                    let spec = dispatch::resolve(args)?.spec;
+                    let spec = TABLE.resolve(args)?.spec;
                     let denied = Denied::Channel(at);
                     return Err(self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now));
                 }

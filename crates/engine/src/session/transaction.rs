@@ -5,6 +5,7 @@
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
+use super::own::{Kind, kind_of};
 use super::script;
 use super::watch::Watch;
 use crate::acl::{Denied, Rights, User};
@@ -18,7 +19,7 @@ use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::long::{self, Copies};
 use strand_commands::run::{self, Context};
-use strand_commands::spec::{CommandSpec, Exec, Flags};
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -193,8 +194,8 @@ impl Transaction {
                 engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
             let began_ns = engine.host.mono_ns();
-            let failed = match spec.exec {
-                Exec::Session(command) => {
+            let failed = match kind_of(spec) {
+                Kind::Script(command) => {
                     let user = &job.user;
                     let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
                     let caching = job.caching;

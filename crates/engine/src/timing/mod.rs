@@ -7,7 +7,7 @@ mod events;
 mod histogram;
 mod report;
 
-pub(crate) use events::{Event, Events, SAMPLES_MAX};
+pub(crate) use events::{Event, Events, SAMPLES_MAX, Series};
 pub(crate) use histogram::{Histogram, Spread};
 pub(crate) use report::{doctor, graph};
 

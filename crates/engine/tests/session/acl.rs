@@ -1,7 +1,7 @@
 //! Users and their rights as sessions meet them. Texts are those of redis-server 7.0.15.
 
 use crate::fixture::{Asked, End, Server, Stop, command};
-use strand_commands::table::COMMANDS;
+use strand_engine::TABLE;
 use strand_engine::Turn;
 
 const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
@@ -276,10 +276,10 @@ fn jobs_know_what_their_user_may_read() {
         &[("ACL SETUSER bob on nopass +ft.search +rx.grep ~a* %R~b* (+ft.search %W~c*) (+get ~d)", "+OK|")],
     );
     // The fixture's service says what its command may do with these keys.
-    assert_eq!(admin.run(&server, "FT.SEARCH x y a b c d"), "+FtSearch ran: a=rw b=rw c=rw d=rw|");
+    assert_eq!(admin.run(&server, "FT.SEARCH x y a b c d"), "+FT.SEARCH ran: a=rw b=rw c=rw d=rw|");
     assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
-    assert_eq!(bob.run(&server, "FT.SEARCH x y a b c d"), "+FtSearch ran: a=rw b=r c=w d=|");
-    assert_eq!(bob.run(&server, "RX.GREP x y a b c d"), "+RxGrep ran: a=rw b=r c= d=|");
+    assert_eq!(bob.run(&server, "FT.SEARCH x y a b c d"), "+FT.SEARCH ran: a=rw b=r c=w d=|");
+    assert_eq!(bob.run(&server, "RX.GREP x y a b c d"), "+RX.GREP ran: a=rw b=r c= d=|");
     assert_eq!(bob.run(&server, "FT._LIST"), no_command("ft._list"));
 }
 
@@ -386,7 +386,7 @@ fn a_search_that_waits_sees_the_keys_of_then() {
     let done = bob.job.take().expect("a job").run(server.now, &|| {});
     bob.session.lane_done(done);
     bob.drive(&server);
-    assert_eq!(bob.replies(), "+FtSearch ran: a= b=rw|");
+    assert_eq!(bob.replies(), "+FT.SEARCH ran: a= b=rw|");
     // A text that turns out to be hard is looked at again before it begins there.
     bob.feed(&command("RX.MATCH set hard"), usize::MAX);
     assert_eq!(bob.drive(&server), Stop::Parked);
@@ -452,7 +452,7 @@ fn what_a_service_keeps_goes_with_the_user() {
         |server: &Server| server.asked.try_iter().filter(|a| matches!(a, Asked::ClientGone(_))).count();
     assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +@all ~*"), "+OK|");
     assert_eq!(peer.run(&server, "AUTH bob x"), "+OK|");
-    assert_eq!(peer.run(&server, "RX.MATCH set text"), "+RxMatch ran Worker|");
+    assert_eq!(peer.run(&server, "RX.MATCH set text"), "+RX.MATCH ran Worker|");
     assert_eq!(peer.run(&server, "AUTH bob x"), "+OK|");
     assert_eq!(gone(&server), 0, "the same user");
     assert_eq!(peer.run(&server, "AUTH default x"), "+OK|");
@@ -491,7 +491,7 @@ fn a_user_without_rights_is_denied_every_command() {
     assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass"), "+OK|");
     assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
     let mut asked = 0;
-    for command in COMMANDS {
+    for command in TABLE.rows() {
         let rows = command.subcommands.iter().map(|s| (Some(s), s.arity)).chain([(None, command.arity)]);
         for (sub, arity) in rows.filter(|(sub, _)| sub.is_some() || command.subcommands.is_empty()) {
             let words = [Some(command.name), sub.map(|s| s.name)].into_iter().flatten();

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use strand_chain::Chain;
-use strand_commands::call::{LaneCall, RunsOn, ServiceOutcome};
-use strand_commands::spec::ServiceCommand;
+use strand_commands::call::{LaneCall, RunsOn, ServiceOutcome, ServiceRun};
 use strand_diag::history::Figure;
 use strand_engine::config::Opt;
 use strand_engine::*;
@@ -54,7 +53,7 @@ pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
     /// A text says where it wants to be searched.
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
+    fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let args = call.args;
         let wants = match args.get(2) {
             Some(b"lane") if call.runs_on == RunsOn::Worker => ServiceOutcome::Lane,
@@ -74,9 +73,9 @@ impl Host for TestHost {
             .map(|i| format!("{}={}", String::from_utf8_lossy(args.at(i)), may(args.at(i))))
             .collect();
         let keys = if keys.is_empty() { String::new() } else { format!(": {}", keys.join(" ")) };
-        let place =
-            if command == ServiceCommand::RxMatch { format!(" {:?}", call.runs_on) } else { String::new() };
-        call.reply.simple(&format!("{command:?} ran{place}{keys}"));
+        let place = if args.is(0, "RX.MATCH") { format!(" {:?}", call.runs_on) } else { String::new() };
+        let name = String::from_utf8_lossy(args.at(0));
+        call.reply.simple(&format!("{name} ran{place}{keys}"));
         wants
     }
     fn client_gone(&self, client: u64) {

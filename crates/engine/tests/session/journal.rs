@@ -174,7 +174,8 @@ fn a_journal_of_several_workers_makes_the_data_again() {
             let (clock, engine, used_bytes, running) = (&clock, &engine, &used_bytes, &running);
             scope.spawn(move || {
                 let _running = Running(running);
-                let mut generator = Generator::new(seed + thread as u64, start_s);
+                let mut generator =
+                    Generator::new(strand_engine::TABLE.rows(), seed + thread as u64, start_s);
                 let mut rng = fastrand::Rng::with_seed(seed * 31 + thread as u64);
                 for n in 0..COMMANDS {
                     if rng.u16(..1_000) == 0 {
@@ -221,7 +222,7 @@ fn a_journal_of_several_workers_makes_the_data_again() {
     let is_rich = counts.iter().all(|n| *n > 20) && by_themselves.iter().all(|n| *n > 20);
     assert!(is_rich, "EXEC, DEL, LPOP, XCLAIM, SREM: {counts:?}; evicted and expired: {by_themselves:?}");
 
-    let (twin, mut replay) = (Keyspace::new(4, 16, [5, 6, 7, 8]), Replay::new(0));
+    let (twin, mut replay) = (Keyspace::new(4, 16, [5, 6, 7, 8]), Replay::new(&strand_engine::TABLE, 0));
     let redis = process::Server::redis(&["--enable-debug-command", "yes"], None).expect("redis-server");
     let mut client = redis.connect().expect("a connection");
     for batch in all.chunks(BATCH) {

@@ -34,7 +34,7 @@ fn later_commands_wait_for_the_job_in_order() {
 fn services_go_through_the_host() {
     let mut server = Server::new();
     let mut peer = server.connect();
-    assert_eq!(peer.run(&server, "FT._LIST"), "+FtList ran|");
+    assert_eq!(peer.run(&server, "FT._LIST"), "+FT._LIST ran|");
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn who_leaves_before_the_job_begins_takes_its_arguments_along_or_counts_until_it
 fn a_text_is_searched_where_it_belongs() {
     let mut server = Server::new();
     let mut peer = server.connect();
-    assert_eq!(peer.run(&server, "RX.MATCH set short"), "+RxMatch ran Worker|", "no hop");
-    assert_eq!(peer.run(&server, "RX.MATCH set lane"), "+RxMatch ran Lane|");
-    assert_eq!(peer.run(&server, "RX.MATCH set hard"), "+RxMatch ran Hard|");
+    assert_eq!(peer.run(&server, "RX.MATCH set short"), "+RX.MATCH ran Worker|", "no hop");
+    assert_eq!(peer.run(&server, "RX.MATCH set lane"), "+RX.MATCH ran Lane|");
+    assert_eq!(peer.run(&server, "RX.MATCH set hard"), "+RX.MATCH ran Hard|");
     // Too long to be tried on the worker; what turns out to be hard on the lane goes on to its like.
     let long = format!("RX.MATCH set {}", "x".repeat(2 << 20));
     peer.feed(&command(&long), usize::MAX);
@@ -209,12 +209,12 @@ fn a_text_is_searched_where_it_belongs() {
     let job = peer.job.take().unwrap();
     assert!(job.is_heavy() && !job.is_hard());
     peer.session.lane_done(job.run(server.now, &|| {}));
-    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "+RxMatch ran Lane|"));
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "+RX.MATCH ran Lane|"));
     parked(&server, &mut peer, &command("RX.MATCH set hard"));
     let job = peer.job.take().unwrap();
     assert!(job.is_hard());
     peer.session.lane_done(job.run(server.now, &|| {}));
-    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "+RxMatch ran Hard|"));
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "+RX.MATCH ran Hard|"));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn the_host_hears_of_clients_that_are_gone_and_have_used_a_service() {
     let mut server = Server::new();
     let (mut a, mut b) = (server.connect(), server.connect());
     assert_eq!(a.run(&server, "SET a 1"), "+OK|");
-    assert_eq!(b.run(&server, "RX.MATCH set short"), "+RxMatch ran Worker|");
+    assert_eq!(b.run(&server, "RX.MATCH set short"), "+RX.MATCH ran Worker|");
     let id = b.session.id();
     drop((a, b));
     assert!(matches!(server.asked.try_recv(), Ok(Asked::ClientGone(gone)) if gone == id));

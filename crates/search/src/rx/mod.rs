@@ -7,6 +7,7 @@
 
 mod check;
 mod commands;
+pub(crate) mod help;
 mod matches;
 mod registry;
 mod set;

@@ -10,16 +10,32 @@ mod replies;
 mod trigrams;
 
 use crate::Search;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome};
-use strand_commands::dispatch;
+use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome, Services};
 use strand_commands::spec::{Access, Exec};
+use strand_commands::table::Table;
 use strand_keyspace::{Changed, HashValue, Keyspace, Str, Value as Stored};
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::reply::{Protocol, Reply};
+
+/// The commands of this crate.
+pub(crate) static TABLE: Table = strand_commands::table!(crate::GROUPS);
+
+/// The services of a process that has this one.
+struct Only<'s>(&'s Search);
+
+impl Services for Only<'_> {
+    fn search(&self) -> &dyn Any {
+        self.0
+    }
+    fn migrate(&self, _call: &mut LaneCall<'_>) -> ServiceOutcome {
+        panic!("MIGRATE is no command of this crate")
+    }
+}
 
 /// Start of the clock, in unix milliseconds.
 const START_MS: i64 = 1_700_000_000_000;
@@ -83,15 +99,15 @@ impl World {
     /// Runs a command. Returns its reply, or the place where it must run.
     fn serve<T: AsRef<[u8]>>(&self, args: &[T], runs_on: RunsOn) -> Result<Value, ServiceOutcome> {
         let argv = Argv::from_slices(args);
-        let command = match dispatch::resolve(argv.args()).map(|found| found.spec.exec) {
-            Ok(Exec::Service(command) | Exec::ServiceOnText(command, _)) => command,
+        let run = match TABLE.resolve(argv.args()).map(|found| found.spec.exec) {
+            Ok(Exec::Service(run) | Exec::ServiceOnText(run, _)) => run,
             Ok(other) => panic!("{other:?}"),
             Err(text) => return Ok(Value::Error(text)),
         };
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, self.protocol);
-        let served = self.search.run(
-            command,
+        let served = run(
+            &Only(&self.search),
             &mut LaneCall {
                 spec: None,
                 args: argv.args(),

@@ -82,7 +82,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Import(args) => import::run(*args),
         Command::Diff(args) => diff::run(args),
         Command::Jobs(args) => jobs::run(args),
-        Command::Cli(args) => strand_cli::run(*args),
+        Command::Cli(args) => strand_cli::run(*args, strand_engine::TABLE.rows()),
         Command::Bundle(args) => bundle::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -11,15 +11,15 @@ use super::signal::Changes;
 use super::system::SystemWatch;
 use super::tls::Tls;
 use parking_lot::Mutex;
+use std::any::Any;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use strand_commands::call::{LaneCall, ServiceOutcome};
+use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
-use strand_commands::spec::ServiceCommand;
 use strand_diag::history::Figure;
 use strand_engine::{
     Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ProfileAsk, ServiceMemory,
@@ -193,15 +193,19 @@ impl ServerHost {
     }
 }
 
+impl Services for ServerHost {
+    fn search(&self) -> &dyn Any {
+        &*self.search
+    }
+    fn migrate(&self, call: &mut LaneCall<'_>) -> ServiceOutcome {
+        migrate::run(call, &mut super::peer::connect);
+        ServiceOutcome::Done
+    }
+}
+
 impl Host for ServerHost {
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
-        match command {
-            ServiceCommand::Migrate => {
-                migrate::run(call, &mut super::peer::connect);
-                ServiceOutcome::Done
-            }
-            _ => self.search.run(command, call),
-        }
+    fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
+        run(self, call)
     }
     fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
         self.search.definitions(now_ms)

@@ -2,12 +2,11 @@
 //! changed.
 
 use crate::check_aof::{copy, data};
-use crate::harness::{STRAND, Server, comes_true, is_true_within};
+use crate::harness::{STRAND, Server, comes_true, generator, is_true_within};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use strand_testkit::generate::Generator;
 use strand_testkit::process::Server as Peer;
 use strand_wire::client::Value;
 
@@ -222,7 +221,7 @@ fn what_random_commands_left_in_redis_server_is_loaded() {
         let all = [&["--dir", dir, "--appendonly", "yes"], options].concat();
         let redis = Peer::redis(&all, None).expect("redis-server is installed");
         let mut peer = redis.connect().expect("it listens");
-        let mut generator = Generator::new(seed, now_s as i64);
+        let mut generator = generator(seed, now_s as i64);
         for n in 0..6000 {
             peer.call(&generator.command()).expect("a reply");
             if n == 3000 {
@@ -565,7 +564,7 @@ fn random_commands_of_many_clients_survive_rewrites() {
             for thread in 0..3 {
                 let mut client = link(&server);
                 scope.spawn(move || {
-                    let mut generator = Generator::new(seed * 10 + thread, now_s as i64);
+                    let mut generator = generator(seed * 10 + thread, now_s as i64);
                     for _ in 0..1500 {
                         client.call(&generator.command()).expect("a reply");
                     }

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use strand_commands::spec::CommandSpec;
-use strand_commands::table::COMMANDS;
+use strand_engine::TABLE;
 use strand_testkit::hostile::{INDEX, KEYS, Shape, shapes};
 use strand_wire::client::encode_command;
 
@@ -263,7 +263,7 @@ fn restore(admin: &mut Client) {
 }
 
 fn commands() -> impl Iterator<Item = (&'static CommandSpec, Option<&'static CommandSpec>)> {
-    COMMANDS.iter().flat_map(|spec| {
+    TABLE.rows().iter().flat_map(|spec| {
         let alone = spec.subcommands.is_empty().then_some((spec, None));
         alone.into_iter().chain(spec.subcommands.iter().map(move |sub| (sub, Some(spec))))
     })

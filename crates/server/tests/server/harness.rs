@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+use strand_testkit::generate::Generator;
 
 /// Longest wait for a reply.
 const REPLY_MS_MAX: u64 = 20_000;
@@ -215,6 +216,11 @@ pub fn is_true_within(wait: Duration, mut what: impl FnMut() -> bool) -> bool {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Random commands of the whole table, deterministic for a `seed`.
+pub fn generator(seed: u64, now_s: i64) -> Generator {
+    Generator::new(strand_engine::TABLE.rows(), seed, now_s)
 }
 
 /// Runs `strand` to its end.

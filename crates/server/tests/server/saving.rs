@@ -134,7 +134,7 @@ fn random_data_goes_to_redis_server_and_back() {
         let server =
             start(folder.path(), &["--hash-max-listpack-entries", "4", "--zset-max-listpack-entries", "4"]);
         let mut client = link(&server);
-        let mut generator = strand_testkit::generate::Generator::new(seed, now_s as i64);
+        let mut generator = crate::harness::generator(seed, now_s as i64);
         for _ in 0..4000 {
             let reply = client.call(&generator.command());
             assert!(reply.is_ok(), "the connection ended");

@@ -132,7 +132,8 @@ fn long_forms_do_the_same() {
 #[test]
 fn only_what_is_long_is_called_long() {
     use crate::cost::{LONG_ELEMENTS, elements_at};
-    use crate::{dispatch, long};
+    use crate::long;
+    use crate::table::DATA;
     use strand_wire::args::Argv;
     let mut f = Fixture::new();
     (1..=20_000).for_each(|i| _ = f.run(&format!("XADD s {i} n {i}")));
@@ -140,7 +141,7 @@ fn only_what_is_long_is_called_long() {
     f.run("XREADGROUP GROUP g c COUNT 10000 STREAMS s >");
     let is_long = |line: &str| {
         let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-        let found = dispatch::resolve(argv.args()).expect("a command");
+        let found = DATA.resolve(argv.args()).expect("a command");
         let keys = long::keys(found.spec, argv.args(), &f.keyspace);
         let mut txn = f.keyspace.lock(&[keys[0].hash], 0);
         elements_at(found.spec.cost(), argv.args(), &mut txn, 0, &keys) > LONG_ELEMENTS

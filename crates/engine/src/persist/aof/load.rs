@@ -6,7 +6,7 @@ use super::{Names, manifest_path, no_files};
 use crate::config::Opt;
 use crate::folder::Folder;
 use crate::host::OpenedFile;
-use crate::{Engine, Now};
+use crate::{Engine, Now, TABLE};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -190,7 +190,7 @@ impl Engine {
             }
         };
         let mut commands = Commands::new(source, &held, offset);
-        let (mut argv, mut replay) = (Argv::new(), Replay::new(self.facts.run_id_seed));
+        let (mut argv, mut replay) = (Argv::new(), Replay::new(&TABLE, self.facts.run_id_seed));
         let (began_us, mut logged_us, mut read) = (self.host.mono_us(), 0, 0u64);
         // Up to here the file is good.
         let mut good_bytes = offset;

@@ -1,11 +1,11 @@
 //! The commands of a file, run one after the other on the data that nobody else sees yet: [`strand_commands::replay`] runs those
 //! on keys, this module the others.
 
-use crate::session::{replay_script, replay_scripting, runs_script};
+use crate::session::{InFiles, Kind, Own, replay_script};
 use crate::{Engine, Now};
 use strand_chain::Chain;
 use strand_commands::replay::shown;
-use strand_commands::spec::{CommandSpec, Exec, SessionCommand};
+use strand_commands::spec::{CommandSpec, Exec};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -25,19 +25,19 @@ pub(super) fn run_other(
 ) -> Result<Option<String>, String> {
     let refused = || Err(format!("{} cannot be run from a file", spec.name));
     match spec.exec {
-        Exec::Session(command) => {
+        Exec::Session(held) => {
+            let own = Own::of(held);
             let mut out = Chain::new();
             let mut reply = Reply::new(&mut out, Protocol::Resp2);
             // redis-server before 5 wrote scripts as they were called.
-            if runs_script(spec) {
+            if let Kind::Script(command) = own.kind {
                 replay_script(engine, command, args, db, now, &mut reply);
                 return Ok(reply.error_code().is_some().then(|| first_line(&out)));
             }
-            match replay_scripting(engine, command, args, &mut reply) {
-                Some(Ok(())) => Ok(None),
-                Some(Err(text)) => Ok(Some(shown(&text))),
-                None if changes_nothing(command) => Ok(None),
-                None => refused(),
+            match own.in_files {
+                InFiles::Runs(run) => Ok(run(engine, args, &mut reply).err().map(|text| shown(&text))),
+                InFiles::ChangesNothing => Ok(None),
+                InFiles::Refused => refused(),
             }
         }
         // Indexes and sets of patterns: what cannot be made again is logged.
@@ -48,12 +48,6 @@ pub(super) fn run_other(
         }
         _ => refused(),
     }
-}
-
-/// Commands about a connection, or about nothing that stays.
-fn changes_nothing(command: SessionCommand) -> bool {
-    use SessionCommand as S;
-    matches!(command, S::Ping | S::Echo | S::Publish | S::SPublish | S::Unwatch | S::Watch | S::LastSave)
 }
 
 /// The beginning of a reply, as text.

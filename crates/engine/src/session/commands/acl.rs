@@ -6,7 +6,6 @@ use crate::acl::{
 };
 use crate::{Engine, Now};
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::spec::SessionCommand as C;
 use strand_commands::{errors, introspect};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -57,51 +56,45 @@ impl Session {
     }
 }
 
-/// Runs one of those that need no session; on a helper thread.
-pub(super) fn run(
-    engine: &Engine,
-    command: C,
-    args: Args<'_>,
-    now: Now,
-    reply: &mut Reply<'_>,
-) -> Result<(), Vec<u8>> {
-    match command {
-        C::AclCat => return cat(args, reply),
-        C::AclDelUser => return delete_users(engine, args, reply),
-        C::AclDryRun => return dry_run(engine, args, reply),
-        C::AclGetUser => match engine.acl.get(args.at(2)) {
-            Some(user) => describe(&user, reply),
-            None => reply.null(),
-        },
-        C::AclList | C::AclUsers => {
-            let users = engine.acl.all();
-            reply.array(users.len());
-            for user in users {
-                match command {
-                    C::AclList => reply.bulk(&user.line()),
-                    _ => reply.bulk(user.name()),
-                }
-            }
-        }
-        C::AclLoad => {
-            let file = acl_file(engine)?;
-            engine.load_acl_file(&file).map_err(|text| [b"ERR ", &text[..]].concat())?;
-            engine.users_removed();
-            reply.ok();
-        }
-        C::AclSave => {
-            let file = acl_file(engine)?;
-            engine.host.write_acl_file(&file, &|| engine.acl.text()).map_err(|_| NOT_SAVED)?;
-            reply.ok();
-        }
-        C::AclLog => return log(engine, args, now, reply),
-        C::AclSetUser => {
-            set_user(engine, args)?;
-            engine.users_changed();
-            reply.ok();
-        }
-        other => unreachable!("{other:?} is run by the session, or is none of ACL"),
+/// ACL GETUSER.
+pub(super) fn get_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    match engine.acl.get(args.at(2)) {
+        Some(user) => describe(&user, reply),
+        None => reply.null(),
     }
+    Ok(())
+}
+
+/// ACL LIST.
+pub(super) fn list(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let users = engine.acl.all();
+    reply.array(users.len());
+    users.iter().for_each(|user| reply.bulk(&user.line()));
+    Ok(())
+}
+
+/// ACL USERS.
+pub(super) fn users(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let users = engine.acl.all();
+    reply.array(users.len());
+    users.iter().for_each(|user| reply.bulk(user.name()));
+    Ok(())
+}
+
+/// ACL LOAD.
+pub(super) fn load(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let file = acl_file(engine)?;
+    engine.load_acl_file(&file).map_err(|text| [b"ERR ", &text[..]].concat())?;
+    engine.users_removed();
+    reply.ok();
+    Ok(())
+}
+
+/// ACL SAVE.
+pub(super) fn save(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let file = acl_file(engine)?;
+    engine.host.write_acl_file(&file, &|| engine.acl.text()).map_err(|_| NOT_SAVED)?;
+    reply.ok();
     Ok(())
 }
 
@@ -110,7 +103,7 @@ fn acl_file(engine: &Engine) -> Result<String, Vec<u8>> {
 }
 
 /// ACL CAT [category].
-fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names: Vec<&str> = match args.len() {
         2 => CATEGORIES.to_vec(),
         3 => match category(args.at(2)) {
@@ -124,7 +117,8 @@ fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-fn set_user(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
+/// ACL SETUSER.
+pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let (name, rules) = (args.at(2), args.skip(3));
     if has_blanks(name) {
         return Err("ERR Usernames can't contain spaces or null characters".into());
@@ -137,10 +131,14 @@ fn set_user(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
             return format!("ERR {}", error.text()).into();
         }
         [b"ERR Error in ACL SETUSER modifier '", c_text(&rule), b"': ", error.text().as_bytes()].concat()
-    })
+    })?;
+    engine.users_changed();
+    reply.ok();
+    Ok(())
 }
 
-fn delete_users(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+/// ACL DELUSER.
+pub(super) fn delete_users(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names = args.skip(2);
     if names.iter().any(|name| name == crate::acl::DEFAULT_USER) {
         return Err("ERR The 'default' user cannot be removed".into());
@@ -153,7 +151,6 @@ fn delete_users(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Resul
     Ok(())
 }
 
-/// ACL GETUSER.
 fn describe(user: &User, reply: &mut Reply<'_>) {
     reply.map(6);
     reply.bulk(b"flags");
@@ -187,7 +184,7 @@ fn describe_selector(selector: &crate::acl::Selector, reply: &mut Reply<'_>) {
 }
 
 /// ACL LOG [count | RESET].
-fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let count = match args.len() {
         2 => LOG_ENTRIES,
         3 if args.is(2, "RESET") => {
@@ -223,12 +220,12 @@ fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Resu
 }
 
 /// ACL DRYRUN user command [arg ...].
-fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+pub(super) fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let user = engine.acl.get(args.at(2));
     let user = user.ok_or_else(|| [b"ERR User '", c_text(args.at(2)), b"' not found"].concat())?;
     let args = args.skip(3);
     let unknown = || [b"ERR Command '", c_text(args.at(0)), b"' not found"].concat();
-    let spec = dispatch::lookup(args.at(0)).ok_or_else(unknown)?;
+    let spec = crate::TABLE.lookup(args.at(0)).ok_or_else(unknown)?;
     let found = match args.get(1) {
         Some(word) if !spec.subcommands.is_empty() => {
             Resolved { spec: dispatch::subcommand(spec, word).ok_or_else(unknown)?, container: Some(spec) }

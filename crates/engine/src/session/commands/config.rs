@@ -16,7 +16,7 @@ impl Session {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
-        get(&engine, args, &mut self.reply());
+        get(&engine, args, &mut self.reply())?;
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
@@ -67,7 +67,7 @@ fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
 }
 
 /// CONFIG GET, here or on a helper thread.
-pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
+pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names_of = |spec: &'static OptionSpec| std::iter::once(spec.name).chain(spec.alias);
     let names = || OPTIONS.iter().filter(|spec| !spec.is_hidden()).flat_map(names_of);
     let names_max = OPTIONS.iter().flat_map(names_of).count();
@@ -94,7 +94,7 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
                     break 'asked;
                 }
                 Ok(_) => {}
-                Err(why) => return reply.error(why),
+                Err(why) => return Err(why.into()),
             }
         }
     }
@@ -103,6 +103,7 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
         reply.bulk(name);
         reply.bulk(&engine.config.text(option));
     }
+    Ok(())
 }
 
 /// CONFIG SET, here or, where files must be read, on a helper thread. `protected_too`: as in [`Config::set`].

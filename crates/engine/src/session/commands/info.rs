@@ -59,13 +59,13 @@ impl Session {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
-        info(&engine, args, now, &mut self.reply());
+        info(&engine, args, now, &mut self.reply())?;
         DONE
     }
 }
 
 /// INFO, here or on a helper thread.
-pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) {
+pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let facts = Facts { engine, now };
     let mut text = String::new();
     for (name, shown, write) in SECTIONS {
@@ -77,6 +77,7 @@ pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<
         }
     }
     reply.verbatim("txt", text.as_bytes());
+    Ok(())
 }
 
 fn wanted(args: Args<'_>, name: &str, shown: Shown) -> bool {

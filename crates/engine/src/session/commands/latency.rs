@@ -2,10 +2,9 @@
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::session::run::Next;
-use crate::timing::{Event, SAMPLES_MAX, Spread, doctor, graph};
-use crate::{Engine, Now};
-use strand_commands::spec::SessionCommand;
-use strand_commands::{dispatch, introspect};
+use crate::timing::{Event, SAMPLES_MAX, Series, Spread, doctor, graph};
+use crate::{Engine, Now, TABLE};
+use strand_commands::introspect;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -14,55 +13,66 @@ use strand_wire::reply::Reply;
 const NAMES_MAX: usize = 1024;
 
 impl Session {
-    pub(super) fn latency(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
-        use SessionCommand as C;
-        let engine = self.engine.clone();
-        let events = &engine.stats.events;
-        let found = || args.get(2).and_then(|name| Some((Event::named(name)?, events)));
-        let series = || found().and_then(|(event, events)| Some((event, events.of(event)?)));
-        match command {
-            C::LatencyHistogram if args.len() - 2 > NAMES_MAX => {
-                return Err("ERR too many command names".into());
+    /// `LATENCY DOCTOR`
+    pub(super) fn latency_doctor(&mut self) -> Outcome {
+        let text = doctor(&self.engine.stats.events, self.engine.slow_log.slow_us());
+        self.reply().verbatim("txt", text.as_bytes());
+        DONE
+    }
+    /// `LATENCY GRAPH event`
+    pub(super) fn latency_graph(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        let Some((event, series)) = self.latency_series(args) else {
+            return Err([b"ERR No samples available for event '", args.at(2), b"'"].concat());
+        };
+        self.reply().verbatim("txt", graph(event, &series, now.unix_s()).as_bytes());
+        DONE
+    }
+    /// `LATENCY HISTOGRAM [command ...]`
+    pub(super) fn latency_histogram(&mut self, args: Args<'_>) -> Outcome {
+        match args.len() - 2 {
+            names if names > NAMES_MAX => Err("ERR too many command names".into()),
+            names if names > 0 && args.len() <= ARGS_AT_ONCE_MAX => {
+                let engine = self.engine.clone();
+                histogram(&engine, args, &mut self.reply())?;
+                DONE
             }
-            C::LatencyDoctor => {
-                let text = doctor(events, engine.slow_log.slow_us());
-                self.reply().verbatim("txt", text.as_bytes());
-            }
-            C::LatencyGraph => {
-                let Some((event, series)) = series() else {
-                    return Err([b"ERR No samples available for event '", args.at(2), b"'"].concat());
-                };
-                self.reply().verbatim("txt", graph(event, &series, now.unix_s()).as_bytes());
-            }
-            C::LatencyHistogram if args.len() > 2 && args.len() <= ARGS_AT_ONCE_MAX => {
-                histogram(&engine, args, &mut self.reply());
-            }
-            C::LatencyHistogram => return Ok(Next::Detach),
-            C::LatencyHistory => {
-                let samples = series().map(|(_, series)| series.samples).unwrap_or_default();
-                debug_assert!(samples.len() <= SAMPLES_MAX);
-                let mut reply = self.reply();
-                reply.array(samples.len());
-                for sample in samples {
-                    reply.array(2);
-                    reply.int(sample.unix_s);
-                    reply.int(sample.took_ms as i64);
-                }
-            }
-            C::LatencyLatest => self.latency_latest(&engine),
-            C::LatencyReset => {
-                let named = args.skip(2);
-                let is_meant =
-                    |event: &Event| named.is_empty() || named.iter().any(|n| n == event.name().as_bytes());
-                let reset =
-                    Event::ALL.into_iter().filter(is_meant).filter(|event| events.reset(*event)).count();
-                self.reply().int(reset as i64);
-            }
-            _ => introspect::help(&mut self.reply(), "LATENCY", HELP),
+            _ => Ok(Next::Detach),
+        }
+    }
+    /// `LATENCY HISTORY event`
+    pub(super) fn latency_history(&mut self, args: Args<'_>) -> Outcome {
+        let samples = self.latency_series(args).map(|(_, series)| series.samples).unwrap_or_default();
+        debug_assert!(samples.len() <= SAMPLES_MAX);
+        let mut reply = self.reply();
+        reply.array(samples.len());
+        for sample in samples {
+            reply.array(2);
+            reply.int(sample.unix_s);
+            reply.int(sample.took_ms as i64);
         }
         DONE
     }
-    fn latency_latest(&mut self, engine: &Engine) {
+    /// `LATENCY RESET [event ...]`. Reply: how many were forgotten.
+    pub(super) fn latency_reset(&mut self, args: Args<'_>) -> Outcome {
+        let named = args.skip(2);
+        let is_meant = |event: &Event| named.is_empty() || named.iter().any(|n| n == event.name().as_bytes());
+        let events = &self.engine.stats.events;
+        let reset = Event::ALL.into_iter().filter(is_meant).filter(|event| events.reset(*event)).count();
+        self.reply().int(reset as i64);
+        DONE
+    }
+    pub(super) fn latency_help(&mut self) -> Outcome {
+        introspect::help(&mut self.reply(), "LATENCY", HELP);
+        DONE
+    }
+    /// The samples of the event named.
+    fn latency_series(&self, args: Args<'_>) -> Option<(Event, Series)> {
+        let event = Event::named(args.at(2))?;
+        Some((event, self.engine.stats.events.of(event)?))
+    }
+    /// `LATENCY LATEST`
+    pub(super) fn latency_latest(&mut self) -> Outcome {
+        let engine = self.engine.clone();
         let all = Event::ALL.into_iter().filter_map(|event| Some((event, engine.stats.events.of(event)?)));
         let all: Vec<_> = all.collect();
         let mut reply = self.reply();
@@ -75,12 +85,13 @@ impl Session {
             reply.int(last.map_or(0, |sample| sample.took_ms as i64));
             reply.int(series.most_ms as i64);
         }
+        DONE
     }
 }
 
 /// LATENCY HISTOGRAM: of the commands named, with their subcommands, or of all. Summing up a command's histogram takes some
 /// microseconds.
-pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
+pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let stats = &engine.stats;
     let mut found: Vec<(u32, Spread)> = Vec::new();
     let mut add = |id| found.extend(stats.histograms.of(id).map(|spread| (id, spread)));
@@ -88,7 +99,7 @@ pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) 
         2 => (0..stats.ids.len()).for_each(add),
         _ => {
             for name in args.skip(2).iter() {
-                let Some(command) = dispatch::lookup_full_name(name) else { continue };
+                let Some(command) = TABLE.lookup_full_name(name) else { continue };
                 add(stats.ids.of(command.spec));
                 command.spec.subcommands.iter().for_each(|sub| add(stats.ids.of(sub)));
             }
@@ -108,6 +119,7 @@ pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) 
             reply.int(calls as i64);
         }
     }
+    Ok(())
 }
 
 const HELP: &[&str] = &[

@@ -2,7 +2,6 @@
 
 use crate::Engine;
 use crate::memory::Purpose;
-use strand_commands::spec::SessionCommand;
 use strand_wire::reply::Reply;
 
 /// Below this much memory there is nothing to find, as in redis-server.
@@ -14,24 +13,31 @@ const FRAGMENTATION_RATIO_MAX: f64 = 1.4;
 /// Bytes of requests and replies for each client, likewise.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
-/// Runs one of them.
-pub(super) fn run(engine: &Engine, command: SessionCommand, reply: &mut Reply<'_>) {
-    match command {
-        SessionCommand::MemoryDoctor => reply.verbatim("txt", doctor(engine).as_bytes()),
-        SessionCommand::MemoryMallocStats => reply.verbatim("txt", engine.host.allocator_report().as_bytes()),
-        SessionCommand::MemoryPurge => {
-            engine.host.purge_memory();
-            reply.ok();
-        }
-        _ => stats(engine, reply),
-    }
+/// MEMORY DOCTOR.
+pub(super) fn doctor(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    reply.verbatim("txt", remarks(engine).as_bytes());
+    Ok(())
+}
+
+/// MEMORY MALLOC-STATS.
+pub(super) fn malloc_stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    reply.verbatim("txt", engine.host.allocator_report().as_bytes());
+    Ok(())
+}
+
+/// MEMORY PURGE.
+pub(super) fn purge(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    engine.host.purge_memory();
+    reply.ok();
+    Ok(())
 }
 
 fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-fn stats(engine: &Engine, reply: &mut Reply<'_>) {
+/// MEMORY STATS.
+pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let (ledger, memory) = (engine.ledger(), &engine.memory);
     let facts = ledger.facts;
     let used = facts.used_bytes;
@@ -99,6 +105,7 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
         reply.bulk(name.as_bytes());
         reply.int(a as i64 - b as i64);
     }
+    Ok(())
 }
 
 /// What the tables of a database take beside keys and values. An expiry lies in its record, and there are no slots.
@@ -114,7 +121,7 @@ fn database(engine: &Engine, db: usize, reply: &mut Reply<'_>) {
 }
 
 /// What is remarkable about the memory, in words.
-fn doctor(engine: &Engine) -> String {
+fn remarks(engine: &Engine) -> String {
     let ledger = engine.ledger();
     let facts = ledger.facts;
     let used = facts.used_bytes;

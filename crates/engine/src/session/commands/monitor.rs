@@ -3,8 +3,9 @@
 use super::{DONE, Outcome, Session};
 use crate::Now;
 use crate::monitors::Caller;
+use crate::session::own::{Kind, kind_of};
 use std::sync::atomic::Ordering::Relaxed;
-use strand_commands::spec::{CommandSpec, Exec, SessionCommand};
+use strand_commands::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
 
 impl Session {
@@ -37,17 +38,13 @@ impl Session {
     /// The command in hand is about to run: tells who watches, unless it did so before. EXEC is told of when it is done.
     #[cold]
     pub(in crate::session) fn tell_monitors(&mut self, spec: &CommandSpec, now: Now) {
-        if std::mem::replace(&mut self.again.is_told, true)
-            || matches!(spec.exec, Exec::Session(SessionCommand::Exec))
-        {
+        if std::mem::replace(&mut self.again.is_told, true) || kind_of(spec) == Kind::Exec {
             return;
         }
         let args = self.argv.args();
         // As in redis-server SELECT is shown with the database that it selects.
-        let selected = match spec.exec {
-            Exec::Session(SessionCommand::Select) => {
-                parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok())
-            }
+        let selected = match kind_of(spec) {
+            Kind::Select => parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok()),
             _ => None,
         };
         let db = selected.filter(|db| *db < self.engine.keyspace.databases()).unwrap_or(self.db);

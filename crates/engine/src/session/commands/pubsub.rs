@@ -3,8 +3,8 @@
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::Engine;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
+use crate::session::own::At;
 use crate::session::run::Next;
-use strand_commands::spec::SessionCommand;
 use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -40,7 +40,7 @@ impl Session {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
-        numsub(&engine, kind, args, &mut self.reply());
+        numsub(&engine, kind, args, &mut self.reply())?;
         DONE
     }
     /// `PUBSUB NUMPAT`. Reply: the number of different patterns.
@@ -55,20 +55,14 @@ impl Session {
     }
 }
 
-/// Runs one of these commands on a helper thread.
-pub(super) fn run(
+/// PUBLISH on a helper thread: the name of the channel is long.
+pub(super) fn publish_apart(
     engine: &Engine,
-    command: SessionCommand,
     args: Args<'_>,
+    _at: At,
     reply: &mut Reply<'_>,
 ) -> Result<(), Vec<u8>> {
-    match command {
-        SessionCommand::Publish => reply.int(publish(engine, Kind::Channel, args)? as i64),
-        SessionCommand::PubSubChannels => channels(engine, Kind::Channel, args, reply)?,
-        SessionCommand::PubSubShardChannels => channels(engine, Kind::Shard, args, reply)?,
-        SessionCommand::PubSubNumSub => numsub(engine, Kind::Channel, args, reply),
-        _ => numsub(engine, Kind::Shard, args, reply),
-    }
+    reply.int(publish(engine, Kind::Channel, args)? as i64);
     Ok(())
 }
 
@@ -79,7 +73,13 @@ fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, Vec<u8>
     Ok(engine.pubsub.publish(kind, args.at(1), &Payload::of(args, 2)))
 }
 
-fn channels(engine: &Engine, kind: Kind, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+/// PUBSUB CHANNELS and SHARDCHANNELS, here or on a helper thread.
+pub(super) fn channels(
+    engine: &Engine,
+    kind: Kind,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
     if args.len() > 3 {
         return Err([
             b"ERR unknown subcommand or wrong number of arguments for '",
@@ -100,12 +100,19 @@ fn channels(engine: &Engine, kind: Kind, args: Args<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-fn numsub(engine: &Engine, kind: Kind, args: Args<'_>, reply: &mut Reply<'_>) {
+/// PUBSUB NUMSUB and SHARDNUMSUB, here or on a helper thread.
+pub(super) fn numsub(
+    engine: &Engine,
+    kind: Kind,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
     reply.array(2 * (args.len() - 2));
     for channel in args.skip(2).iter() {
         reply.bulk(channel);
         reply.int(engine.pubsub.subscribers(kind, channel) as i64);
     }
+    Ok(())
 }
 
 const HELP: &[&str] = &[

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
 use strand_commands::glob::{NAME_STEPS_MAX, Pattern};
-use strand_commands::spec::SessionCommand;
 use strand_commands::{errors, introspect};
 use strand_rdb::dump;
 use strand_rdb::write::Writer;
@@ -80,86 +79,101 @@ const FUNCTION_HELP: &[&str] = &[
     "      in case of functions name collision with another library).",
 ];
 
+/// What one of these commands does; an error is the whole text of the reply.
+pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+
 impl Session {
-    /// Those that are quick.
-    pub(super) fn scripting(&mut self, command: SessionCommand, args: Args<'_>) -> Outcome {
+    /// One that is quick.
+    pub(super) fn scripting(&mut self, run: Run, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
-        quick(&engine, command, args, &mut self.reply())?;
-        record(&engine, command, args);
+        run(&engine, args, &mut self.reply())?;
+        DONE
+    }
+    /// One that is quick and changes the libraries.
+    pub(super) fn recorded(&mut self, run: Run, args: Args<'_>) -> Outcome {
+        let engine = self.engine.clone();
+        recorded(run, &engine, args, &mut self.reply())?;
         DONE
     }
 }
 
-/// A command that is in a file: those that change what scripts and libraries there are; `None` for others.
-pub(crate) fn replay(
+/// Runs what changes the libraries. The libraries are a part of the data: what changes them is in the stream of changes.
+pub(super) fn recorded(
+    run: Run,
     engine: &Engine,
-    command: SessionCommand,
-    args: Args<'_>,
-    reply: &mut Reply<'_>,
-) -> Option<Result<(), Vec<u8>>> {
-    use SessionCommand as S;
-    match command {
-        S::FunctionLoad | S::FunctionRestore | S::ScriptLoad => Some(run(engine, command, args, reply)),
-        S::FunctionDelete | S::FunctionFlush | S::ScriptFlush => Some(quick(engine, command, args, reply)),
-        _ => None,
-    }
-}
-
-/// The libraries are a part of the data: what changes them is in the stream of changes.
-pub(super) fn record(engine: &Engine, command: SessionCommand, args: Args<'_>) {
-    use SessionCommand as S;
-    if matches!(command, S::FunctionLoad | S::FunctionRestore | S::FunctionDelete | S::FunctionFlush) {
-        engine.keyspace.record(args.iter());
-    }
-}
-
-fn quick(
-    engine: &Engine,
-    command: SessionCommand,
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Vec<u8>> {
-    use SessionCommand as S;
-    let scripts = &engine.scripts;
-    match command {
-        S::ScriptDebug => {
-            return Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into());
-        }
-        S::ScriptExists => {
-            reply.array(args.len() - 2);
-            args.skip(2).iter().for_each(|sha| reply.int(scripts.find(sha).is_some().into()));
-        }
-        S::ScriptFlush => {
-            check_flush_type(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
-            engine.host.reclaim(scripts.flush());
-            reply.ok();
-        }
-        S::ScriptHelp => introspect::help(reply, "SCRIPT", SCRIPT_HELP),
-        S::ScriptKill | S::FunctionKill => {
-            scripts.kill(command == S::FunctionKill)?;
-            reply.ok();
-        }
-        S::FunctionDelete => change(scripts, |functions| match functions.remove(args.at(2)) {
-            true => {
-                reply.ok();
-                Ok(())
-            }
-            false => Err("ERR Library not found".into()),
-        })?,
-        S::FunctionDump => reply.bulk(&payload(&scripts.functions.read().clone())),
-        S::FunctionFlush => {
-            check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
-            change(scripts, |functions| {
-                *functions = Functions::default();
-                reply.ok();
-                Ok(())
-            })?;
-        }
-        S::FunctionHelp => introspect::help(reply, "FUNCTION", FUNCTION_HELP),
-        S::FunctionList => list(&scripts.functions.read().clone(), args, reply)?,
-        _ => stats(engine, reply),
-    }
+    run(engine, args, reply)?;
+    engine.keyspace.record(args.iter());
     Ok(())
+}
+
+pub(super) fn script_debug(_: &Engine, _: Args<'_>, _: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into())
+}
+
+pub(super) fn script_exists(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    reply.array(args.len() - 2);
+    args.skip(2).iter().for_each(|sha| reply.int(engine.scripts.find(sha).is_some().into()));
+    Ok(())
+}
+
+pub(super) fn script_flush(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    check_flush_type(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
+    engine.host.reclaim(engine.scripts.flush());
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn script_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    introspect::help(reply, "SCRIPT", SCRIPT_HELP);
+    Ok(())
+}
+
+pub(super) fn script_kill(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    engine.scripts.kill(false)?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn function_kill(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    engine.scripts.kill(true)?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn function_delete(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    change(&engine.scripts, |functions| match functions.remove(args.at(2)) {
+        true => Ok(()),
+        false => Err("ERR Library not found".into()),
+    })?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn function_dump(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    reply.bulk(&payload(&engine.scripts.functions.read().clone()));
+    Ok(())
+}
+
+pub(super) fn function_flush(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
+    change(&engine.scripts, |functions| {
+        *functions = Functions::default();
+        Ok(())
+    })?;
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn function_help(_: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    introspect::help(reply, "FUNCTION", FUNCTION_HELP);
+    Ok(())
+}
+
+pub(super) fn function_list(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    list(&engine.scripts.functions.read().clone(), args, reply)
 }
 
 fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
@@ -241,7 +255,7 @@ fn list(functions: &Functions, args: Args<'_>, reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn stats(engine: &Engine, reply: &mut Reply<'_>) {
+pub(super) fn function_stats(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let functions = engine.scripts.functions.read().clone();
     reply.map(2);
     reply.bulk(b"running_script");
@@ -266,50 +280,52 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
     reply.int(functions.libraries.len() as i64);
     reply.bulk(b"functions_count");
     reply.int(functions.len() as i64);
+    Ok(())
 }
 
-/// SCRIPT LOAD, FUNCTION LOAD and FUNCTION RESTORE, on a helper thread: compiling takes a while.
-pub(super) fn run(
+/// SCRIPT LOAD, on a helper thread: compiling takes a while.
+pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let known = load(engine, args.at(2), true)?;
+    reply.bulk(known.script.sha.as_bytes());
+    Ok(())
+}
+
+/// FUNCTION LOAD, on a helper thread.
+pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let mut options = 2..args.len() - 1;
+    let replace = match options.next() {
+        None => false,
+        Some(at) if args.is(at, "REPLACE") => true,
+        Some(at) => return Err([b"ERR Unknown option given: ", args.at(at)].concat()),
+    };
+    if let Some(at) = options.next() {
+        return Err([b"ERR Unknown option given: ", args.at(at)].concat());
+    }
+    let code = args.at(args.len() - 1);
+    if !replace
+        && let Ok(name) = strand_script::library_name(code)
+        && engine.scripts.functions.read().libraries.contains_key(&name)
+    {
+        let name = String::from_utf8_lossy(&name);
+        return Err(format!("ERR Library '{name}' already exists").into_bytes());
+    }
+    let library = library(engine, code)?;
+    let name = library.name.clone();
+    change(&engine.scripts, |functions| {
+        functions.add(library, replace).map_err(|text| format!("ERR {text}").into_bytes())
+    })?;
+    reply.bulk(&name);
+    Ok(())
+}
+
+/// FUNCTION RESTORE, on a helper thread.
+pub(super) fn function_restore(
     engine: &Engine,
-    command: SessionCommand,
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Vec<u8>> {
-    match command {
-        SessionCommand::ScriptLoad => {
-            let known = load(engine, args.at(2), true)?;
-            reply.bulk(known.script.sha.as_bytes());
-        }
-        SessionCommand::FunctionLoad => {
-            let mut options = 2..args.len() - 1;
-            let replace = match options.next() {
-                None => false,
-                Some(at) if args.is(at, "REPLACE") => true,
-                Some(at) => return Err([b"ERR Unknown option given: ", args.at(at)].concat()),
-            };
-            if let Some(at) = options.next() {
-                return Err([b"ERR Unknown option given: ", args.at(at)].concat());
-            }
-            let code = args.at(args.len() - 1);
-            if !replace
-                && let Ok(name) = strand_script::library_name(code)
-                && engine.scripts.functions.read().libraries.contains_key(&name)
-            {
-                let name = String::from_utf8_lossy(&name);
-                return Err(format!("ERR Library '{name}' already exists").into_bytes());
-            }
-            let library = library(engine, code)?;
-            let name = library.name.clone();
-            change(&engine.scripts, |functions| {
-                functions.add(library, replace).map_err(|text| format!("ERR {text}").into_bytes())
-            })?;
-            reply.bulk(&name);
-        }
-        _ => {
-            restore(engine, args)?;
-            reply.ok();
-        }
-    }
+    restore(engine, args)?;
+    reply.ok();
     Ok(())
 }
 

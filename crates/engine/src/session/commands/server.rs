@@ -83,9 +83,17 @@ const OTHER_CHILD: &str = "ERR Another child process is active (AOF?): can't BGS
                            to schedule a BGSAVE whenever possible.";
 
 /// BGREWRITEAOF within EXEC, which holds shards: as in redis-server it begins behind it.
-pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) {
+pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     engine.schedule_bgrewriteaof();
     reply.simple("Background append only file rewriting scheduled");
+    Ok(())
+}
+
+/// SAVE, on a helper thread.
+pub(super) fn save(engine: &Engine, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    engine.save(now)?;
+    reply.ok();
+    Ok(())
 }
 
 /// BGSAVE within EXEC, which holds shards: as in redis-server it begins behind it.

@@ -16,8 +16,7 @@ use std::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use strand_commands::call::{LaneCall, ServiceOutcome};
-use strand_commands::spec::ServiceCommand;
+use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
 use strand_engine::{
     Config, CpuFacts, Engine, Host, LaneJob, MemoryFacts, Now, PeerInfo, ServerFacts, Session,
     ShutdownRequest, Signal, Turn,
@@ -128,7 +127,7 @@ impl Signal for Count {
 }
 
 impl Host for SimHost {
-    fn run_service(&self, _command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
+    fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         call.reply.error("ERR no services here");
         ServiceOutcome::Done
     }

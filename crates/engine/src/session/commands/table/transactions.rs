@@ -1,9 +1,10 @@
 //! The rows of group `transactions`.
 
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
+use crate::session::own::{InFiles, InMulti, Kind, Own};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `transactions`, by name.
-pub(crate) static TRANSACTIONS: &[CommandSpec] = &[
+pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     CommandSpec::new(
         "discard",
         "transactions",
@@ -12,7 +13,7 @@ pub(crate) static TRANSACTIONS: &[CommandSpec] = &[
         "Forgets the queued commands.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
-    .exec(Exec::Session(S::Discard)),
+    .exec(Exec::Session(&Own::at_once(|session, _, _| session.discard()).in_multi(InMulti::Runs))),
     CommandSpec::new(
         "exec",
         "transactions",
@@ -21,7 +22,9 @@ pub(crate) static TRANSACTIONS: &[CommandSpec] = &[
         "Runs the queued commands, all at one moment.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::SKIP_SLOWLOG])
-    .exec(Exec::Session(S::Exec)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, _, now| session.exec(now)).kind(Kind::Exec).in_multi(InMulti::Runs),
+    )),
     CommandSpec::new(
         "multi",
         "transactions",
@@ -30,7 +33,9 @@ pub(crate) static TRANSACTIONS: &[CommandSpec] = &[
         "Begins a transaction: commands are queued from here on.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
-    .exec(Exec::Session(S::Multi)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, _, _| session.multi()).kind(Kind::Multi).in_multi(InMulti::Runs),
+    )),
     CommandSpec::new(
         "unwatch",
         "transactions",
@@ -39,7 +44,7 @@ pub(crate) static TRANSACTIONS: &[CommandSpec] = &[
         "Watches no key any more.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
-    .exec(Exec::Session(S::Unwatch)),
+    .exec(Exec::Session(&Own::at_once(|session, _, _| session.unwatch()).in_files(InFiles::ChangesNothing))),
     CommandSpec::new(
         "watch",
         "transactions",
@@ -50,5 +55,9 @@ pub(crate) static TRANSACTIONS: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
     .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
     .args(&[Arg::key("key", 0).multiple()])
-    .exec(Exec::Session(S::Watch)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.watch(args, now))
+            .in_multi(InMulti::Runs)
+            .in_files(InFiles::ChangesNothing),
+    )),
 ];

@@ -1,9 +1,12 @@
 //! The rows of group `connection`: commands about the connection.
 
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, SessionCommand as S};
+use super::super::client;
+use crate::scripts::run as scripts;
+use crate::session::own::{InFiles, InMulti, InScripts, Kind, Own};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// Group `connection`, by name.
-pub(crate) static CONNECTION: &[CommandSpec] = &[
+pub(super) const CONNECTION: &[CommandSpec] = &[
     CommandSpec::new(
         "auth",
         "connection",
@@ -14,7 +17,9 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
     .history(&[("6.0.0", "A user name may come first.")])
-    .exec(Exec::Session(S::Auth)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.auth(args, now)).in_multi(InMulti::Refused),
+    )),
     CommandSpec::new(
         "client",
         "connection",
@@ -34,7 +39,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])])
-        .exec(Exec::Session(S::ClientCaching)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_caching(args)))),
         CommandSpec::sub(
             "getname",
             "connection",
@@ -43,7 +48,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             "Tells the name this connection was given.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(S::ClientGetName)),
+        .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_get_name()))),
         CommandSpec::sub(
             "getredir",
             "connection",
@@ -52,17 +57,17 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             "Tells which connection is sent this one's invalidations.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(S::ClientGetRedir)),
+        .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_get_redir()))),
         CommandSpec::sub("help", "connection", "5.0.0", "O(1)", "Lists the subcommands of CLIENT.")
             .flags(&[F::LOADING, F::STALE])
-            .exec(Exec::Session(S::ClientHelp)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_help()))),
         CommandSpec::sub("id", "connection", "5.0.0", "O(1)", "Tells the number of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(S::ClientId)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_id()))),
         CommandSpec::sub("info", "connection", "6.2.0", "O(1)", "Describes this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .tips(&["nondeterministic_output"])
-            .exec(Exec::Session(S::ClientInfo)),
+            .exec(Exec::Session(&Own::at_once(|session, args, now| session.client_info(args, now)))),
         CommandSpec::sub(
             "kill",
             "connection",
@@ -109,7 +114,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             ("5.0.0", "`TYPE` says `replica`; `slave` still works."),
             ("6.2.0", "`LADDR` filter."),
         ])
-        .exec(Exec::Session(S::ClientKill)),
+        .exec(Exec::Session(&Own::at_once(|session, args, now| session.client_kill(args, now)))),
         CommandSpec::sub("list", "connection", "2.4.0", "O(N), N connections", "Describes all connections.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[
@@ -139,7 +144,10 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
                 ("7.0.3", "Field `ssub`."),
             ])
             .tips(&["nondeterministic_output"])
-            .exec(Exec::Session(S::ClientList)),
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, now| session.client_list(args, now))
+                    .or_apart(|engine, args, at, reply| client::list(engine, args, at.now, reply)),
+            )),
         CommandSpec::sub(
             "no-evict",
             "connection",
@@ -149,7 +157,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
-        .exec(Exec::Session(S::ClientNoEvict)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_no_evict(args)))),
         CommandSpec::sub(
             "no-touch",
             "connection",
@@ -159,7 +167,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
-        .exec(Exec::Session(S::ClientNoTouch)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_no_touch(args)))),
         CommandSpec::sub(
             "pause",
             "connection",
@@ -175,7 +183,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
                 .since("6.2.0"),
         ])
         .history(&[("6.2.0", "Modes `WRITE` and `ALL`.")])
-        .exec(Exec::Session(S::ClientPause)),
+        .exec(Exec::Session(&Own::at_once(|session, args, now| session.client_pause(args, now)))),
         CommandSpec::sub(
             "reply",
             "connection",
@@ -188,7 +196,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             "on_off_skip",
             &[Arg::word("on", "ON"), Arg::word("off", "OFF"), Arg::word("skip", "SKIP")],
         )])
-        .exec(Exec::Session(S::ClientReply)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_reply(args)))),
         CommandSpec::sub(
             "setinfo",
             "connection",
@@ -201,11 +209,11 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             "attr",
             &[Arg::string("libname").token("LIB-NAME"), Arg::string("libver").token("LIB-VER")],
         )])
-        .exec(Exec::Session(S::ClientSetInfo)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_set_info(args)))),
         CommandSpec::sub("setname", "connection", "2.6.9", "O(1)", "Gives this connection a name.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::string("connection-name")])
-            .exec(Exec::Session(S::ClientSetName)),
+            .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_set_name(args)))),
         CommandSpec::sub(
             "tracking",
             "connection",
@@ -223,7 +231,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             Arg::word("optout", "OPTOUT").optional(),
             Arg::word("noloop", "NOLOOP").optional(),
         ])
-        .exec(Exec::Session(S::ClientTracking)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_tracking(args)))),
         CommandSpec::sub(
             "trackinginfo",
             "connection",
@@ -232,7 +240,7 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             "Tells how this connection is told of keys that change.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(S::ClientTrackingInfo)),
+        .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_tracking_info()))),
         CommandSpec::sub(
             "unblock",
             "connection",
@@ -246,15 +254,19 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             Arg::oneof("timeout_error", &[Arg::word("timeout", "TIMEOUT"), Arg::word("error", "ERROR")])
                 .optional(),
         ])
-        .exec(Exec::Session(S::ClientUnblock)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_unblock(args)))),
         CommandSpec::sub("unpause", "connection", "6.2.0", "O(N), N paused clients", "Ends a CLIENT PAUSE.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(S::ClientUnpause)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_unpause()))),
     ]),
     CommandSpec::new("echo", "connection", "1.0.0", "O(1)", "Replies with its argument.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .args(&[Arg::string("message")])
-        .exec(Exec::Session(S::Echo)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.echo(args))
+                .in_scripts(InScripts::Runs(scripts::echo))
+                .in_files(InFiles::ChangesNothing),
+        )),
     CommandSpec::new(
         "hello",
         "connection",
@@ -275,16 +287,26 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
     )
     .optional()])
     .history(&[("6.2.0", "Without a version it only reports.")])
-    .exec(Exec::Session(S::Hello)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.hello(args, now)).in_multi(InMulti::Refused),
+    )),
     CommandSpec::new("ping", "connection", "1.0.0", "O(1)", "Replies with PONG, or with its argument.")
         .flags(&[F::FAST])
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-        .exec(Exec::Session(S::Ping)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.ping(args))
+                .kind(Kind::Ping)
+                .for_listeners()
+                .in_scripts(InScripts::Runs(scripts::ping))
+                .in_files(InFiles::ChangesNothing),
+        )),
     CommandSpec::new("quit", "connection", "1.0.0", "O(1)", "Closes the connection.")
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
         .arity(-1)
-        .exec(Exec::Session(S::Quit)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, _, _| session.quit()).in_multi(InMulti::Runs).for_listeners(),
+        )),
     CommandSpec::new(
         "reset",
         "connection",
@@ -293,9 +315,15 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
         "Brings the connection back to the state it had when opened.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
-    .exec(Exec::Session(S::Reset)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, _, _| session.reset()).in_multi(InMulti::Runs).for_listeners(),
+    )),
     CommandSpec::new("select", "connection", "1.0.0", "O(1)", "Changes the database of this connection.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .args(&[Arg::integer("index")])
-        .exec(Exec::Session(S::Select)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.select(args))
+                .kind(Kind::Select)
+                .in_scripts(InScripts::Runs(scripts::select)),
+        )),
 ];

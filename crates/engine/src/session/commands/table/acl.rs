@@ -1,9 +1,11 @@
 //! The rows of ACL: who may do what. They belong to group `server`.
 
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, SessionCommand as S};
+use super::super::acl;
+use crate::session::own::{InMulti, Own};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// ACL with its subcommands, by name.
-pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
+pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
     "acl",
     "server",
     "6.0.0",
@@ -18,7 +20,7 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("categoryname").optional()])
-        .exec(Exec::Session(S::AclCat)),
+        .exec(Exec::Session(&Own::apart(|_, args, _, reply| acl::cat(args, reply)).in_multi(InMulti::After))),
         CommandSpec::sub(
             "deluser",
             "server",
@@ -28,7 +30,10 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username").multiple()])
-        .exec(Exec::Session(S::AclDelUser)),
+        .exec(Exec::Session(
+            &Own::apart(|engine, args, _, reply| acl::delete_users(engine, args, reply))
+                .in_multi(InMulti::After),
+        )),
         CommandSpec::sub(
             "dryrun",
             "server",
@@ -38,11 +43,13 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username"), Arg::string("command"), Arg::string("arg").optional().multiple()])
-        .exec(Exec::Session(S::AclDryRun)),
+        .exec(Exec::Session(
+            &Own::apart(|engine, args, _, reply| acl::dry_run(engine, args, reply)).in_multi(InMulti::After),
+        )),
         CommandSpec::sub("genpass", "server", "6.0.0", "O(1)", "Makes a password that nobody guesses.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::integer("bits").optional()])
-            .exec(Exec::Session(S::AclGenPass)),
+            .exec(Exec::Session(&Own::at_once(|session, args, _| session.acl_genpass(args)))),
         CommandSpec::sub(
             "getuser",
             "server",
@@ -56,10 +63,12 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
             ("6.2.0", "Channel patterns."),
             ("7.0.0", "Selectors; patterns are written as rules are, no longer as a list."),
         ])
-        .exec(Exec::Session(S::AclGetUser)),
+        .exec(Exec::Session(
+            &Own::apart(|engine, args, _, reply| acl::get_user(engine, args, reply)).in_multi(InMulti::After),
+        )),
         CommandSpec::sub("help", "server", "6.0.0", "O(1)", "Lists the subcommands of ACL.")
             .flags(&[F::LOADING, F::STALE])
-            .exec(Exec::Session(S::AclHelp)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.acl_help()))),
         CommandSpec::sub(
             "list",
             "server",
@@ -68,10 +77,14 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
             "Describes all users, each as a line of an ACL file.",
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(S::AclList)),
+        .exec(Exec::Session(
+            &Own::apart(|engine, _, _, reply| acl::list(engine, reply)).in_multi(InMulti::After),
+        )),
         CommandSpec::sub("load", "server", "6.0.0", "O(N), N users", "Reads the ACL file again.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(S::AclLoad)),
+            .exec(Exec::Session(
+                &Own::apart(|engine, _, _, reply| acl::load(engine, reply)).in_multi(InMulti::After),
+            )),
         CommandSpec::sub(
             "log",
             "server",
@@ -81,10 +94,15 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("operation", &[Arg::integer("count"), Arg::word("reset", "RESET")]).optional()])
-        .exec(Exec::Session(S::AclLog)),
+        .exec(Exec::Session(
+            &Own::apart(|engine, args, at, reply| acl::log(engine, args, at.now, reply))
+                .in_multi(InMulti::After),
+        )),
         CommandSpec::sub("save", "server", "6.0.0", "O(N), N users", "Writes the users to the ACL file.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(S::AclSave)),
+            .exec(Exec::Session(
+                &Own::apart(|engine, _, _, reply| acl::save(engine, reply)).in_multi(InMulti::After),
+            )),
         CommandSpec::sub(
             "setuser",
             "server",
@@ -95,12 +113,16 @@ pub(crate) static ACL: &[CommandSpec] = &[CommandSpec::container(
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username"), Arg::string("rule").optional().multiple()])
         .history(&[("6.2.0", "Channel patterns."), ("7.0.0", "Selectors; patterns for reading or writing.")])
-        .exec(Exec::Session(S::AclSetUser)),
+        .exec(Exec::Session(
+            &Own::apart(|engine, args, _, reply| acl::set_user(engine, args, reply)).in_multi(InMulti::After),
+        )),
         CommandSpec::sub("users", "server", "6.0.0", "O(N), N users", "Lists the names of all users.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(S::AclUsers)),
+            .exec(Exec::Session(
+                &Own::apart(|engine, _, _, reply| acl::users(engine, reply)).in_multi(InMulti::After),
+            )),
         CommandSpec::sub("whoami", "server", "6.0.0", "O(1)", "Tells the user of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(S::AclWhoAmI)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.acl_whoami()))),
     ],
 )];

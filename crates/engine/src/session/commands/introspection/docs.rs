@@ -1,9 +1,9 @@
 //! One entry of COMMAND DOCS.
 
 use super::{subcommands, text, words};
-use crate::dispatch::Resolved;
-use crate::spec::Arg;
 use smallvec::SmallVec;
+use strand_commands::dispatch::Resolved;
+use strand_commands::spec::Arg;
 use strand_wire::reply::Reply;
 
 /// A map of what the row says; what it does not say is left out.

@@ -1,13 +1,15 @@
 //! The rows of group `search`: the text index.
 
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, ServiceCommand};
+use super::serve;
+use crate::{Search, exec};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// Group `search`, by name.
-pub(crate) static SEARCH: &[CommandSpec] = &[
+pub(super) const SEARCH: &[CommandSpec] = &[
     CommandSpec::new("ft._list", "search", "0.1.0", "O(N), N indexes", "Lists the text indexes.")
         .flags(&[F::READONLY])
         .acl(&["read", "slow", "admin", "search"])
-        .exec(Exec::Service(ServiceCommand::FtList)),
+        .exec(Exec::Service(|services, call| serve(services, call, Search::list))),
     CommandSpec::new(
         "ft.create",
         "search",
@@ -15,7 +17,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         "O(N), N keys in the database: those under its prefixes are indexed in the background",
         "Creates a text index over hashes.",
     )
-    .flags(&[F::WRITE, F::DENYOOM])
+    .flags(&[F::WRITE, F::DENYOOM, F::DEFINES, F::INDEXES])
     .args(&[
         Arg::string("index"),
         Arg::oneof("on", &[Arg::word("hash", "HASH")]).token("ON").optional(),
@@ -39,7 +41,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         )
         .multiple(),
     ])
-    .exec(Exec::Service(ServiceCommand::FtCreate)),
+    .exec(Exec::Service(|services, call| serve(services, call, Search::create))),
     CommandSpec::new(
         "ft.dropindex",
         "search",
@@ -50,11 +52,11 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .args(&[Arg::string("index"), Arg::word("delete_docs", "DD").optional()])
     .acl(&["write", "slow", "dangerous", "search"])
-    .exec(Exec::Service(ServiceCommand::FtDropIndex)),
+    .exec(Exec::Service(|services, call| serve(services, call, Search::drop_index))),
     CommandSpec::new("ft.info", "search", "0.1.0", "O(1)", "Describes a text index and how far it has come.")
         .flags(&[F::READONLY])
         .args(&[Arg::string("index")])
-        .exec(Exec::Service(ServiceCommand::FtInfo)),
+        .exec(Exec::Service(|services, call| serve(services, call, Search::info_index))),
     CommandSpec::new(
         "ft.search",
         "search",
@@ -105,5 +107,5 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         .optional(),
         Arg::integer("dialect").token("DIALECT").optional(),
     ])
-    .exec(Exec::Service(ServiceCommand::FtSearch)),
+    .exec(Exec::Service(|services, call| serve(services, call, exec::search))),
 ];

@@ -1,14 +1,18 @@
 //! The rows of commands about other servers and about modules: this server is alone, and answers as redis-server does that
 //! has no replicas, no cluster and no module.
 
-use super::generic::{RESTORE_ARGS, RESTORE_HISTORY};
-use crate::cost::{Cost, SlowPath};
-use crate::families::dump;
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
+use super::super::alone;
+use crate::session::own::{InScripts, Own};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const ADMIN: &[F] = &[F::ADMIN, F::NOSCRIPT, F::STALE, F::NO_ASYNC_LOADING];
 const OF_MODULES: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::PROTECTED];
 const OF_REPLICAS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI];
+
+/// Every command of a cluster.
+const NO_CLUSTER: &Own = &Own::at_once(|_, _, _| Err(alone::NO_CLUSTER.into()))
+    .or_apart(|_, _, _, _| Err(alone::NO_CLUSTER.into()))
+    .in_scripts(InScripts::Apart);
 
 /// What REPLICAOF takes.
 const MASTER: &[Arg] = &[Arg::oneof(
@@ -23,7 +27,7 @@ const MASTER: &[Arg] = &[Arg::oneof(
 const fn looks(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
     CommandSpec::sub(name, "cluster", since, "O(1)", summary)
         .flags(&[F::STALE])
-        .exec(Exec::Session(S::NoCluster))
+        .exec(Exec::Session(NO_CLUSTER))
 }
 
 /// One that changes something.
@@ -44,7 +48,7 @@ const RANGES: &[Arg] =
 const NODE: &[Arg] = &[Arg::string("node-id")];
 
 /// Group `cluster`, by name.
-pub(crate) static CLUSTER: &[CommandSpec] = &[
+pub(super) const CLUSTER: &[CommandSpec] = &[
     CommandSpec::new(
         "asking",
         "cluster",
@@ -54,7 +58,7 @@ pub(crate) static CLUSTER: &[CommandSpec] = &[
     )
     .flags(&[F::FAST])
     .acl(&["fast", "connection"])
-    .exec(Exec::Session(S::NoCluster)),
+    .exec(Exec::Session(NO_CLUSTER)),
     CommandSpec::container(
         "cluster",
         "cluster",
@@ -125,15 +129,15 @@ pub(crate) static CLUSTER: &[CommandSpec] = &[
     CommandSpec::new("readonly", "cluster", "3.0.0", "O(1)", "Allows reads at a replica of a cluster.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["fast", "connection"])
-        .exec(Exec::Session(S::NoCluster)),
+        .exec(Exec::Session(NO_CLUSTER)),
     CommandSpec::new("readwrite", "cluster", "3.0.0", "O(1)", "Ends what READONLY allows.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .acl(&["fast", "connection"])
-        .exec(Exec::Session(S::NoCluster)),
+        .exec(Exec::Session(NO_CLUSTER)),
 ];
 
 /// Of group `server`: replicas and modules, by name.
-pub(crate) static OTHERS: &[CommandSpec] = &[
+pub(super) const OTHERS: &[CommandSpec] = &[
     CommandSpec::new("failover", "server", "6.2.0", "O(1)", "Makes a replica take over from this server.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::STALE])
         .args(&[
@@ -146,7 +150,7 @@ pub(crate) static OTHERS: &[CommandSpec] = &[
             Arg::word("abort", "ABORT").optional(),
             Arg::integer("milliseconds").token("TIMEOUT").optional(),
         ])
-        .exec(Exec::Session(S::Failover)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.failover(args)))),
     CommandSpec::container(
         "module",
         "server",
@@ -155,15 +159,15 @@ pub(crate) static OTHERS: &[CommandSpec] = &[
         &[
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of MODULE.")
                 .flags(&[F::LOADING, F::STALE])
-                .exec(Exec::Session(S::ModuleHelp)),
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.module_help()))),
             CommandSpec::sub("list", "server", "4.0.0", "O(N), N modules", "Lists the modules.")
                 .flags(&[F::ADMIN, F::NOSCRIPT])
                 .tips(&["nondeterministic_output_order"])
-                .exec(Exec::Session(S::ModuleList)),
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.module_list()))),
             CommandSpec::sub("load", "server", "4.0.0", "O(1)", "Loads a module.")
                 .flags(OF_MODULES)
                 .args(&[Arg::string("path"), Arg::string("arg").optional().multiple()])
-                .exec(Exec::Session(S::ModuleLoad)),
+                .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
             CommandSpec::sub("loadex", "server", "7.0.0", "O(1)", "Loads a module with options.")
                 .flags(OF_MODULES)
                 .args(&[
@@ -175,18 +179,18 @@ pub(crate) static OTHERS: &[CommandSpec] = &[
                         .multiple_token(),
                     Arg::block("args", &[Arg::string("arg")]).token("ARGS").optional().multiple(),
                 ])
-                .exec(Exec::Session(S::ModuleLoad)),
+                .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
             CommandSpec::sub("unload", "server", "4.0.0", "O(1)", "Unloads a module.")
                 .flags(OF_MODULES)
                 .args(&[Arg::string("name")])
-                .exec(Exec::Session(S::ModuleUnload)),
+                .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NOT_UNLOADED.into())))),
         ],
     ),
     CommandSpec::new("psync", "server", "2.8.0", "O(1)", "Begins what a replica reads.")
         .flags(OF_REPLICAS)
         .args(&[Arg::string("replicationid"), Arg::integer("offset")])
         .arity(-3)
-        .exec(Exec::Session(S::NoReplicas)),
+        .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
     CommandSpec::new(
         "replconf",
         "server",
@@ -197,7 +201,7 @@ pub(crate) static OTHERS: &[CommandSpec] = &[
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::ALLOW_BUSY])
     .arity(-1)
     .doc_flags(&["syscmd"])
-    .exec(Exec::Session(S::NoReplicas)),
+    .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
     CommandSpec::new(
         "replicaof",
         "server",
@@ -207,21 +211,7 @@ pub(crate) static OTHERS: &[CommandSpec] = &[
     )
     .flags(ADMIN)
     .args(MASTER)
-    .exec(Exec::Session(S::ReplicaOf)),
-    CommandSpec::new(
-        "restore-asking",
-        "server",
-        "3.0.0",
-        "As RESTORE",
-        "Makes a key of a value that DUMP returned, for a slot that is on its way.",
-    )
-    .flags(&[F::WRITE, F::DENYOOM, F::ASKING])
-    .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
-    .args(RESTORE_ARGS)
-    .acl(&["keyspace", "write", "slow", "dangerous"])
-    .doc_flags(&["syscmd"])
-    .history(RESTORE_HISTORY)
-    .exec(Exec::Estimated(dump::restore, Cost::Payload(3), SlowPath::Own(dump::restore_long))),
+    .exec(Exec::Session(&Own::at_once(|session, args, _| session.replica_of(args)))),
     CommandSpec::new(
         "role",
         "server",
@@ -231,13 +221,13 @@ pub(crate) static OTHERS: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST])
     .acl(&["admin", "fast", "dangerous"])
-    .exec(Exec::Session(S::Role)),
+    .exec(Exec::Session(&Own::at_once(|session, _, _| session.role()))),
     CommandSpec::new("slaveof", "server", "1.0.0", "O(1)", "Makes this server a replica, or a master again.")
         .flags(ADMIN)
         .deprecated("5.0.0", "`REPLICAOF`")
         .args(MASTER)
-        .exec(Exec::Session(S::ReplicaOf)),
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.replica_of(args)))),
     CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins what a replica reads.")
         .flags(OF_REPLICAS)
-        .exec(Exec::Session(S::NoReplicas)),
+        .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
 ];

@@ -1,9 +1,9 @@
 //! One entry of COMMAND INFO.
 
 use super::{subcommands, text, words};
-use crate::dispatch::Resolved;
-use crate::spec::{BeginSearch, FindKeys, KeySpec};
 use smallvec::SmallVec;
+use strand_commands::dispatch::Resolved;
+use strand_commands::spec::{BeginSearch, FindKeys, KeySpec};
 use strand_wire::reply::Reply;
 
 /// Ten values: name, arity, flags, the keys as old clients want them, ACL categories, tips, key specs, subcommands.

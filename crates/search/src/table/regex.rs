@@ -1,8 +1,10 @@
 //! The rows of group `regex`: sets of patterns, and regular expressions over keys and values.
 
-use crate::call::Call;
-use crate::families::regex_help;
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, ServiceCommand};
+use super::serve;
+use crate::rx::help as texts;
+use crate::{grep, rx, trigram};
+use strand_commands::call::Call;
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// HELP of a container.
 const fn help(summary: &'static str, handler: fn(&mut Call<'_, '_>)) -> CommandSpec {
@@ -18,7 +20,7 @@ const SEARCHED: &str =
 const LIMIT: Arg = Arg::integer("limit").token("LIMIT").optional();
 
 /// Group `regex`, by name.
-pub(crate) static REGEX: &[CommandSpec] = &[
+pub(super) const REGEX: &[CommandSpec] = &[
     CommandSpec::new(
         "rx.captures",
         "regex",
@@ -28,7 +30,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
     )
     .flags(&[F::READONLY])
     .args(&[Arg::string("name"), Arg::string("text"), LIMIT])
-    .exec(Exec::ServiceOnText(ServiceCommand::RxCaptures, 2)),
+    .exec(Exec::ServiceOnText(|services, call| serve(services, call, rx::captures), 2)),
     CommandSpec::new(
         "rx.check",
         "regex",
@@ -42,11 +44,11 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         Arg::word("unicode", "UNICODE").optional(),
         Arg::word("nocase", "NOCASE").optional(),
     ])
-    .exec(Exec::Service(ServiceCommand::RxCheck)),
+    .exec(Exec::Service(|services, call| serve(services, call, |_, call| rx::check(call)))),
     CommandSpec::new("rx.del", "regex", "0.1.0", "O(N), N names", "Removes sets of patterns.")
         .flags(&[F::WRITE])
         .args(&[Arg::string("name").multiple()])
-        .exec(Exec::Service(ServiceCommand::RxDel)),
+        .exec(Exec::Service(|services, call| serve(services, call, rx::delete))),
     CommandSpec::new(
         "rx.findall",
         "regex",
@@ -56,7 +58,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
     )
     .flags(&[F::READONLY])
     .args(&[Arg::string("name"), Arg::string("text"), LIMIT, Arg::word("spans", "SPANS").optional()])
-    .exec(Exec::ServiceOnText(ServiceCommand::RxFindAll, 2)),
+    .exec(Exec::ServiceOnText(|services, call| serve(services, call, rx::find_all), 2)),
     CommandSpec::new(
         "rx.grep",
         "regex",
@@ -75,7 +77,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         Arg::word("withvalues", "WITHVALUES").optional(),
     ])
     .acl(&["keyspace", "read", "slow", "dangerous"])
-    .exec(Exec::Service(ServiceCommand::RxGrep)),
+    .exec(Exec::Service(|services, call| serve(services, call, grep::run))),
     CommandSpec::new(
         "rx.index",
         "regex",
@@ -92,18 +94,18 @@ pub(crate) static REGEX: &[CommandSpec] = &[
             "O(N), N bytes under the prefix, which are indexed in the background",
             "Creates a trigram index, which makes RX.GREP look only at values that may match.",
         )
-        .flags(&[F::WRITE, F::DENYOOM])
+        .flags(&[F::WRITE, F::DENYOOM, F::DEFINES, F::INDEXES])
         .args(&[
             Arg::string("name"),
             Arg::string("prefix").token("PREFIX"),
             Arg::string("field").token("FIELD").optional(),
         ])
-        .exec(Exec::Service(ServiceCommand::RxIndexCreate)),
+        .exec(Exec::Service(|services, call| serve(services, call, trigram::create))),
         CommandSpec::sub("drop", "regex", "0.1.0", "O(1)", "Removes a trigram index.")
             .flags(&[F::WRITE])
             .args(&[Arg::string("name")])
-            .exec(Exec::Service(ServiceCommand::RxIndexDrop)),
-        help("Lists the subcommands of RX.INDEX.", regex_help::index),
+            .exec(Exec::Service(|services, call| serve(services, call, trigram::drop_index))),
+        help("Lists the subcommands of RX.INDEX.", texts::index),
         CommandSpec::sub(
             "info",
             "regex",
@@ -113,14 +115,14 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         )
         .flags(&[F::READONLY])
         .args(&[Arg::string("name")])
-        .exec(Exec::Service(ServiceCommand::RxIndexInfo)),
+        .exec(Exec::Service(|services, call| serve(services, call, trigram::info))),
         CommandSpec::sub("list", "regex", "0.1.0", "O(N), N indexes", "Lists the trigram indexes.")
             .flags(&[F::READONLY])
-            .exec(Exec::Service(ServiceCommand::RxIndexList)),
+            .exec(Exec::Service(|services, call| serve(services, call, trigram::list))),
     ]),
     CommandSpec::new("rx.list", "regex", "0.1.0", "O(N), N sets", "Lists the sets of patterns.")
         .flags(&[F::READONLY])
-        .exec(Exec::Service(ServiceCommand::RxList)),
+        .exec(Exec::Service(|services, call| serve(services, call, rx::list))),
     CommandSpec::new(
         "rx.match",
         "regex",
@@ -130,7 +132,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
     )
     .flags(&[F::READONLY])
     .args(&[Arg::string("name"), Arg::string("text")])
-    .exec(Exec::ServiceOnText(ServiceCommand::RxMatch, 2)),
+    .exec(Exec::ServiceOnText(|services, call| serve(services, call, rx::matching), 2)),
     CommandSpec::new(
         "rx.replace",
         "regex",
@@ -140,7 +142,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
     )
     .flags(&[F::READONLY])
     .args(&[Arg::string("name"), Arg::string("text"), Arg::string("replacement"), LIMIT])
-    .exec(Exec::ServiceOnText(ServiceCommand::RxReplace, 2)),
+    .exec(Exec::ServiceOnText(|services, call| serve(services, call, rx::replace), 2)),
     CommandSpec::new(
         "rx.set",
         "regex",
@@ -148,7 +150,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         "O(N), N bytes of the patterns' automata",
         "Compiles a set of patterns under a name, in the place of the one before.",
     )
-    .flags(&[F::WRITE, F::DENYOOM])
+    .flags(&[F::WRITE, F::DENYOOM, F::DEFINES])
     .args(&[
         Arg::string("name"),
         Arg::block("member", &[Arg::string("id").token("ID"), Arg::pattern("pattern")]).multiple(),
@@ -157,7 +159,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         Arg::integer("memory").token("MEMORY").optional(),
         Arg::integer("deadline").token("DEADLINE").optional(),
     ])
-    .exec(Exec::Service(ServiceCommand::RxSet)),
+    .exec(Exec::Service(|services, call| serve(services, call, rx::set))),
     CommandSpec::new(
         "rx.stats",
         "regex",
@@ -167,7 +169,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
     )
     .flags(&[F::READONLY])
     .args(&[Arg::string("name")])
-    .exec(Exec::Service(ServiceCommand::RxStats)),
+    .exec(Exec::Service(|services, call| serve(services, call, rx::stats))),
     CommandSpec::new(
         "rx.stream",
         "regex",
@@ -186,7 +188,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         )
         .flags(&[F::READONLY])
         .args(&[Arg::integer("stream")])
-        .exec(Exec::ServiceOnText(ServiceCommand::RxStreamClose, 2)),
+        .exec(Exec::ServiceOnText(|services, call| serve(services, call, rx::close), 2)),
         CommandSpec::sub(
             "feed",
             "regex",
@@ -196,8 +198,8 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         )
         .flags(&[F::READONLY])
         .args(&[Arg::integer("stream"), Arg::string("text")])
-        .exec(Exec::ServiceOnText(ServiceCommand::RxStreamFeed, 3)),
-        help("Lists the subcommands of RX.STREAM.", regex_help::stream),
+        .exec(Exec::ServiceOnText(|services, call| serve(services, call, rx::feed), 3)),
+        help("Lists the subcommands of RX.STREAM.", texts::stream),
         CommandSpec::sub(
             "open",
             "regex",
@@ -207,6 +209,6 @@ pub(crate) static REGEX: &[CommandSpec] = &[
         )
         .flags(&[F::READONLY])
         .args(&[Arg::string("name")])
-        .exec(Exec::Service(ServiceCommand::RxStreamOpen)),
+        .exec(Exec::Service(|services, call| serve(services, call, rx::open))),
     ]),
 ];

@@ -1,12 +1,14 @@
 //! The rows of group `diag`: what the server knows of itself.
 
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, SessionCommand as S};
+use super::super::diag;
+use crate::session::own::Own;
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const FLAGS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE];
 const TIPS: &[&str] = &["nondeterministic_output"];
 
 /// Group `diag`, by name.
-pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
+pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
     "diag",
     "diag",
     "0.1.0",
@@ -21,7 +23,7 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
         CommandSpec::sub(
             "doctor",
             "diag",
@@ -31,10 +33,10 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
         CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
             .flags(&[F::LOADING, F::STALE])
-            .exec(Exec::Session(S::DiagHelp)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.diag_help()))),
         CommandSpec::sub("history", "diag", "0.1.0", "O(N), N rows", "Shows figures over time, as JSON.")
             .flags(FLAGS)
             .args(&[
@@ -45,21 +47,29 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
                 Arg::string("series").token("SERIES").optional(),
             ])
             .tips(TIPS)
-            .exec(Exec::Session(S::Diag)),
+            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+                diag::run(engine, args, at.now, reply)
+            }))),
         CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Shows the keys that are used most, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::word("reset", "RESET").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(S::Diag)),
+            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+                diag::run(engine, args, at.now, reply)
+            }))),
         CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Shows the newest row of the history, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::string("series").token("SERIES").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(S::Diag)),
+            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+                diag::run(engine, args, at.now, reply)
+            }))),
         CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Shows the newest lines of the log.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(S::Diag)),
+            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+                diag::run(engine, args, at.now, reply)
+            }))),
         CommandSpec::sub(
             "memory",
             "diag",
@@ -69,7 +79,7 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
         CommandSpec::sub(
             "phases",
             "diag",
@@ -79,7 +89,7 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
         CommandSpec::sub(
             "profile",
             "diag",
@@ -95,11 +105,13 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
             Arg::word("folded", "FOLDED").optional(),
         ])
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
         CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(S::Diag)),
+            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+                diag::run(engine, args, at.now, reply)
+            }))),
         CommandSpec::sub(
             "slowlog",
             "diag",
@@ -110,7 +122,7 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         .flags(FLAGS)
         .args(&[Arg::integer("count").optional()])
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
         CommandSpec::sub(
             "system",
             "diag",
@@ -120,6 +132,6 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(S::Diag)),
+        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
     ],
 )];

@@ -4,38 +4,42 @@
 //! into an open-addressed table and compared there, so the hot commands touch no string.
 
 use crate::spec::CommandSpec;
-use crate::table::COMMANDS;
 
 /// Longest name of a command, in bytes: what fits three integers.
 const NAME_BYTES_MAX: usize = 24;
-/// Slots of the table: at most half of them are taken, so a search ends soon.
-const SLOTS: usize = (COMMANDS.len() * 2).next_power_of_two();
-const _: () = assert!(COMMANDS.len() < u16::MAX as usize);
+/// A search looks at fewer slots behind the first.
+const STEPS_MAX: usize = 8;
 
-/// Finds the row of `name`, ASCII case aside; no subcommands.
-pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
+/// Finds the row of `name`, ASCII case aside.
+#[inline]
+pub(super) fn lookup(
+    rows: &'static [CommandSpec],
+    slots: &[Slot],
+    name: &[u8],
+) -> Option<&'static CommandSpec> {
     let packed = pack(name)?;
-    let mut at = slot_of(packed);
+    let mask = slots.len() - 1;
+    let mut at = hash_of(packed) & mask;
     loop {
-        let slot = &TABLE[at];
+        let slot = &slots[at];
         if slot.packed.low == packed.low
             && slot.packed.high == packed.high
             && slot.packed.middle == packed.middle
             && slot.len as usize == name.len()
         {
-            let spec = &COMMANDS[slot.row as usize];
+            let spec = &rows[slot.row as usize];
             // Folding also changes some bytes that are no letters; names that have such bytes are looked at closer.
             return (slot.letters_only || name.eq_ignore_ascii_case(spec.name.as_bytes())).then_some(spec);
         }
         if slot.is_free() {
             return None;
         }
-        at = (at + 1) % SLOTS;
+        at = (at + 1) & mask;
     }
 }
 
 /// A name in three integers.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Packed {
     low: u64,
     high: u64,
@@ -43,8 +47,9 @@ struct Packed {
     middle: u64,
 }
 
-#[derive(Clone, Copy)]
-struct Slot {
+/// A place of the index: a name and the number of its row, or nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
     packed: Packed,
     row: u16,
     len: u8,
@@ -61,27 +66,32 @@ impl Slot {
     }
 }
 
-static TABLE: [Slot; SLOTS] = build();
-
-const fn build() -> [Slot; SLOTS] {
-    let mut table = [Slot::FREE; SLOTS];
+/// The index of rows, in a power of two of slots of which at most half are taken, so that a search ends soon.
+///
+/// # Panics
+/// While compiling: when there are too many rows, or a name is empty or too long.
+pub const fn index<const SLOTS: usize>(rows: &[CommandSpec]) -> [Slot; SLOTS] {
+    assert!(rows.len() < u16::MAX as usize && rows.len() * 2 <= SLOTS && SLOTS.is_power_of_two());
+    let mut slots = [Slot::FREE; SLOTS];
     let mut row = 0;
-    while row < COMMANDS.len() {
-        let name = COMMANDS[row].name.as_bytes();
+    while row < rows.len() {
+        let name = rows[row].name.as_bytes();
         let Some(packed) = pack(name) else { panic!("a command's name is empty or longer than 24 bytes") };
-        let mut at = slot_of(packed);
-        while !table[at].is_free() {
+        let (mut at, mut steps) = (hash_of(packed) % SLOTS, 0);
+        while !slots[at].is_free() {
             at = (at + 1) % SLOTS;
+            steps += 1;
         }
+        assert!(steps < STEPS_MAX, "a name is far from where it is looked for first: choose another factor");
         let (mut letters_only, mut i) = (true, 0);
         while i < name.len() {
             letters_only &= name[i].is_ascii_lowercase();
             i += 1;
         }
-        table[at] = Slot { packed, row: row as u16, len: name.len() as u8, letters_only };
+        slots[at] = Slot { packed, row: row as u16, len: name.len() as u8, letters_only };
         row += 1;
     }
-    table
+    slots
 }
 
 /// The name's bytes with the bit of lower case set. With the length it tells any two names of letters apart.
@@ -114,54 +124,41 @@ const fn pack(name: &[u8]) -> Option<Packed> {
     Some(Packed { low: low | LOWER, high: high | LOWER, middle: middle | LOWER })
 }
 
-const fn slot_of(packed: Packed) -> usize {
+const fn hash_of(packed: Packed) -> usize {
     let mixed = (packed.low ^ packed.high.rotate_left(23) ^ packed.middle.rotate_left(41))
         .wrapping_mul(0x1656_67B1_9E37_79F9);
-    (mixed >> 40) as usize % SLOTS
+    (mixed >> 40) as usize
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::DATA;
 
     #[test]
     fn every_row_is_found_in_any_case_and_nothing_else() {
-        for spec in COMMANDS {
+        for spec in DATA.rows() {
             let (lower, upper) = (spec.name.as_bytes(), spec.name.to_ascii_uppercase());
             for name in [lower, upper.as_bytes()] {
-                assert_eq!(lookup(name).map(|s| s.name), Some(spec.name));
+                assert_eq!(DATA.lookup(name).map(|s| s.name), Some(spec.name));
             }
             for i in 0..lower.len() {
                 let mut changed = lower.to_vec();
                 for byte in 0..=255 {
                     changed[i] = byte;
-                    let want = COMMANDS.iter().find(|s| changed.eq_ignore_ascii_case(s.name.as_bytes()));
-                    assert_eq!(lookup(&changed).map(|s| s.name), want.map(|s| s.name), "{changed:?}");
+                    let want = DATA.rows().iter().find(|s| changed.eq_ignore_ascii_case(s.name.as_bytes()));
+                    assert_eq!(DATA.lookup(&changed).map(|s| s.name), want.map(|s| s.name), "{changed:?}");
                 }
             }
             for (name, known) in [(lower[1..].to_vec(), false), ([lower, lower].concat(), false)] {
                 assert!(
-                    lookup(&name).is_some() == known || COMMANDS.iter().any(|s| s.name.as_bytes() == name),
+                    DATA.lookup(&name).is_some() == known
+                        || DATA.rows().iter().any(|s| s.name.as_bytes() == name),
                     "{name:?}"
                 );
             }
         }
-        assert!(lookup(b"").is_none());
-        assert!(lookup(b"a name that is far too long").is_none());
-        assert!(lookup(b"\0\0\0\0").is_none());
-    }
-
-    #[test]
-    fn searches_are_short() {
-        let longest = COMMANDS
-            .iter()
-            .map(|spec| {
-                let home = slot_of(pack(spec.name.as_bytes()).expect("a name of the table"));
-                let at =
-                    TABLE.iter().position(|s| !s.is_free() && COMMANDS[s.row as usize].name == spec.name);
-                (at.expect("it is there") + SLOTS - home) % SLOTS
-            })
-            .max();
-        assert!(longest < Some(8), "{longest:?}");
+        assert!(DATA.lookup(b"").is_none());
+        assert!(DATA.lookup(b"a name that is far too long").is_none());
+        assert!(DATA.lookup(b"\0\0\0\0").is_none());
     }
 }

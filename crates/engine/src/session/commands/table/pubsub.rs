@@ -1,6 +1,9 @@
-//! The rows of group `pubsub`: messages to whoever has subscribed.
+//! The rows of group `pubsub`: messages to those who have subscribed.
 
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
+use super::super::pubsub;
+use crate::pubsub::{Kind as Chan, Topic};
+use crate::session::own::{InFiles, InScripts, Own};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 const SUBSCRIBES: &[F] = &[F::PUBSUB, F::NOSCRIPT, F::LOADING, F::STALE];
 const PUBLISHES: &[F] = &[F::PUBSUB, F::LOADING, F::STALE, F::FAST];
@@ -9,7 +12,7 @@ const ASKS: &[F] = &[F::PUBSUB, F::LOADING, F::STALE];
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, &[K::NOT_KEY])];
 
 /// Group `pubsub`, by name.
-pub(crate) static PUBSUB: &[CommandSpec] = &[
+pub(super) const PUBSUB: &[CommandSpec] = &[
     CommandSpec::new(
         "psubscribe",
         "pubsub",
@@ -19,7 +22,11 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     )
     .flags(SUBSCRIBES)
     .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()])
-    .exec(Exec::Session(S::PSubscribe)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.subscribe(Topic::Pattern, args, now))
+            .for_listeners()
+            .channels(Topic::Pattern),
+    )),
     CommandSpec::new(
         "publish",
         "pubsub",
@@ -29,7 +36,13 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     )
     .flags(PUBLISHES)
     .args(&[Arg::string("channel"), Arg::string("message")])
-    .exec(Exec::Session(S::Publish)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, _| session.publish_message(Chan::Channel, args))
+            .or_apart(pubsub::publish_apart)
+            .channel(Topic::Channel)
+            .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Channel, argv, reply)))
+            .in_files(InFiles::ChangesNothing),
+    )),
     CommandSpec::new(
         "pubsub",
         "pubsub",
@@ -49,14 +62,17 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
         )
         .flags(ASKS)
         .args(&[Arg::pattern("pattern").optional()])
-        .exec(Exec::Session(S::PubSubChannels)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.pubsub_channels(Chan::Channel, args))
+                .or_apart(|engine, args, _, reply| pubsub::channels(engine, Chan::Channel, args, reply)),
+        )),
         CommandSpec::sub("help", "pubsub", "6.2.0", "O(1)", "Lists the subcommands of PUBSUB.")
             .flags(&[F::LOADING, F::STALE])
             .acl(&["slow"])
-            .exec(Exec::Session(S::PubSubHelp)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.pubsub_help()))),
         CommandSpec::sub("numpat", "pubsub", "2.8.0", "O(1)", "Counts the patterns that are subscribed to.")
             .flags(ASKS)
-            .exec(Exec::Session(S::PubSubNumPat)),
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.pubsub_numpat()))),
         CommandSpec::sub(
             "numsub",
             "pubsub",
@@ -66,7 +82,10 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
         )
         .flags(ASKS)
         .args(&[Arg::string("channel").optional().multiple()])
-        .exec(Exec::Session(S::PubSubNumSub)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.pubsub_numsub(Chan::Channel, args))
+                .or_apart(|engine, args, _, reply| pubsub::numsub(engine, Chan::Channel, args, reply)),
+        )),
         CommandSpec::sub(
             "shardchannels",
             "pubsub",
@@ -76,7 +95,10 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
         )
         .flags(ASKS)
         .args(&[Arg::pattern("pattern").optional()])
-        .exec(Exec::Session(S::PubSubShardChannels)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.pubsub_channels(Chan::Shard, args))
+                .or_apart(|engine, args, _, reply| pubsub::channels(engine, Chan::Shard, args, reply)),
+        )),
         CommandSpec::sub(
             "shardnumsub",
             "pubsub",
@@ -86,7 +108,10 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
         )
         .flags(ASKS)
         .args(&[Arg::string("shardchannel").optional().multiple()])
-        .exec(Exec::Session(S::PubSubShardNumSub)),
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, _| session.pubsub_numsub(Chan::Shard, args))
+                .or_apart(|engine, args, _, reply| pubsub::numsub(engine, Chan::Shard, args, reply)),
+        )),
     ]),
     CommandSpec::new(
         "punsubscribe",
@@ -97,7 +122,9 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     )
     .flags(SUBSCRIBES)
     .args(&[Arg::pattern("pattern").optional().multiple()])
-    .exec(Exec::Session(S::PUnsubscribe)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, _| session.unsubscribe(Topic::Pattern, args)).for_listeners(),
+    )),
     CommandSpec::new(
         "spublish",
         "pubsub",
@@ -108,7 +135,12 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     .flags(PUBLISHES)
     .keys(&[KeySpec::one(1, &[K::NOT_KEY])])
     .args(&[Arg::string("shardchannel"), Arg::string("message")])
-    .exec(Exec::Session(S::SPublish)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, _| session.publish_message(Chan::Shard, args))
+            .channel(Topic::Channel)
+            .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Shard, argv, reply)))
+            .in_files(InFiles::ChangesNothing),
+    )),
     CommandSpec::new(
         "ssubscribe",
         "pubsub",
@@ -119,7 +151,11 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     .flags(SUBSCRIBES)
     .keys(SHARD_CHANNELS)
     .args(&[Arg::string("shardchannel").multiple()])
-    .exec(Exec::Session(S::SSubscribe)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.subscribe(Topic::Shard, args, now))
+            .for_listeners()
+            .channels(Topic::Shard),
+    )),
     CommandSpec::new(
         "subscribe",
         "pubsub",
@@ -129,7 +165,11 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     )
     .flags(SUBSCRIBES)
     .args(&[Arg::string("channel").multiple()])
-    .exec(Exec::Session(S::Subscribe)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.subscribe(Topic::Channel, args, now))
+            .for_listeners()
+            .channels(Topic::Channel),
+    )),
     CommandSpec::new(
         "sunsubscribe",
         "pubsub",
@@ -140,7 +180,9 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     .flags(SUBSCRIBES)
     .keys(SHARD_CHANNELS)
     .args(&[Arg::string("shardchannel").optional().multiple()])
-    .exec(Exec::Session(S::SUnsubscribe)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, _| session.unsubscribe(Topic::Shard, args)).for_listeners(),
+    )),
     CommandSpec::new(
         "unsubscribe",
         "pubsub",
@@ -150,5 +192,7 @@ pub(crate) static PUBSUB: &[CommandSpec] = &[
     )
     .flags(SUBSCRIBES)
     .args(&[Arg::string("channel").optional().multiple()])
-    .exec(Exec::Session(S::Unsubscribe)),
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, _| session.unsubscribe(Topic::Channel, args)).for_listeners(),
+    )),
 ];

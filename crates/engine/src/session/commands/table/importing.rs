@@ -1,0 +1,46 @@
+//! IMPORT.VERSION: the subcommands about the connection that imports, beside those about the data.
+
+use crate::session::own::Own;
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use strand_commands::{rows, table};
+
+/// The container with all its subcommands.
+pub(super) const IMPORT: &[CommandSpec] =
+    &[table::IMPORT_VERSION.subcommands(rows!(&[table::IMPORT_VERSION.subcommands, OWN]))];
+
+/// By name.
+const OWN: &[CommandSpec] = &[
+    CommandSpec::sub(
+        "hold",
+        "import",
+        "0.1.0",
+        "O(log(N)), N connections that import",
+        "Keeps other importers off a dataset while this connection lives.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT])
+    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("dataset", 0)])
+    .exec(Exec::Session(&Own::at_once(|session, args, now| session.import_version_hold(args, now)))),
+    CommandSpec::sub(
+        "report",
+        "import",
+        "0.1.0",
+        "O(log(N)+M), N connections that import, M words told",
+        "Tells how the import of this connection goes.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT])
+    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("dataset", 0), Arg::string("name").multiple(), Arg::string("value").multiple()])
+    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_report(args)))),
+    CommandSpec::sub(
+        "status",
+        "import",
+        "0.1.0",
+        "O(log(N)), N connections that import",
+        "Tells how the import that runs into a dataset goes.",
+    )
+    .flags(&[F::READONLY, F::NOSCRIPT])
+    .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("dataset", 0)])
+    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_status(args)))),
+];

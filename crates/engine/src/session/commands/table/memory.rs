@@ -1,0 +1,52 @@
+//! MEMORY: the subcommands about the whole server, beside those about the data.
+
+use super::super::memory;
+use crate::session::own::{InMulti, Own};
+use strand_commands::spec::{CommandSpec, Exec};
+use strand_commands::{rows, table};
+
+/// The container with all its subcommands.
+pub(super) const MEMORY: &[CommandSpec] =
+    &[table::MEMORY.subcommands(rows!(&[table::MEMORY.subcommands, OWN]))];
+
+/// By name.
+const OWN: &[CommandSpec] = &[
+    CommandSpec::sub(
+        "doctor",
+        "server",
+        "4.0.0",
+        "O(N), N clients",
+        "Says what is remarkable about the memory.",
+    )
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .exec(Exec::Session(
+        &Own::apart(|engine, _, _, reply| memory::doctor(engine, reply)).in_multi(InMulti::After),
+    )),
+    CommandSpec::sub(
+        "malloc-stats",
+        "server",
+        "4.0.0",
+        "By the allocator's arenas",
+        "Shows the allocator's own report.",
+    )
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .exec(Exec::Session(
+        &Own::apart(|engine, _, _, reply| memory::malloc_stats(engine, reply)).in_multi(InMulti::After),
+    )),
+    CommandSpec::sub(
+        "purge",
+        "server",
+        "4.0.0",
+        "By the pages freed",
+        "Gives freed pages back to the system at once.",
+    )
+    .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+    .exec(Exec::Session(
+        &Own::apart(|engine, _, _, reply| memory::purge(engine, reply)).in_multi(InMulti::After),
+    )),
+    CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Tells what memory is used for.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+        .exec(Exec::Session(
+            &Own::apart(|engine, _, _, reply| memory::stats(engine, reply)).in_multi(InMulti::After),
+        )),
+];

@@ -1,0 +1,31 @@
+//! The rows of the commands that sessions run themselves, each with what it runs ([`super::super::own::Own`]).
+
+mod acl;
+mod alone;
+mod connection;
+mod diag;
+mod importing;
+mod memory;
+mod pubsub;
+mod scripting;
+mod server;
+mod transactions;
+mod wait;
+
+use strand_commands::spec::CommandSpec;
+
+/// Their groups; a new group is one line here.
+pub(crate) const GROUPS: &[&[CommandSpec]] = &[
+    acl::ACL,
+    alone::CLUSTER,
+    alone::OTHERS,
+    connection::CONNECTION,
+    diag::DIAG,
+    importing::IMPORT,
+    memory::MEMORY,
+    pubsub::PUBSUB,
+    scripting::SCRIPTING,
+    server::SERVER,
+    transactions::TRANSACTIONS,
+    wait::WAIT,
+];

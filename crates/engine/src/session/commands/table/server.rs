@@ -1,0 +1,363 @@
+//! The rows of group `server`: commands about the server.
+
+use super::super::{config, debug, info, introspection, latency, server, slowlog};
+use crate::scripts::run as scripts;
+use crate::session::own::{InFiles, InMulti, InScripts, Kind, Own};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
+
+const LATENCY_TIPS: &[&str] =
+    &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+
+/// Group `server`, by name.
+pub(super) const SERVER: &[CommandSpec] = &[
+    CommandSpec::new(
+        "bgrewriteaof",
+        "server",
+        "1.0.0",
+        "O(1)",
+        "Writes the append-only file anew, without what is of no use any more, in the background.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
+    .exec(Exec::Session(
+        &Own::at_once(|session, _, now| session.bgrewriteaof(now))
+            .or_apart(|engine, _, _, reply| server::bgrewriteaof_inside(engine, reply))
+            .in_multi(InMulti::After),
+    )),
+    CommandSpec::new("bgsave", "server", "1.0.0", "O(1)", "Writes a snapshot to the disk in the background.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
+        .args(&[Arg::word("schedule", "SCHEDULE").optional().since("3.2.2")])
+        .arity(-1)
+        .history(&[("3.2.2", "`SCHEDULE`.")])
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, now| session.bgsave(args, now))
+                .or_apart(|engine, args, _, reply| server::bgsave_inside(engine, args, reply))
+                .in_multi(InMulti::After),
+        )),
+    CommandSpec::new("command", "server", "2.8.13", "O(N), N commands", "Describes all commands.")
+        .flags(&[F::LOADING, F::STALE])
+        .arity(-1)
+        .acl(&["slow", "connection"])
+        .tips(&["nondeterministic_output_order"])
+        .subcommands(&[
+            CommandSpec::sub("count", "server", "2.8.13", "O(1)", "Counts the commands.")
+                .flags(&[F::LOADING, F::STALE])
+                .acl(&["slow", "connection"])
+                .exec(Exec::Session(
+                    &Own::at_once(|session, args, _| session.describe(introspection::count, args))
+                        .or_apart(|_, args, _, reply| introspection::count(args, reply))
+                        .in_scripts(InScripts::Apart),
+                )),
+            CommandSpec::sub("docs", "server", "7.0.0", "O(N), N commands asked for", "Documents commands.")
+                .flags(&[F::LOADING, F::STALE])
+                .args(&[Arg::string("command-name").optional().multiple()])
+                .acl(&["slow", "connection"])
+                .tips(&["nondeterministic_output_order"])
+                .exec(Exec::Session(
+                    &Own::at_once(|session, args, _| session.describe_named(introspection::docs_of, args))
+                        .or_apart(|_, args, _, reply| introspection::docs_of(args, reply))
+                        .in_scripts(InScripts::Apart),
+                )),
+            CommandSpec::sub(
+                "getkeys",
+                "server",
+                "2.8.13",
+                "O(N), N arguments",
+                "Picks the keys out of a whole command.",
+            )
+            .flags(&[F::LOADING, F::STALE])
+            .arity(-4)
+            .acl(&["slow", "connection"])
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.describe(introspection::get_keys, args))
+                    .or_apart(|_, args, _, reply| introspection::get_keys(args, reply))
+                    .in_scripts(InScripts::Apart),
+            )),
+            CommandSpec::sub(
+                "getkeysandflags",
+                "server",
+                "7.0.0",
+                "O(N), N arguments",
+                "Picks the keys out of a whole command and tells what it does to each.",
+            )
+            .flags(&[F::LOADING, F::STALE])
+            .arity(-4)
+            .acl(&["slow", "connection"])
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.describe(introspection::get_keys_and_flags, args))
+                    .or_apart(|_, args, _, reply| introspection::get_keys_and_flags(args, reply))
+                    .in_scripts(InScripts::Apart),
+            )),
+            CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of COMMAND.")
+                .flags(&[F::LOADING, F::STALE])
+                .acl(&["slow", "connection"])
+                .exec(Exec::Session(
+                    &Own::at_once(|session, args, _| session.describe(introspection::help, args))
+                        .or_apart(|_, args, _, reply| introspection::help(args, reply))
+                        .in_scripts(InScripts::Apart),
+                )),
+            CommandSpec::sub(
+                "info",
+                "server",
+                "2.8.13",
+                "O(N), N commands asked for",
+                "Describes the given commands.",
+            )
+            .flags(&[F::LOADING, F::STALE])
+            .args(&[Arg::string("command-name").optional().multiple()])
+            .acl(&["slow", "connection"])
+            .history(&[("7.0.0", "Without names it describes all commands.")])
+            .tips(&["nondeterministic_output_order"])
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.describe_named(introspection::info_of, args))
+                    .or_apart(|_, args, _, reply| introspection::info_of(args, reply))
+                    .in_scripts(InScripts::Apart),
+            )),
+            CommandSpec::sub("list", "server", "7.0.0", "O(N), N commands", "Lists the names of commands.")
+                .flags(&[F::LOADING, F::STALE])
+                .args(&[Arg::oneof(
+                    "filterby",
+                    &[
+                        Arg::string("module-name").token("MODULE"),
+                        Arg::string("category").token("ACLCAT"),
+                        Arg::pattern("pattern").token("PATTERN"),
+                    ],
+                )
+                .token("FILTERBY")
+                .optional()])
+                .acl(&["slow", "connection"])
+                .tips(&["nondeterministic_output_order"])
+                .exec(Exec::Session(
+                    &Own::at_once(|session, args, _| session.describe(introspection::list, args))
+                        .or_apart(|_, args, _, reply| introspection::list(args, reply))
+                        .in_scripts(InScripts::Apart),
+                )),
+        ])
+        .exec(Exec::Session(
+            &Own::apart(|_, _, _, reply| introspection::infos(reply)).in_scripts(InScripts::Apart),
+        )),
+    CommandSpec::container(
+        "config",
+        "server",
+        "2.0.0",
+        "Groups the commands about the configuration.",
+        &[
+            CommandSpec::sub(
+                "get",
+                "server",
+                "2.0.0",
+                "O(N), N parameters",
+                "Reads configuration parameters that match patterns.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .args(&[Arg::block("parameter", &[Arg::string("parameter")]).multiple()])
+            .history(&[("7.0.0", "Several patterns in one call.")])
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.config_get(args))
+                    .or_apart(|engine, args, _, reply| config::get(engine, args, reply))
+                    .in_multi(InMulti::After),
+            )),
+            CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of CONFIG.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.config_help()))),
+            CommandSpec::sub(
+                "resetstat",
+                "server",
+                "2.0.0",
+                "O(1)",
+                "Sets the counters that INFO shows back to zero.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .exec(Exec::Session(&Own::at_once(|session, _, _| session.config_reset_stat()))),
+            CommandSpec::sub(
+                "rewrite",
+                "server",
+                "2.8.0",
+                "O(1)",
+                "Writes the configuration in effect into its file.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .exec(Exec::Session(
+                &Own::at_once(|session, _, _| session.config_rewrite())
+                    .or_apart(|engine, _, _, reply| config::rewrite(engine, reply))
+                    .in_multi(InMulti::After),
+            )),
+            CommandSpec::sub(
+                "set",
+                "server",
+                "2.0.0",
+                "O(N), N parameters",
+                "Changes configuration parameters while the server runs.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .args(&[
+                Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")]).multiple()
+            ])
+            .history(&[("7.0.0", "Several parameters in one call.")])
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.config_set(args))
+                    .or_apart(|engine, args, _, reply| config::set(engine, args, true).map(|()| reply.ok()))
+                    .in_multi(InMulti::After),
+            )),
+        ],
+    ),
+    CommandSpec::new("debug", "server", "1.0.0", "By subcommand", "Helps to test the server.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::PROTECTED])
+        .arity(-2)
+        .doc_flags(&["syscmd"])
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, now| session.debug(args, now))
+                .kind(Kind::Debug)
+                .or_apart(|engine, args, at, reply| debug::run(engine, args, at.db, at.now, reply))
+                .in_multi(InMulti::QueuedIf(debug::is_plain)),
+        )),
+    CommandSpec::new(
+        "info",
+        "server",
+        "1.0.0",
+        "O(1)",
+        "Reports the state of the server, section by section.",
+    )
+    .flags(&[F::LOADING, F::STALE])
+    .args(&[Arg::string("section").optional().multiple()])
+    .acl(&["slow", "dangerous"])
+    .history(&[("7.0.0", "Several sections in one call.")])
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .exec(Exec::Session(
+        &Own::at_once(|session, args, now| session.info(args, now))
+            .or_apart(|engine, args, at, reply| info::info(engine, args, at.now, reply))
+            .in_multi(InMulti::After),
+    )),
+    CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Tells when the last snapshot was written.")
+        .flags(&[F::LOADING, F::STALE, F::FAST])
+        .acl(&["admin", "fast", "dangerous"])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Session(
+            &Own::at_once(|session, _, _| session.last_save()).in_files(InFiles::ChangesNothing),
+        )),
+    CommandSpec::container(
+        "latency",
+        "server",
+        "2.8.13",
+        "Groups the commands about what takes long.",
+        &[
+            CommandSpec::sub("doctor", "server", "2.8.13", "O(1)", "Says in words what has taken long.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.latency_doctor()))),
+            CommandSpec::sub("graph", "server", "2.8.13", "O(1)", "Draws the samples of an event.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .args(&[Arg::string("event")])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(&Own::at_once(|session, args, now| session.latency_graph(args, now)))),
+            CommandSpec::sub("help", "server", "2.8.13", "O(1)", "Lists the subcommands of LATENCY.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.latency_help()))),
+            CommandSpec::sub(
+                "histogram",
+                "server",
+                "7.0.0",
+                "O(N), N commands that were called",
+                "Tells how many calls of commands took how long.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .args(&[Arg::string("command").optional().multiple()])
+            .tips(LATENCY_TIPS)
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.latency_histogram(args))
+                    .or_apart(|engine, args, _, reply| latency::histogram(engine, args, reply)),
+            )),
+            CommandSpec::sub("history", "server", "2.8.13", "O(1)", "Lists the samples of an event.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .args(&[Arg::string("event")])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(&Own::at_once(|session, args, _| session.latency_history(args)))),
+            CommandSpec::sub("latest", "server", "2.8.13", "O(1)", "Lists the newest sample of every event.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.latency_latest()))),
+            CommandSpec::sub("reset", "server", "2.8.13", "O(1)", "Forgets the samples of events.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .args(&[Arg::string("event").optional().multiple()])
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .exec(Exec::Session(&Own::at_once(|session, args, _| session.latency_reset(args)))),
+        ],
+    ),
+    CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something and tells the version.")
+        .flags(&[F::READONLY, F::FAST])
+        .args(&[Arg::integer("version").token("VERSION").optional()])
+        .exec(Exec::Session(&Own::at_once(|session, args, _| session.lolwut(args)))),
+    CommandSpec::new(
+        "monitor",
+        "server",
+        "1.0.0",
+        "O(1) for each command",
+        "Tells of every command that anybody calls.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+    .exec(Exec::Session(&Own::at_once(|session, _, _| session.monitor()))),
+    CommandSpec::new(
+        "save",
+        "server",
+        "1.0.0",
+        "O(N), N keys",
+        "Writes a snapshot to the disk and waits for it.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI])
+    .exec(Exec::Session(&Own::apart(|engine, _, at, reply| server::save(engine, at.now, reply)))),
+    CommandSpec::new("shutdown", "server", "1.0.0", "O(1)", "Stops the server.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY])
+        .args(&[
+            Arg::oneof("nosave_save", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
+            Arg::word("now", "NOW").optional().since("7.0.0"),
+            Arg::word("force", "FORCE").optional().since("7.0.0"),
+            Arg::word("abort", "ABORT").optional().since("7.0.0"),
+        ])
+        .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")])
+        .exec(Exec::Session(
+            &Own::at_once(|session, args, now| session.shutdown(args, now))
+                .or_apart(|engine, args, at, _| server::shut_down(engine, args, at.now))
+                .in_multi(InMulti::Refused),
+        )),
+    CommandSpec::container(
+        "slowlog",
+        "server",
+        "2.2.12",
+        "Groups the commands about slow commands.",
+        &[
+            CommandSpec::sub(
+                "get",
+                "server",
+                "2.2.12",
+                "O(N), N entries in the reply",
+                "Lists the newest slow commands.",
+            )
+            .flags(&[F::ADMIN, F::LOADING, F::STALE])
+            .args(&[Arg::integer("count").optional(), Arg::word("phases", "PHASES").optional()])
+            .history(&[("4.0.0", "The address and the name of the client.")])
+            .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+            .exec(Exec::Session(
+                &Own::at_once(|session, args, _| session.slowlog_get(args))
+                    .or_apart(|engine, args, _, reply| slowlog::get(engine, args, reply))
+                    .in_multi(InMulti::After),
+            )),
+            CommandSpec::sub("help", "server", "6.2.0", "O(1)", "Lists the subcommands of SLOWLOG.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.slowlog_help()))),
+            CommandSpec::sub("len", "server", "2.2.12", "O(1)", "Counts the slow commands that are kept.")
+                .flags(&[F::ADMIN, F::LOADING, F::STALE])
+                .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.slowlog_len()))),
+            CommandSpec::sub("reset", "server", "2.2.12", "O(N), N entries", "Forgets all slow commands.")
+                .flags(&[F::ADMIN, F::LOADING, F::STALE])
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .exec(Exec::Session(&Own::at_once(|session, _, _| session.slowlog_reset()))),
+        ],
+    ),
+    CommandSpec::new("time", "server", "2.6.0", "O(1)", "Tells the server's clock.")
+        .flags(&[F::LOADING, F::STALE, F::FAST])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Session(
+            &Own::at_once(|session, _, now| session.time(now)).in_scripts(InScripts::Runs(scripts::time)),
+        )),
+];

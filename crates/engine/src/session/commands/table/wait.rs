@@ -1,0 +1,33 @@
+//! WAIT and WAITAOF.
+
+use crate::session::own::Own;
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
+
+/// Of group `generic`, by name.
+pub(super) const WAIT: &[CommandSpec] = &[
+    CommandSpec::new(
+        "wait",
+        "generic",
+        "3.0.0",
+        "O(1)",
+        "Waits until so many replicas have this connection's writes; there are no replicas yet.",
+    )
+    .flags(&[F::NOSCRIPT])
+    .acl(&["slow", "connection"])
+    .args(&[Arg::integer("numreplicas"), Arg::integer("timeout")])
+    .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+    .exec(Exec::Session(&Own::at_once(|session, args, _| session.wait(args)))),
+    CommandSpec::new(
+        "waitaof",
+        "generic",
+        "7.2.0",
+        "O(1)",
+        "Waits until this connection's writes are in the append-only files here and of so many replicas; there are none \
+         yet.",
+    )
+    .flags(&[F::NOSCRIPT])
+    .acl(&["slow", "connection"])
+    .args(&[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")])
+    .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+    .exec(Exec::Session(&Own::at_once(|session, args, _| session.wait_aof(args)))),
+];
