@@ -178,8 +178,10 @@ impl Site {
         loop {
             std::thread::sleep(IDLE.1);
             let now = self.server.cpu();
-            if now - last < IDLE.0 || now - from > ABANDONED_CPU_MAX || Instant::now() >= end {
-                return now - from;
+            // A thread that has ended takes its time out of the sum.
+            let (lately, in_all) = (now.saturating_sub(last), now.saturating_sub(from));
+            if lately < IDLE.0 || in_all > ABANDONED_CPU_MAX || Instant::now() >= end {
+                return in_all;
             }
             last = now;
         }
