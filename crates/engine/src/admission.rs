@@ -1,9 +1,9 @@
 //! [`Admission`] of commands at the memory limit: [`Engine::admit`] before a command, [`Engine::watch_memory`] in the
 //! background.
 //!
-//! A command that may need memory first evicts a few records. The number is small, so that no client waits long, and the
-//! command runs even when more would be needed. The background goes on evicting. Writers that are faster than the
-//! background wait, one by one. So memory passes the limit by little, and clients that only read notice nothing.
+//! A command that may need memory first evicts a few records. The number is small, so no client waits long, and the
+//! command runs even when more eviction is needed. The background continues to evict. Writers that are faster than
+//! the background wait, one by one. So memory exceeds the limit by little, and read-only clients notice nothing.
 
 use crate::config::Opt;
 use crate::memory::{Charge, Ledger, Purpose, Shares};
@@ -15,65 +15,66 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use strand_keyspace::{Evicted, Evictor, Order, Policy, Value};
 
-/// Records that a command evicts at most, with the default tenacity.
+/// Most records that a command evicts, with the default tenacity.
 const RECORDS_PER_COMMAND: usize = 16;
-/// And at full tenacity: about a millisecond.
+/// Most records that a command evicts with full tenacity: about a millisecond.
 const RECORDS_PER_COMMAND_MAX: usize = 1024;
-/// Records of a slice in the background.
+/// Records per slice in the background.
 const RECORDS_PER_SLICE: usize = 256;
-/// A worker looks at the data's size again after it wrote this many bytes ...
+/// A worker checks the data's size again after it wrote this many bytes.
 const SPARE_BYTES_MAX: i64 = 64 << 10;
-/// ... and each write counts as at least this many.
+/// Each write counts as at least this many bytes.
 const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
-/// Before a command with arguments of this size the allocator is asked: the arguments are received already, and may pass
-/// the limit by themselves.
+/// Before a command with arguments of this size the allocator is asked. The arguments are already received, and they
+/// alone may exceed the limit.
 const HUGE_BYTES_MIN: usize = 1 << 20;
-/// Over the limit by this part of it, or by [`OVER_BYTES_MIN`] if that is more, writers wait for the eviction.
+/// Writers wait for eviction when memory is over the limit by this part of it, or by [`OVER_BYTES_MIN`] if that is
+/// more.
 const OVER_PART: u64 = 32;
 /// See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
-/// How long such a writer waits before it looks again.
+/// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
-/// Eviction goes on to this part below the limit, so that not every write meets it ...
+/// Eviction continues to this part below the limit, so that not every write meets the limit.
 const SLACK_PART: u64 = 512;
-/// ... or to this many bytes below it, if that is nearer.
+/// At most this many bytes below the limit.
 const SLACK_BYTES_MAX: u64 = 256 << 10;
 /// Copies of [`WorkerMemory`] for workers.
 const SLOTS: usize = 16;
 
-/// Pause of the background where there is no limit, or it is far, in microseconds.
+/// Background pause in microseconds without a limit, or far below it.
 const PAUSE_FAR_US: u64 = 100_000;
-/// Where nine tenths of it are used.
+/// Background pause when nine tenths of the limit are used.
 const PAUSE_NEAR_US: u64 = 10_000;
-/// While it is over.
+/// Background pause over the limit.
 const PAUSE_OVER_US: u64 = 500;
 
-/// Big values that are freed together. After each such piece the freeing thread yields the processor.
+/// Big values that are freed together. The freeing thread yields the processor after each group.
 const RECLAIM_VALUES: usize = 8;
 
-/// What a worker may still write, and its evictor; on cache lines of its own.
+/// The bytes that a worker may still write, and its evictor. Each has its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerMemory {
-    /// What may still be written before the next look at the data's size.
+    /// Bytes that the worker may write before it checks the data's size again.
     spare_bytes: AtomicI64,
     evictor: Mutex<Evictor>,
 }
 
-/// One for each worker, and one more for the background.
+/// One for each worker, and one for the background.
 pub(crate) fn worker_memories(seed: u64) -> Box<[WorkerMemory]> {
     let memory = |i| WorkerMemory { spare_bytes: 0.into(), evictor: Mutex::new(Evictor::new(seed ^ i)) };
     (0..=SLOTS as u64).map(memory).collect()
 }
 
-/// Whether a command that may need memory can run.
+/// Whether a command that may need memory may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// Yes.
     Granted,
-    /// Not now: it is far over the limit, and eviction is under way.
+    /// Not now: memory is far over the limit, and eviction is running.
     Later {
-        /// Look again then, on the clock of [`Now::mono_us`].
+        /// When to ask again, on the clock of [`Now::mono_us`].
         at_us: u64,
     },
     /// No: nothing can be evicted.
@@ -81,11 +82,11 @@ pub(crate) enum Admission {
 }
 
 impl Engine {
-    /// Decides whether a command with `bytes` of arguments can run; evicts where needed. Call this while
+    /// Decides whether a command with `bytes` of arguments may run, and evicts if necessary. Call this while
     /// [`crate::memory::Memory::is_limited`].
     pub(crate) fn admit(&self, worker: usize, bytes: usize, now: Now) -> Admission {
         let worker_memory = &self.worker_memories[worker % SLOTS];
-        // Two workers may share a copy and lose one of two changes; the next look at the data's size corrects that.
+        // Two workers may share a copy and lose one of two changes. The next check of the data's size corrects that.
         let left =
             worker_memory.spare_bytes.load(Relaxed).saturating_sub((bytes as i64).max(WRITE_BYTES_MIN));
         if left >= 0 {
@@ -103,7 +104,7 @@ impl Engine {
         let over = self.memory.over_bytes(data_bytes);
         if over > 0 {
             let Some(policy) = self.eviction_policy() else { return Admission::Refused };
-            // Otherwise another worker evicts with this copy.
+            // If the lock fails, another worker evicts with this copy.
             if let Some(mut evictor) = worker_memory.evictor.try_lock() {
                 let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
                 let wanted = over + slack(self.memory.limit_bytes());
@@ -123,8 +124,8 @@ impl Engine {
         worker_memory.spare_bytes.store(share.min(SPARE_BYTES_MAX), Relaxed);
         Admission::Granted
     }
-    /// Background work at the memory limit: asks the allocator, evicts a slice when it is over. Call it from one thread,
-    /// again after the microseconds that it returns.
+    /// Background work at the memory limit: asks the allocator, and evicts a slice when memory is over the limit.
+    /// Call it from one thread, again after the returned number of microseconds.
     pub fn watch_memory(&self, now: Now) -> u64 {
         self.look_at_memory();
         self.pace_clients(now);
@@ -151,7 +152,7 @@ impl Engine {
         let wanted = over + slack(limit);
         let done = self.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now);
         self.reclaim();
-        // Without a victim there may be some further on: a slice looks at a bounded number of records.
+        // Without a victim in this slice there may be one later: a slice checks a bounded number of records.
         if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
     }
     fn evict(
@@ -168,11 +169,11 @@ impl Engine {
         self.stats.events.note(Event::EvictionCycle, took_us, now.unix_s());
         done
     }
-    /// Keeps to `maxmemory-clients`; true when there is such a limit.
+    /// Enforces `maxmemory-clients`. True when that limit is set.
     fn evict_clients(&self) -> bool {
         let bytes_max = match self.config.number(Opt::MaxMemoryClients) {
             0 => return false,
-            // Without a limit a percentage of it is no limit either.
+            // A percentage of no limit is no limit.
             percent @ ..0 => match self.memory.limit_bytes() {
                 0 => return false,
                 limit => (u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64,
@@ -183,24 +184,25 @@ impl Engine {
         self.stats.add(0, Stat::ClientEvictions, evicted as u64);
         true
     }
-    /// Makes each worker look at the data's size before its next write.
+    /// Makes each worker check the data's size before its next write.
     pub(crate) fn forget_spare(&self) {
         self.worker_memories.iter().for_each(|worker_memory| worker_memory.spare_bytes.store(0, Relaxed));
     }
-    /// Asks the allocator what it has given out.
+    /// Asks the allocator for the bytes that it has given out.
     pub(crate) fn look_at_memory(&self) {
-        // The data's size first: what is written between the two counts twice. In the other order it would count nowhere.
+        // The data's size is read first: bytes written between the two readings count twice. In the other order they
+        // would not count.
         let data_bytes = self.keyspace.data_bytes() as u64;
         let garbage_bytes = self.garbage_bytes();
         self.memory.look(self.host.allocated_bytes(), data_bytes, garbage_bytes);
     }
-    /// Bytes that are no data any more and not freed yet: they wait in the keyspace or on a helper thread.
+    /// Bytes that are no longer data and not freed yet. They wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {
-        // What a snapshot keeps is gone when it is written: no key must be evicted for it.
+        // Records kept for a snapshot are freed once they are written, so no key must be evicted for them.
         let kept_bytes = self.persist.kept_bytes();
         kept_bytes + self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
-    /// Hands big values that were deleted, replaced or evicted to the host, to be freed on a helper thread.
+    /// Hands deleted, replaced or evicted big values to the host, which frees them on a helper thread.
     pub(crate) fn reclaim(&self) {
         let mut garbage = self.keyspace.take_garbage();
         while !garbage.is_empty() {
@@ -211,7 +213,7 @@ impl Engine {
             for value in values {
                 match value {
                     Value::Str(_) => strings.push(value),
-                    // The piece comes first in the pair: it counts until it is freed.
+                    // The piece is first in the pair, so it is freed before the charge ends.
                     collection => collection
                         .into_pieces(&mut |piece| self.host.reclaim(Box::new((piece, charge.clone())))),
                 }
@@ -219,11 +221,11 @@ impl Engine {
             self.host.reclaim(Box::new((strings, charge)));
         }
     }
-    /// The server is ready and has no data yet: what it holds is what it needs to start.
+    /// Records the memory of the ready server before it has data.
     pub fn is_ready(&self) {
         self.memory.is_ready(self.host.allocated_bytes());
     }
-    /// Where all the memory is.
+    /// All memory by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger { shares: self.shares(), facts: self.host.memory() }
     }
@@ -269,13 +271,13 @@ impl Engine {
     }
 }
 
-/// What eviction frees more than it must.
+/// Bytes that eviction frees beyond the limit.
 fn slack(limit_bytes: u64) -> u64 {
     (limit_bytes / SLACK_PART).min(SLACK_BYTES_MAX)
 }
 
-/// `maxmemory-eviction-tenacity`: in Redis a time (linear to 500 us at 10, from there 15 % more for each step); here the
-/// records that fit in about that time, up to a number that other clients do not notice.
+/// `maxmemory-eviction-tenacity`. In Redis it is a time: linear to 500 us at 10, from there 15 % more per step. Here
+/// it is the number of records that fit in about that time, up to a number that other clients do not notice.
 fn records_per_command(tenacity: i64) -> usize {
     let records = match tenacity {
         0..=10 => RECORDS_PER_COMMAND as f64 * tenacity as f64 / 10.0,

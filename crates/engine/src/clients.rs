@@ -1,7 +1,7 @@
-//! The registry of clients: what CLIENT LIST shows and CLIENT KILL reaches, shared by all workers.
+//! The registry of clients, shared by all workers. CLIENT LIST shows it and CLIENT KILL searches it.
 //!
-//! Each session owns an [`Arc<Client>`] and writes its moving fields once a turn, relaxed; names change rarely and are
-//! behind a lock. The registry itself is locked only when a client comes, goes or is asked for.
+//! Each session owns an [`Arc<Client>`] and writes its changing fields once per turn, relaxed. Names change rarely
+//! and are behind a lock. The registry itself is locked only when a client connects, disconnects or is looked up.
 
 use crate::headroom::Pace;
 use crate::pubsub::{Frame, Inbox};
@@ -24,31 +24,31 @@ pub(crate) struct Client {
     killed: AtomicBool,
     texts: Mutex<Texts>,
     moving: Moving,
-    /// What it has left at the keys that it waits for.
+    /// The ticket at the keys that the client waits for.
     ticket: Mutex<Option<Arc<Ticket>>>,
-    /// Bytes from it that the driver holds and the session has not seen.
+    /// Bytes that the driver has received and the session has not seen.
     pub(crate) unread_bytes: Arc<AtomicU64>,
-    /// What others have sent it.
+    /// Messages for the client.
     pub(crate) inbox: Inbox,
-    /// It watches what others call (MONITOR).
+    /// The client runs MONITOR.
     pub(crate) watches: AtomicBool,
-    /// How it is told of keys that change.
+    /// How the client is told of changed keys.
     pub(crate) tracked: Tracked,
-    /// How fast it may make memory grow.
+    /// The rate at which the client may make memory grow.
     pub(crate) pace: Pace,
 }
 
-/// What a client says about itself.
+/// Texts that describe a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) name: String,
     pub(crate) lib_name: String,
     pub(crate) lib_ver: String,
-    /// Who it is, as far as it can be shown.
+    /// The user's name, as far as it may be shown.
     pub(crate) user: String,
 }
 
-/// What changes with every turn.
+/// Fields that change every turn.
 #[derive(Debug, Default)]
 struct Moving {
     last_us: AtomicU64,
@@ -60,14 +60,14 @@ struct Moving {
     input_bytes: AtomicU64,
     args_bytes: AtomicU64,
     output_bytes: AtomicU64,
-    /// Commands queued since MULTI, and one; 0 outside a transaction.
+    /// 1 + the number of commands queued since MULTI. 0 outside a transaction.
     queued: AtomicU64,
     queued_bytes: AtomicU64,
     /// A key of WATCH has changed.
     dirty: AtomicBool,
 }
 
-/// A session's state as it is put into its [`Client`].
+/// A session's state for its [`Client`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) last_us: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Snapshot {
     pub(crate) args_bytes: usize,
     /// Commands queued since MULTI.
     pub(crate) queued: Option<usize>,
-    /// Bytes of those.
+    /// Bytes of the queued commands.
     pub(crate) queued_bytes: usize,
     /// A key of WATCH has changed.
     pub(crate) dirty: bool,
@@ -106,7 +106,7 @@ impl Client {
             pace: Pace::default(),
         }
     }
-    /// A client without a connection, for what a file says: its id is 0, and nobody finds it.
+    /// A client without a connection, for the commands of a file. Its id is 0, and no lookup finds it.
     pub(crate) fn of_a_file(now: Now) -> Client {
         struct Nobody;
         impl Wake for Nobody {
@@ -131,7 +131,8 @@ impl Client {
         m.dirty.store(s.dirty, Relaxed);
         m.queued.store(s.queued.map_or(0, |n| n as u64 + 1), Relaxed);
     }
-    /// Of the command that it runs: bytes of the request and what comes behind it, and bytes of the arguments.
+    /// Publishes the sizes for the command in hand: bytes of the request and the input after it, and bytes of its
+    /// arguments.
     pub(crate) fn publish_request(&self, input_bytes: usize, args_bytes: usize) {
         self.moving.input_bytes.store(input_bytes as u64, Relaxed);
         self.moving.args_bytes.store(args_bytes as u64, Relaxed);
@@ -142,34 +143,34 @@ impl Client {
     pub(crate) fn set_texts(&self, change: impl FnOnce(&mut Texts)) {
         change(&mut self.texts.lock());
     }
-    /// What wakes its session.
+    /// The handle that wakes the session.
     pub(crate) fn wake_handle(&self) -> &Arc<dyn Wake> {
         &self.wake
     }
-    /// Sends it a push.
+    /// Sends a push message to the client.
     pub(crate) fn post(&self, frame: Frame) {
         if self.inbox.put(frame, self.output_bytes()) {
             self.wake.wake();
         }
     }
-    /// As CLIENT GETREDIR has it: whom invalidations are sent to, 0 for itself, -1 while it is not tracked.
+    /// CLIENT GETREDIR: the client id that gets the invalidations, 0 for this client, -1 while tracking is off.
     pub(crate) fn redirect(&self) -> i64 {
         if self.tracked.mode().has(Mode::ON) { self.tracked.redirect() as i64 } else { -1 }
     }
-    /// Its class, as CLIENT LIST and CLIENT KILL know it.
+    /// The client's class in CLIENT LIST and CLIENT KILL.
     pub(crate) fn class(&self) -> &'static str {
         if self.inbox.is_subscriber() { "pubsub" } else { "normal" }
     }
-    /// Marks it for closing and wakes its session.
+    /// Marks the client for closing and wakes its session.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.wake.wake();
     }
-    /// It waits (`None`: no more).
+    /// Sets the ticket of a wait. `None`: the client does not wait.
     pub(crate) fn set_ticket(&self, ticket: Option<Arc<Ticket>>) {
         *self.ticket.lock() = ticket;
     }
-    /// CLIENT UNBLOCK; false when it does not wait.
+    /// CLIENT UNBLOCK. False when the client does not wait.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
         let ticket = self.ticket.lock().clone();
         ticket.is_some_and(|ticket| ticket.unblock(with_error))
@@ -177,7 +178,7 @@ impl Client {
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
     }
-    /// Bytes held for it: requests, arguments, replies.
+    /// Bytes held for the client: requests, arguments, replies.
     pub(crate) fn held_bytes(&self) -> u64 {
         let m = &self.moving;
         let seen_bytes = m.queued_bytes.load(Relaxed)
@@ -192,11 +193,11 @@ impl Client {
     pub(crate) fn output_bytes(&self) -> u64 {
         self.moving.output_bytes.load(Relaxed)
     }
-    /// How long it has been there, in whole seconds.
+    /// Age of the connection in whole seconds.
     pub(crate) fn age_s(&self, now: Now) -> u64 {
         now.mono_us.saturating_sub(self.opened_us) / 1_000_000
     }
-    /// One line of CLIENT LIST, without its end.
+    /// The client's line of CLIENT LIST, without the line end.
     pub(crate) fn line(&self, ids: &CommandIds, now: Now) -> String {
         let (m, texts) = (&self.moving, self.texts());
         let seconds_since = |us: u64| now.mono_us.saturating_sub(us) / 1_000_000;
@@ -262,33 +263,33 @@ pub(crate) struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     open: AtomicU64,
-    /// Clients that are gone and of whom a command waits to be done.
+    /// Clients that have gone and have a command that is yet to run.
     left: AtomicU64,
-    /// Clients that wait in a blocking command, and those of them that do not for ever.
+    /// Clients in a blocking command, and those of them with a timeout.
     blocked: AtomicU64,
     timed: AtomicU64,
 }
 
 impl Clients {
-    /// A client waits.
+    /// A client starts to wait.
     pub(crate) fn blocked(&self, timed: bool) {
         self.blocked.fetch_add(1, Relaxed);
         self.timed.fetch_add(u64::from(timed), Relaxed);
     }
-    /// It waits no more.
+    /// A client stops waiting.
     pub(crate) fn unblocked(&self, timed: bool) {
         self.blocked.fetch_sub(1, Relaxed);
         self.timed.fetch_sub(u64::from(timed), Relaxed);
     }
-    /// Clients that wait.
+    /// Number of waiting clients.
     pub(crate) fn blocked_len(&self) -> u64 {
         self.blocked.load(Relaxed)
     }
-    /// Those of them that do not for ever.
+    /// Number of waiting clients with a timeout.
     pub(crate) fn timed_len(&self) -> u64 {
         self.timed.load(Relaxed)
     }
-    /// Registers a client; `None` when there are `max` already.
+    /// Registers a client. `None` when `max` clients are registered.
     pub(crate) fn add(
         &self,
         peer: PeerInfo,
@@ -311,15 +312,15 @@ impl Clients {
         by_id.remove(&id);
         self.open.store(by_id.len() as u64, Relaxed);
     }
-    /// A client goes and leaves a command that is yet to be done: it counts against the most that there may be.
+    /// A client goes and leaves a command that is yet to run. It counts against `maxclients`.
     pub(crate) fn left_behind(&self) {
         self.left.fetch_add(1, Relaxed);
     }
-    /// Its command has begun.
+    /// The command of a gone client has begun.
     pub(crate) fn left_for_good(&self) {
         self.left.fetch_sub(1, Relaxed);
     }
-    /// Clients that are open.
+    /// Number of open clients.
     pub(crate) fn len(&self) -> usize {
         self.open.load(Relaxed) as usize
     }
@@ -330,14 +331,14 @@ impl Clients {
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
         self.by_id.lock().get(&id).cloned()
     }
-    /// Wakes the sessions that have subscribed to something.
+    /// Wakes the sessions with subscriptions.
     pub(crate) fn wake_subscribers(&self) {
         self.all().iter().filter(|c| c.inbox.is_subscriber()).for_each(|c| c.wake.wake());
     }
-    /// Closes the clients that hold most until the others hold no more than `bytes_max`; how many. Those that CLIENT NO-EVICT
-    /// spares stay.
+    /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. Returns their number.
+    /// CLIENT NO-EVICT protects a client.
     pub(crate) fn evict(&self, bytes_max: u64) -> usize {
-        // Who is closed already frees what it holds in a moment.
+        // A killed client frees its memory in a moment.
         let mut left: Vec<_> = self.all().into_iter().filter(|client| !client.is_killed()).collect();
         let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
         if held_bytes <= bytes_max {

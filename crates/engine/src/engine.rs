@@ -1,4 +1,4 @@
-//! [`Engine`]: what all sessions share.
+//! [`Engine`]: the state that all sessions share.
 
 use crate::acl::{Acl, PASSWORD_BYTES_MAX, rewrite_users};
 use crate::admission::{WorkerMemory, worker_memories};
@@ -29,11 +29,12 @@ use std::sync::{Arc, Weak};
 use strand_keyspace::{JOURNAL, Keyspace, LISTENER};
 use strand_wire::args::Argv;
 
-/// Keys that active expiry looks at in one slice, for each step of `active-expire-effort`: some 0.1 ms, which a worker on the
-/// same core may wait for (with 2,000 the p99.9 of a probe beside 1 M keys that expire was 0.30-0.46 ms, now 0.22-0.28).
+/// Keys that active expiry checks in one slice, for each step of `active-expire-effort`: about 0.1 ms, which a worker
+/// on the same core may wait for. With 2,000 the p99.9 of a probe beside 1 M expiring keys was 0.30-0.46 ms; with 500
+/// it is 0.22-0.28 ms.
 pub const EXPIRE_KEYS_PER_TICK: usize = 500;
 
-/// What all workers share: keyspace, configuration, client registry, counters.
+/// The state that all workers share: keyspace, configuration, client registry, counters.
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) keyspace: Arc<Keyspace>,
@@ -64,16 +65,17 @@ pub struct Engine {
     pub(crate) worker_memories: Box<[WorkerMemory]>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: AtomicBool,
-    /// Held by a CONFIG SET of `tls-*` options, on a helper thread: what it tries and takes back is no other's.
+    /// Locked by a CONFIG SET of `tls-*` options on a helper thread, so that its trial and rollback do not mix with
+    /// another one.
     pub(crate) tls_change: Mutex<()>,
-    /// Held by who looks who listens.
+    /// Locked by [`Engine::look_who_listens`].
     listening: Mutex<()>,
-    /// Itself, for threads that outlive a call.
+    /// A reference to itself, for threads that outlive a call.
     me: Weak<Engine>,
 }
 
 impl Engine {
-    /// Joins the parts. `config` is as read from file and arguments; its tunables are applied to `keyspace`.
+    /// Joins the parts. `config` comes from files and arguments; its tunables are applied to `keyspace`.
     pub fn new(
         config: Config,
         keyspace: Arc<Keyspace>,
@@ -126,15 +128,14 @@ impl Engine {
         engine.acl.set_default_password(|| engine.config.requirepass());
         engine
     }
-    /// Itself, for a thread of its own; `None` when everything ends.
+    /// A reference to itself, for a thread. `None` when the server ends.
     pub(crate) fn me(&self) -> Option<Arc<Engine>> {
         self.me.upgrade()
     }
-    /// Makes the users that the configuration declares, or those of the ACL file. To be called once, before anybody is
-    /// served.
+    /// Creates the users of the configuration or of the ACL file. Call it once, before the first client.
     ///
     /// # Errors
-    /// What is wrong with them, for whoever starts the server.
+    /// Why the users are invalid, for the administrator.
     pub fn load_users(&self) -> Result<(), String> {
         let (file, declared) = (self.config.aclfile(), self.config.users());
         if !file.is_empty() && !declared.is_empty() {
@@ -153,34 +154,34 @@ impl Engine {
             false => self.load_acl_file(&file).map_err(|text| String::from_utf8_lossy(&text).into_owned()),
         }
     }
-    /// True when nobody may do anything without a password: where it is false, serve this machine only.
+    /// True when every command needs a password. If false, serve only this machine.
     pub fn needs_password(&self) -> bool {
         let default = self.acl.default_user();
         !default.needs_no_password() || !default.is_on()
     }
-    /// False when `user` may not call `command`, whatever its keys: for whoever would have to read much before a session could
-    /// say so. True also where this cannot be told, as for a user that there is not.
+    /// False when `user` may not call `command` with any keys. For a door that would otherwise read much before the
+    /// session refuses. True when this is unknown, as for an unknown user.
     pub fn may_call(&self, user: &[u8], command: &[&[u8]]) -> bool {
         let argv = Argv::from_slices(command);
         let (Some(user), Ok(found)) = (self.acl.get(user), TABLE.resolve(argv.args())) else {
             return true;
         };
-        // The keys are not judged here, and looking at them may take long.
+        // The keys are not checked here, because that may take long.
         user.may_call(found.spec, argv.args())
     }
-    /// Takes the users of the ACL file in place of those that are there.
+    /// Replaces the users with those of the ACL file.
     pub(crate) fn load_acl_file(&self, path: &str) -> Result<(), Vec<u8>> {
         let text = self.host.read_acl_file(path);
         let text = text.map_err(|why| format!("Error loading ACLs, opening file '{path}': {why}"))?;
         self.acl.load(&text, path, self.all_channels_by_default())
     }
-    /// To be called after every change of users: sessions look at theirs before they do anything else, and those that have
-    /// subscribed to something at once.
+    /// Call this after every change of users. Each session reads its user again before its next command. Sessions
+    /// with subscriptions do so at once.
     pub(crate) fn users_changed(&self) {
         self.config.touch();
         self.clients.wake_subscribers();
     }
-    /// To be called after users were removed: their sessions are closed, idle or not.
+    /// Call this after users were removed: their sessions are closed, also idle ones.
     pub(crate) fn users_removed(&self) {
         self.config.touch();
         self.clients.wake_all();
@@ -189,7 +190,7 @@ impl Engine {
     pub(crate) fn all_channels_by_default(&self) -> bool {
         self.config.choice(Opt::AclPubsubDefault) == "allchannels"
     }
-    /// The text for a configuration file that gives the present values and users: `old` brought up to date.
+    /// The text of a configuration file with the current values and users: `old` with updated lines.
     pub(crate) fn rewrite_config(&self, old: &str) -> String {
         let users = self.config.aclfile().is_empty().then(|| self.acl.all());
         rewrite_users(&self.config.rewrite(old), &users.unwrap_or_default())
@@ -202,15 +203,16 @@ impl Engine {
     pub fn keyspace(&self) -> &Arc<Keyspace> {
         &self.keyspace
     }
-    /// The driver's side.
+    /// The driver's side of the engine.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
-    /// Sessions that are open.
+    /// The number of open sessions.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
-    /// The regular work, `hz` times a second from one thread: a slice of active expiry, `save` points, the samples behind INFO.
+    /// The periodic work, `hz` times per second on one thread: a slice of active expiry, `save` points, the samples
+    /// for INFO.
     pub fn tick(self: &Arc<Self>, now: Now) {
         if self.cron_paused.load(Relaxed) {
             return;
@@ -225,9 +227,9 @@ impl Engine {
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
         rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
     }
-    /// A slice of active expiry; [`Engine::tick`] does one. True when there is more to do, sooner than at the next tick.
+    /// A slice of active expiry; [`Engine::tick`] does one. True when more is left to do before the next tick.
     pub fn expire(&self, now: Now) -> bool {
-        // A pause freezes the data: replicas are being moved, and an expiry is a write.
+        // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
         if is_off || self.persist.is_loading() || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
@@ -241,20 +243,20 @@ impl Engine {
         self.stats.events.note(Event::ExpireCycle, took_us, now.unix_s());
         more
     }
-    /// Has the keyspace tell what happens to its keys while anybody wants to know. To be called after who does has changed.
+    /// Makes the keyspace report changes of keys while a listener exists. Call it when the listeners have changed.
     pub(crate) fn look_who_listens(&self) {
-        // One after the other: the last to look has seen everything.
+        // One call at a time, so that the last call sees every change.
         let _looking = self.listening.lock();
         let listener = if self.notices.listens() { LISTENER } else { 0 };
         let journal = if self.keyspace.journal().is_on() { JOURNAL } else { 0 };
         self.keyspace.settings().listens.store(listener | journal, SeqCst);
     }
-    /// Begins to record all changes in the keyspace's journal, or ends it; the journal's offset then.
+    /// Starts or stops the journal of all changes. Returns the journal's offset.
     pub fn switch_journal(&self, on: bool) -> u64 {
         let _looking = self.listening.lock();
         self.keyspace.switch_journal(on)
     }
-    /// Gives the keyspace the tunables that are its own.
+    /// Passes the keyspace's tunables to the keyspace.
     pub(crate) fn apply_config(&self) {
         let (config, settings) = (&self.config, self.keyspace.settings());
         let number = |option| config.number(option) as u64;

@@ -1,68 +1,69 @@
-//! [`Folder`]: the files of an append-only file, as the driver keeps them.
+//! [`Folder`]: the files of an append-only file, kept by the driver.
 //!
-//! All names are of files in the one folder. Each method may take a while: none is called on a worker.
+//! All names are names of files in the folder. All methods may block, so no worker calls them.
 
 use crate::host::{OpenedFile, WriteFile};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-/// A folder, and the right to write in it: no other server has it.
+/// A folder with the exclusive right to write in it.
 pub trait Folder: Send + Sync {
-    /// Opens a file for reading; `None` when it is not there.
+    /// Opens a file for reading. `None` when it is missing.
     ///
     /// # Errors
-    /// Those of the system; also when it is no regular file.
+    /// The system's error. Also an error when it is not a regular file.
     fn open(&self, name: &str) -> io::Result<Option<OpenedFile>>;
-    /// Puts what `write` writes in the place of a file, in one step and once it is on the disk, the folder too.
+    /// Replaces a file with the output of `write`, atomically and only after the new content is on the disk. Also
+    /// syncs the folder.
     ///
     /// # Errors
-    /// Those of the system and of `write`; the file is as it was before.
+    /// The system's error, or the error of `write`. The old file stays unchanged.
     fn replace(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()>;
-    /// Opens a file for adding to its end; it is made when it is not there.
+    /// Opens a file for appending. Creates a missing file.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>>;
     /// Cuts a file to its first `bytes`.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     fn cut(&self, name: &str, bytes: u64) -> io::Result<()>;
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file. A missing file is not an error.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Moves the file of this name from the working folder to here.
+    /// Moves the file of this name from the working folder to this folder.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     fn adopt(&self, name: &str) -> io::Result<()>;
 }
 
-/// A file that grows.
+/// A file open for appending.
 pub trait AppendFile: Send {
-    /// Bytes in it.
+    /// Its length in bytes.
     fn bytes(&self) -> u64;
-    /// Adds bytes to its end; how many, which may be fewer.
+    /// Appends bytes and returns their number, which may be smaller than asked.
     ///
     /// # Errors
-    /// Those of the system; nothing was added.
+    /// The system's error. Nothing was appended.
     fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-    /// Cuts it to its first `bytes`.
+    /// Cuts the file to its first `bytes`.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's error.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
-    /// What brings it to the disk, from any thread.
+    /// A handle that syncs the file from any thread.
     fn sync_file(&self) -> Arc<dyn SyncFile>;
 }
 
-/// A file that somebody else may be adding to.
+/// Syncs a file while another thread may append to it.
 pub trait SyncFile: Send + Sync {
-    /// Back when all that was added before the call is on the disk.
+    /// Returns when everything appended before the call is on the disk.
     ///
     /// # Errors
-    /// Those of the system: what was added since the last time may be lost, whatever a later call says.
+    /// The system's error. Bytes appended since the last sync may then be lost, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 }

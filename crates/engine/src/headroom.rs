@@ -1,59 +1,59 @@
-//! [`Headroom`]: how much memory the process can still take before the kernel ends it, and who has to wait for that.
+//! [`Headroom`]: how much memory the process can take before the kernel kills it, and what has to wait for memory.
 //!
-//! The hard limits are the control group's and the machine's; `maxmemory` is a limit of choice, with rules of its own in
-//! [`crate::admission`]. A sample a second tells what is free; in between the allocator's own sum tells what was added.
-//! Where nothing is known, everything is admitted, and nobody pays more than a load.
+//! The hard limits are those of the control group and the machine. `maxmemory` is a chosen limit with its own rules
+//! in [`crate::admission`]. One sample per second tells the free memory; between samples the allocator's sum tells
+//! the growth. While the limits are unknown, everything is admitted, and a check costs one load.
 //!
-//! Work that may take much (a reply of a large collection, an index, an import) says its need before it begins. It is admitted
-//! with a [`Reservation`], waits for the end of other work, or is refused. Clients that make memory grow fastest are slowed
-//! while little is free.
+//! Work that may need much memory (a reply of a large collection, an index, an import) declares its need before it
+//! begins. It is admitted with a [`Reservation`], waits for the end of other work, or is refused. While little memory
+//! is free, the clients that make memory grow fastest are slowed.
 
 use crate::clients::Client;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Work that needs less than this is always admitted: so much changes nothing.
+/// Work that needs less is always admitted, because it makes no difference.
 pub(crate) const WORK_BYTES_MIN: u64 = 4 << 20;
-/// What an import needs to begin: some documents in flight, and their replies.
+/// The need of an import at its start: some documents in flight, and their replies.
 pub(crate) const IMPORT_BYTES: u64 = 32 << 20;
-/// Of all memory, this part is never given to work: replies, sockets and the kernel need some.
+/// Work never gets this part of all memory: replies, sockets and the kernel need it.
 const KEPT_PART: u64 = 32;
-/// How long work waits for other work, before it is refused.
+/// How long work waits for other work before it is refused.
 const WORK_WAIT_US: u64 = 30_000_000;
-/// How long work waits until it asks again.
+/// Time between two requests of waiting work.
 const WORK_RETRY_US: u64 = 20_000;
 
-/// Clients are slowed while less than this percentage is free, and no more when [`CALM_PERCENT`] is.
+/// Clients are slowed from the time when less than this percentage is free until [`CALM_PERCENT`] is free.
 const NEAR_PERCENT: u64 = 10;
 const CALM_PERCENT: u64 = 12;
 /// A client that added less than this since the last look is not slowed.
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
-/// Time between two looks at the growth.
+/// Time between two checks of the growth.
 const LOOK_US: u64 = 100_000;
-/// Slowed clients together fill the free memory in this many seconds at the earliest.
+/// Slowed clients together need at least this many seconds to fill the free memory.
 const HORIZON_S: u64 = 20;
-/// A slowed client may write so much a second at least: nobody is stopped.
+/// A slowed client may write at least this many bytes per second, so no client is stopped.
 const RATE_BYTES_MIN: u64 = 64 << 10;
-/// A slowed client waits so long at most, however much it wrote at once.
+/// Longest delay of a slowed client, however much it wrote at once.
 const SLOWED_US_MAX: u64 = 1_000_000;
 
-/// What is free, and what of it is promised.
+/// The free memory, and the part of it that is reserved.
 #[derive(Debug, Default)]
 pub(crate) struct Headroom {
-    /// All memory that the process may have: the control group's limit, or the machine's memory; 0 is unknown.
+    /// All memory that the process may use: the control group's limit or the machine's memory. 0: unknown.
     size_bytes: AtomicU64,
-    /// What was free at the last sample, and what the allocator had given out then.
+    /// At the last sample: the free memory, and the bytes given out by the allocator.
     free_bytes: AtomicU64,
     allocated_bytes: AtomicU64,
-    /// What is promised to work that runs.
+    /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,
-    /// Clients are being slowed, or looked at.
+    /// Clients are slowed or checked.
     is_near: AtomicBool,
     looked_us: AtomicU64,
 }
 
-/// Memory that is promised to work for as long as this lives.
+/// Memory reserved for work until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     headroom: Arc<Headroom>,
@@ -69,33 +69,33 @@ impl Drop for Reservation {
 /// Whether work may begin.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// Yes; keep this until it ends.
+    /// Yes. Keep the reservation until the work ends.
     Now(Option<Reservation>),
-    /// Other work will give back enough: ask again then, on the clock of [`Now::mono_us`].
+    /// Not yet: other work will free enough memory.
     Later {
-        /// See above.
+        /// When to ask again, on the clock of [`Now::mono_us`].
         at_us: u64,
     },
-    /// No: this many bytes are missing.
+    /// No: too little memory is free.
     Refused {
-        /// See above.
+        /// The number of missing bytes.
         missing_bytes: u64,
     },
 }
 
-/// How fast one client may make memory grow.
+/// The rate at which one client may make memory grow.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// What its commands brought since the last look.
+    /// Bytes that its commands brought since the last check.
     grown_bytes: AtomicU64,
-    /// What it may bring a second; 0: as much as it likes.
+    /// Bytes that it may bring per second. 0: no limit.
     bytes_per_s: AtomicU64,
     /// When it may write again.
     free_at_us: AtomicU64,
 }
 
 impl Pace {
-    /// A command with `bytes` of arguments wants to run. `Some`: not before that time.
+    /// Asks for a command with `bytes` of arguments. `Some`: the earliest time for the command.
     pub(crate) fn ask(&self, bytes: u64, now_us: u64) -> Option<u64> {
         let rate = self.bytes_per_s.load(Relaxed);
         let free_at_us = self.free_at_us.load(Relaxed);
@@ -105,7 +105,7 @@ impl Pace {
         self.grown_bytes.fetch_add(bytes, Relaxed);
         if rate > 0 {
             let costs_us = (u128::from(bytes) * 1_000_000 / u128::from(rate)).min(u128::from(SLOWED_US_MAX));
-            // A client that wrote nothing for a while has saved up nothing.
+            // An idle client accumulates no credit.
             self.free_at_us.store(now_us + costs_us as u64, Relaxed);
         }
         None
@@ -116,7 +116,7 @@ impl Pace {
 }
 
 impl Headroom {
-    /// Takes down what is free; `size_bytes` of 0 is unknown.
+    /// Records a sample. A `size_bytes` of 0 means unknown.
     pub(crate) fn look(&self, size_bytes: u64, free_bytes: u64, allocated_bytes: u64) {
         self.free_bytes.store(free_bytes, Relaxed);
         self.allocated_bytes.store(allocated_bytes, Relaxed);
@@ -126,17 +126,17 @@ impl Headroom {
     pub(crate) fn is_known(&self) -> bool {
         self.size_bytes.load(Relaxed) > 0
     }
-    /// True while clients are being slowed, or looked at.
+    /// True while clients are slowed or checked.
     pub(crate) fn is_near(&self) -> bool {
         self.is_near.load(Relaxed)
     }
-    /// What is free now, while the allocator has given out `allocated_bytes`.
+    /// The memory that is free now, when the allocator has given out `allocated_bytes`.
     fn free_now(&self, allocated_bytes: u64) -> u64 {
         let then = self.allocated_bytes.load(Relaxed);
         let free = self.free_bytes.load(Relaxed).saturating_add(then.saturating_sub(allocated_bytes));
         free.saturating_sub(allocated_bytes.saturating_sub(then)).min(self.size_bytes.load(Relaxed))
     }
-    /// Whether work that needs `bytes`, and has waited for `waited_us`, may begin.
+    /// Decides on work that needs `bytes` and has waited for `waited_us`.
     pub(crate) fn admit(
         self: &Arc<Headroom>,
         bytes: u64,
@@ -148,7 +148,7 @@ impl Headroom {
         if size_bytes == 0 || bytes < WORK_BYTES_MIN {
             return Admitted::Now(None);
         }
-        // The promise comes first: of two that ask at once, one sees the other.
+        // The reservation comes first: of two concurrent requests, one sees the other's.
         let others = self.reserved_bytes.fetch_add(bytes, Relaxed);
         let reservation = Reservation { headroom: self.clone(), bytes };
         let free = self.free_now(allocated_bytes).saturating_sub(size_bytes / KEPT_PART);
@@ -162,14 +162,14 @@ impl Headroom {
     }
 }
 
-/// What refused work is told.
+/// The error text for refused work.
 pub(crate) fn refusal(what: &str, bytes: u64, missing_bytes: u64) -> String {
     let mb = |bytes: u64| bytes.div_ceil(1 << 20);
     format!("OOM {what} would need {} MB, waiting for {} MB", mb(bytes), mb(missing_bytes))
 }
 
 impl Engine {
-    /// Takes down how near the limits of the system are: with every sample.
+    /// Records the distance to the limits of the system. Called with every sample.
     pub(crate) fn look_at_headroom(&self) {
         let newest = |name| self.diag.newest(name).map(|bytes| bytes as u64);
         let group = newest("cgroup.memory.limit").zip(newest("cgroup.memory.used"));
@@ -183,21 +183,22 @@ impl Engine {
         let (size, free) = group.into_iter().chain(machine).min_by_key(|(_, free)| *free).unwrap_or_default();
         self.headroom.look(size, free, memory.used_bytes);
     }
-    /// Whether work that needs `bytes` may begin.
+    /// Decides on work that needs `bytes`.
     pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> Admitted {
         if bytes < WORK_BYTES_MIN || !self.headroom.is_known() {
             return Admitted::Now(None);
         }
         self.headroom.admit(bytes, self.host.allocated_bytes(), waited_us, now)
     }
-    /// Slows the clients that make memory grow fastest while little is free. In the background, some ten times a second.
+    /// Slows the clients that make memory grow fastest while little is free. Runs in the background, about ten times
+    /// a second.
     pub(crate) fn pace_clients(&self, now: Now) {
         let headroom = &self.headroom;
         let size = headroom.size_bytes.load(Relaxed);
         let free = if size == 0 { 0 } else { headroom.free_now(self.host.allocated_bytes()) };
         if !headroom.is_near() {
             if size > 0 && free < size / 100 * NEAR_PERCENT {
-                // From here on it is counted who brings how much.
+                // From here on the growth of each client is counted.
                 headroom.is_near.store(true, Relaxed);
                 headroom.looked_us.store(now.mono_us, Relaxed);
                 self.memory.watch(true);
@@ -222,7 +223,7 @@ impl Engine {
         all.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let (mut slowed, mut covered) = (Vec::new(), 0);
         for (bytes, client) in all {
-            // The fastest, until half of the growth is theirs; who is slowed stays so.
+            // The fastest clients, until they make up half of the growth. A slowed client stays slowed.
             let is_fast = bytes >= GROWTH_BYTES_MIN && covered * 2 < total;
             covered += bytes;
             if is_fast || client.pace.is_slowed() {
@@ -255,7 +256,7 @@ impl Engine {
             self.diag.acts.note(now.unix_s(), "memory-growth", did);
         }
     }
-    /// Clients that are slowed now.
+    /// The number of clients that are slowed now.
     pub(crate) fn slowed_clients(&self) -> usize {
         if !self.headroom.is_near() {
             return 0;
@@ -297,7 +298,7 @@ mod tests {
         drop(first);
         assert_eq!(headroom.reserved_bytes.load(Relaxed), 0, "who was refused has nothing");
         assert!(matches!(headroom.admit(70 * MB, 50 * MB, 0, at(0)), Admitted::Now(Some(_))));
-        // The allocator has given out 50 MB more since the sample, or got 20 MB back.
+        // Since the sample the allocator has given out 50 MB more, or got 20 MB back.
         assert_eq!(refused(70 * MB, 100 * MB, 0), 20);
         assert!(matches!(headroom.admit(120 * MB, 30 * MB, 0, at(0)), Admitted::Now(Some(_))));
         assert_eq!(

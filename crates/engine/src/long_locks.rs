@@ -2,12 +2,12 @@
 //!
 //! Most code locks a shard for microseconds: each command on a worker, each slice on the lane. That code announces
 //! nothing, and other threads wait at the shard's lock. A call that locks shards for long announces a long lock here
-//! before it locks them. A session that needs one of these shards is put aside; its worker serves other sessions, and the
-//! session is woken and tries again when the long lock ends. A command pays one load of a counter for this. The counter
+//! before it locks them. A session that needs one of these shards is put aside and its worker serves other sessions.
+//! The session is woken and tries again when the long lock ends. For this a command pays one load of a counter, which
 //! is zero while no long lock is announced.
 //!
-//! Two long locks on one shard are never announced at a time. Between two of them each session that waited for the first
-//! one runs once. A loop of such calls slows other clients down and does not starve them.
+//! No two long locks on one shard are announced at one time. Between two of them each session that waited for the
+//! first one runs once. So a loop of long calls slows other clients down and does not starve them.
 
 use crate::{Signal, Wake};
 use parking_lot::Mutex;
@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Relaxed, fence};
 use strand_commands::call;
 
-/// A long lock waits at most this long for the sessions that the last one kept waiting. Only a worker that stands still
-/// takes as long.
+/// A long lock waits at most this long for the sessions that waited for the previous one. Only a blocked worker takes
+/// this long.
 const TURN_US_MAX: u64 = 20_000;
 
-/// A job that waits for a script looks at this interval whether a client still waits for the job's reply.
+/// Interval at which a job that waits for a script checks whether a client still waits for the job's reply.
 const LOOK_EVERY_US: u64 = 50_000;
 
 /// The long locks of one server.
 pub(crate) struct LongLocks {
-    /// How many are announced.
+    /// The number of announced long locks.
     count: AtomicUsize,
     state: Mutex<State>,
-    /// Told when a long lock ends, and when all sessions that were woken have run.
+    /// Signalled when a long lock ends, and when all woken sessions have run.
     changed: Box<dyn Signal>,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct LongLocks {
 struct State {
     next: u64,
     held: BTreeMap<u64, Shards>,
-    /// What holds a long lock, by its id, where a name is known.
+    /// The names of the holders by the id of the long lock, where known.
     holders: BTreeMap<u64, Arc<str>>,
-    /// Long locks of scripts that have run for long, by id; true: of a function.
+    /// Long locks of long-running scripts by id. True: the script is a function.
     busy: BTreeMap<u64, bool>,
-    /// By client, so that a client that looks again is there once.
+    /// The waiting clients. Keyed by client, so a client that waits again has one entry.
     waiting: BTreeMap<u64, Waiting>,
-    /// Clients that were woken and have not run since.
+    /// Clients that were woken and have not run since then.
     woken: BTreeSet<u64>,
 }
 
-/// A client that waits, and the long lock that it met first.
+/// A waiting client, and the first long lock that it met.
 struct Waiting {
     wake: Arc<dyn Wake>,
     hold: u64,
@@ -55,7 +55,7 @@ struct Waiting {
 /// Announces long locks under a name.
 pub(crate) struct LongLocksOf<'h, N> {
     pub(crate) long_locks: &'h LongLocks,
-    /// Makes the name; called for each long lock that is announced.
+    /// Makes the name. Called for each announced long lock.
     pub(crate) name: N,
 }
 
@@ -67,7 +67,7 @@ impl<N: Fn() -> String> call::LongLocks for LongLocksOf<'_, N> {
     }
 }
 
-/// The shards of a long lock, ascending; `None`: all.
+/// The shards of a long lock, ascending. `None`: all.
 struct Shards(Option<Vec<usize>>);
 
 impl Shards {
@@ -94,7 +94,7 @@ impl call::LongLocks for LongLocks {
 }
 
 impl LongLocks {
-    /// Begins without a long lock. Helper threads that wait for one wait at `changed`.
+    /// Starts without a long lock. Helper threads wait at `changed`.
     pub(crate) fn new(changed: Box<dyn Signal>) -> LongLocks {
         LongLocks { count: AtomicUsize::new(0), state: Mutex::default(), changed }
     }
@@ -103,8 +103,8 @@ impl LongLocks {
     pub(crate) fn any(&self) -> bool {
         self.count.load(Relaxed) != 0
     }
-    /// Announces a long lock on `shards` (`None`: on all). First waits for the end of each long lock on one of them. Lock
-    /// the shards after this call.
+    /// Announces a long lock on `shards` (`None`: on all). First waits for the end of every long lock on one of them.
+    /// Lock the shards after this call.
     pub(crate) fn announce(&self, mut shards: Option<Vec<usize>>) -> LongLock<'_> {
         if let Some(shards) = &mut shards {
             shards.sort_unstable();
@@ -134,8 +134,8 @@ impl LongLocks {
         fence(Ordering::SeqCst);
         LongLock { long_locks: self, id }
     }
-    /// True when a long lock is on one of `shards` (`None`: on any). Then `client` is woken when a long lock ends. The look
-    /// and the entry are one step, so that no end is missed.
+    /// True when a long lock is on one of `shards` (`None`: on any). `client` is then woken when a long lock ends.
+    /// The check and the entry are one step, so no end is missed.
     pub(crate) fn wait(&self, shards: Option<&[usize]>, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut state = self.state.lock();
         let met = state.held.iter().find(|(_, held)| held.meets(shards)).map(|(id, _)| *id);
@@ -144,13 +144,13 @@ impl LongLocks {
         }
         met.is_some()
     }
-    /// What holds the shard that `client` waits for, where a name is known.
+    /// The name of the holder that `client` waits for, where known.
     pub(crate) fn holder_for(&self, client: u64) -> Option<Arc<str>> {
         let state = self.state.lock();
         state.holders.get(&state.waiting.get(&client)?.hold).cloned()
     }
-    /// Says that the long lock of exactly these shards (`None`: of all) belongs to a script that has run for long. Clients
-    /// that wait for it are answered BUSY from now on.
+    /// Marks the long lock on exactly these shards (`None`: on all) as that of a long-running script. Clients that
+    /// wait for it get BUSY from now on.
     pub(crate) fn call_busy(&self, shards: Option<&[usize]>, is_function: bool) {
         let mut state = self.state.lock();
         let is_it = |held: &&u64| match (&state.held[*held].0, shards) {
@@ -165,8 +165,8 @@ impl LongLocks {
         waiting.values().for_each(|waiting| waiting.wake.wake());
         self.changed.tell();
     }
-    /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Ends early for a script that has run for
-    /// long; then says whether the script is a function. `goes_on` is called now and then.
+    /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Returns early for a long-running
+    /// script, and tells whether that script is a function. Calls `goes_on` now and then.
     pub(crate) fn await_or_busy(&self, shards: Option<&[usize]>, goes_on: impl Fn() -> bool) -> Option<bool> {
         let mut state = self.state.lock();
         loop {
@@ -183,7 +183,8 @@ impl LongLocks {
             state = self.state.lock();
         }
     }
-    /// `Some` when a script that has run for long holds one of `shards` (`None`: any); says whether it is a function.
+    /// `Some` when a long-running script holds one of `shards` (`None`: any). The value tells whether the script is a
+    /// function.
     pub(crate) fn is_busy(&self, shards: Option<&[usize]>) -> Option<bool> {
         let state = self.state.lock();
         state.busy.iter().find(|(id, _)| state.held[*id].meets(shards)).map(|(_, is_function)| *is_function)
@@ -194,14 +195,14 @@ impl LongLocks {
         fence(Ordering::SeqCst);
         self.any() && self.wait(Some(shards), client, wake)
     }
-    /// A client that waited has run, waits again, or is gone.
+    /// Call this when a woken client has run, waits again, or has gone.
     pub(crate) fn has_run(&self, client: u64) {
         let mut state = self.state.lock();
         if state.woken.remove(&client) && state.woken.is_empty() {
             self.changed.tell();
         }
     }
-    /// A client is gone.
+    /// Call this when a client has gone.
     pub(crate) fn forget(&self, client: u64) {
         self.state.lock().waiting.remove(&client);
         self.has_run(client);
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Where the threads of a test wait for each other.
+    /// A signal for the threads of a test.
     #[derive(Default)]
     struct Changes(Mutex<u64>, parking_lot::Condvar);
     impl Signal for Changes {

@@ -1,4 +1,4 @@
-//! [`User`]: a name, passwords and what they open; and the check of a command against it.
+//! [`User`]: a name, passwords and rights, and the check of a command.
 
 use super::commands::TABLE;
 use super::password::{Digest, PASSWORD_BYTES_MAX};
@@ -13,43 +13,43 @@ use strand_commands::introspect::key_accesses;
 use strand_commands::spec::{Access, CommandSpec, FindKeys, Flags, KeySpec};
 use strand_wire::args::Args;
 
-/// Most passwords of a user: each is compared when it logs in.
+/// Most passwords of a user. A login compares each of them.
 pub(crate) const PASSWORDS_MAX: usize = 1_000;
-/// Most selectors of a user, the root aside: each may be asked for each command.
+/// Most selectors of a user besides the root. Each may be checked for each command.
 pub(crate) const SELECTORS_MAX: usize = 1_000;
 
-/// A user as it is at this moment; a change makes a new one.
+/// The immutable state of a user. A change makes a new one.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     name: Vec<u8>,
-    /// Stays the same through changes, but not when the user is removed and made again.
+    /// Unchanged by changes of the user. A user that is removed and created again gets a new id.
     id: u64,
     pub(super) on: bool,
     pub(super) no_password: bool,
     pub(super) sanitize: Option<bool>,
     pub(super) passwords: Vec<Digest>,
-    /// The user's own rules, and behind them the selectors in parentheses.
+    /// The root selector first, then the selectors in parentheses.
     pub(super) selectors: Vec<Selector>,
 }
 
-/// With no more work than this the bytes of all arguments are taken for those of the keys.
+/// Up to this effort the bytes of all arguments stand for the bytes of the keys.
 const CHEAP_STEPS: usize = 4 * 1024;
 
 /// Why a command may not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
-    /// The command.
+    /// The command is denied.
     Command,
-    /// The key at this argument.
+    /// The key in this argument is denied.
     Key(usize),
-    /// The channel at this argument.
+    /// The channel in this argument is denied.
     Channel(usize),
-    /// Nobody waits for the answer any more.
+    /// No client waits for the answer any more.
     Unfinished,
 }
 
 impl User {
-    /// A new user, who may do nothing and cannot log in.
+    /// A new user, without rights and without a login.
     pub(super) fn new(name: &[u8], id: u64, all_channels: bool) -> User {
         User {
             name: name.to_vec(),
@@ -61,7 +61,7 @@ impl User {
             selectors: vec![Selector::new(all_channels)],
         }
     }
-    /// One who may do everything without a password.
+    /// A user with all rights and without a password.
     pub(super) fn all_powerful(name: &[u8], id: u64) -> User {
         let selectors = vec![Selector::all_powerful()];
         User { on: true, no_password: true, selectors, ..User::new(name, id, true) }
@@ -75,24 +75,24 @@ impl User {
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
-    /// It is enabled.
+    /// The user is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
-    /// Every password will do.
+    /// Every password is accepted.
     pub(crate) fn needs_no_password(&self) -> bool {
         self.no_password
     }
-    /// True when nothing is ever denied: such a user need not be asked.
+    /// True when the user has all rights. Checks can then be skipped.
     pub(crate) fn is_all_powerful(&self) -> bool {
         self.selectors.iter().any(Selector::is_all_powerful)
     }
-    /// True when it may log in with this password; `None` is one that is too long.
+    /// True when the user may log in with this password. `None`: the password is too long.
     pub(super) fn takes_password(&self, given: Option<&Digest>) -> bool {
         self.on && (self.no_password || given.is_some_and(|d| d.is_one_of(&self.passwords)))
     }
 
-    /// Applies one rule. `all_channels` is what `acl-pubsub-default` gives new selectors.
+    /// Applies one rule. New selectors get `all_channels` from `acl-pubsub-default`.
     pub(super) fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
         let name = c_text(rule);
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
@@ -120,8 +120,8 @@ impl User {
         Ok(())
     }
 
-    /// Gives it this one password; with an empty one it needs none. One that is too long is refused where it is given;
-    /// should it come here, none will do.
+    /// Sets the only password. With an empty password the user needs none. Callers refuse a password that is too
+    /// long; here it would leave the user without a valid password.
     pub(super) fn set_password(&mut self, password: &[u8]) {
         self.no_password = password.is_empty();
         self.passwords.clear();
@@ -148,9 +148,9 @@ impl User {
     }
     fn add_selector(&mut self, rules: &[u8], all_channels: bool) -> Result<(), RuleError> {
         let mut selector = Selector::new(all_channels);
-        // As in redis-server an open quote makes it empty.
+        // As in redis-server, an open quote makes the list empty.
         for rule in split_words(c_text(rules)).unwrap_or_default() {
-            // In a file the selector would end there.
+            // In a file the selector would end at the parenthesis.
             if rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
@@ -172,7 +172,7 @@ impl User {
         self.selectors.iter().map(|s| s.keys.len()).sum()
     }
 
-    /// Most elements of key patterns that the check of a command may try, as its keys' number and length tell.
+    /// Most elements of key patterns that the check of a command may try, by the number and length of its keys.
     pub(crate) fn steps(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
         let effort = self.selectors.iter().fold(Effort::default(), |sum, s| sum.and(s.effort));
         if effort == Effort::default() || spec.keys.is_empty() {
@@ -191,15 +191,15 @@ impl User {
         steps(keys.iter().map(|(at, _)| args.at(*at).len()).sum())
     }
 
-    /// True when a selector allows the command, whatever its keys.
+    /// True when a selector allows the command, with any keys.
     pub(crate) fn may_call(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
         let id = TABLE.id(spec);
         spec.flags.has(Flags::NO_AUTH) || self.selectors.iter().any(|s| s.allows_command(id, args))
     }
-    /// Checks a command; now and then asks `go_on` whether anybody still waits.
+    /// Checks a command. Calls `go_on` now and then to ask whether the client still waits.
     ///
     /// # Errors
-    /// As in redis-server: the command when no selector allows it, else the last channel or key that was denied.
+    /// As in redis-server: the command when no selector allows it, else the last denied channel or key.
     pub(crate) fn check(
         &self,
         spec: &'static CommandSpec,
@@ -241,18 +241,18 @@ impl User {
         Err(why)
     }
 
-    /// True when a selector allows this channel, or exactly this pattern of channels.
+    /// True when a selector allows this channel, or exactly this channel pattern.
     pub(crate) fn may_use_channel(&self, topic: Topic, name: &[u8]) -> bool {
         self.selectors.iter().any(|s| s.allows_channel(topic, name))
     }
-    /// True when its rules for channels are those of `other`.
+    /// True when the channel rules equal those of `other`.
     pub(crate) fn has_channels_of(&self, other: &User) -> bool {
         let rules = |user: &User| -> Vec<_> {
             user.selectors.iter().map(|s| (s.all_channels, s.channels.clone())).collect()
         };
         rules(self) == rules(other)
     }
-    /// Most elements that holding channels with so many bytes against all patterns of channels may try.
+    /// Most elements that matching channels of `bytes` bytes against all channel patterns may try.
     pub(crate) fn channel_steps(&self, bytes: usize) -> usize {
         match self.selectors.iter().any(|s| s.all_channels) {
             true => 0,
@@ -271,7 +271,7 @@ fn digest(rule: &[u8]) -> Result<Digest, RuleError> {
     }
 }
 
-/// What a user may do with keys that one command finds by itself.
+/// A user's rights to keys that a command finds while it runs.
 pub(crate) struct Rights {
     user: Arc<User>,
     /// The selectors that allow the command.
@@ -279,13 +279,13 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Of `user` in this call of a command; `None` is everything.
+    /// The rights of `user` in this call of a command. `None`: all rights.
     pub(crate) fn of(user: &Arc<User>, spec: &'static CommandSpec, args: Args<'_>) -> Option<Rights> {
         if user.is_all_powerful() {
             return None;
         }
         let id = TABLE.id(spec);
-        // As in redis-server, what reads more keys than its arguments name needs one selector for all that it does.
+        // As in redis-server, a command that reads keys beyond its arguments needs one selector for all its accesses.
         let hidden = spec.keys.iter().any(KeySpec::has_hidden_keys);
         let keys = if hidden { key_accesses(spec, args) } else { SmallVec::new() };
         let allows = |s: &Selector| {

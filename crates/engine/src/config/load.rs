@@ -1,7 +1,7 @@
-//! Configuration text, read line by line into a [`Config`]: files, standard input, the command line.
+//! Reads configuration text line by line into a [`Config`]: files, standard input, the command line.
 //!
-//! What is wrong stops the reading, with the place ([`ConfigError`]). What is right and does nothing in this version is
-//! noted ([`Note`]), for one report at the start.
+//! An invalid line stops the reading with an error that names the place ([`ConfigError`]). A valid line without
+//! effect in this version is recorded ([`Note`]), for one report at the start.
 
 use super::nearest::{DIRECTIVES, nearest};
 use super::table::{OptionSpec, find};
@@ -14,33 +14,33 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Deepest nesting of included files.
 pub const INCLUDE_DEPTH_MAX: usize = 16;
-/// Files that are read in all, those included too: without a bound two files that include each other twice would be read
-/// for ever.
+/// Most files in total, includes counted. Without a bound two files that include each other twice would be read for
+/// ever.
 pub const FILES_MAX: usize = 1000;
-/// Of a line or a word no more is shown in a message.
+/// Most characters of a line or a word in a message.
 const SHOWN_CHARS_MAX: usize = 100;
-/// What redis-server 7.0 takes and does nothing with.
+/// Options that redis-server 7.0 accepts and ignores.
 const DEPRECATED: [&str; 3] =
     ["list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands"];
 
-/// Configuration text and where it comes from.
+/// Configuration text and its origin.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// For messages: a path, or what else the user calls it.
+    /// The name in messages: a path, or another description.
     pub name: String,
     /// The text: any bytes but zeros.
     pub text: Vec<u8>,
-    /// True where the number of a line helps to find it: a file's.
+    /// True for a file: messages then have line numbers.
     pub is_numbered: bool,
 }
 
-/// A line that cannot be taken.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct ConfigError {
-    /// Where it is.
+    /// The place of the line.
     pub place: SourceLine,
-    /// What is wrong, in the user's words; it names the option.
+    /// The reason. It names the option.
     pub reason: String,
 }
 
@@ -49,20 +49,20 @@ pub struct ConfigError {
 pub struct SourceLine {
     /// [`Source::name`].
     pub source: Arc<str>,
-    /// From 1 on; 0 is the source as a whole.
+    /// The line number from 1. 0: the source as a whole.
     pub line: usize,
 }
 
 /// An option that was given and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Where it was given last.
+    /// The place where it was given last.
     pub place: SourceLine,
-    /// Its name.
+    /// The option's name.
     pub name: String,
     /// Why it has no effect.
     pub why: &'static str,
-    /// It was given its default: without the line nothing would be different, in redis-server neither.
+    /// The value is the default. Without the line nothing would change, also in redis-server.
     pub is_default: bool,
 }
 
@@ -81,26 +81,26 @@ impl fmt::Display for Note {
     }
 }
 
-/// Asked for the files that an `include` names: several where it is a pattern.
+/// Returns the files of an `include`. A pattern may match several.
 pub type Include<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<Source>, String>;
 
 impl Config {
-    /// Takes configuration text: one `name value ...` a line, as in redis.conf. `include` is asked for included files.
+    /// Reads configuration text: one `name value ...` per line, as in redis.conf. `include` returns included files.
     ///
     /// # Errors
-    /// At the first line that cannot be taken; options before it are set.
+    /// For the first invalid line. The options before it are set.
     pub fn load(&self, source: &Source, include: Include<'_>) -> Result<(), ConfigError> {
         self.load_at_depth(source, include, 0, &mut 0)
     }
-    /// As [`Config::load`], for text that includes nothing.
+    /// As [`Config::load`], for text without includes.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Config::load`].
     pub fn load_text(&self, text: &str) -> Result<(), ConfigError> {
         let source = Source { name: "configuration".into(), text: text.into(), is_numbered: false };
         self.load(&source, &mut |_| Err("nothing is included here".into()))
     }
-    /// Options that were given and have no effect, in the order of their places, each once.
+    /// Options that were given and have no effect, each once, in the order of their places.
     pub fn notes(&self) -> Vec<Note> {
         self.notes.lock().clone()
     }
@@ -148,7 +148,7 @@ impl Config {
         }
         Ok(())
     }
-    /// Takes one line, by its words.
+    /// Applies one line, split into words.
     fn take(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), String> {
         let Some(option) = find(name) else { return self.take_directive(name, rest, place) };
         let spec = option.spec();
@@ -157,7 +157,7 @@ impl Config {
             return Err(wrong("wrong number of arguments"));
         }
         let mut values = self.values.write();
-        // Of what adds up, the first line begins anew.
+        // For options that add up over lines, the first line replaces the default.
         let was_given = self.given[option as usize].swap(true, Relaxed);
         let before = (was_given || !spec.adds_up()).then_some(&values[option as usize]);
         let value = Value::parse(spec, rest, before).map_err(|reason| wrong(&reason))?;
@@ -168,7 +168,7 @@ impl Config {
         }
         Ok(())
     }
-    /// Takes a line that does not begin with an option.
+    /// Applies a line that does not begin with an option.
     fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), String> {
         let is = |directive: &str| name.eq_ignore_ascii_case(directive.as_bytes());
         let without_effect = |why| {
@@ -215,7 +215,7 @@ impl Config {
     }
 }
 
-/// Why a line of an option cannot be taken: `reason` is redis-server's.
+/// The error for an invalid line of an option. `reason` is redis-server's.
 fn explain(spec: &OptionSpec, name: &[u8], rest: &[&[u8]], reason: &str) -> String {
     let given = match spec.is_secret() || rest.is_empty() {
         true => shown(name),
@@ -233,7 +233,7 @@ fn first_word(line: &[u8]) -> &[u8] {
     line.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default()
 }
 
-/// Bytes of a file for a message: in quotes, nothing in them that a terminal would obey, and not too many.
+/// Quotes bytes of a file for a message: bounded, and without control characters.
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN_CHARS_MAX)]);
     let mut out = String::from("\"");

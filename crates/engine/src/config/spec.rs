@@ -1,6 +1,6 @@
-//! What a row of the table says about an option: [`OptionSpec`], the [`Kind`] of its values, when it may [`Change`].
+//! A row of the option table: [`OptionSpec`], the [`Kind`] of its values, and when it may [`Change`].
 
-/// How an option's value is written and checked.
+/// The syntax and the checks of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A plain decimal number from `.0` to `.1`.
@@ -9,7 +9,7 @@ pub enum Kind {
     Memory(i64, i64),
     /// A number of bytes, or a percentage of `maxmemory` (kept as a negative number).
     MemoryOrPercent,
-    /// An octal number from `.0` to `.1`: permissions.
+    /// An octal number from `.0` to `.1`, for permissions.
     Octal(i64, i64),
     /// `yes` or `no`.
     Bool,
@@ -37,37 +37,37 @@ pub enum Kind {
     Primary,
 }
 
-/// When an option may be given.
+/// When an option may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// At any time, by CONFIG SET too.
+    /// At any time, also by CONFIG SET.
     Anytime,
-    /// The same, by CONFIG SET only where `enable-protected-configs` allows it.
+    /// At any time, by CONFIG SET only if `enable-protected-configs` allows it.
     Protected,
-    /// In the configuration file and on the command line only.
+    /// Only in the configuration file and on the command line.
     Startup,
 }
 
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Its former name, also understood.
+    /// The former name, also accepted.
     pub alias: Option<&'static str>,
-    /// Its type.
+    /// The kind of its values.
     pub kind: Kind,
-    /// Its default, as one would write it.
+    /// The default, as text.
     pub default: &'static str,
     /// When it may change.
     pub change: Change,
     /// One line of help, with the unit.
     pub help: &'static str,
-    /// `Some`: a valid value is taken and shown, and changes nothing; the text says why. `None`: it acts.
+    /// `Some`: a valid value is accepted and shown, and has no effect; the text says why. `None`: the option works.
     pub no_effect: Option<&'static str>,
 }
 
-/// Options that a pattern of CONFIG GET does not show, as in redis-server: tools of its tests.
+/// Options that a CONFIG GET pattern does not show, as in redis-server. They are tools of its tests.
 const HIDDEN: [&str; 5] = [
     "key-load-delay",
     "loading-process-events-interval-bytes",
@@ -75,28 +75,28 @@ const HIDDEN: [&str; 5] = [
     "use-exit-on-panic",
     "watchdog-period",
 ];
-/// Options whose values are shown to nobody who was not told them.
+/// Options with values that messages must not show.
 const SECRET: [&str; 4] = ["masterauth", "requirepass", "tls-client-key-file-pass", "tls-key-file-pass"];
 
 impl OptionSpec {
-    /// True when only its full name finds it.
+    /// True when only the full name finds the option.
     pub fn is_hidden(&self) -> bool {
         HIDDEN.contains(&self.name)
     }
-    /// True when its value must not be in a message.
+    /// True when messages must not show the value.
     pub fn is_secret(&self) -> bool {
         SECRET.contains(&self.name)
     }
-    /// True when its value is several words.
+    /// True when the value is several words.
     pub fn takes_words(&self) -> bool {
         use Kind::*;
         matches!(self.kind, Words | Flags(_) | OutputLimits | SavePoints | Percentiles | OomScores | Primary)
     }
-    /// True when each line of a file adds to what those before gave.
+    /// True when each line of a file adds to the earlier ones.
     pub fn adds_up(&self) -> bool {
         self.kind == Kind::SavePoints
     }
-    /// What it takes, to stand behind "it takes".
+    /// The accepted values, as text after "it takes".
     pub fn takes(&self) -> String {
         match self.kind {
             Kind::Integer(least, most) if most >= i32::MAX.into() && least <= i32::MIN.into() => {

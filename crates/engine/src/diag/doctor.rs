@@ -1,8 +1,8 @@
-//! What is wrong now, what the server did about it, and what to do: [`Engine::examine`] (DIAG DOCTOR, `strand doctor`).
+//! Current problems, the server's own actions, and advice: [`Engine::examine`] (DIAG DOCTOR, `strand doctor`).
 //!
-//! Every rule is a function of what is known anyway: the newest rows of the history, the configuration, what the host found at the
-//! start. So asking costs the same however much data there is. [`Engine::act`] is called with every sample and does what can be
-//! done without asking anybody.
+//! Every rule uses facts that are already known: the newest rows of the history, the configuration, the host's
+//! findings at the start. So a query has a constant cost for any amount of data. [`Engine::act`] runs with every
+//! sample and takes the actions that need no permission.
 
 use super::Diag;
 use crate::config::Opt;
@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use strand_diag::history::Span;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// It may become a problem.
     Notice,
-    /// It costs something now.
+    /// It has a cost now.
     Warning,
     /// Clients are refused, or data is not safe.
     Alert,
@@ -35,19 +35,19 @@ impl Level {
     }
 }
 
-/// Something is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// The rule that found it: stays the same from version to version.
+    /// The rule that found it. The name is stable across versions.
     pub(crate) rule: &'static str,
     pub(crate) level: Level,
-    /// What is so.
+    /// The problem.
     pub(crate) what: String,
-    /// What to do.
+    /// The advice.
     pub(crate) todo: String,
 }
 
-/// Something that the server did by itself.
+/// An action of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) unix_s: i64,
@@ -55,7 +55,7 @@ pub(crate) struct Action {
     pub(crate) did: String,
 }
 
-/// The newest actions, and what they go by.
+/// The newest actions, and the state behind them.
 #[derive(Default)]
 pub(crate) struct Acts {
     state: Mutex<State>,
@@ -64,37 +64,37 @@ pub(crate) struct Acts {
 #[derive(Default)]
 struct State {
     actions: VecDeque<Action>,
-    /// Samples in a row with memory pressure.
+    /// Consecutive samples with memory pressure.
     pressed: u32,
     purged_s: u64,
-    /// Samples in a row in which the control group was so full that the server takes no more.
+    /// Consecutive samples with a control group at its end.
     full: u32,
 }
 
-/// Actions that are kept.
+/// Most actions that are kept.
 const ACTIONS_MAX: usize = 64;
-/// Seconds of the history that are "now".
+/// Seconds of the history that count as "now".
 const NOW_S: u64 = 10;
-/// A share of time in which somebody waits for memory that is worth a word, and one at which the server acts.
+/// Share of time in which a thread waits for memory: the first makes a finding, the second an action.
 const PRESSURE_MIN: f32 = 0.02;
 const PRESSURE_ACTS: f32 = 0.10;
-/// Samples in a row before it acts, and seconds before it does so again.
+/// Consecutive samples before an action, and seconds between two actions.
 const PRESSED_SAMPLES: u32 = 3;
 const PURGE_AGAIN_S: u64 = 30;
-/// A control group, or a machine, that is so full is near its end.
+/// A control group or a machine with this share in use is nearly full.
 const FULL_SHARE: f32 = 0.95;
-/// So full it is at its end: the server takes no more memory until the group is [`ROOMY_SHARE`] full again.
+/// With this share in use it is at its end: the server takes no more memory until [`ROOMY_SHARE`] is in use.
 const LAST_SHARE: f32 = 0.97;
 const ROOMY_SHARE: f32 = 0.90;
-/// Less free space than this share of the disk, or than these bytes, is little.
+/// Low disk space: a free share below this, or fewer free bytes.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
-/// The share of a core that others take that is worth a word.
+/// Shares of a core, taken by other machines and by throttling, that make a finding.
 const STEAL_CORES: f32 = 0.10;
 const THROTTLED_SHARE: f32 = 0.05;
-/// The share of `maxclients` that is worth a word.
+/// The share of `maxclients` that makes a finding.
 const CLIENTS_SHARE: f64 = 0.9;
-/// Of the lookups, when there are some, so many should find something while keys are being evicted.
+/// Evictions per second that make a finding.
 const EVICTIONS_PER_S: f32 = 1.0;
 
 impl Acts {
@@ -109,7 +109,7 @@ impl Acts {
 }
 
 impl Diag {
-    /// The mean of a series over the last seconds; `None` where nothing is known.
+    /// The mean of a series over the last seconds. `None` when unknown.
     fn recent(&self, name: &str) -> Option<f32> {
         let recorder = self.recorder.lock();
         let history = recorder.history();
@@ -135,7 +135,7 @@ impl Diag {
 }
 
 impl Engine {
-    /// Does what can be done by itself: with every sample.
+    /// Takes the server's own actions. Called with every sample.
     pub(super) fn act(&self, now: Now) {
         self.look_at_headroom();
         self.keep_within_group(now);
@@ -162,8 +162,9 @@ impl Engine {
         self.host.log(&did);
         diag.acts.note(now.unix_s(), "memory-pressure", did);
     }
-    /// Before the kernel ends the process: with the control group at its end, what is used now becomes the limit. Keys are evicted by
-    /// `maxmemory-policy`, or commands that need memory are refused with OOM, as with `maxmemory`.
+    /// Limits memory before the kernel kills the process. With the control group at its end, the memory in use
+    /// becomes the limit. Keys are then evicted by `maxmemory-policy`, or commands that need memory are refused with
+    /// OOM, as with `maxmemory`.
     fn keep_within_group(&self, now: Now) {
         let share = self.group_share();
         let is_limited = self.memory.ceiling_bytes() > 0;
@@ -187,17 +188,17 @@ impl Engine {
         self.host.log(&did);
         self.diag.acts.note(now.unix_s(), "memory-ceiling", did);
     }
-    /// The share of the control group's memory that is used, when that is nearly all.
+    /// The used share of the control group's memory, when it is nearly full.
     fn group_is_full(&self) -> Option<f32> {
         self.group_share().filter(|share| *share >= FULL_SHARE)
     }
-    /// The share of the control group's memory that is used, where it has a limit.
+    /// The used share of the control group's memory, when it has a limit.
     fn group_share(&self) -> Option<f32> {
         let (used, limit) =
             (self.diag.newest("cgroup.memory.used")?, self.diag.newest("cgroup.memory.limit")?);
         (limit > 0.0).then_some(used / limit)
     }
-    /// Why clients should be sent elsewhere for now; empty when it serves.
+    /// The reasons to send clients elsewhere for now. Empty when the server is ready.
     pub fn unready(&self) -> Vec<String> {
         let alerts = self.persist.alerts();
         let mut reasons = Vec::new();
@@ -213,7 +214,7 @@ impl Engine {
         }
         reasons
     }
-    /// What is wrong now, the worst first.
+    /// The current problems, the worst first.
     pub(crate) fn examine(&self, now: Now) -> Vec<Finding> {
         let mut found = Vec::new();
         self.examine_memory(&mut found);
@@ -430,7 +431,7 @@ impl Engine {
             }
         }
     }
-    /// The findings and the actions in words.
+    /// The findings and the actions as text.
     pub(crate) fn doctor_text(&self, now: Now) -> String {
         let (found, acts) = (self.examine(now), self.diag.acts.all());
         let mut text = String::new();

@@ -1,13 +1,13 @@
-//! The data on disk: when it is saved, what is known of saves, and what may not run because of them.
+//! The data on disk: when it is saved, the state of saves, and which commands may not run because of it.
 //!
-//! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last one before the end); [`load`]
-//! reads one at the start, and [`loaders`] put what it reads into the keyspace. [`aof`] is the append-only file, which has
-//! every change. Files, threads and clocks are the host's. One save at a time goes on, beside a rewrite of the append-only
-//! file.
+//! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last save before the end).
+//! [`load`] reads a snapshot at the start, and [`loaders`] put its records into the keyspace. [`aof`] is the
+//! append-only file with every change. Files, threads and clocks are the host's. At most one save runs at a time,
+//! beside at most one rewrite of the append-only file.
 //!
-//! What every command looks at is one number, [`Persist::alerts`], which is zero in all but six states: the dataset is being
-//! loaded, the last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the
-//! journal waits to be written, the server saves for the last time.
+//! Every command checks one number, [`Persist::alerts`]. It is zero except in six states: the dataset is loading, the
+//! last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the
+//! journal waits to be written, the server makes its last save.
 
 mod aof;
 mod info;
@@ -31,7 +31,7 @@ use strand_commands::spec::Flags;
 use strand_keyspace::journal::JOURNAL_FULL;
 use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
 
-/// The dataset is being loaded: little may run.
+/// The dataset is loading: few commands may run.
 const LOADING: u8 = 2;
 /// Writes are refused: the append-only file cannot be written.
 const AOF_FAILED: u8 = 64;
@@ -39,23 +39,23 @@ const AOF_FAILED: u8 = 64;
 const DENIED: u8 = 4;
 /// Writes are refused because something could not be written.
 pub(crate) const FAILURES: u8 = AOF_FAILED | DENIED;
-/// The last save before the end has begun: writes wait for it.
+/// The last save has begun: writes wait for it.
 const FINAL: u8 = 8;
-/// And it is done: who still wants to write is too late.
+/// The last save is done: a writing command ends its session.
 const ENDED: u8 = 16;
 
-/// A write that has to wait for a snapshot is tried again after so long.
+/// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
 
-/// What becomes of a command.
+/// The decision about a command.
 pub(crate) enum Verdict {
-    /// It may run.
+    /// The command may run.
     Runs,
-    /// It gets this error.
+    /// The command gets this error.
     Refused(Cow<'static, str>),
-    /// It is tried again at this time, on the clock of [`Now::mono_us`].
+    /// The command is retried at this time, on the clock of [`Now::mono_us`].
     Waits(u64),
-    /// Its session ends.
+    /// The session ends.
     Ends,
 }
 
@@ -65,40 +65,40 @@ const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, bu
                            to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). \
                            Please check the Redis logs for details about the RDB error.";
 
-/// See the module.
+/// The state of saves. See the module.
 pub(crate) struct Persist {
-    /// Shared with the keyspace: its snapshot has the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
+    /// Shared with the keyspace: its snapshots set the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
     alerts: Arc<AtomicU8>,
     state: Mutex<State>,
-    /// Codes of function libraries of the file that could not be loaded: saved again, so that nothing is lost.
+    /// Code of the file's function libraries that failed to load. Saves write it again, so nothing is lost.
     functions: Mutex<Vec<Vec<u8>>>,
     loading: Loading,
     pub(crate) aof: Aof,
 }
 
 struct State {
-    /// [`strand_keyspace::Keyspace::changes`] that the file has.
+    /// The value of [`strand_keyspace::Keyspace::changes`] in the file.
     saved_changes: u64,
-    /// When that was, in unix seconds; the start of the server before that.
+    /// Time of the last save in unix seconds. Before the first save: the start of the server.
     last_save_s: i64,
-    /// When a save in the background was last begun.
+    /// Start of the last background save.
     last_try_s: i64,
-    /// The last save in the background was done.
+    /// The last background save succeeded.
     last_ok: bool,
-    /// How long it took; -1: there was none.
+    /// Duration of the last background save. -1: none was made.
     last_took_s: i64,
     last_kept_bytes: usize,
-    /// The length of the last file; 0: none was written.
+    /// Length of the last file. 0: none was written.
     last_bytes: u64,
     saves: u64,
     running: Option<Running>,
-    /// BGSAVE is to begin as soon as it can.
+    /// BGSAVE is scheduled.
     scheduled: bool,
     loaded_keys: u64,
     expired_keys: u64,
 }
 
-/// A save that goes on.
+/// A running save.
 #[derive(Clone)]
 struct Running {
     background: bool,
@@ -106,11 +106,11 @@ struct Running {
     keys_done: Arc<AtomicU64>,
     keys_total: u64,
     cancel: Arc<AtomicBool>,
-    /// From its moment on.
+    /// Set from the moment of the snapshot on.
     load: Option<Arc<SnapshotLoad>>,
 }
 
-/// How far the loading is.
+/// The progress of loading.
 #[derive(Default)]
 struct Loading {
     started_s: AtomicI64,
@@ -142,20 +142,20 @@ impl Persist {
             aof: Aof::new(),
         }
     }
-    /// Where the keyspace says that writes are to wait.
+    /// The alerts for the keyspace, which sets the bits that make writes wait.
     pub(crate) fn shared_alerts(&self) -> Arc<AtomicU8> {
         self.alerts.clone()
     }
-    /// Not zero when [`Persist::verdict`] must be asked.
+    /// Non-zero when [`Persist::verdict`] must be asked.
     #[inline]
     pub(crate) fn alerts(&self) -> u8 {
         self.alerts.load(Relaxed)
     }
-    /// True while the dataset is being loaded.
+    /// True while the dataset is loading.
     pub(crate) fn is_loading(&self) -> bool {
         self.alerts() & LOADING != 0
     }
-    /// What becomes of a command with these flags; `all_flags` has those of what EXEC would run, too.
+    /// Decides about a command with these flags. `all_flags` includes the flags of the commands that EXEC would run.
     #[cold]
     pub(crate) fn verdict(&self, flags: Flags, all_flags: Flags, is_ping: bool, now: Now) -> Verdict {
         let alerts = self.alerts();
@@ -189,7 +189,7 @@ impl Persist {
     pub(crate) fn last_save_s(&self) -> i64 {
         self.state.lock().last_save_s
     }
-    /// What the next snapshot takes of the disk, as far as the last one tells, or the file that was loaded.
+    /// The expected disk space of the next snapshot: the length of the last one, or of the loaded file.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         match self.state.lock().last_bytes {
             0 => self.loading.total_bytes.load(Relaxed),
@@ -204,7 +204,8 @@ impl Persist {
 }
 
 impl Engine {
-    /// To be called when a save has ended, and when the options changed that decide whether writes go on after that.
+    /// Call this when a save has ended, and when the options changed that decide whether writes continue after a
+    /// failed save.
     pub(crate) fn look_at_save_errors(&self) {
         let stops =
             self.config.number(Opt::StopWritesOnBgsaveError) != 0 && !self.config.save_points().is_empty();

@@ -1,4 +1,4 @@
-//! Snapshots are written here, each to a file that takes the place of the former one when it is whole.
+//! Writes snapshots. Each complete snapshot file replaces the former one.
 
 use super::{ENDED, FINAL, Running};
 use crate::config::Opt;
@@ -12,29 +12,29 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::serial::file::{Saving, save};
 use strand_commands::serial::system;
 
-/// After a save that failed, the next by itself begins so many seconds later.
+/// Seconds until an automatic save is retried after a failure.
 const RETRY_S: i64 = 5;
-/// The last save is made again when something was written behind its moment by commands that had begun before; so often.
+/// Most tries of the last save. Commands that began before it may write after its moment; then it is repeated.
 const FINAL_TRIES_MAX: usize = 10;
 
 const IN_PROGRESS: &str = "ERR Background save already in progress";
-/// What a save that failed is answered with: the log has more.
+/// The reply to a failed save. The log has the reason.
 const NO_SAVE: &str = "ERR";
 
-/// How a save ended.
+/// The outcome of a save.
 enum Ended {
     Done {
         keys: u64,
         /// The file's length.
         bytes: u64,
-        /// [`strand_keyspace::Keyspace::changes`] at its moment.
+        /// [`strand_keyspace::Keyspace::changes`] at the moment of the snapshot.
         changes: u64,
     },
     Cancelled,
     Failed(String),
 }
 
-/// What a file says of itself.
+/// The auxiliary fields of a file.
 pub(super) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'static str, String); 5] {
     [
         ("redis-ver", REDIS_VERSION.to_string()),
@@ -45,7 +45,7 @@ pub(super) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'
     ]
 }
 
-/// Codes of all function libraries.
+/// The code of all function libraries.
 pub(super) fn libraries(engine: &Engine) -> Vec<Vec<u8>> {
     let functions = engine.scripts.functions.read().clone();
     let loaded = functions.libraries.values().map(|library| library.code.to_vec());
@@ -61,7 +61,7 @@ impl Ended {
     }
 }
 
-/// Counts what is written.
+/// Counts the written bytes.
 struct Counted<'w> {
     out: &'w mut dyn io::Write,
     bytes: u64,
@@ -78,33 +78,33 @@ impl io::Write for Counted<'_> {
     }
 }
 
-/// All shards are held for the moment of a snapshot.
+/// How all shards are locked at the moment of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// That is announced for it.
+    /// The save announces a long lock.
     Announced,
-    /// Who saves has announced a longer hold.
+    /// The caller has announced a longer long lock.
     Held,
 }
 
 impl Engine {
-    /// SAVE: on a helper thread, which is back when the snapshot is on the disk.
+    /// SAVE. Runs on a helper thread and returns when the snapshot is on the disk.
     ///
     /// # Errors
-    /// The text of the reply.
+    /// The text of the error reply.
     pub(crate) fn save(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, Moment::Announced, now).reply()
     }
-    /// As [`Engine::save`], for who has announced a hold of all shards.
+    /// As [`Engine::save`], for a caller with a long lock on all shards.
     pub(super) fn save_held(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, Moment::Held, now).reply()
     }
-    /// BGSAVE: returns when it has begun.
+    /// BGSAVE. Returns when the save has begun.
     ///
     /// # Errors
-    /// The text of the reply.
+    /// The text of the error reply.
     pub(crate) fn bgsave(self: &Arc<Self>, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(true, now).ok_or(IN_PROGRESS)?;
         let engine = self.clone();
@@ -116,14 +116,14 @@ impl Engine {
         }
         Ok(())
     }
-    /// BGSAVE that begins at the next tick that finds none running.
+    /// Schedules BGSAVE for the next tick without a running save.
     pub(crate) fn schedule_bgsave(&self) {
         self.persist.state.lock().scheduled = true;
     }
     /// BGSAVE CANCEL.
     ///
     /// # Errors
-    /// The text of the reply.
+    /// The text of the error reply.
     pub(crate) fn cancel_bgsave(&self) -> Result<&'static str, &'static str> {
         let mut state = self.persist.state.lock();
         if let Some(running) = state.running.as_ref().filter(|running| running.background) {
@@ -135,7 +135,7 @@ impl Engine {
             false => Err("ERR Background saving is currently not in progress or scheduled"),
         }
     }
-    /// Begins a save in the background when one is scheduled, or when a `save` point says so. Called with every tick.
+    /// Starts a background save when one is scheduled or a `save` point is reached. Called with every tick.
     pub(crate) fn look_at_save_points(self: &Arc<Self>, now: Now) {
         if self.persist.alerts() & (super::LOADING | FINAL) != 0 {
             return;
@@ -160,18 +160,18 @@ impl Engine {
         if let Some((seconds, least)) = due {
             self.host.log(&format!("{least} changes in {seconds} seconds. Saving..."));
         }
-        // Another may have begun meanwhile.
+        // Another save may have started meanwhile.
         let _ = self.bgsave(now);
     }
-    /// True while a snapshot is being written.
+    /// True while a snapshot is written.
     pub fn is_saving(&self) -> bool {
         self.persist.state.lock().running.is_some()
     }
-    /// True while one is being written in the background.
+    /// True while a snapshot is written in the background.
     pub(super) fn is_saving_in_background(&self) -> bool {
         self.persist.state.lock().running.as_ref().is_some_and(|running| running.background)
     }
-    /// What a signal that ends the server asks for: `shutdown-on-sigint`, `shutdown-on-sigterm`.
+    /// The options of a signal that ends the server: `shutdown-on-sigint`, `shutdown-on-sigterm`.
     pub fn on_signal(&self, is_interrupt: bool) -> ShutdownRequest {
         let option = if is_interrupt { Opt::ShutdownOnSigint } else { Opt::ShutdownOnSigterm };
         let text = self.config.text(option);
@@ -183,11 +183,12 @@ impl Engine {
         let by_default = !request.nosave && !self.config.save_points().is_empty();
         !self.persist.is_loading() && (request.save || by_default)
     }
-    /// What SHUTDOWN and the signals do before the server stops: ends a save in the background and, where that is asked
-    /// for, makes the last one, for which writes wait from its beginning on. `Ok`: stop now. On a helper thread.
+    /// The work of SHUTDOWN and the signals before the server stops. Cancels background saves and rewrites, and makes
+    /// the last save if the options ask for it. Writes wait from the start of the last save. `Ok`: stop now. Runs on
+    /// a helper thread.
     ///
     /// # Errors
-    /// The data could not be saved, and the options do not say that it stops nevertheless: everybody goes on.
+    /// The save failed and the options do not force the stop. The server continues.
     pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), String> {
         let saves = self.saves_at_end(request);
         if saves {
@@ -217,7 +218,7 @@ impl Engine {
                 if let Some(running) = self.begin_save(false, now) {
                     break running;
                 }
-                // The one that was cancelled ends after its slice.
+                // A cancelled save ends after its current slice.
                 self.host.nap_us(super::RETRY_US);
             };
             match self.run_save(running, Moment::Announced, now) {
@@ -229,7 +230,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Says that a save goes on; `None` when one does.
+    /// Registers a save. `None` when another save is running.
     fn begin_save(&self, background: bool, now: Now) -> Option<Running> {
         let mut state = self.persist.state.lock();
         if state.running.is_some() {
@@ -246,17 +247,17 @@ impl Engine {
         }
         Some(running)
     }
-    /// Writes the snapshot, and says how it ended.
+    /// Writes the snapshot.
     fn run_save(&self, running: Running, moment: Moment, now: Now) -> Ended {
         let name = self.config.dbfilename();
         let ended = match name.is_empty() {
-            // As in redis-server an empty name is nothing that could be written.
+            // As in redis-server, saving to an empty name fails.
             true => Ended::Failed("dbfilename is empty".into()),
             false => {
                 if running.background
                     && let Err(why) = self.disk_has(self.persist.snapshot_bytes())
                 {
-                    // The last blocks are left to the append-only file.
+                    // The last free blocks are left to the append-only file.
                     return self.end_run(&name, Ended::Failed(why), &running, now);
                 }
                 let write = || self.write_snapshot(&name, &running, moment);
@@ -321,7 +322,7 @@ impl Engine {
             Err(why) => Ended::Failed(why),
         }
     }
-    /// Counts keys, waits where `rdb-key-save-delay` says so, and ends what was cancelled.
+    /// Counts keys, waits for `rdb-key-save-delay`, and stops a cancelled save.
     fn save_progress(&self, running: &Running) -> impl Fn(u64) -> io::Result<()> {
         let goes_on = self.paced(&running.cancel);
         move |keys| {
@@ -329,7 +330,8 @@ impl Engine {
             goes_on(keys)
         }
     }
-    /// Called with the number of keys so far: waits where `rdb-key-save-delay` says so, and ends what was cancelled.
+    /// The returned function takes the number of keys so far. It waits for `rdb-key-save-delay`, and fails after a
+    /// cancel.
     pub(super) fn paced(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
         let before = Cell::new(0);
         move |keys| {

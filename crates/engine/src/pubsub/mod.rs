@@ -1,25 +1,26 @@
-//! Publish and subscribe: how a message gets from whoever publishes it to all who have subscribed.
+//! Publish and subscribe: the way of a message from the publisher to all subscribers.
 //!
-//! Each worker has an [`Office`] with the subscriptions of its clients. The *directory* ([`Topics`], [`Patterns`]) says how
-//! many subscribers a channel or pattern has at each office. A publisher looks there, which tells the number of receivers,
-//! and puts the message, encoded once, into the queue of each office that has any: one message a worker, however many
-//! subscribers there are. Each office hands the message to its clients on its own worker, some at a time
-//! ([`PubSub::deliver`]): into the client's [`Inbox`], from which its session takes it between two commands.
+//! Each worker has an [`Office`] with the subscriptions of its clients. The *directory* ([`Topics`], [`Patterns`])
+//! has the number of subscribers of each channel and pattern at each office. A publisher reads the number of
+//! receivers there. It encodes the message once and puts it into the queue of each office with receivers: one message
+//! per worker, however many subscribers there are. Each office hands the message to its clients on its own worker, in
+//! bounded steps ([`PubSub::deliver`]). The message goes into the client's [`Inbox`], and the session takes it from
+//! there between two commands.
 //!
-//! What is promised, and how:
+//! Guarantees, and how they are kept:
 //! - *A subscriber gets a publisher's messages in order*: queues and inboxes are first in, first out.
-//! - *Whoever is counted gets the message, and nobody else does*: a publisher posts while it holds the directory for
-//!   reading; who subscribes or unsubscribes holds it for writing and is first given what waits in the queue for it
-//!   ([`Office::catch_up`]), so what is posted before counts with the old subscriptions, and what is posted later with the
-//!   new ones.
-//! - *A message never stands inside a reply*: sessions take their post between commands only, and not while a command of
-//!   theirs is on a helper thread: a reply that is on its way is older than what happened since.
-//! - *Memory is bounded*: an inbox by `client-output-buffer-limit pubsub`; the queues by [`POSTS_MAX`] and
-//!   [`POST_BYTES_MAX`]: when one is full, whoever would publish waits ([`Congestion`]), as it would in redis-server, where
-//!   PUBLISH lasts until all have their message.
+//! - *Every counted subscriber gets the message, and no other client does*: a publisher posts while it holds the
+//!   directory for reading. SUBSCRIBE and UNSUBSCRIBE hold it for writing and first take the messages for the client
+//!   out of the queue ([`Office::catch_up`]). So earlier messages go to the old subscriptions, and later messages to
+//!   the new ones.
+//! - *A message never stands inside a reply*: a session takes its messages only between commands. It takes none while
+//!   one of its commands is on a helper thread, because that reply is older than the messages.
+//! - *Memory is bounded*: `client-output-buffer-limit pubsub` bounds an inbox, [`POSTS_MAX`] and [`POST_BYTES_MAX`]
+//!   bound a queue. When a queue is full, publishers wait ([`Congestion`]). In redis-server a publisher waits too:
+//!   PUBLISH lasts until all subscribers have the message.
 //!
-//! Locks are taken in this order: directory, members, queue, inbox. A shard of the keyspace may be held before any of
-//! them. Left out: who may publish or subscribe (`acl`), and what a subscription is to a session (`session`).
+//! Lock order: directory, members, queue, inbox. A keyspace shard may be locked before any of them. Not here: the
+//! right to publish or subscribe (`acl`), and the session's side of a subscription (`session`).
 
 mod congestion;
 mod directory;
@@ -42,18 +43,18 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Longest name of a channel, in bytes: every pattern is matched against it.
+/// Longest channel name in bytes. Every pattern is matched against it.
 pub(crate) const CHANNEL_BYTES_MAX: usize = 16 * 1024;
-/// Longest pattern of channels, in bytes.
+/// Longest channel pattern in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4 * 1024;
-/// Messages in the queue of an office that has to catch up before more may be published.
+/// Most messages in an office's queue. When it is full, the office must catch up before more may be published.
 const POSTS_MAX: usize = 1024;
-/// Their bytes.
+/// Most bytes of messages in an office's queue.
 const POST_BYTES_MAX: usize = 16 << 20;
-/// Elements of patterns that PUBLISH tries on a worker; with more it runs on a helper thread.
+/// Pattern elements that PUBLISH matches on a worker. With more it runs on a helper thread.
 const STEPS_AT_ONCE: usize = 128 * 1024;
 
-/// Which names a message is sent under.
+/// The namespace of a message's channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Channels of SUBSCRIBE, which patterns match.
@@ -62,19 +63,19 @@ pub(crate) enum Kind {
     Shard,
 }
 
-/// Who has subscribed to what, and what is on its way to them.
+/// All subscriptions, and the messages on their way to subscribers.
 pub(crate) struct PubSub {
     channels: Topics,
     shard_channels: Topics,
     patterns: RwLock<Patterns>,
-    /// What matching all patterns takes: elements for a channel, and for each of its bytes.
+    /// Cost of matching all patterns: elements per channel, and per byte of its name.
     steps: [AtomicUsize; 2],
     offices: Box<[Office]>,
     congestion: Congestion,
 }
 
 impl PubSub {
-    /// With an office for each worker.
+    /// With one office per worker.
     pub(crate) fn new(workers: usize) -> PubSub {
         PubSub {
             channels: Topics::new(),
@@ -85,11 +86,11 @@ impl PubSub {
             congestion: Congestion::default(),
         }
     }
-    /// Sends a message; the number of subscriptions that it reaches.
+    /// Sends a message. Returns the number of receiving subscriptions.
     pub(crate) fn publish(&self, kind: Kind, channel: &[u8], payload: &Payload<'_>) -> usize {
         self.reach(kind, channel, Some(payload))
     }
-    /// The number of subscriptions that a message would reach now.
+    /// The number of subscriptions that would receive a message now.
     pub(crate) fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
         self.reach(kind, channel, None)
     }
@@ -99,7 +100,7 @@ impl PubSub {
         loop {
             let topics = self.topics(kind).part(channel).read();
             let patterns = (kind == Kind::Channel).then(|| self.patterns.read());
-            // With very many patterns the lock is let go now and then: others want to subscribe meanwhile.
+            // With very many patterns the lock is released now and then, so that other clients can subscribe.
             if let Some(patterns) = &patterns
                 && !patterns.match_some(channel, &mut from, STEPS_AT_ONCE, &mut reach)
             {
@@ -120,7 +121,7 @@ impl PubSub {
             return reach.receivers;
         }
     }
-    /// Sends a message for which nobody needs the number of receivers: patterns are matched by the workers alone.
+    /// Sends a message without counting receivers. Only the workers match the patterns.
     pub(crate) fn announce(&self, channel: &[u8], payload: &Payload<'_>) {
         let mut reach = Reach::default();
         let (topics, patterns) = (self.channels.part(channel).read(), self.patterns.read());
@@ -133,12 +134,12 @@ impl PubSub {
             reach.offices.iter().for_each(|office| self.offices[*office].post(&message, &self.congestion));
         }
     }
-    /// True when PUBLISH to a channel with a name of so many bytes takes too long for a worker.
+    /// True when PUBLISH to a channel name of this length takes too long for a worker.
     pub(crate) fn is_long(&self, channel_bytes: usize) -> bool {
         let [whole, each] = [0, 1].map(|i| self.steps[i].load(Relaxed));
         whole.saturating_add(each.saturating_mul(channel_bytes)) > STEPS_AT_ONCE
     }
-    /// The client subscribes to `name`, which is not among its `held` subscriptions yet.
+    /// Subscribes the client to `name`, which is not among its `held` subscriptions yet.
     pub(crate) fn join(&self, client: &Arc<Client>, topic: Topic, name: &Arc<[u8]>, held: &Subscriptions) {
         let (at, office) = self.office_of(client);
         let add = || {
@@ -159,7 +160,8 @@ impl PubSub {
             }
         }
     }
-    /// The client, which holds these subscriptions, ends the one to `name`. What was published before is in its inbox.
+    /// Ends the client's subscription to `name`. `held` are its subscriptions. Earlier messages are then in its
+    /// inbox.
     pub(crate) fn leave(&self, client: &Client, topic: Topic, name: &[u8], held: &Subscriptions) {
         let (at, office) = self.office_of(client);
         let remove = || {
@@ -182,24 +184,24 @@ impl PubSub {
             }
         }
     }
-    /// Puts what has been published for the client so far into its inbox.
+    /// Puts all messages published for the client so far into its inbox.
     pub(crate) fn catch_up(&self, client: &Client, held: &Subscriptions) {
         self.office_of(client).1.catch_up(client, held);
     }
-    /// True while whoever would publish has to wait.
+    /// True while publishers must wait.
     #[inline]
     pub(crate) fn is_congested(&self) -> bool {
         self.congestion.is_there()
     }
-    /// Has `client` woken when the queues are shorter; false when they are by now.
+    /// Wakes `client` when the queues are shorter. False when they already are.
     pub(crate) fn wait(&self, client: &Client) -> bool {
         self.congestion.wait(client.id, client.wake_handle())
     }
-    /// The channels that somebody has subscribed to.
+    /// Visits the channels with subscribers.
     pub(crate) fn channels(&self, kind: Kind, mut visit: impl FnMut(&[u8])) {
         self.topics(kind).each(&mut visit);
     }
-    /// Number of channels that somebody has subscribed to.
+    /// Number of channels with subscribers.
     pub(crate) fn channels_len(&self, kind: Kind) -> usize {
         self.topics(kind).len()
     }
@@ -211,7 +213,7 @@ impl PubSub {
     pub(crate) fn patterns_len(&self) -> usize {
         self.patterns.read().len()
     }
-    /// Bytes of messages that wait in the offices.
+    /// Bytes of messages in the offices' queues.
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.offices.iter().map(|office| office.queued_bytes() as u64).sum()
     }
@@ -235,13 +237,13 @@ impl PubSub {
 }
 
 impl Engine {
-    /// Has `wake` called when there are messages for [`Engine::deliver`] of this worker. To be called once a worker, before
-    /// it serves anybody.
+    /// Registers `wake`, which is called when this worker has messages for [`Engine::deliver`]. Call it once per
+    /// worker, before the worker serves a client.
     pub fn attend_office(&self, worker: usize, wake: Arc<dyn Wake>) {
         self.pubsub.offices[worker % self.pubsub.offices.len()].attend(wake);
     }
-    /// Hands messages to subscribers of this worker, for a fraction of a millisecond; on its thread. True when there are
-    /// more: let others run and call it again.
+    /// Hands messages to subscribers of this worker for a fraction of a millisecond. Call it on the worker's thread.
+    /// True when more are left: let other tasks run, then call it again.
     pub fn deliver(&self, worker: usize) -> bool {
         let pubsub = &self.pubsub;
         pubsub.offices[worker % pubsub.offices.len()].deliver(&pubsub.congestion)

@@ -1,8 +1,8 @@
-//! Scripts and functions that the server knows, the interpreters that run them, and what runs now.
+//! The server's scripts and functions, the interpreters that run them, and the current runs.
 //!
-//! [`Scripts`] is shared by all sessions. A script is kept by its digest; what was learned of its runs ([`Routes`]) decides
-//! where it runs next. Interpreters are in a pool: whoever runs a script takes one and gives it back, so there are as many
-//! as ever ran at one time, up to [`IDLE_MAX`]. Libraries of functions are in [`functions`].
+//! All sessions share [`Scripts`]. A script is kept under its digest. [`Routes`] records its runs and decides where
+//! it runs next. Interpreters are in a pool: a run takes one and returns it. So there are as many as ever ran at one
+//! time, and at most [`IDLE_MAX`] idle ones. Libraries of functions are in [`functions`].
 
 pub(crate) mod functions;
 pub(crate) mod run;
@@ -18,28 +18,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use strand_script::{Script, Vm};
 
-/// Interpreters that are kept while nobody uses them.
+/// Most idle interpreters.
 const IDLE_MAX: usize = 32;
-/// An interpreter that has grown by more is not used again.
+/// An interpreter that has grown by more is not reused.
 const KEPT_BYTES_MAX: usize = 16 << 20;
-/// Scripts that EVAL alone has brought: more push out the oldest of them. Those of SCRIPT LOAD stay.
+/// Most scripts known only from EVAL. More push out the oldest of them. Scripts of SCRIPT LOAD stay.
 pub(crate) const EVAL_SCRIPTS_MAX: usize = 500;
-/// Bytes of the scripts of SCRIPT LOAD.
+/// Most bytes of scripts from SCRIPT LOAD.
 pub(crate) const LOADED_BYTES_MAX: usize = 256 << 20;
-/// So many runs of a script that was too long for a worker go to the lane at once; then a worker tries again.
+/// After a run that was too long for a worker, this many runs of the script go directly to the lane. Then a worker
+/// tries again.
 const LANE_RUNS: u32 = 64;
 
-/// What was learned of a script's or a function's runs.
+/// What earlier runs of a script or a function showed.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// Runs that go to the lane at once.
+    /// Runs that are yet to go directly to the lane.
     lane_runs: AtomicU32,
-    /// It has asked for a key that it had not declared, or for all: it runs with every shard held.
+    /// The script used an undeclared key, or all keys. It runs with every shard held.
     needs_all: AtomicBool,
 }
 
 impl Routes {
-    /// True when this run should go to the lane at once.
+    /// True when this run should go directly to the lane.
     pub(crate) fn takes_lane(&self) -> bool {
         let left = self.lane_runs.load(Relaxed);
         if left > 0 {
@@ -68,7 +69,7 @@ pub(crate) struct Known {
 #[derive(Default)]
 struct Cache {
     scripts: HashMap<String, (Arc<Known>, bool)>,
-    /// Those that only EVAL has brought, oldest first.
+    /// Digests of the scripts known only from EVAL, oldest first.
     by_eval: VecDeque<String>,
     loaded_bytes: usize,
     bytes: usize,
@@ -79,7 +80,7 @@ struct Cache {
 pub(crate) struct Running {
     /// The script's digest or the function's name.
     pub(crate) name: String,
-    /// The command as it was sent.
+    /// The command and its arguments.
     pub(crate) command: Vec<Vec<u8>>,
     pub(crate) is_function: bool,
     pub(crate) began_us: u64,
@@ -88,15 +89,15 @@ pub(crate) struct Running {
     pub(crate) wrote: AtomicBool,
 }
 
-/// What all sessions share of scripts.
+/// The scripting state that all sessions share.
 pub(crate) struct Scripts {
     cache: RwLock<Cache>,
     pub(crate) functions: RwLock<Arc<Functions>>,
     idle: Mutex<Vec<Pooled>>,
-    /// Counts SCRIPT FLUSH: older interpreters forget what they have compiled.
+    /// Counts SCRIPT FLUSH. An older interpreter drops its compiled scripts.
     flushes: AtomicU64,
     running: Mutex<Vec<Arc<Running>>>,
-    /// SHUTDOWN was asked for: nothing goes on.
+    /// SHUTDOWN was requested. All runs stop.
     pub(crate) stopping: AtomicBool,
     /// DEBUG SET-DISABLE-DENY-SCRIPTS.
     pub(crate) denied_are_allowed: AtomicBool,
@@ -127,7 +128,7 @@ impl Scripts {
             memory,
         }
     }
-    /// The script with this digest, in any case of letters.
+    /// The script with this digest in upper or lower case.
     pub(crate) fn find(&self, sha: &[u8]) -> Option<Arc<Known>> {
         let cache = self.cache.read();
         let sha = std::str::from_utf8(sha).ok()?;
@@ -136,10 +137,10 @@ impl Scripts {
         }
         cache.scripts.get(&sha.to_ascii_lowercase()).map(|(known, _)| known.clone())
     }
-    /// Keeps a script that compiles. `loaded`: by SCRIPT LOAD.
+    /// Keeps a script that compiles. `loaded`: it comes from SCRIPT LOAD.
     ///
     /// # Errors
-    /// When SCRIPT LOAD has brought too much already.
+    /// When the scripts of SCRIPT LOAD have too many bytes.
     pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<Known>, Vec<u8>> {
         let mut cache = self.cache.write();
         let (sha, bytes) = (script.sha.clone(), script.heap_bytes());
@@ -170,13 +171,13 @@ impl Scripts {
         }
         Ok(known)
     }
-    /// SCRIPT FLUSH; what is to be freed.
+    /// SCRIPT FLUSH. Returns the memory to free.
     pub(crate) fn flush(&self) -> Box<dyn Send> {
         self.flushes.fetch_add(1, Relaxed);
         let cache = std::mem::take(&mut *self.cache.write());
         Box::new(cache)
     }
-    /// How many scripts are kept, and their bytes.
+    /// The number of kept scripts and their bytes.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let cache = self.cache.read();
         (cache.scripts.len(), cache.bytes)
@@ -185,7 +186,7 @@ impl Scripts {
     /// An interpreter, from the pool or a new one.
     ///
     /// # Errors
-    /// When there is no memory for one.
+    /// When there is no memory for a new one.
     pub(crate) fn take_vm(&self) -> Result<Pooled, Vec<u8>> {
         let (flushes, functions) = (self.flushes.load(Relaxed), self.functions.read().clone());
         let pooled = self.idle.lock().pop();
@@ -204,7 +205,7 @@ impl Scripts {
         }
         Ok(pooled)
     }
-    /// Gives an interpreter back; it is returned when it has grown too much, or there are enough.
+    /// Returns an interpreter to the pool. Gives it back when it has grown too much or the pool is full.
     pub(crate) fn give_vm(&self, mut pooled: Pooled) -> Option<Pooled> {
         if pooled.vm.grown_bytes() > KEPT_BYTES_MAX {
             return Some(pooled);
@@ -227,18 +228,18 @@ impl Scripts {
     pub(crate) fn ended(&self, ended: &Arc<Running>) {
         self.running.lock().retain(|running| !Arc::ptr_eq(running, ended));
     }
-    /// True while one runs there.
+    /// True while a run is on a helper thread.
     pub(crate) fn any_run(&self) -> bool {
         !self.running.lock().is_empty()
     }
-    /// The longest run of now.
+    /// The longest current run.
     pub(crate) fn longest(&self) -> Option<Arc<Running>> {
         self.running.lock().iter().min_by_key(|running| running.began_us).cloned()
     }
-    /// SCRIPT KILL and FUNCTION KILL: ends every run of the kind that has written nothing.
+    /// SCRIPT KILL and FUNCTION KILL: stops every run of the kind that has written nothing.
     ///
     /// # Errors
-    /// When there is none: redis-server's text.
+    /// redis-server's text when no run can be stopped.
     pub(crate) fn kill(&self, functions: bool) -> Result<(), Vec<u8>> {
         let running = self.running.lock();
         if running.is_empty() {
@@ -259,7 +260,7 @@ impl Scripts {
 const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
                           wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
 
-/// What redis-server says while a script runs for long.
+/// redis-server's error while a script runs for long.
 pub(crate) fn busy_text(is_function: bool) -> &'static str {
     if is_function {
         "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."

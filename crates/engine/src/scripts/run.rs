@@ -1,10 +1,10 @@
-//! [`Run`]: one run of a script on the shards that it holds: what the script may call, and when it has to stop.
+//! [`Run`]: one run of a script on its locked shards: the commands that the script may call, and when the run must stop.
 //!
-//! A first try ([`Mode::Worker`], [`Mode::Lane`]) holds the shards of the declared keys and keeps what it overwrites
-//! ([`Undo`]). When it turns out to be too long for a worker, or to need a key that it had not declared, everything is put
-//! back and the script begins anew: on the lane, or with every shard held. So nobody waits for a shard while holding
-//! another, no worker stands, and a script is atomic all the same. The last try ([`Mode::Final`]) holds every shard and is
-//! stopped by SCRIPT KILL alone.
+//! A first try ([`Mode::Worker`], [`Mode::Lane`]) holds the shards of the declared keys and keeps overwritten records
+//! ([`Undo`]). If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then
+//! restarts on the lane or with every shard held. So no run waits for a shard while it holds another, no worker
+//! blocks, and a script is still atomic. The last try ([`Mode::Final`]) holds every shard, and only SCRIPT KILL stops
+//! it.
 
 use super::{Running, Undo};
 use crate::acl::{Denied, Rights, User};
@@ -33,52 +33,52 @@ use strand_wire::reply::{Protocol, Reply};
 
 /// Steps of a run on a worker: about half a millisecond.
 const WORKER_STEPS_MAX: u64 = 40_000;
-/// Elements of the commands of such a run.
+/// Elements of the commands of a run on a worker.
 const WORKER_ELEMENTS_MAX: usize = LONG_ELEMENTS;
 
-/// Where a run is and what it may still become.
+/// Where a run executes and whether it may restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// On a worker, for a short while; may begin anew.
+    /// On a worker, for a short time. May restart.
     Worker,
-    /// Part of EXEC on a worker: as [`Mode::Worker`], but what is too long is an error.
+    /// Part of EXEC on a worker. As [`Mode::Worker`], but a long run is an error.
     Bounded,
-    /// On the lane; may begin anew with every shard.
+    /// On the lane. May restart with every shard held.
     Lane,
-    /// On the lane with every shard held: to its end.
+    /// On the lane with every shard held. Runs to its end.
     Final,
 }
 
 /// Why a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It is too long for a worker.
+    /// The run is too long for a worker.
     Overrun,
-    /// It needs a shard that is not held.
+    /// The run needs a shard that is not held.
     NeedsAll,
-    /// What it is about to write cannot be kept for taking back.
+    /// The record that the run is about to overwrite cannot be kept for an undo.
     NoUndo,
     /// SCRIPT KILL or FUNCTION KILL.
     Killed,
-    /// Nobody waits for it, or the server stops.
+    /// No client waits for the run, or the server stops.
     Gone,
 }
 
 /// The shards that a run holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HeldShards<'h> {
-    /// These, ascending.
+    /// These shards, ascending.
     Some(&'h [usize]),
     All,
 }
 
-/// What a run on a helper thread looks at now and then.
+/// What a run on a helper thread checks now and then.
 pub(crate) struct OnLane<'r> {
     pub(crate) running: &'r Arc<Running>,
     /// The session has ended.
     pub(crate) cancel: &'r AtomicBool,
     pub(crate) yield_now: &'r dyn Fn(),
-    /// Its hold has been called busy.
+    /// The run's long lock is already marked busy.
     pub(crate) busy: bool,
 }
 
@@ -93,10 +93,10 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) db: usize,
     pub(crate) now: Now,
     pub(crate) rng: &'r mut fastrand::Rng,
-    /// It may not write.
+    /// The run may not write.
     pub(crate) read_only: bool,
     pub(crate) flags: ScriptFlags,
-    /// There was no room at its start.
+    /// Memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<OnLane<'r>>,
     pub(crate) undo: Undo,
@@ -104,29 +104,30 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) steps: u64,
     pub(crate) elements: usize,
     pub(crate) stop: Option<Stop>,
-    /// CLIENT CACHING was called before it.
+    /// CLIENT CACHING came before the command.
     pub(crate) caching: bool,
-    /// What waits until the run is done.
+    /// Actions that wait until the run is done.
     pub(crate) later: Vec<Later>,
 }
 
-/// What a run that may begin anew does when it is done.
+/// An action that a run that may restart does only when it is done.
 pub(crate) struct Later {
-    /// It comes behind so many events of the run's changes.
+    /// The number of the run's events that come before the action.
     after: usize,
     deed: Deed,
 }
 
-/// See [`Later`].
+/// The kinds of [`Later`] actions.
 enum Deed {
-    /// The message goes out.
+    /// Publish the message.
     Publish(Kind, Argv),
-    /// The client keeps a copy of a key that the run has written before.
+    /// Remember that the client keeps a copy of a key that the run wrote before.
     Remember(Box<[u8]>),
 }
 
 impl Later {
-    /// The run is done: tells of its changes, and does what had to wait for them, in the order of the script.
+    /// At the end of the run: sends the events of its changes and does the delayed actions, in the order of the
+    /// script.
     pub(crate) fn settle(all: &[Later], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
         for Later { after, deed } in all {
             txn.tell_events_until(*after);
@@ -142,12 +143,12 @@ impl Later {
     }
 }
 
-/// Most messages of a run that may begin anew, and their bytes.
+/// Most delayed messages of a run that may restart, and their bytes.
 const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
-/// Most keys that such a run reads after it has written them, for a client that keeps copies.
+/// Most keys that the run reads after writing them, for a client that keeps copies.
 const REMEMBERED_MAX: usize = 4096;
-/// Most bytes of its events.
+/// Most bytes of the run's events.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
@@ -204,7 +205,7 @@ fn resolve(argv: &Argv) -> Result<&'static CommandSpec, &'static str> {
     if found.arity_fits(args.len()) { Ok(found.spec) } else { Err(WRONG_ARITY) }
 }
 
-/// The row of the command that `redis.acl_check_cmd` asks about, however many its arguments are.
+/// The row of the command in `redis.acl_check_cmd`, for any number of arguments.
 fn named(argv: &Argv) -> Option<&'static CommandSpec> {
     let args = argv.args();
     let spec = TABLE.lookup(args.at(0))?;
@@ -214,7 +215,7 @@ fn named(argv: &Argv) -> Option<&'static CommandSpec> {
     }
 }
 
-/// True when a command changes more than the keys that its key specs find.
+/// True when a command changes keys outside its key specs.
 fn writes_elsewhere(spec: &CommandSpec) -> bool {
     run::needs_all_shards(spec) || matches!(spec.name, "copy" | "move") || spec.group == "import"
 }
@@ -230,7 +231,7 @@ impl Run<'_, '_> {
     fn is_on_worker(&self) -> bool {
         matches!(self.mode, Mode::Worker | Mode::Bounded)
     }
-    /// Why the command may not run, as redis-server checks it and in its order.
+    /// Why the command may not run. The checks have redis-server's order.
     fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<&'static str> {
         if spec.flags.has(Flags::NOSCRIPT) && !self.engine.scripts.denied_are_allowed.load(Relaxed) {
             return Some(NOT_ALLOWED);
@@ -347,12 +348,14 @@ impl Run<'_, '_> {
         }
         Called::Replied
     }
-    /// The client keeps copies of the keys that it is about to read. False: it is too much to begin anew with.
+    /// Remembers that the client keeps copies of the keys that it is about to read. False: too many keys for a run
+    /// that may restart.
     #[cold]
     fn remember(&mut self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
         for (at, _) in key_accesses(spec, args) {
             let key = args.at(at);
-            // The change of a key that the run has written is told of when it is done: the copy is a newer one.
+            // The invalidation of a key that the run wrote is sent at the end of the run, and the copy is newer than
+            // that change.
             if !(self.may_begin_anew() && self.undo.has(self.db, key)) {
                 self.engine.tracking.remember(self.client, key);
                 continue;
@@ -369,7 +372,7 @@ impl Run<'_, '_> {
         }
         true
     }
-    /// A command of sessions that scripts may call.
+    /// A session command that scripts may call.
     fn session(&mut self, own: &Own, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);
@@ -382,7 +385,7 @@ impl Run<'_, '_> {
         }
         Called::Replied
     }
-    /// PUBLISH: a run that may begin anew keeps its messages until it is done.
+    /// PUBLISH. A run that may restart keeps its messages until it is done.
     pub(crate) fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> Called {
         let args = argv.args();
         let channel = args.at(1);
@@ -413,7 +416,8 @@ impl Run<'_, '_> {
         reply.int(receivers as i64);
         Called::Replied
     }
-    /// Long runs: whoever waits for their shards is told.
+    /// Checks of long runs: yields, stops when killed, and tells the sessions that wait for the shards once the run
+    /// is busy.
     fn look_around(&mut self) -> bool {
         let threshold_ms = self.engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
         let Some(lane) = &mut self.lane else { return true };
@@ -479,7 +483,7 @@ impl Host for Run<'_, '_> {
     }
 }
 
-/// True when a script may not make anything larger now.
+/// True when scripts may not run commands that need memory now.
 pub(crate) fn is_out_of_memory(engine: &Engine, client: &Client, now: Now) -> bool {
     engine.memory.is_limited() && engine.admit(client.peer.worker, 0, now) != Admission::Granted
 }

@@ -1,10 +1,10 @@
 //! Transactions: MULTI queues commands, EXEC runs them at one moment, WATCH makes EXEC depend on keys.
 //!
-//! EXEC holds the shards of all keys of all queued commands (every shard, where a command needs more than its keys) and runs
-//! the commands one after the other; it unlocks the shards after the last one. A transaction of commands on data alone that
-//! costs much, by its arguments or by the data, runs on a helper thread, with a long lock on its shards. A long one that only
-//! reads values runs on copies of the records and holds nothing. Commands about the server (INFO, CONFIG) run after
-//! the shards are unlocked, with their replies in the right place.
+//! EXEC locks the shards of all keys of all queued commands; it locks every shard when a command needs more than its
+//! keys. It runs the commands one after the other and unlocks the shards after the last one. A transaction of
+//! commands on data alone that costs much, by its arguments or by the data, runs on a helper thread with a long lock
+//! on its shards. A long one that only reads values runs on copies of the records and holds nothing. Commands about
+//! the server (INFO, CONFIG) run after the shards are unlocked; their replies are in the right place.
 
 use super::data::lock_taken_shards;
 use super::lane::is_hard_pattern;
@@ -27,18 +27,18 @@ use strand_keyspace::{KeyHash, Keyspace, Txn};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// What comes of a command of this family.
+/// The outcome of a command in this file.
 type Outcome = Result<Next, Vec<u8>>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
-/// Elements in one step of a transaction that runs on a worker: what it costs at least.
+/// Elements of one command of a transaction on a worker: its lowest cost.
 const COMMAND_ELEMENTS: usize = 1;
 
-/// A transaction of so many commands finds room for them.
+/// A new queue has room for this many commands.
 const USUAL_COMMANDS: usize = 16;
 
-/// A command that waits for EXEC.
+/// A queued command.
 pub(super) struct Queued {
     pub(super) spec: &'static CommandSpec,
     pub(super) argv: Argv,
@@ -51,12 +51,12 @@ pub(super) struct Queue {
     pub(super) bytes: usize,
     /// Flags that any of the commands has.
     pub(super) flags: u32,
-    /// A command could not be queued: EXEC will run none.
+    /// A command could not be queued, so EXEC runs none.
     pub(super) broken: bool,
 }
 
 impl Queue {
-    /// Bytes of heap behind the arguments.
+    /// Heap bytes of the arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -69,7 +69,7 @@ impl Queue {
 /// A part of EXEC's reply.
 enum Part {
     Encoded(Chain),
-    /// The reply of a command that runs after the shards are let go: its place in the queue, and the database by then.
+    /// A command that runs after the shards are unlocked: its index in the queue, and the selected database.
     Later(usize, usize),
 }
 
@@ -94,25 +94,25 @@ impl Session {
         self.reply().ok();
         Ok(Next::Go)
     }
-    /// Forgets what is queued and what is watched.
+    /// Drops the queued commands and the watched keys.
     pub(super) fn end_transaction(&mut self) {
         self.queue = None;
         self.unwatch_all();
         self.guard();
     }
-    /// A command was refused: the transaction that it belongs to, if any, will not run.
+    /// Called when a command is refused. Its transaction, if any, will not run.
     pub(super) fn break_queue(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.broken = true;
         }
     }
-    /// True when the command is queued and not run.
+    /// True when the command is queued instead of run.
     #[inline]
     pub(super) fn queues(&self, spec: &CommandSpec) -> bool {
         let runs = || Own::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Runs));
         self.queue.is_some() && !runs()
     }
-    /// The flags of the command in hand; EXEC has those of what it runs.
+    /// The flags of the command in hand. EXEC includes the flags of the queued commands.
     pub(super) fn flags_in_hand(&self, spec: &CommandSpec) -> Flags {
         match &self.queue {
             Some(queue) if kind_of(spec) == Kind::Exec => Flags(spec.flags.0 | queue.flags),
@@ -138,7 +138,7 @@ impl Session {
         self.command_ends();
         Next::Go
     }
-    /// `EXEC`. Reply: an array of the commands' replies; null when a watched key has changed.
+    /// `EXEC`. Reply: an array of the commands' replies, or null when a watched key has changed.
     pub(super) fn exec(&mut self, now: Now) -> Outcome {
         let Some(queue) = self.queue.take() else { return Err(b"ERR EXEC without MULTI".to_vec()) };
         if queue.broken {
@@ -165,10 +165,10 @@ impl Session {
         }
         let engine = self.engine.clone();
         let client = self.client.clone();
-        // Dropped after the shards are let go, in a panic too.
+        // Dropped after the shards are unlocked, also after a panic.
         let mut transaction = self.transaction(*queue, shards);
         let Some(mut txn) = lock(&engine, &client, &transaction.shards, now) else {
-            // It waits as a whole: EXEC is tried again.
+            // The whole transaction waits, and EXEC is retried.
             self.watch = std::mem::take(&mut transaction.watch);
             self.queue = Some(Box::new(transaction.into_queue()));
             return Ok(Next::Taken);
@@ -285,7 +285,7 @@ impl Session {
         parts.push(Part::Encoded(out));
         parts
     }
-    /// Runs a command of the session that touches no data; its reply goes to `out`.
+    /// Runs a session command that touches no data. Its reply goes to `out`.
     fn run_session_command(&mut self, own: &Own, args: Args<'_>, out: &mut Chain, now: Now) {
         let before = std::mem::take(self.replies.target());
         let outcome = own.run(self, args, now);
@@ -307,7 +307,7 @@ impl Session {
         let (engine, watch) = (self.engine.clone(), std::mem::take(&mut self.watch));
         Transaction { engine, commands, watch, shards, bytes, flags }
     }
-    /// The shards that EXEC needs, ascending: those of all keys, the watched ones too.
+    /// The shards that EXEC needs, ascending. Includes the shards of watched keys.
     fn shards_needed(&self, keyspace: &Keyspace, queue: &Queue) -> Vec<usize> {
         if queue.commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
             return (0..keyspace.shards()).collect();
@@ -324,7 +324,7 @@ impl Session {
         shards.dedup();
         shards
     }
-    /// `client-query-buffer-limit`: what is queued is part of what a client may have waiting.
+    /// Enforces `client-query-buffer-limit`: queued commands count towards it.
     fn over_query_limit(&mut self) -> Turn {
         self.engine.stats.add(self.slot(), crate::stats::Stat::QueryLimitCloses, 1);
         self.abort();
@@ -332,8 +332,8 @@ impl Session {
     }
 }
 
-/// True when the command may be queued: it runs whole on data, or it is a session's own and neither ends nor stops the
-/// session.
+/// True when the command may be queued. The command runs whole on data, or it is a session command that does not end
+/// or block the session.
 fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     if spec.flags.has(Flags::NO_MULTI) {
         return false;
@@ -346,7 +346,7 @@ fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     }
 }
 
-/// Locks shards, which ascend; `None` when one is held for long, and the client is woken at the end.
+/// Locks shards, which must ascend. `None` when one is under a long lock. The client is woken at its end.
 pub(super) fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> Option<Txn<'k>> {
     if engine.long_locks.any() && engine.long_locks.wait(Some(shards), client.id, client.wake_handle()) {
         return None;

@@ -1,9 +1,9 @@
-//! EVAL, EVALSHA, FCALL and their read-only twins: which script, which keys, and where it runs.
+//! EVAL, EVALSHA, FCALL and their read-only variants: the script, its keys, and where it runs.
 //!
-//! A script begins on the worker, with the shards of its declared keys held, unless it was long the last times. It stays
-//! there for half a millisecond at most (see [`Run`]): a longer one is taken back and runs on the lane, its shards
-//! announced. A script that asks for a key that it had not declared, or for all keys, is taken back and runs with every
-//! shard held, and so it does from then on.
+//! A script starts on the worker and holds the shards of its declared keys, unless its last runs were long. It stays
+//! there for at most half a millisecond (see [`Run`]). A longer script is undone and runs on the lane, with a long
+//! lock on its shards. A script that uses an undeclared key, or all keys, is undone and runs with every shard held,
+//! then and in all later runs.
 
 use super::Session;
 use super::lane::LaneJob;
@@ -31,13 +31,13 @@ use strand_wire::reply::Reply;
 
 type Outcome = Result<Next, Vec<u8>>;
 
-/// A longer script is compiled on the lane.
+/// A longer script text is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
-/// What an interpreter may grow by in a run on a worker, and how deep tables may be in one another there.
+/// Limits of a run on a worker: growth of the interpreter, and nesting of tables.
 const WORKER_LIMITS: Limits = Limits { soft_bytes: 8 << 20, depth_max: 32 };
-/// The same on the lane, whose threads have more stack.
+/// Limits of a run on the lane. Its threads have a larger stack.
 const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
-/// Arguments of a command that FUNCTION STATS shows.
+/// Most arguments of a command in FUNCTION STATS.
 const SHOWN_ARGS_MAX: usize = 128;
 
 /// How a command names what it runs, and what that may do.
@@ -70,31 +70,31 @@ pub(super) fn runs_script(spec: &CommandSpec) -> bool {
     matches!(kind_of(spec), Kind::Script(_))
 }
 
-/// What is run.
+/// What a call runs.
 enum What {
     Script(Arc<Known>),
     Function(Function),
 }
 
-/// A call of EVAL or FCALL whose arguments are in order.
+/// A call of EVAL or FCALL with valid arguments.
 pub(super) struct Task {
     what: What,
-    /// The keys are the arguments 3 to this one.
+    /// The keys are the arguments from 3 to before this one.
     keys_end: usize,
-    /// By one of the read-only commands.
+    /// The command is read-only.
     read_only: bool,
 }
 
-/// What came of one try.
+/// The outcome of one try.
 enum Tried {
-    /// The reply is written; the code of the error that it is.
+    /// The reply is written. The value is its error code, if it is an error.
     Done(Option<Vec<u8>>),
-    /// Everything was put back.
+    /// All changes were undone; the script must restart.
     Anew(Stop),
 }
 
 impl Task {
-    /// Finds what the arguments name.
+    /// Finds the script or function of the arguments.
     ///
     /// # Errors
     /// The whole text of the error reply.
@@ -154,7 +154,7 @@ impl Task {
         let hashes: Vec<KeyHash> = (3..self.keys_end).map(|i| keyspace.key(args.at(i)).hash).collect();
         keyspace.shards_of(&hashes).into_vec()
     }
-    /// The error of a script that may not begin.
+    /// The error when the script may not start.
     fn refusal(&self, out_of_memory: bool) -> Option<&'static str> {
         let flags = self.flags();
         let refused =
@@ -163,7 +163,7 @@ impl Task {
             "OOM allow-oom flag is not set on the script,  can not run it when used memory > 'maxmemory'",
         )
     }
-    /// Runs it for `run`; the reply goes to `reply` when it is done.
+    /// Runs the script with `run`. At the end writes the reply to `reply`.
     fn run(
         &self,
         vm: &mut Pooled,
@@ -208,14 +208,14 @@ pub(super) fn load(engine: &Engine, text: &[u8], by_load: bool) -> Result<Arc<Kn
     engine.scripts.keep(script, by_load)
 }
 
-/// Puts an interpreter back into the pool; one that is not kept is freed where it may take a while.
+/// Returns an interpreter to the pool. A helper thread frees an interpreter that the pool does not keep.
 pub(super) fn give_back(engine: &Engine, vm: Pooled) {
     if let Some(vm) = engine.scripts.give_vm(vm) {
         engine.host.reclaim(Box::new(vm));
     }
 }
 
-/// What a try needs besides its shards.
+/// The input of a try besides its shards.
 pub(super) struct Caller<'c> {
     pub(super) engine: &'c Engine,
     pub(super) client: &'c Client,
@@ -223,11 +223,11 @@ pub(super) struct Caller<'c> {
     pub(super) db: usize,
     pub(super) now: Now,
     pub(super) rng: &'c mut fastrand::Rng,
-    /// CLIENT CACHING was called before.
+    /// CLIENT CACHING came before the command.
     pub(super) caching: bool,
 }
 
-/// Where a try runs: what it holds and what it may become.
+/// Where a try runs: its shards and its mode.
 struct Footing<'p> {
     held: HeldShards<'p>,
     mode: Mode,
@@ -264,7 +264,7 @@ fn attempt(
         rng: &mut *caller.rng,
         read_only: task.read_only || task.flags().no_writes,
         flags: task.flags(),
-        // What a file says is obeyed, as by redis-server.
+        // As in redis-server, commands from a file ignore the memory limit.
         out_of_memory: !engine.persist.is_loading() && is_out_of_memory(engine, caller.client, caller.now),
         lane,
         undo: Undo::default(),
@@ -308,7 +308,7 @@ fn attempt(
             return Tried::Anew(stop);
         }
     };
-    // What has run so far stays.
+    // The commands that have run stay in effect.
     if mode != Mode::Bounded {
         Later::settle(&later, engine, caller.client, txn);
     }
@@ -367,7 +367,7 @@ fn running(task: &Task, args: Args<'_>, began_us: u64) -> Running {
     }
 }
 
-/// Runs a script that stands in an append-only file, on data that nobody else sees yet.
+/// Runs a script from an append-only file, on data that no client sees yet.
 pub(crate) fn replay(
     engine: &Engine,
     command: ScriptCommand,
@@ -389,7 +389,7 @@ pub(crate) fn replay(
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
     let lane = OnLane { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
     let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane) };
-    // In this mode nothing begins anew.
+    // A run in this mode does not restart.
     let _ = attempt(&task, args, &mut caller, &mut txn, footing, reply);
     engine.scripts.ended(&running);
 }
@@ -466,11 +466,11 @@ pub(super) fn run_on_lane(
 }
 
 impl Session {
-    /// EVAL, EVALSHA, FCALL and their read-only twins.
+    /// EVAL, EVALSHA, FCALL and their read-only variants.
     pub(super) fn run_script(&mut self, command: ScriptCommand, args: Args<'_>, now: Now) -> Outcome {
         let caching = self.flags.caching;
         let outcome = self.try_script(command, args, now);
-        // CLIENT CACHING is about this script, also when that comes later or runs elsewhere.
+        // CLIENT CACHING applies to this script, also when it runs later or elsewhere.
         self.flags.caching = caching && matches!(outcome, Ok(Next::Detach | Next::Taken));
         outcome
     }

@@ -1,4 +1,4 @@
-//! What a [`super::Session`] consists of besides its buffers: the user, flags, meters, and what it waits for.
+//! Parts of a [`super::Session`] besides its buffers: the user, flags, meters, and what the session waits for.
 
 use super::blocked::Blocked;
 use super::lane;
@@ -12,80 +12,80 @@ use strand_keyspace::Lookups;
 pub(super) struct Identity {
     pub(super) user: Arc<User>,
     pub(super) authenticated: bool,
-    /// Not authenticated, or a user with limited rights: the gate checks each command.
+    /// Not authenticated, or a user with limited rights. The gate then checks each command.
     pub(super) guarded: bool,
     /// The user was removed: the session ends.
     pub(super) is_removed: bool,
-    /// When the login in hand may be tried, on the clock of [`Now::mono_us`]: too many have failed before.
+    /// The earliest time for the login in hand, on the clock of [`Now::mono_us`], after too many failed logins.
     pub(super) login_at_us: Option<u64>,
 }
 
-/// What the client has asked of its connection.
+/// Options that the client set for its connection.
 #[derive(Default)]
 pub(super) struct ClientFlags {
     /// CLIENT NO-EVICT.
     pub(super) no_evict: bool,
     /// CLIENT NO-TOUCH.
     pub(super) no_touch: bool,
-    /// CLIENT CACHING was called for the next command.
+    /// CLIENT CACHING came, for the next command.
     pub(super) caching: bool,
-    /// A service may keep something for this client.
+    /// A service may keep state for this client.
     pub(super) uses_service: bool,
 }
 
-/// What a turn may do and has done.
+/// Budget and counts of a turn.
 #[derive(Default)]
 pub(super) struct TurnMeter {
     /// Elements of work left in this turn.
     pub(super) work_left: isize,
-    /// Requests ahead whose keys were prefetched.
+    /// Requests ahead that have their keys prefetched.
     pub(super) looked_ahead: usize,
-    /// Bytes came since the last turn.
+    /// Bytes arrived since the last turn.
     pub(super) active: bool,
     pub(super) input_bytes: u64,
     pub(super) reads: u64,
-    /// What reading found in this turn.
+    /// Hits and misses of key lookups in this turn.
     pub(super) lookups: Lookups,
 }
 
-/// Whether the client reads its replies.
+/// Tracks whether the client reads its replies.
 pub(super) struct OutputWatch {
-    /// The session stops while more output than this is unwritten.
+    /// The session stops executing while more output is unwritten.
     pub(super) bytes_max: usize,
-    /// Output left by the last turn: less of it now means that the client reads.
+    /// Unwritten output after the last turn. Less of it now means that the client reads.
     pub(super) left: usize,
-    /// Since when no output left while the session is stopped.
+    /// Start of the time without progress while the session is stopped.
     pub(super) stalled_since_us: u64,
-    /// Since when the output is over its soft limit.
+    /// Start of the time over the soft output limit.
     pub(super) over_soft_since_us: Option<u64>,
 }
 
 /// Replies that wait for the append-only file.
 #[derive(Default)]
 pub(super) struct DiskWait {
-    /// Replies wait until the file is on the disk up to this offset of the stream of changes.
+    /// Replies wait until the append-only file is on the disk up to this journal offset.
     pub(super) offset: Option<u64>,
-    /// What is handed out meanwhile: nothing.
+    /// The chain that the driver gets during the wait. It is always empty.
     pub(super) kept_back: Chain,
-    /// Since when replies have waited; 0 when they do not.
+    /// Start of the wait. 0 when no replies wait.
     pub(super) since_us: u64,
 }
 
-/// Commands that are looked at for [`crate::diag`]'s heaviest keys.
+/// Sampling of commands for [`crate::diag`]'s heaviest keys.
 pub(super) struct Sample {
-    /// Commands until the next one.
+    /// Commands until the next sample.
     pub(super) next: u32,
-    /// The command in hand is one.
+    /// The command in hand is a sample.
     pub(super) is_on: bool,
-    /// Bytes of replies when it began.
+    /// Reply bytes when the sample began.
     pub(super) out_bytes: usize,
 }
 
-/// A command in hand that has been run before and found that it must wait.
+/// State of a command in hand that ran before and had to wait.
 #[derive(Default)]
 pub(super) struct Again {
     pub(super) is_retry: bool,
-    /// MONITOR's clients were told of the command before.
+    /// MONITOR's clients have already got the command.
     pub(super) is_told: bool,
 }
 
@@ -95,39 +95,39 @@ pub(super) enum State {
     Ready,
     /// Its output to drain.
     Draining,
-    /// The end of a CLIENT PAUSE or of a long hold on a shard; the command in hand comes then.
+    /// The end of a CLIENT PAUSE or of a long lock. The command in hand then runs.
     Postponed,
-    /// Data, or a time.
+    /// Data or a timeout.
     Blocked(Box<Blocked>),
-    /// A time (DEBUG SLEEP); then `+OK`.
+    /// A time (DEBUG SLEEP). The reply is then `+OK`.
     Sleeping { until_us: u64 },
     /// Its job on the lane.
     OnLane { handle: Arc<lane::JobHandle>, spec: &'static CommandSpec },
-    /// The driver to write the rest and close.
+    /// The driver's last write and close.
     Closing,
-    /// The driver to close.
+    /// The driver's close.
     Aborted,
 }
 
-/// What `login-timeout` runs for.
+/// What `login-timeout` waits for.
 pub(super) enum Awaited {
-    /// Nothing: a request has been served, or nobody asked.
+    /// Nothing: a request was served, or the door sets no limit.
     Nothing,
-    /// The login, where there must be one; else the first byte, for which there is time.
+    /// The login, if a password is set. Otherwise the first byte, without a limit.
     Login { since_us: u64 },
-    /// The rest of the head of the first request, where nobody must log in.
+    /// The rest of the head of the first request, if no login is needed.
     Head { since_us: u64 },
 }
 
 /// Which replies the client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mute {
-    /// All.
+    /// All replies.
     No,
-    /// None.
+    /// No replies.
     Off,
-    /// Not the next command's.
+    /// Not the reply of the next command.
     SkipNext,
-    /// Not this command's.
+    /// Not the reply of this command.
     Skip,
 }

@@ -1,11 +1,12 @@
-//! The append-only file: every change, as a command, in files that make the data again.
+//! The append-only file: every change as a command, in files that rebuild the data.
 //!
-//! [`load`] finds the files and runs their commands at the start ([`replay`]). [`writer`] adds what is new, by one thread, and
-//! [`syncs`] brings it to the disk as `appendfsync` says. [`rewrite`] puts a base of one moment in the place of what has grown.
-//! [`gates`] keeps replies back that tell of what is not safe yet. [`reload`] is DEBUG LOADAOF.
+//! [`load`] finds the files and runs their commands at the start ([`replay`]). [`writer`] appends new changes on one
+//! thread, and [`syncs`] syncs them as `appendfsync` says. [`rewrite`] replaces the grown files with a base of one
+//! moment. [`gates`] holds replies back until their writes are on the disk. [`reload`] is DEBUG LOADAOF.
 //!
-//! Locks: whoever holds [`Aof::writer`] may wait for the disk and for a hold of all shards; no worker takes it, and the thread
-//! that syncs does not. What INFO and the workers look at is behind [`Aof::status`], which is held for a moment only.
+//! Locks: a thread that holds [`Aof::writer`] may wait for the disk and for a long lock on all shards. So no worker
+//! takes it, and the syncing thread does not either. [`Aof::status`] has the facts for INFO and the workers, and is
+//! held only for a moment.
 
 mod base;
 mod gates;
@@ -33,57 +34,57 @@ use std::sync::atomic::{
 use syncs::Syncs;
 use writer::Writer;
 
-/// How the append-only file is.
+/// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// There is none.
+    /// Switched off.
     Off,
-    /// It was switched on, and its first base is being written: there is none to rely on yet.
+    /// Switched on, and its first base is being written. The files are not complete yet.
     Begins,
-    /// It has every change.
+    /// Complete: it has every change.
     On,
 }
 
-/// See the module.
+/// The append-only file. See the module.
 pub(crate) struct Aof {
     mode: AtomicU8,
     /// `None` while there is no append-only file.
     writer: Mutex<Option<Writer>>,
     syncs: Syncs,
-    /// How often threads were begun for it; those of an earlier time end.
+    /// How many times its threads were started. The threads of an earlier start end.
     begun: AtomicU64,
     status: Mutex<Status>,
     pub(crate) gates: Gates,
-    /// A rewrite in the background is to end.
+    /// Cancels the background rewrite.
     cancel: Arc<AtomicBool>,
-    /// Held by who switches it on or off.
+    /// Locked while it is switched on or off.
     switching: Mutex<()>,
 }
 
-/// What INFO tells, and what decides when a rewrite begins.
+/// Facts for INFO, and for the decision to start a rewrite.
 struct Status {
-    /// When the rewrite that goes on began.
+    /// Start of the running rewrite.
     rewriting: Option<Now>,
     scheduled: bool,
     last_rewrite_ok: bool,
-    /// Seconds that the last one took; -1: there was none.
+    /// Duration of the last rewrite in seconds. -1: none was made.
     last_rewrite_s: i64,
     last_try_s: i64,
     rewrites: u64,
     failures: u64,
     last_kept_bytes: usize,
-    /// Why nothing can be written; `None`: it can.
+    /// Why writes fail. `None`: they succeed.
     write_error: Option<String>,
-    /// A sync has failed: what was written since the one before may not be on the disk, and only a new base makes up for it.
+    /// A sync has failed. Bytes written since the previous sync may not be on the disk. Only a new base repairs this.
     is_unproven: bool,
     failed_syncs: u64,
-    /// The first so many of them are made up for by the base that is being written.
+    /// The running base repairs the first this many failed syncs.
     covered_syncs: u64,
-    /// Of all files now.
+    /// Bytes of all files now.
     bytes: u64,
-    /// The same, when the last rewrite ended.
+    /// Bytes of all files at the end of the last rewrite.
     rewritten_bytes: u64,
-    /// The offset in the stream behind what is in the file.
+    /// The journal offset of the end of the bytes in the file.
     written: u64,
 }
 
@@ -126,23 +127,23 @@ impl Aof {
     fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Release);
     }
-    /// False: it was switched off since its threads were begun for the time `begun`.
+    /// False when the file was switched off since its threads were started for the time `begun`.
     fn goes_on(&self, begun: u64) -> bool {
         self.mode() != Mode::Off && self.begun.load(Acquire) == begun
     }
-    /// Bytes of a stream with this end that wait to be written to the file.
+    /// Bytes of a journal with this tail that wait to be written to the file.
     pub(crate) fn pending_bytes(&self, tail: u64) -> u64 {
         if self.mode() == Mode::Off { 0 } else { tail.saturating_sub(self.status.lock().written) }
     }
-    /// True while a base is being written.
+    /// True while a base is written.
     pub(crate) fn is_rewriting(&self) -> bool {
         self.status.lock().rewriting.is_some()
     }
-    /// A rewrite that goes on ends soon, without a result.
+    /// Cancels the running rewrite. It ends soon, without a result.
     pub(super) fn cancel_rewrite(&self) {
         self.cancel.store(true, Relaxed);
     }
-    /// The error that writes are refused with.
+    /// The error for refused writes.
     pub(super) fn refusal(&self) -> String {
         let status = self.status.lock();
         let why = status.write_error.as_deref().unwrap_or("Input/output error");
@@ -150,7 +151,7 @@ impl Aof {
     }
 }
 
-/// What the files are called.
+/// The names of the files.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// `appenddirname`.
@@ -167,7 +168,7 @@ impl Names {
     fn manifest(&self) -> String {
         format!("{}.manifest", self.file)
     }
-    /// For messages.
+    /// The manifest's path for messages.
     fn manifest_path(&self) -> String {
         format!("{}/{}", self.folder, self.manifest())
     }
@@ -179,7 +180,7 @@ impl Names {
     }
 }
 
-/// The manifest's path, for messages.
+/// The manifest's path for messages.
 pub(super) fn manifest_path(config: &Config) -> String {
     Names::of(config).manifest_path()
 }
@@ -188,14 +189,14 @@ fn no_files() -> String {
     "the host keeps no files".into()
 }
 
-/// The system's own words for an error.
+/// The system's text for an error.
 fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 impl Engine {
-    /// True while the append-only file holds replies back until it is on the disk.
+    /// True while replies wait until their writes are on the disk.
     pub(crate) fn always_syncs(&self) -> bool {
         self.config.choice(Opt::AppendFsync) == "always"
     }

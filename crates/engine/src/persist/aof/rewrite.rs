@@ -1,9 +1,9 @@
-//! A new base: the data of one moment takes the place of all files before that moment. BGREWRITEAOF, growth and CONFIG SET
-//! appendonly begin it; the start makes the first.
+//! A rewrite: a new base with the data of one moment replaces all files from before that moment. BGREWRITEAOF, the
+//! growth of the files and CONFIG SET appendonly start a rewrite. The start of the server makes the first base.
 //!
-//! At the moment, with all shards held, the place in the stream of changes is read. What comes behind it goes to a new
-//! increment. The base is written while clients go on, and then the manifest says base and increment. Until then the
-//! manifest has the old files and the new increment, so that a crash at any time loses nothing.
+//! At that moment, with all shards locked, the journal offset is read. Bytes after the offset go to a new increment.
+//! The base is written while clients continue. At the end the manifest lists the base and the new increment. Until
+//! then the manifest lists the old files and the new increment, so a crash at any time loses nothing.
 
 use super::load::{FoundAof, write_manifest};
 use super::writer::Writer;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use strand_aof::manifest::{File, Manifest};
 use strand_keyspace::Snapshot;
 
-/// After a rewrite that failed, the next by itself begins so many seconds later; with each failure in a row twice as many.
+/// Seconds until an automatic rewrite is retried after a failure. Each further failure doubles the time.
 const RETRY_S: i64 = 5;
 const RETRY_DOUBLINGS_MAX: u64 = 7;
 
@@ -26,30 +26,30 @@ const IN_PROGRESS: &str = "ERR Background append only file rewriting already in 
 const NO_REWRITE: &str =
     "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.";
 
-/// What became of BGREWRITEAOF.
+/// The outcome of BGREWRITEAOF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Began {
-    /// It goes on.
+    /// The rewrite runs.
     Now,
-    /// It begins when the snapshot that is being written is done.
+    /// The rewrite starts when the current snapshot is written.
     Scheduled,
 }
 
-/// Where a rewrite's increment begins.
+/// Where the journal before a rewrite's increment is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// In the files that are there, which stay valid.
+    /// In the current files, which stay valid.
     Files,
-    /// Nowhere: the files that are there, if any, are not these data's.
+    /// Nowhere: the current files, if any, belong to other data.
     Nothing,
 }
 
 impl Engine {
-    /// Loads what [`Engine::find_aof`] has found, and from then on writes every change. Ends LOADING. Before that nothing is
-    /// written to the data by others.
+    /// Loads the files that [`Engine::find_aof`] found, and from then on writes every change. Ends LOADING. No other
+    /// code may change the data before that.
     ///
     /// # Errors
-    /// Why the server cannot start.
+    /// The reason why the server cannot start.
     pub fn start_aof(self: &Arc<Self>, mut found: FoundAof, now: Now) -> Result<(), String> {
         self.load_files(&mut found, now)?;
         let changes = self.keyspace.changes();
@@ -77,7 +77,7 @@ impl Engine {
         self.persist.set(LOADING, false);
         Ok(())
     }
-    /// Goes on in the last increment, or in a new one where there is none yet.
+    /// A writer for the last increment, or for a new one when there is none.
     fn go_on(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let total_bytes = found.total_bytes();
         let FoundAof { folder, mut manifest, db, .. } = found;
@@ -94,15 +94,16 @@ impl Engine {
         let tail = self.keyspace.journal().tail();
         let mut writer = Writer::new(folder, names, manifest, file, before_bytes, tail);
         if db != 0 {
-            // What redis-server wrote leaves any database selected, and so does a file that was cut. What follows is of 0.
+            // A file of redis-server or a cut file may end with any database selected. The new commands are for
+            // database 0.
             writer.select_first();
         }
         Ok(writer)
     }
-    /// A writer for data that no file has: its file is part of no manifest before the first base is.
+    /// A writer for data that no file has. Its file joins a manifest together with the first base.
     fn begin_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let FoundAof { folder, mut manifest, .. } = found;
-        // What is there is of other data: it goes when the new base is there.
+        // The existing files belong to other data. They are removed when the new base is complete.
         let (base_seq, seq) = (manifest.base_seq(), manifest.increment_seq() + 1);
         let old = manifest.base.take().into_iter().chain(manifest.increments.drain(..));
         let old: Vec<File> = old.chain(manifest.history.drain(..)).collect();
@@ -127,7 +128,7 @@ impl Engine {
         self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)))?;
         self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun)))
     }
-    /// To be called when `appendfsync` or `appendonly` has changed.
+    /// Call this when `appendfsync` or `appendonly` has changed.
     pub(crate) fn look_at_gates(&self) {
         let aof = &self.persist.aof;
         aof.gates.switch(aof.mode() == Mode::On && self.always_syncs());
@@ -135,7 +136,7 @@ impl Engine {
     /// BGREWRITEAOF.
     ///
     /// # Errors
-    /// The text of the reply.
+    /// The text of the error reply.
     pub(crate) fn bgrewriteaof(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
         if self.persist.aof.is_rewriting() {
             return Err(IN_PROGRESS);
@@ -146,7 +147,7 @@ impl Engine {
         }
         self.spawn_rewrite(now)
     }
-    /// BGREWRITEAOF that begins at the next tick that finds nothing in its way.
+    /// Schedules BGREWRITEAOF for the next tick at which nothing prevents it.
     pub(crate) fn schedule_bgrewriteaof(&self) {
         let mut status = self.persist.aof.status.lock();
         (status.scheduled, status.failures) = (true, 0);
@@ -184,7 +185,7 @@ impl Engine {
         }
         self.rewrite_ended(now, done);
     }
-    /// BGREWRITEAOF without an append-only file: as in redis-server a base is written, for a later start with one.
+    /// BGREWRITEAOF without an append-only file. As in redis-server it writes a base for a later start with one.
     fn rewrite_alone(&self, now: Now) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let found = self.open_aof_folder().map_err(io::Error::other)?;
@@ -216,7 +217,7 @@ impl Engine {
             Ok(()) => {
                 (status.last_rewrite_ok, status.failures) = (true, 0);
                 self.host.log("Background AOF rewrite finished successfully");
-                // A sync that failed since the moment of the base is not made up for: another rewrite is scheduled.
+                // A sync that failed after the moment of the base stays failed. Another rewrite is scheduled.
                 if status.is_unproven && status.covered_syncs == status.failed_syncs {
                     (status.is_unproven, status.write_error) = (false, None);
                     self.persist.set(AOF_FAILED, false);
@@ -230,7 +231,7 @@ impl Engine {
         }
     }
 
-    /// Writes a base, and brings the manifest up to date. On a thread that may be slow.
+    /// Writes a base and updates the manifest. May block.
     fn rewrite(&self, from: From, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
         if from == From::Files {
@@ -250,7 +251,7 @@ impl Engine {
             };
             match from {
                 From::Files => writer.rotate(self, offset, self.host.now())?,
-                // What is in the file so far is in the base, too.
+                // The base also contains the file's current content.
                 From::Nothing => writer.restart(self, offset, self.host.now())?,
             }
             let mut status = aof.status.lock();
@@ -262,7 +263,7 @@ impl Engine {
         let base_bytes = folder.open(&name)?.map_or(0, |(_, bytes)| bytes);
         let mut held = aof.writer.lock();
         let Some(writer) = held.as_mut() else {
-            // It was switched off meanwhile.
+            // The append-only file was switched off meanwhile.
             return folder.remove(&name).and(Err(io::Error::other("the append-only file was switched off")));
         };
         let history = writer.adopt_base(File { name, seq }, base_bytes)?;
@@ -280,7 +281,7 @@ impl Engine {
         }
         Ok(())
     }
-    /// Brings the file to the disk while others go on writing to it, so that little is left to wait for when it ends.
+    /// Syncs the file while other threads write to it, so that the sync at the moment of the base is short.
     fn sync_ahead(&self) -> io::Result<()> {
         let aof = &self.persist.aof;
         let order = {
@@ -294,7 +295,7 @@ impl Engine {
         let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
         all.snapshot(budget_bytes, self.persist.alerts.clone())
     }
-    /// Writes the base's file; its name.
+    /// Writes the base file and returns its name.
     fn write_base(
         &self,
         folder: &dyn crate::folder::Folder,
@@ -324,7 +325,7 @@ impl Engine {
         }
     }
 
-    /// Begins a rewrite when one is scheduled or the files have grown. Called with every tick.
+    /// Starts a rewrite when one is scheduled or the files have grown. Called with every tick.
     pub(crate) fn look_at_aof_growth(self: &Arc<Self>, now: Now) {
         let aof = &self.persist.aof;
         if aof.mode() == Mode::Off && !aof.status.lock().scheduled
@@ -356,7 +357,7 @@ impl Engine {
         let may_wait = has_grown && !status.scheduled;
         drop(status);
         if may_wait && let Err(why) = self.disk_has(base_bytes) {
-            // The last blocks are left to the file itself. It is looked at again later, as after a failure.
+            // The last free blocks are left to the append-only file. A later tick checks again, as after a failure.
             let mut status = aof.status.lock();
             (status.last_rewrite_ok, status.failures) = (false, status.failures + 1);
             status.last_try_s = now.unix_s();
@@ -366,13 +367,13 @@ impl Engine {
         if has_grown {
             self.host.log(&format!("Starting automatic rewriting of AOF on {growth}% growth"));
         }
-        // Another may have begun meanwhile.
+        // Another rewrite may have started meanwhile.
         let _ = self.spawn_rewrite(now);
     }
-    /// CONFIG SET appendonly. On a thread that may be slow.
+    /// CONFIG SET appendonly. May block.
     ///
     /// # Errors
-    /// Why it stays as it was.
+    /// Why the setting stays unchanged.
     pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), String> {
         let aof = &self.persist.aof;
         let _one = aof.switching.lock();
@@ -399,10 +400,10 @@ impl Engine {
                     self.keyspace.switch_journal(false);
                 }
                 if let Some(writer) = aof.writer.lock().take() {
-                    // What changed after the turn is of no use to anybody.
+                    // Changes made after the last turn are not needed.
                     writer.end(self);
                 }
-                // It holds the folder, too.
+                // A rewrite also holds the folder.
                 self.await_rewrite();
                 let mut status = aof.status.lock();
                 (status.write_error, status.is_unproven, status.scheduled) = (None, false, false);
@@ -412,13 +413,13 @@ impl Engine {
             _ => Ok(()),
         }
     }
-    /// Waits for a rewrite that was given up, or goes on.
+    /// Waits for the end of a running or cancelled rewrite.
     pub(in crate::persist) fn await_rewrite(&self) {
         while self.persist.aof.is_rewriting() {
             self.host.nap_us(crate::persist::RETRY_US);
         }
     }
-    /// The server ends: what is written is brought to the disk. On a thread that may be slow.
+    /// Syncs the file at the end of the server. May block.
     pub fn end_aof(&self) {
         let aof = &self.persist.aof;
         aof.cancel.store(true, Relaxed);

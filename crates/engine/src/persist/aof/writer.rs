@@ -211,8 +211,8 @@ impl Writer {
     }
     /// Drops the bytes before `offset` of the journal, because the new base contains them.
     ///
+    /// # Errors
     /// The system's error.
-    /// Those of the system.
     pub(super) fn restart(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         self.file.cut(0)?;
         let behind = self.take_until(engine, offset, now);
