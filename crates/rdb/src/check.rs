@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use ahash::RandomState;
+use hashbrown::HashTable;
+
 use crate::file::{Event, FileReader};
 use crate::value::{Kind, StreamEntries};
 use crate::{Dialect, Error};
@@ -43,21 +46,26 @@ pub struct Report {
 /// Reads a whole file. The report of a broken file covers the part before the error. `progress` is called with the
 /// number of bytes read.
 ///
-/// The format of every value is checked, including the entries of streams. Duplicate elements of a collection are
-/// not detected.
-pub fn check<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Result<(), Error>) {
-    let (report, done) = check_file(reader, progress);
+/// The format of every value is checked, including the entries of streams. A key that stands twice in one database is
+/// an error, as it is for a server that loads the file. A server skips keys that expired before `now_ms`, and empty
+/// collections, so these may stand twice. Duplicate elements of a collection are not detected.
+pub fn check<R: Read>(reader: R, now_ms: i64, progress: &mut dyn FnMut(u64)) -> (Report, Result<(), Error>) {
+    let (report, done) = check_file(reader, now_ms, progress);
     (report, done.map(drop))
 }
 
 /// [`check`] for a file that is followed by other data. Returns the first bytes of that data and the reader with
-/// the rest.
+/// the rest. A server loads expired keys of this file too, because commands after the file may name them.
 pub fn check_start<R: Read>(reader: R) -> (Report, Result<(R, Vec<u8>), Error>) {
-    let (report, done) = check_file(reader, &mut |_| {});
+    let (report, done) = check_file(reader, i64::MIN, &mut |_| {});
     (report, done.map(|file| file.into_source().into_parts()))
 }
 
-fn check_file<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Result<FileReader<R>, Error>) {
+fn check_file<R: Read>(
+    reader: R,
+    now_ms: i64,
+    progress: &mut dyn FnMut(u64),
+) -> (Report, Result<FileReader<R>, Error>) {
     let mut report = Report::default();
     let mut file = match FileReader::new(reader, StreamEntries::Single) {
         Ok(file) => file,
@@ -65,19 +73,22 @@ fn check_file<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Res
     };
     report.version = file.version();
     report.valkey = file.dialect() == Dialect::Valkey;
-    let done = read(&mut file, &mut report, progress);
+    let done = read(&mut file, now_ms, &mut report, progress);
     report.bytes = file.offset();
     (report, done.map(|()| file))
 }
 
 fn read<R: Read>(
     file: &mut FileReader<R>,
+    now_ms: i64,
     report: &mut Report,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
     /// Events between two calls of `progress`.
     const PROGRESS_EVENTS: u64 = 4096;
     let (mut db, mut name, mut elements, mut events) = (0, "", 0, 0u64);
+    // The mark of the latest key, when a server would load the key.
+    let (mut seen, mut mark, mut may_be_empty) = (Seen::new(), None, false);
     while let Some(event) = file.next()? {
         match event {
             Event::Aux { name, value } => {
@@ -94,6 +105,9 @@ fn read<R: Read>(
                 of_db.0 += 1;
                 of_db.1 += u64::from(expires_at_ms.is_some());
                 (name, elements) = (type_name(kind), 0);
+                let is_loaded = expires_at_ms.is_none_or(|at| at > now_ms);
+                mark = is_loaded.then(|| seen.mark(db, &key));
+                may_be_empty = !matches!(kind, Kind::List | Kind::Set | Kind::SortedSet | Kind::Hash);
                 if let Kind::Module(module) = kind {
                     count_module(report, module.to_string());
                 }
@@ -103,6 +117,12 @@ fn read<R: Read>(
                 let of_type = report.types.entry(name).or_default();
                 of_type.0 += 1;
                 of_type.1 += elements;
+                let is_loaded = may_be_empty || elements > 0;
+                if let Some(mark) = mark.filter(|_| is_loaded)
+                    && !seen.add(mark)
+                {
+                    return Err(Error::DuplicateKey);
+                }
             }
             Event::ResizeDb { .. } | Event::SlotInfo { .. } | Event::SlotImport { .. } => {}
             Event::End { checksum_verified } => report.checksum_verified = checksum_verified,
@@ -114,6 +134,32 @@ fn read<R: Read>(
     }
     report.key = None;
     Ok(())
+}
+
+/// The keys so far, as marks of 16 bytes each. Each key takes bytes of the file,
+/// so the memory is in proportion to the file.
+struct Seen {
+    hashers: [RandomState; 2],
+    marks: HashTable<u128>,
+}
+
+impl Seen {
+    fn new() -> Seen {
+        Seen { hashers: [RandomState::new(), RandomState::new()], marks: HashTable::new() }
+    }
+    /// 128 bits of keyed hash. Two keys have equal marks with a chance of less than 2^-60 in a file of 2^34 keys.
+    fn mark(&self, db: u64, key: &[u8]) -> u128 {
+        let [a, b] = &self.hashers;
+        u128::from(a.hash_one((db, key))) << 64 | u128::from(b.hash_one((db, key)))
+    }
+    /// False when the mark was there before.
+    fn add(&mut self, mark: u128) -> bool {
+        let is_new = self.marks.find(mark as u64, |known| *known == mark).is_none();
+        if is_new {
+            self.marks.insert_unique(mark as u64, mark, |mark| *mark as u64);
+        }
+        is_new
+    }
 }
 
 fn count_module(report: &mut Report, name: String) {

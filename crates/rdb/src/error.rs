@@ -47,6 +47,9 @@ pub enum Error {
     /// A module value in the format of release candidates of Redis 4.0. Only the module knows its length.
     #[error("a module's value in the form of a release candidate of Redis 4.0 is not read")]
     PreReleaseModule,
+    /// A key stands twice in one database. Only [`crate::check`] looks for it: a reader keeps no keys.
+    #[error("the key is in the file twice")]
+    DuplicateKey,
     /// The stored checksum differs from the checksum of the bytes.
     #[error("wrong checksum: the bytes have {computed:#018x}, the end says {stored:#018x}")]
     Checksum {

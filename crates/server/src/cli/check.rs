@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 use strand_rdb::check::{Report, check};
 
 /// The arguments of `strand check`.
@@ -42,7 +43,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (report, done) = check(opened, &mut |_| {});
+    let (report, done) = check(opened, unix_ms(), &mut |_| {});
     let mut shown = text(&file, &report);
     if done.is_ok() {
         let _ = writeln!(shown, "{}: whole", file.display());
@@ -62,6 +63,12 @@ pub fn run(args: CheckArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A clock before 1970 counts as 1970.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The content of the file, one item a line.

@@ -41,6 +41,10 @@ fn an_rdb_file_is_read_to_its_end_or_to_where_it_is_damaged() {
     let cut = folder.write("cut.rdb", "");
     std::fs::write(&cut, &whole[..300]).expect("the folder is ours");
     fails(&["check", "rdb", &cut], 1, &["offset 300", "key", "ends too early"]);
+    let twice = folder.write("twice.rdb", "");
+    std::fs::write(&twice, b"REDIS0010\xfe\0\0\x01k\x011\0\x01k\x012\xff\0\0\0\0\0\0\0\0")
+        .expect("the folder is ours");
+    fails(&["check", "rdb", &twice], 1, &["offset 21", "key \"k\"", "the key is in the file twice"]);
     fails(&["check", "rdb", "/no/such.rdb"], 1, &["/no/such.rdb", "No such file"]);
 }
 
