@@ -1,7 +1,8 @@
-//! The slow log: the commands that took longest to execute, shared by all doors and threads (SLOWLOG).
+//! The slow log (SLOWLOG): the slowest commands, shared by all doors and threads.
 //!
-//! Whoever executes a command times it and hands over what is slow; here it is cut to a bounded size, stripped of
-//! passwords and kept, the newest `slowlog-max-len` of them. It is locked only when something was slow or is asked for.
+//! Each thread that executes a command times it and reports a slow one. The slow log cuts the command to a bounded
+//! size, removes passwords, and keeps the newest `slowlog-max-len` commands. It is locked only for a slow command or
+//! a query.
 
 use crate::Now;
 use crate::clients::Client;
@@ -13,45 +14,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_wire::args::Args;
 
-/// Arguments of a command that are kept, a note on the others included.
+/// Most arguments of an entry, including a note about the rest.
 pub(crate) const ARGS_MAX: usize = 32;
-/// Bytes of an argument that are kept, less the note on the others.
+/// Most bytes of an argument, without the note about the rest.
 pub(crate) const ARG_BYTES_MAX: usize = 128;
 
-/// Commands that are kept because they waited for long.
+/// Most commands that are kept because of a long wait.
 const WAITED_MAX: usize = 128;
 
-/// Of the newest, so many may still have replies on their way.
+/// The newest entries that may still have unsent replies.
 const FLUSHING_LOOKED_AT: usize = 64;
 
 /// One slow command.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
-    /// Who called it.
+    /// The id of the client.
     pub(crate) client: u64,
-    /// Its place among all that were kept, in either list.
+    /// A number that is unique in both lists, in the order of arrival.
     pub(crate) seq: u64,
     pub(crate) unix_s: i64,
-    /// When it ended, in microseconds since 1970.
+    /// When the command ended, in microseconds since 1970.
     pub(crate) unix_us: i64,
     pub(crate) took_us: u64,
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) addr: String,
     pub(crate) name: String,
-    /// What it waited for before it ran.
+    /// Its waits before it ran.
     pub(crate) waits: Waits,
-    /// Microseconds that its replies waited for the client to take them, so far.
+    /// Microseconds for which its replies have waited for the client so far.
     pub(crate) flushing_us: AtomicU64,
 }
 
-/// All of them, the newest first.
+/// All entries, the newest first.
 pub(crate) struct SlowLog {
     entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
-    /// Commands that waited for long before they ran, the newest first: not in SLOWLOG, which tells of what executed for long.
+    /// Commands that waited for long before they ran, the newest first. SLOWLOG does not show them: it shows long
+    /// executions.
     waited: Mutex<VecDeque<Arc<Entry>>>,
     seq: AtomicU64,
-    /// `slowlog-log-slower-than`; the largest number is never.
+    /// `slowlog-log-slower-than`. The largest number means never.
     slow_us: AtomicU64,
 }
 
@@ -67,20 +69,20 @@ impl Default for SlowLog {
 }
 
 impl SlowLog {
-    /// Sets `slowlog-log-slower-than`; below 0 is never.
+    /// Sets `slowlog-log-slower-than`. Below 0 means never.
     pub(crate) fn set_slow_us(&self, slow_us: i64) {
         self.slow_us.store(u64::try_from(slow_us).unwrap_or(u64::MAX), Relaxed);
     }
-    /// `slowlog-log-slower-than`; `None` is never.
+    /// `slowlog-log-slower-than`. `None`: never.
     pub(crate) fn slow_us(&self) -> Option<u64> {
         Some(self.slow_us.load(Relaxed)).filter(|us| *us < u64::MAX)
     }
-    /// True when a command that took so long is kept.
+    /// True when a command with this duration is kept.
     #[inline]
     pub(crate) fn is_slow(&self, took_us: u64) -> bool {
         took_us >= self.slow_us.load(Relaxed)
     }
-    /// A command of `client` took `took_us` microseconds: it is kept.
+    /// Keeps a command of `client` that took `took_us` microseconds.
     #[cold]
     pub(crate) fn note(
         &self,
@@ -114,7 +116,7 @@ impl SlowLog {
         }));
         entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
     }
-    /// A command of `client` has waited for long.
+    /// Keeps a command of `client` that waited for long.
     #[cold]
     pub(crate) fn note_wait(&self, client: &Client, args: Args<'_>, now: Now, waits: &Waits) {
         let (addr, name) = (client.peer.addr.clone(), client.texts().name);
@@ -127,7 +129,8 @@ impl SlowLog {
         waited.push_front(Arc::new(entry));
         waited.truncate(WAITED_MAX);
     }
-    /// A client has taken its replies, `took_us` after the socket was full: that is the newest slow command's of this client.
+    /// Adds the flushing time to the client's newest slow command: the client has taken its replies, `took_us` after
+    /// the socket was full.
     pub(crate) fn note_flushing(&self, client: u64, took_us: u64) {
         let entries = self.entries.lock();
         let newest = entries.0.iter().take(FLUSHING_LOOKED_AT).find(|entry| entry.client == client);
@@ -139,7 +142,7 @@ impl SlowLog {
     pub(crate) fn waited(&self) -> Vec<Arc<Entry>> {
         self.waited.lock().iter().cloned().collect()
     }
-    /// The newest.
+    /// The newest `count` entries.
     pub(crate) fn newest(&self, count: usize) -> Vec<Arc<Entry>> {
         self.entries.lock().0.iter().take(count).cloned().collect()
     }
@@ -152,7 +155,7 @@ impl SlowLog {
     }
 }
 
-/// A command as it is kept.
+/// A command's arguments in the form that is kept.
 fn shown(args: Args<'_>) -> Vec<Vec<u8>> {
     let kept = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
     let mut out: Vec<Vec<u8>> = (0..kept).map(|i| argument(args, i)).collect();
@@ -173,11 +176,11 @@ fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
     }
 }
 
-/// Options whose values nobody else is to see.
+/// Options with secret values.
 const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
 
-/// As in redis-server: passwords, the names beside them, and rules for users; in a command that another one only asks about,
-/// too.
+/// True for a secret argument. As in redis-server: passwords, the names beside them, and rules of users, also in a
+/// command that another command quotes.
 pub(crate) fn is_secret(args: Args<'_>, i: usize) -> bool {
     let secret = |at: usize| SECRETS.iter().any(|name| args.is(at, name));
     let quotes = match () {

@@ -1,5 +1,5 @@
-//! What is counted: [`Stats`] for all workers, and [`Tally`], a session's own counts of one turn, which cost no atomic
-//! operation until the turn ends.
+//! Counters: [`Stats`] for all workers, and [`Tally`] for one turn of a session. A tally costs no atomic operation
+//! until the turn ends.
 
 use crate::TABLE;
 use crate::timing::{Event, Events, Histogram, Histograms};
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_diag::{Counters, Rate};
 
-/// Copies of the counters; sessions share them by their worker.
+/// Copies of the counters. The workers share them.
 const SLOTS: usize = 16;
 
-/// Most different error codes that are counted apart; clients can make up codes only by DEBUG ERROR.
+/// Most error codes that are counted separately. Only DEBUG ERROR lets clients make up codes.
 const ERROR_CODES_MAX: usize = 128;
 
-/// Counters by number.
+/// Counters of the server, by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stat {
     Connections,
@@ -34,27 +34,27 @@ pub(crate) enum Stat {
     KeyspaceMisses,
     /// Microseconds of active expiry.
     ExpireCycleUs,
-    /// Slices of active expiry that ended before all was removed.
+    /// Slices of active expiry that ended before all expired keys were removed.
     ExpireCapReached,
 }
 
 /// Number of [`Stat`]s.
 const STATS: usize = Stat::ExpireCapReached as usize + 1;
 
-/// Counted of each command.
+/// Counters of each command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerCommand {
     Calls,
     Rejected,
     Failed,
-    /// Nanoseconds that they took.
+    /// Total execution time in nanoseconds.
     Ns,
 }
 
 /// Number of [`PerCommand`]s.
 const PER_COMMAND: usize = PerCommand::Ns as usize + 1;
 
-/// Every row of the command table, subcommands included, by a dense number.
+/// A dense number for every row of the command table, subcommands included.
 pub(crate) struct CommandIds {
     names: Vec<String>,
     fast: Vec<bool>,
@@ -92,11 +92,11 @@ impl CommandIds {
         }
         self.subcommands.get(&address(spec)).copied().unwrap_or(0)
     }
-    /// The name as CLIENT LIST and INFO have it: `get`, `client|id`. `NULL` when there is none.
+    /// The name in CLIENT LIST and INFO: `get`, `client|id`. `NULL` for an unknown number.
     pub(crate) fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("NULL", |n| n)
     }
-    /// How many numbers there are.
+    /// The number of rows.
     pub(crate) fn len(&self) -> u32 {
         self.names.len() as u32
     }
@@ -115,16 +115,16 @@ pub(crate) struct Stats {
     /// `latency-tracking`.
     tracks: AtomicBool,
     pub(crate) histograms: Histograms,
-    /// How long commands waited for a helper thread, and for somebody else: of those that did.
+    /// Waiting times of commands for a helper thread, and for other causes. Only commands that waited are counted.
     pub(crate) queued: Histograms,
     pub(crate) parked: Histograms,
-    /// How long sockets would not take what was to be sent: of those times.
+    /// Times until a full socket accepted the rest of the output.
     pub(crate) flushing: Histogram,
     pub(crate) events: Events,
     pub(crate) rates: Mutex<Rates>,
 }
 
-/// Rates behind `INFO stats`, sampled by [`crate::Engine::tick`].
+/// Rates for `INFO stats`, sampled by [`crate::Engine::tick`].
 #[derive(Default)]
 pub(crate) struct Rates {
     pub(crate) commands: Rate,
@@ -159,7 +159,7 @@ impl Stats {
     pub(crate) fn command(&self, slot: usize, id: u32, what: PerCommand, n: u64) {
         self.commands.add(slot, id as usize * PER_COMMAND + what as usize, n);
     }
-    /// `n` calls of command `id`, one after the other, took `ns` nanoseconds together, until `unix_s`.
+    /// Records `n` consecutive calls of command `id` that took `ns` nanoseconds together and ended at `unix_s`.
     pub(crate) fn took(&self, slot: usize, id: u32, n: u64, ns: u64, unix_s: i64) {
         if n == 0 {
             return;
@@ -171,14 +171,14 @@ impl Stats {
         let is_fast = self.ids.fast.get(id as usize).is_some_and(|fast| *fast);
         self.events.note(if is_fast { Event::FastCommand } else { Event::Command }, ns / 1000, unix_s);
     }
-    /// `latency-tracking`: what was kept before stays.
+    /// Sets `latency-tracking`. Recorded values stay.
     pub(crate) fn set_tracking(&self, tracks: bool) {
         self.tracks.store(tracks, Relaxed);
     }
     pub(crate) fn is_tracking(&self) -> bool {
         self.tracks.load(Relaxed)
     }
-    /// An error reply; `code` is its first word.
+    /// Counts an error reply. `code` is its first word.
     #[cold]
     pub(crate) fn error(&self, slot: usize, code: &[u8]) {
         self.add(slot, Stat::Errors, 1);
@@ -189,23 +189,23 @@ impl Stats {
             errors.insert(code.into(), 1);
         }
     }
-    /// Error codes with their counts.
+    /// The error codes and their counts.
     pub(crate) fn errors(&self) -> Vec<(String, u64)> {
         let own = |(code, n): (&Vec<u8>, &u64)| (String::from_utf8_lossy(code).into_owned(), *n);
         self.errors.lock().iter().map(own).collect()
     }
-    /// Commands that were called or rejected: name, calls, rejected, failed, nanoseconds.
+    /// The commands that were called or rejected: name, calls, rejected, failed, nanoseconds.
     pub(crate) fn commands(&self) -> Vec<(&str, [u64; PER_COMMAND])> {
         let get = |id: usize, what: usize| self.commands.get(id * PER_COMMAND + what);
         let rows = self.ids.names.iter().enumerate();
         let rows = rows.map(|(id, name)| (name.as_str(), std::array::from_fn(|what| get(id, what))));
         rows.filter(|(_, n): &(&str, [u64; PER_COMMAND])| n.iter().any(|n| *n > 0)).collect()
     }
-    /// Calls of command `id`.
+    /// Number of calls of command `id`.
     pub(crate) fn calls(&self, id: u32) -> u64 {
         self.commands.get(id as usize * PER_COMMAND + PerCommand::Calls as usize)
     }
-    /// Bytes of all histograms that were made since the start.
+    /// Bytes of all histograms.
     pub(crate) fn histogram_bytes(&self) -> u64 {
         [&self.histograms, &self.queued, &self.parked].map(|h| h.bytes() as u64).iter().sum()
     }
@@ -220,10 +220,10 @@ impl Stats {
     }
 }
 
-/// Places in a tally for calls of different commands.
+/// Commands that a tally can hold at one time.
 const TALLY_PLACES: usize = 8;
 
-/// Calls of one session in one turn, by command.
+/// A session's calls in one turn, by command.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     places: [(u32, u32); TALLY_PLACES],
@@ -242,7 +242,7 @@ impl Tally {
         }
         *place = (id, place.1 + 1);
     }
-    /// Adds everything to the shared counters; says how many calls there were in all.
+    /// Adds everything to the shared counters. Returns the number of calls.
     pub(crate) fn fold(&mut self, slot: usize, stats: &Stats) -> u64 {
         for (id, n) in &mut self.places {
             if *n > 0 {

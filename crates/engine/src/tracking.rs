@@ -1,13 +1,14 @@
-//! [`Tracking`]: which clients keep copies of keys (CLIENT TRACKING), and telling them when a key changes.
+//! [`Tracking`]: the clients that keep copies of keys (CLIENT TRACKING), and their invalidations.
 //!
-//! By default the keys that a client reads are remembered, just before it reads them; the first change of a key tells all who
-//! have read it, and forgets them. With BCAST a client is told of every key under its prefixes. Whoever changes a key does so
-//! with its shard held and says so there ([`crate::notices`]): a client that read the old value is remembered by then, since it
-//! was before it held the shard. What it is told goes into its inbox, which its session opens between two commands and not
-//! while a reply is on its way from a helper thread: so an invalidation never overtakes the reply that it is about.
+//! By default a key that a client reads is remembered, just before the read. The first change of the key sends an
+//! invalidation to all its readers and forgets them. With BCAST a client gets an invalidation for every key with one
+//! of its prefixes. A change is reported while the key's shard is locked ([`crate::notices`]). A client that read the
+//! old value is already remembered then, because it is remembered before it locks the shard. Invalidations go into
+//! the client's inbox. Its session opens the inbox between two commands, and not while a reply is on its way from a
+//! helper thread. So an invalidation never overtakes the reply that it belongs to.
 //!
-//! Bounds: `tracking-table-max-keys`; a key that is too long to be remembered ([`KEY_BYTES_MAX`]) is told of at once, behind the
-//! reply, so that nobody keeps a copy of it.
+//! Bounds: `tracking-table-max-keys`. A key that is too long to be remembered ([`KEY_BYTES_MAX`]) is invalidated at
+//! once, after the reply, so that no client keeps a copy of it.
 
 use crate::Engine;
 use crate::clients::{Client, Clients};
@@ -22,17 +23,17 @@ use strand_commands::introspect::key_accesses;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 
-/// Parts of the table, each with a lock of its own.
+/// Parts of the table. Each has its own lock.
 const PARTS: usize = 64;
 /// Longer keys are not remembered.
 const KEY_BYTES_MAX: usize = 1024;
-/// When so many clients have read a key, and each time their number has doubled, those that are gone are forgotten.
+/// When a key reaches this number of readers, and at each doubling, readers that have disconnected are forgotten.
 const READERS_MIN: usize = 64;
 /// Most prefixes of a client, and most bytes of one.
 pub(crate) const PREFIXES_MAX: usize = 1024;
 pub(crate) const PREFIX_BYTES_MAX: usize = 1024;
 
-/// How a client wants to be told, in bits.
+/// A client's tracking options as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mode(u32);
 
@@ -44,7 +45,7 @@ impl Mode {
     pub(crate) const OPTIN: Mode = Mode(1 << 2);
     pub(crate) const OPTOUT: Mode = Mode(1 << 3);
     pub(crate) const NOLOOP: Mode = Mode(1 << 4);
-    /// The client that it redirects to is gone.
+    /// The client that gets the redirected invalidations has disconnected.
     pub(crate) const BROKEN: Mode = Mode(1 << 5);
 
     pub(crate) fn has(self, other: Mode) -> bool {
@@ -55,11 +56,11 @@ impl Mode {
     }
 }
 
-/// One client's part, which everybody may read.
+/// One client's tracking state, readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
     mode: AtomicU32,
-    /// Whom to tell in its place; 0 is nobody.
+    /// The client that gets the invalidations instead. 0: none.
     redirect: AtomicU64,
 }
 
@@ -70,7 +71,7 @@ impl Tracked {
     pub(crate) fn redirect(&self) -> u64 {
         self.redirect.load(Relaxed)
     }
-    /// True when the keys that the client reads are to be remembered. `caching`: CLIENT CACHING was called before.
+    /// True when the keys that the client reads are remembered. `caching`: CLIENT CACHING came before the command.
     pub(crate) fn keeps_copies(&self, caching: bool) -> bool {
         let mode = self.mode();
         let reads = mode.has(Mode::ON) && !mode.has(Mode::BCAST);
@@ -79,7 +80,8 @@ impl Tracked {
 }
 
 impl Engine {
-    /// `client` is about to run this command, by which it may read keys. `caching`: CLIENT CACHING was called before it.
+    /// Call this when `client` is about to run a command that may read keys. `caching`: CLIENT CACHING came before
+    /// the command.
     pub(crate) fn remember(
         &self,
         client: &Client,
@@ -95,18 +97,18 @@ impl Engine {
     }
 }
 
-/// Who has read which keys.
+/// The readers of each key.
 type Part = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
 
 /// The clients with prefixes.
 #[derive(Default)]
 struct Prefixes {
     clients: HashMap<Box<[u8]>, BTreeSet<u64>>,
-    /// How many prefixes have so many bytes.
+    /// The number of prefixes of each length in bytes.
     lens: BTreeMap<usize, usize>,
 }
 
-/// All clients that keep copies.
+/// All clients that keep copies of keys.
 pub(crate) struct Tracking {
     clients: Arc<Clients>,
     parts: Vec<Mutex<Part>>,
@@ -135,20 +137,20 @@ impl Tracking {
     pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.keys_max.store(keys_max, Relaxed);
     }
-    /// Clients that are tracked.
+    /// Number of tracked clients.
     pub(crate) fn clients_len(&self) -> usize {
         self.on.load(Relaxed)
     }
-    /// Keys that are remembered, and how often in all.
+    /// The number of remembered keys, and of all their readers.
     pub(crate) fn remembered(&self) -> (usize, usize) {
         (self.keys.load(Relaxed), self.items.load(Relaxed))
     }
-    /// Different prefixes.
+    /// Number of different prefixes.
     pub(crate) fn prefixes_len(&self) -> usize {
         self.prefixes.read().clients.len()
     }
 
-    /// Tracks a client from now on, or tracks it in another way. With BCAST `prefixes` are those that come to its others.
+    /// Turns tracking on, or changes its options. With BCAST, `prefixes` are added to the client's prefixes.
     pub(crate) fn turn_on<'a>(
         &self,
         client: &Client,
@@ -169,7 +171,7 @@ impl Tracking {
             all.clients.entry(prefix.into()).or_default().insert(client.id);
         }
     }
-    /// Tracks a client, which had these prefixes, no more.
+    /// Turns tracking off for a client with these prefixes.
     pub(crate) fn turn_off<'a>(&self, client: &Client, prefixes: impl Iterator<Item = &'a [u8]>) {
         if client.tracked.mode().has(Mode::ON) {
             self.on.fetch_sub(1, Relaxed);
@@ -189,7 +191,7 @@ impl Tracking {
             }
         }
     }
-    /// The client is about to read `key`.
+    /// Remembers that the client is about to read `key`.
     pub(crate) fn remember(&self, client: &Client, key: &[u8]) {
         if key.len() > KEY_BYTES_MAX {
             return self.send(client.id, &Frame::invalidation(key), 0);
@@ -216,7 +218,7 @@ impl Tracking {
         drop(part);
         self.forget_some(at);
     }
-    /// Makes room: tells of keys as if they had changed, while there are too many.
+    /// Makes room: invalidates keys that have not changed while there are too many.
     fn forget_some(&self, from: usize) {
         let keys_max = self.keys_max.load(Relaxed);
         let mut at = from;
@@ -229,7 +231,7 @@ impl Tracking {
             self.tell_readers(&key, &readers, 0);
         }
     }
-    /// `key` was changed by client `by` (0: by none).
+    /// Reports that client `by` (0: none) changed `key`.
     pub(crate) fn changed(&self, key: &[u8], by: u64) {
         if self.keys.load(Relaxed) > 0 {
             let readers = self.parts[self.part_of(key)].lock().remove(key);
@@ -248,7 +250,7 @@ impl Tracking {
             }
         }
     }
-    /// Whole databases were flushed or swapped.
+    /// Reports that whole databases were flushed or swapped.
     pub(crate) fn all_changed(&self) {
         for part in &self.parts {
             let old = std::mem::take(&mut *part.lock());
@@ -268,7 +270,7 @@ impl Tracking {
             self.send(*client, &frame, by);
         }
     }
-    /// Sends a client what it is to be told, or the one that it redirects to.
+    /// Sends an invalidation to a client, or to the client of its redirection.
     fn send(&self, client: u64, frame: &Frame, by: u64) {
         let Some(client) = self.clients.get(client) else { return };
         let mode = client.tracked.mode();

@@ -1,4 +1,4 @@
-//! The command table as rules see it: every row by number, and the categories.
+//! The command table for ACL rules: every row by number, and the categories.
 
 use crate::stats::CommandIds;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{Categories, CommandSpec};
 
-/// The groups of the commands that redis-server does not have.
+/// The groups of commands that redis-server lacks.
 const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
 
 /// All categories.
@@ -15,7 +15,7 @@ pub(crate) const CATEGORIES: [&str; Categories::NAMES.len()] = Categories::NAMES
 /// Every row by number.
 pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 
-/// The rows of the command table, containers and subcommands alike, by a dense number.
+/// The rows of the command table, containers and subcommands included, with dense numbers.
 pub(crate) struct Table {
     rows: Vec<Row>,
     ids: CommandIds,
@@ -28,7 +28,7 @@ pub(crate) struct Row {
     /// The numbers of its subcommands.
     pub(crate) subcommands: Range<usize>,
     pub(crate) is_subcommand: bool,
-    /// redis-server does not have it.
+    /// redis-server lacks the command.
     is_ours: bool,
     categories: Categories,
 }
@@ -47,11 +47,11 @@ impl Table {
         }
         Table { rows, ids: CommandIds::new() }
     }
-    /// All rows: first those of commands by name, then those of subcommands.
+    /// All rows: the commands by name, then the subcommands.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
-    /// The commands with their subcommands behind them, by name.
+    /// The commands by name, each followed by its subcommands.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> {
         (0..crate::TABLE.rows().len())
             .flat_map(|id| std::iter::once(id).chain(self.rows[id].subcommands.clone()))
@@ -76,18 +76,18 @@ impl Row {
         let is_ours = OUR_GROUPS.contains(&spec.group);
         Row { name, subcommands, is_subcommand: container.is_some(), is_ours, categories: spec.categories() }
     }
-    /// True when it is in this one of [`CATEGORIES`].
+    /// True when the row is in this category of [`CATEGORIES`].
     pub(crate) fn is_in(&self, category: usize) -> bool {
         self.categories.has(category)
     }
 }
 
-/// The index of a category, ASCII case aside.
+/// The index of a category, in upper or lower case.
 pub(crate) fn category(name: &[u8]) -> Option<usize> {
     CATEGORIES.iter().position(|c| name.eq_ignore_ascii_case(c.as_bytes()))
 }
 
-/// A set of commands: a bit for each row, and one for those that a later version will have.
+/// A set of commands: a bit for each row, and one for commands of later versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandSet {
     bits: Box<[u64]>,
@@ -95,12 +95,12 @@ pub(crate) struct CommandSet {
 }
 
 impl CommandSet {
-    /// None at all, or all.
+    /// The empty set, or the set of all commands.
     pub(crate) fn new(all: bool) -> CommandSet {
         let words = TABLE.rows.len().div_ceil(u64::BITS as usize);
         CommandSet { bits: vec![if all { u64::MAX } else { 0 }; words].into(), future: all }
     }
-    /// True when commands that a later version will have are in it.
+    /// True when the set includes commands of later versions.
     pub(crate) fn has_future(&self) -> bool {
         self.future
     }
@@ -112,13 +112,13 @@ impl CommandSet {
         let (word, bit) = (&mut self.bits[id / 64], 1 << (id % 64));
         *word = if on { *word | bit } else { *word & !bit };
     }
-    /// Adds or removes a command; a container with all that is in it.
+    /// Adds or removes a command. A container brings its subcommands.
     pub(crate) fn change(&mut self, id: usize, on: bool) {
         self.set(id, on);
         TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
     }
-    /// The rows of a category that are in the set, and those that are not. In redis-server's categories its own commands
-    /// count, so that ours do not change how a user is described.
+    /// The number of a category's rows in the set, and outside it. In redis-server's categories only its own commands
+    /// count, so that our commands do not change the description of a user.
     pub(crate) fn count(&self, category: usize) -> (usize, usize) {
         let ours = category >= Categories::REDIS;
         let members =

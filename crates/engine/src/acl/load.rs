@@ -1,7 +1,7 @@
-//! Users from text: the ACL file, `user` lines of the configuration, and back.
+//! Reads users from text (the ACL file, `user` lines of the configuration) and writes them.
 //!
-//! An ACL file has a line `user NAME rule ...` for each user, with single blanks and no quotes or comments; it is taken
-//! as a whole or not at all. `user` lines of the configuration file have that file's quotes.
+//! An ACL file has a line `user NAME rule ...` for each user, with single blanks and without quotes or comments. It
+//! is applied as a whole or not at all. `user` lines of the configuration file use that file's quotes.
 
 use super::rule::has_blanks;
 use super::user::User;
@@ -10,17 +10,17 @@ use crate::config::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What follows the errors of an ACL file.
+/// The end of the errors of an ACL file.
 const NOTHING_CHANGED: &[u8] =
     b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
 
-/// Joins rules that were torn at blanks inside parentheses: `(+get ~a)`.
+/// Joins rules that were split at blanks inside parentheses: `(+get ~a)`.
 ///
 /// # Errors
-/// The index of the word whose parenthesis is never closed.
+/// The index of the word with a parenthesis that is never closed.
 pub(crate) fn merge_selectors<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, usize> {
     let mut out = Vec::new();
-    // Where it began, and what there is of it.
+    // The index and the text of the open rule.
     let mut open: Option<(usize, Vec<u8>)> = None;
     for (i, word) in words.enumerate() {
         if word.starts_with(b"(") && !word.ends_with(b")") {
@@ -39,10 +39,10 @@ pub(crate) fn merge_selectors<'a>(words: impl Iterator<Item = &'a [u8]>) -> Resu
 }
 
 impl Acl {
-    /// Takes the text of an ACL file, or changes nothing. `name` is the file's, for errors.
+    /// Applies the text of an ACL file, or changes nothing. `name` is the file's name, for errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, as redis-server words it.
+    /// All errors of the text, in redis-server's words.
     pub(crate) fn load(&self, text: &[u8], name: &str, all_channels: bool) -> Result<(), Vec<u8>> {
         let (mut users, mut errors): (BTreeMap<Vec<u8>, User>, Vec<u8>) = (BTreeMap::new(), Vec::new());
         for (i, line) in text.split(|b| *b == b'\n').enumerate() {
@@ -84,10 +84,10 @@ impl Acl {
     pub(crate) fn text(&self) -> Vec<u8> {
         self.all().iter().flat_map(|user| user.line().into_iter().chain([b'\n'])).collect()
     }
-    /// Takes a `user` line of the configuration: the name and its rules. Of each user there may be one.
+    /// Applies a `user` line of the configuration: the name and its rules. Each user may have one line.
     ///
     /// # Errors
-    /// What is wrong with it, for whoever starts the server.
+    /// The problem, for the administrator.
     pub(crate) fn configure(&self, words: &[Vec<u8>], all_channels: bool) -> Result<(), String> {
         let (name, rules) = words.split_first().ok_or("a user line has no name")?;
         let shown = String::from_utf8_lossy(name);
@@ -108,15 +108,15 @@ impl Acl {
     }
 }
 
-/// What is wrong with a line of an ACL file.
+/// The error of a line of an ACL file.
 enum LineError {
-    /// This, behind file and line.
+    /// This text, after the file and the line number.
     At(Vec<u8>),
     /// The user's name.
     BadName(Vec<u8>),
 }
 
-/// The user that a line makes, and the texts of the rules that cannot be applied.
+/// The user of a line, and the errors of its invalid rules.
 fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineError> {
     let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let [b"user", name, rules @ ..] = &words[..] else {
@@ -137,7 +137,7 @@ fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineE
 pub(crate) fn rewrite_users(old: &str, users: &[Arc<User>]) -> String {
     let is_user = |line: &&str| line.split_ascii_whitespace().next() == Some("user");
     let mut lines = users.iter().map(|user| {
-        // A rule in parentheses, and a list of commands, are words of their own here.
+        // A rule in parentheses and a list of commands are separate words here.
         user.line().split(|b| *b == b' ').map(quote_if_needed).collect::<Vec<_>>().join(" ")
     });
     let mut out = String::new();
@@ -155,7 +155,7 @@ pub(crate) fn rewrite_users(old: &str, users: &[Arc<User>]) -> String {
     out
 }
 
-/// A word of a configuration file: in quotes when it must be.
+/// A word of a configuration file, quoted if necessary.
 fn quote_if_needed(word: &[u8]) -> String {
     match std::str::from_utf8(word) {
         Ok(plain) if word.iter().all(|b| (b'!'..=b'~').contains(b) && !b"\"'\\".contains(b)) => plain.into(),

@@ -1,9 +1,9 @@
-//! Access control: who may run which commands on which keys.
+//! Access control: which users may run which commands on which keys.
 //!
-//! [`Acl`] holds the users by name. A [`User`] never changes: a rule makes a new one in its place, so that a session keeps
-//! an `Arc` of its own and asks nobody while it checks. What a user may do is a set of [`Selector`]s, each a bit for every row of
-//! the command table and patterns for keys. [`AclLog`] remembers what was denied, [`Logins`] slows down who guesses.
-//! Rules, texts and errors are redis-server's. Files are the driver's: here is text only.
+//! [`Acl`] holds the users by name. A [`User`] is immutable: a rule replaces it with a new one. So a session keeps
+//! its own `Arc` and checks without a lock. A user's rights are a set of [`Selector`]s. Each has a bit for every row
+//! of the command table, and patterns for keys. [`AclLog`] records denials, [`Logins`] slows down password guessing.
+//! Rules, texts and errors are redis-server's. This module handles text only; the driver handles files.
 
 mod commands;
 mod describe;
@@ -30,19 +30,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The user of a connection that has not said who it is.
+/// The user of a connection without a login.
 pub(crate) const DEFAULT_USER: &[u8] = b"default";
 
-/// Most users; a list of them is made as one reply.
+/// Most users. A list of them is one reply.
 pub(crate) const USERS_MAX: usize = 100_000;
 
-/// Users by name, in the order in which they are shown.
+/// Users by name, in display order.
 pub(crate) type Users = BTreeMap<Vec<u8>, Arc<User>>;
 
-/// All users, what was denied to them, and failed logins.
+/// All users, the denials, and the failed logins.
 pub(crate) struct Acl {
     users: RwLock<Users>,
-    /// Held by whoever makes a change, so that `users` is locked only to put it in place.
+    /// Locked during a change, so that `users` is locked only to put the change in place.
     changing: Mutex<()>,
     last_id: AtomicU64,
     pub(crate) log: Mutex<AclLog>,
@@ -65,15 +65,15 @@ impl Acl {
     pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<User>> {
         self.users.read().get(name).cloned()
     }
-    /// The default user, who cannot be removed.
-    /// A user who may do everything and is in no list: who loads a file.
+    /// A user with all rights that is in no list, for the commands of a file.
     pub(crate) fn unlimited() -> Arc<User> {
         Arc::new(User::all_powerful(DEFAULT_USER, 0))
     }
+    /// The default user. It cannot be removed.
     pub(crate) fn default_user(&self) -> Arc<User> {
         self.get(DEFAULT_USER).expect("the default user is always there")
     }
-    /// What `user` is by now; `None` when it was removed (and perhaps made again: that is another one).
+    /// The current state of `user`. `None` when the user was removed, also when a new user has its name.
     pub(crate) fn current(&self, user: &User) -> Option<Arc<User>> {
         self.get(user.name()).filter(|now| now.id() == user.id())
     }
@@ -81,17 +81,18 @@ impl Acl {
     pub(crate) fn all(&self) -> Vec<Arc<User>> {
         self.users.read().values().cloned().collect()
     }
-    /// The user, when name and password are right and it may log in. Takes about as long when there is no such user.
+    /// The user, when name and password are right and the login is enabled. An unknown user takes about the time of a
+    /// known one.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let user = self.get(name);
         let digest = password::Digest::of(password);
         user.filter(|user| user.takes_password(digest.as_ref()))
     }
-    /// Applies `rules` to the user called `name`, a new one when there is none: all of them or none. `all_channels` is what
-    /// `acl-pubsub-default` gives a new user.
+    /// Applies all of `rules` or none to the user called `name`. Creates a missing user; `all_channels` is its
+    /// default from `acl-pubsub-default`.
     ///
     /// # Errors
-    /// The first rule that cannot be applied, and why.
+    /// The first invalid rule and its error.
     pub(crate) fn set_user(
         &self,
         name: &[u8],
@@ -112,8 +113,8 @@ impl Acl {
         self.users.write().insert(name.to_vec(), Arc::new(user));
         Ok(())
     }
-    /// `requirepass`, as `password` reads it once it is this caller's turn: the one password of the default user; empty is
-    /// none.
+    /// `requirepass`: sets the only password of the default user. Empty: none. `password` is called when no other
+    /// change runs.
     pub(crate) fn set_default_password(&self, password: impl Fn() -> Vec<u8>) {
         let _changing = self.changing.lock();
         let password = password();
@@ -121,13 +122,13 @@ impl Acl {
         default.set_password(&password);
         self.users.write().insert(DEFAULT_USER.to_vec(), Arc::new(default));
     }
-    /// Removes the users named, but for the default one; says how many there were.
+    /// Removes the named users except the default user. Returns the number of removed users.
     pub(crate) fn delete<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> usize {
         let _changing = self.changing.lock();
-        // A lock for each: a worker may wait to look a user up.
+        // Each removal locks by itself, because a worker may wait to look up a user.
         names.filter(|name| *name != DEFAULT_USER && self.users.write().remove(*name).is_some()).count()
     }
-    /// Puts `users` in place of all that are there. As in redis-server all but the default user count as others then.
+    /// Replaces all users. As in redis-server, all but the default user then count as new users.
     pub(crate) fn replace(&self, users: Vec<User>) {
         let _changing = self.changing.lock();
         let mut fresh: Users = BTreeMap::from([(
@@ -139,7 +140,7 @@ impl Acl {
             fresh.insert(user.name().to_vec(), Arc::new(user.with_id(id)));
         }
         let old = std::mem::replace(&mut *self.users.write(), fresh);
-        // Freeing them takes a while.
+        // Freeing the old users takes long, so it follows the lock.
         drop(old);
     }
     fn next_id(&self) -> u64 {

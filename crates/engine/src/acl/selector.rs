@@ -1,4 +1,4 @@
-//! [`Selector`]: a set of commands together with the keys and channels that they may touch.
+//! [`Selector`]: a set of commands with the keys and channels that they may use.
 
 use super::commands::{CommandSet, TABLE, category, members};
 use super::rule::{RuleError, c_text, has_blanks};
@@ -11,40 +11,40 @@ use strand_wire::args::Args;
 
 /// Most key patterns of a user, and most channel patterns of a selector.
 pub(crate) const PATTERNS_MAX: usize = 10_000;
-/// Most arguments of a SUBSCRIBE whose channels are held against the patterns before it begins.
+/// Most arguments of a SUBSCRIBE that checks its channels before it begins.
 pub(crate) const CHANNELS_AT_ONCE_MAX: usize = 1024;
-/// Most first arguments that a selector allows of one command.
+/// Most first arguments that a selector allows for one command.
 pub(crate) const FIRST_ARGUMENTS_MAX: usize = 10_000;
 
-/// A set of commands together with the keys and channels that they may touch.
+/// A set of commands with the keys and channels that they may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Selector {
     pub(super) commands: CommandSet,
-    /// `+@all`, and nothing taken away since: the set need not be asked.
+    /// All commands are allowed (`+@all` without a later exclusion), so the set need not be checked.
     pub(super) all_commands: bool,
-    /// First arguments with which a command that is not in the set may be called, by its number.
+    /// The allowed first arguments of commands that are not in the set, by command number.
     pub(super) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
-    /// What it takes to hold a key against all of them.
+    /// The cost of matching a key against all key patterns.
     pub(super) effort: Effort,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Vec<u8>>,
 }
 
-/// Keys, and what may be done with them.
+/// A key pattern with its allowed access.
 #[derive(Clone, Debug)]
 pub(super) struct KeyPattern {
     pub(super) pattern: Vec<u8>,
     pub(super) access: Access,
 }
 
-/// What holding a key against patterns may take, in elements of patterns that are tried.
+/// The cost of matching a key against patterns, in pattern elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// For each key.
+    /// Elements per key.
     pub(crate) per_key: usize,
-    /// For each byte of it.
+    /// Elements per byte of a key.
     pub(crate) per_byte: usize,
 }
 
@@ -61,12 +61,12 @@ impl Effort {
     }
 }
 
-/// What a comparison of a key with a pattern takes before the first byte, in elements.
+/// The constant cost of matching one pattern, in elements.
 const COMPARISON_STEPS: usize = 8;
-/// Elements that are tried between two looks whether to go on: some 100 us.
+/// Elements between two calls of `go_on`: about 100 us.
 pub(super) const STEPS_PER_LOOK: usize = 32 * 1024;
 
-/// Asks now and then whether to go on with a check.
+/// Asks now and then whether to continue a check.
 pub(super) struct Pace<'a> {
     left: usize,
     go_on: &'a mut dyn FnMut() -> bool,
@@ -92,7 +92,7 @@ impl<'a> Pace<'a> {
 }
 
 impl Selector {
-    /// Allows nothing, but perhaps all channels.
+    /// A selector without commands and keys, and with all channels or none.
     pub(super) fn new(all_channels: bool) -> Selector {
         Selector {
             commands: CommandSet::new(false),
@@ -105,14 +105,14 @@ impl Selector {
             channels: Vec::new(),
         }
     }
-    /// Allows everything.
+    /// A selector that allows everything.
     pub(super) fn all_powerful() -> Selector {
         let mut all = Selector::new(true);
         all.set_all_commands(true);
         all.all_keys = true;
         all
     }
-    /// True when nothing is ever denied.
+    /// True when the selector allows everything.
     pub(super) fn is_all_powerful(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels
     }
@@ -186,7 +186,7 @@ impl Selector {
         if row.is_subcommand {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
-        // With a blank or a line's end in it, it would be two rules, or two users, in a file.
+        // In a file a blank or a line end would split the rule into two rules or two users.
         if argument.is_empty() || has_blanks(argument) {
             return Err(RuleError::Syntax);
         }
@@ -222,7 +222,7 @@ impl Selector {
                 }
             }
         }
-        // Neither reading nor writing: redis-server takes it and stops when it is to show it.
+        // Neither read nor write access. redis-server accepts that and crashes when it shows the user.
         if has_blanks(pattern) || !(access.read || access.write) {
             return Err(RuleError::Syntax);
         }
@@ -256,7 +256,7 @@ impl Selector {
         Ok(())
     }
 
-    /// True when the command with this number may be run, as far as commands go.
+    /// True when the selector allows the command with this number, keys and channels aside.
     #[inline]
     pub(super) fn allows_command(&self, id: usize, args: Args<'_>) -> bool {
         if self.all_commands || self.commands.has(id) {
@@ -265,11 +265,11 @@ impl Selector {
         let Some(allowed) = self.first_arguments.get(&id) else { return false };
         args.get(1).is_some_and(|first| allowed.iter().any(|a| c_text(first).eq_ignore_ascii_case(a)))
     }
-    /// True when all of `access` to `key` is allowed.
+    /// True when the selector allows all of `access` to `key`.
     pub(super) fn allows_key(&self, key: &[u8], access: Access) -> bool {
         self.allows_key_paced(key, access, &mut Pace::new(&mut || true)).unwrap_or(false)
     }
-    /// True when it allows this channel, or exactly this pattern of channels.
+    /// True when the selector allows this channel, or exactly this channel pattern.
     pub(super) fn allows_channel(&self, topic: Topic, name: &[u8]) -> bool {
         let fits = |known: &Vec<u8>| match topic {
             Topic::Pattern => known == name,
@@ -277,7 +277,8 @@ impl Selector {
         };
         self.all_channels || self.channels.iter().any(fits)
     }
-    /// The first channel among the arguments that it does not allow. Of very many channels the command asks itself.
+    /// The first channel argument that the selector does not allow. A command with very many channels checks them
+    /// itself.
     pub(super) fn denied_channel(&self, spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
         if self.all_channels || args.len() > CHANNELS_AT_ONCE_MAX {
             return None;
@@ -286,22 +287,22 @@ impl Selector {
         let end = if channels.all { args.len() } else { args.len().min(2) };
         (1..end).find(|at| !self.allows_channel(channels.topic, args.at(*at)))
     }
-    /// True when all of `access` to every key that begins with `prefix` is allowed by one pattern. A star at the end of a
-    /// pattern takes whatever follows, so such a pattern takes all these keys when it takes the prefix.
+    /// True when one pattern allows all of `access` to every key that begins with `prefix`. A star at the end of a
+    /// pattern matches any rest, so a pattern that matches the prefix matches all these keys.
     pub(super) fn allows_all(&self, prefix: &[u8], access: Access) -> bool {
         let is_open = |pattern: &[u8]| match pattern {
-            // An escaped star, or one that may stand in a class, is none.
+            // An escaped star, or a star that may be in a character class, does not match any rest.
             [.., b'\\', b'*'] => false,
             [.., b'*'] => !pattern.contains(&b'['),
             _ => false,
         };
         let serves = |p: &&KeyPattern| (!access.read || p.access.read) && (!access.write || p.access.write);
         let mut serving = self.keys.iter().filter(serves);
-        // A lone star takes every key but the empty one, which no pattern takes.
+        // A lone star matches every key except the empty key, which no pattern matches.
         let takes = |p: &KeyPattern| p.pattern == b"*" || glob::matches(&p.pattern, prefix, false);
         self.all_keys || serving.any(|p| is_open(&p.pattern) && takes(p))
     }
-    /// As [`Selector::allows_key`]; `None` when it was told not to go on.
+    /// As [`Selector::allows_key`]. `None` when `pace` stopped the check.
     pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {
         if self.all_keys {
             return Some(true);

@@ -1,8 +1,8 @@
-//! What the server knows of itself over time: [`Diag`] is filled once a second by [`Engine::sample`] and read by DIAG.
+//! The server's history: [`Engine::sample`] fills [`Diag`] once per second, and DIAG reads it.
 //!
-//! [`figures`] reads what the engine counts anyway; the host adds what the system says of the process and of the machine.
-//! [`store`] keeps the coarser rows on the disk, [`hot`] the keys that are used most.
-//! Nothing here runs on a worker, and no command costs more for it.
+//! [`figures`] reads the engine's counters; the host adds the system's figures of the process and the machine.
+//! [`store`] keeps the coarser rows on the disk, [`hot`] the most used keys. Nothing here runs on a worker, and no
+//! command pays for it.
 
 mod disk;
 pub(crate) mod doctor;
@@ -28,23 +28,23 @@ use stuck::Stuck;
 /// The folder of the history's file, in the working folder.
 const FOLDER: &str = "strand-history";
 
-/// The history, and what is needed to go on with it.
+/// The history and its helpers.
 #[derive(Default)]
 pub(crate) struct Diag {
     pub(crate) recorder: Mutex<Recorder>,
     latencies: Mutex<Latencies>,
-    /// What the server did by itself.
+    /// The server's own actions.
     pub(crate) acts: Acts,
-    /// Workers that do one thing for too long.
+    /// Workers in one turn for too long.
     pub(crate) stuck: Stuck,
-    /// The keys that are used most.
+    /// The most used keys.
     pub(crate) hot: HotKeys,
-    /// What is free where the data is kept.
+    /// Free space of the data's disk.
     disk: DiskSpace,
     store: Mutex<Option<Store>>,
-    /// What the history holds, as of the last sample.
+    /// Bytes of the history at the last sample.
     bytes: AtomicU64,
-    /// Time that all samples took together.
+    /// Total time of all samples.
     sampled_ns: AtomicU64,
 }
 
@@ -53,11 +53,11 @@ impl Diag {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// Microseconds that samples took since the start.
+    /// Total time of all samples in microseconds.
     pub(crate) fn sampled_us(&self) -> u64 {
         self.sampled_ns.load(Relaxed) / 1000
     }
-    /// Why the history is not on the disk, if it was meant to be; and whether it is there.
+    /// Whether the history is on the disk, and why it is not if it should be.
     pub(crate) fn disk_state(&self) -> (bool, Option<String>) {
         match &*self.store.lock() {
             None => (false, None),
@@ -67,7 +67,7 @@ impl Diag {
 }
 
 impl Engine {
-    /// Takes a sample of everything: to be called once a second, on a thread that may be slow.
+    /// Takes a sample of everything. Call it once per second, on a thread that may block.
     pub fn sample(&self, now: Now) {
         let began_ns = self.host.mono_ns();
         let mut figures = self.host.system_figures();
@@ -89,15 +89,15 @@ impl Engine {
         self.act(now);
         diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
     }
-    /// Samples allocations, or does not, as `heap-profiling` says.
+    /// Switches the sampling of allocations as `heap-profiling` says.
     pub fn sample_heap(&self) {
         self.host.sample_heap(self.config.number(Opt::HeapProfiling) != 0);
     }
-    /// How long the worker that is longest in one turn has been.
+    /// The duration of the longest current turn of a worker.
     pub fn longest_turn_us(&self, now: Now) -> u64 {
         self.diag.stuck.longest_us(now.mono_us)
     }
-    /// Looks for workers that do one thing for too long, and says so: ten times a second.
+    /// Finds workers in one turn for too long and logs them. Called ten times per second.
     pub(crate) fn look_for_stuck_workers(&self, now: Now) {
         for found in self.diag.stuck.look(now.mono_us) {
             let (ms, command) = (found.for_us / 1000, self.stats.ids.name(found.command));
@@ -111,8 +111,8 @@ impl Engine {
             self.diag.stuck.note(text, ms);
         }
     }
-    /// Goes on with the history that an earlier process has left on the disk, where it is to be there. To be called once,
-    /// before the first sample. What fails is logged and is no reason not to start.
+    /// Loads the history that an earlier process left on the disk, if the configuration asks for it. Call it once,
+    /// before the first sample. A failure is logged and does not prevent the start.
     pub fn open_history(&self) {
         let wanted = match self.config.choice(Opt::HistoryOnDisk) {
             "yes" => true,

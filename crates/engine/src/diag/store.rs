@@ -1,12 +1,12 @@
-//! [`Store`]: the history's rows of 15 seconds and of 5 minutes on the disk.
+//! [`Store`]: the history's rows of 15 seconds and 5 minutes on the disk.
 //!
-//! A file that only grows, in the form of [`strand_diag::history`], and is written anew when half of it is of no use any more.
-//! Not a database: a row is some 450 bytes every 15 seconds, nothing is ever looked up, and what a database adds (pages, a
-//! cache, 48 seconds of building) would serve no question. No row waits for the disk; after a power failure some may
-//! be missing, and a row that is cut is left out.
+//! The file is append-only, in the format of [`strand_diag::history`]. It is rewritten when half of it is obsolete.
+//! It is not a database: a row has about 450 bytes every 15 seconds, and no row is ever looked up. A database adds
+//! pages, a cache and 48 seconds of build time, and would serve no query. No row waits for the disk. After a power
+//! failure some rows may be missing, and a cut row is dropped.
 //!
-//! A disk that is full, or fails, costs the rows of that time on the disk and nothing else: from then on each new row tries
-//! to write the whole file, and the old one stays until that has worked.
+//! While the disk is full or fails, the rows of that time are missing on the disk, with no other effect. From then on
+//! each new row tries to rewrite the whole file. The old file stays until a rewrite succeeds.
 
 use crate::Host;
 use crate::folder::{AppendFile, Folder};
@@ -16,28 +16,28 @@ use strand_diag::history::{HEADER, History, LEVELS, Loaded, Recorder};
 
 /// The file's name.
 pub(super) const FILE: &str = "history";
-/// No more of a file is read.
+/// Most bytes that are read from a file.
 const FILE_BYTES_MAX: u64 = 32 << 20;
-/// A file is written anew when it has grown by so much, and to twice its size.
+/// A file is rewritten when it has grown by this many bytes and to twice its size.
 const GROWTH_BYTES_MIN: u64 = 4 << 20;
 
-/// See the module.
+/// The history on the disk. See the module.
 pub(super) struct Store {
     folder: Arc<dyn Folder>,
-    /// `None`: the file is to be written anew.
+    /// `None`: the file must be rewritten.
     file: Option<Box<dyn AppendFile>>,
-    /// Series whose names the file has.
+    /// Number of series with their names in the file.
     series: usize,
-    /// Bytes after it was written anew.
+    /// Length after the last rewrite.
     whole_bytes: u64,
     trouble: Option<String>,
 }
 
 impl Store {
-    /// Takes what the folder has.
+    /// Loads the history from the folder.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The system's error.
     pub(super) fn open(folder: Arc<dyn Folder>, recorder: &mut Recorder) -> io::Result<(Store, Loaded)> {
         let loaded = match folder.open(FILE)? {
             Some((file, _)) => recorder.history_mut().load(&mut file.take(FILE_BYTES_MAX))?,
@@ -45,19 +45,20 @@ impl Store {
         };
         Ok((Store { folder, file: None, series: 0, whole_bytes: 0, trouble: None }, loaded))
     }
-    /// True when the last row went to the disk.
+    /// True when the last row was written.
     pub(super) fn is_well(&self) -> bool {
         self.trouble.is_none()
     }
-    /// What was wrong with the last try.
+    /// The error of the last try.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
-    /// The disk is needed for other things, or was: rows are missing, so that only a new file is whole.
+    /// Stops writing because the disk is needed for other files. Rows will be missing, so only a rewritten file is
+    /// complete.
     pub(super) fn stand_aside(&mut self) {
         self.file = None;
     }
-    /// Levels have grown by a row.
+    /// Call this when levels have grown by a row.
     pub(super) fn keep(&mut self, history: &History, grown: [bool; LEVELS], host: &dyn Host) {
         if !grown[1..].contains(&true) {
             return;
@@ -69,7 +70,7 @@ impl Store {
                 }
             }
             Err(e) => {
-                // What was written of a row is not known: only a new file is whole.
+                // A part of a row may be in the file, so only a rewritten file is complete.
                 self.file = None;
                 let text = e.to_string();
                 if self.trouble.replace(text.clone()).is_none() {

@@ -1,4 +1,4 @@
-//! A snapshot is loaded here, while the server already answers: with LOADING, but for what says how it is going.
+//! Loads a snapshot. The server already answers, with LOADING except for commands that report on its state.
 
 use super::LOADING;
 use super::loaders::Loaders;
@@ -18,37 +18,37 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 
-/// How often the log says how far it is.
+/// Time between two log lines about the progress.
 const LOGGED_US: u64 = 5_000_000;
-/// Keys between two looks at the clock.
+/// Keys between two readings of the clock.
 const KEYS_PER_LOOK: u64 = 1024;
 
-/// A file to be loaded.
+/// A snapshot to load.
 pub struct Load<'a> {
     /// Its name, for the log.
     pub name: &'a str,
-    /// Its bytes.
+    /// Its content.
     pub source: &'a mut dyn Read,
-    /// How many there are.
+    /// Its length in bytes.
     pub total_bytes: u64,
-    /// Keys that are there already are replaced; else they are an error.
+    /// True: existing keys are replaced. False: an existing key is an error.
     pub replace: bool,
 }
 
 /// Options of DEBUG RELOAD.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reload {
-    /// Keys that are there already are replaced.
+    /// Existing keys are replaced.
     pub(crate) merge: bool,
-    /// What is there stays there.
+    /// The data is not flushed first.
     pub(crate) no_flush: bool,
-    /// The file is loaded as it is.
+    /// The data is not saved first; the existing file is loaded.
     pub(crate) no_save: bool,
 }
 
 impl Engine {
-    /// From here on all that needs the data is answered with LOADING, until [`Engine::load`] is done. To be called
-    /// before anybody is served.
+    /// Starts LOADING: commands that need the data get this error until [`Engine::load`] is done. Call it before the
+    /// first client.
     pub fn begin_loading(&self, total_bytes: u64, now: Now) {
         let loading = &self.persist.loading;
         loading.started_s.store(now.unix_s(), Relaxed);
@@ -56,37 +56,37 @@ impl Engine {
         loading.loaded_bytes.store(0, Relaxed);
         self.persist.set(LOADING, true);
     }
-    /// True while the dataset is being loaded.
+    /// True while the dataset is loading.
     pub fn is_loading(&self) -> bool {
         self.persist.is_loading()
     }
-    /// Loads a snapshot into the empty keyspace, and ends LOADING.
+    /// Loads a snapshot into the empty keyspace and ends LOADING.
     ///
     /// # Errors
-    /// What is wrong with the file, where, and what to do about it. The keys before that place are loaded, and LOADING goes
-    /// on.
+    /// The problem with the file, its place, and advice. The keys before that place are loaded, and LOADING
+    /// continues.
     pub fn load(&self, load: Load<'_>, now: Now) -> Result<(), String> {
         let loaded = self.load_into(load, now)?;
         let mut state = self.persist.state.lock();
         (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
-        // What was loaded is on the disk.
+        // The loaded data is on the disk.
         state.saved_changes = self.keyspace.changes();
         drop(state);
         self.persist.set(LOADING, false);
         Ok(())
     }
-    /// DEBUG RELOAD, on a helper thread; whoever needs the data waits meanwhile.
+    /// DEBUG RELOAD, on a helper thread. Commands that need the data wait meanwhile.
     ///
     /// # Errors
-    /// The text of the reply.
+    /// The text of the error reply.
     pub(crate) fn reload(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
-        // It needs a hold of its own, so it has to end before this one begins.
+        // A rewrite needs its own long lock, so it must end before this lock begins.
         self.await_rewrite();
         let _long_lock = self.long_locks.announce(None);
         if !reload.no_save {
             self.save_held(now)?;
         }
-        // The files have the data already, but for what the options say otherwise: the next base has it all.
+        // The files have the data already, except for what the options change. The next base has everything.
         let is_recorded = self.keyspace.journal().is_on();
         if is_recorded {
             self.keyspace.switch_journal(false);
@@ -115,8 +115,8 @@ impl Engine {
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
         self.load_into(load, now).map(drop).map_err(failed)
     }
-    /// Loads the RDB that an append-only file begins with; the bytes behind it that were read, and where they begin. `before`:
-    /// bytes of other files.
+    /// Loads the RDB at the start of an append-only file. Returns the bytes that were read beyond it, and their
+    /// offset. `before`: bytes of the other files.
     pub(super) fn load_preamble(
         &self,
         name: &str,
@@ -132,13 +132,13 @@ impl Engine {
     fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, String> {
         self.load_part(load, None, now)
     }
-    /// `before`: it is the beginning of an append-only file, behind so many bytes of others.
+    /// `before`: the data is the start of an append-only file, after this many bytes of other files.
     fn load_part(&self, load: Load<'_>, before: Option<u64>, now: Now) -> Result<file::Loaded, String> {
         let Load { name, source, total_bytes, replace } = load;
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
         let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: before.is_some(), replace };
-        // What replaces others is put in the order of the file.
+        // With `replace` the records are put in the order of the file, without threads.
         let loaders = if replace { None } else { Loaders::begin(self) };
         let mut told = |progress: Progress<'_>| match progress {
             Progress::Aux(system::COMMAND, command) => commands.push(command.to_vec()),
@@ -206,7 +206,7 @@ impl Engine {
         }
         Ok(loaded)
     }
-    /// Makes an index or a set of patterns again. What cannot be made is no reason not to start: the log says so.
+    /// Recreates an index or a pattern set. A failure is logged and does not prevent the start.
     pub(super) fn define(&self, words: &[&[u8]], now: Now) {
         let failed = |why: &str| {
             let shown = words.iter().take(3).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();

@@ -1,7 +1,7 @@
-//! [`Loaders`]: threads that put into the keyspace what one thread reads from a file.
+//! [`Loaders`]: threads that put records into the keyspace while one thread reads them from a file.
 //!
-//! Who reads puts a batch by itself when enough of them wait for the threads, so nobody idles. With one worker there are no
-//! such threads.
+//! When enough batches wait for the threads, the reading thread puts a batch itself, so no thread idles. With one
+//! worker there are no loader threads.
 
 use crate::Engine;
 use parking_lot::{Condvar, Mutex};
@@ -12,12 +12,12 @@ use strand_commands::serial::Batch;
 use strand_commands::serial::file::NotLoaded;
 use strand_keyspace::Keyspace;
 
-/// Most threads beside the one that reads.
+/// Most threads besides the reading thread.
 const THREADS_MAX: usize = 8;
-/// Batches that wait for each thread.
+/// Waiting batches per thread.
 const WAITING_FOR_EACH: usize = 4;
 
-/// See the module. Dropped, the threads end.
+/// The threads. See the module. Dropping this ends them.
 pub(super) struct Loaders {
     shared: Arc<Shared>,
     waiting_max: usize,
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl Loaders {
-    /// `None`: who reads puts by itself.
+    /// `None`: the reading thread puts the records itself.
     pub(super) fn begin(engine: &Engine) -> Option<Loaders> {
         let shared = Arc::<Shared>::default();
         let wanted = engine.facts.workers.saturating_sub(1).min(THREADS_MAX);
@@ -52,10 +52,10 @@ impl Loaders {
         let threads = begun.count();
         (threads > 0).then(|| Loaders { shared, waiting_max: threads * WAITING_FOR_EACH })
     }
-    /// Has a batch put.
+    /// Hands over a batch.
     ///
     /// # Errors
-    /// That of a batch before.
+    /// The error of an earlier batch.
     pub(super) fn put(&self, batch: Batch, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut state = self.shared.state.lock();
         if let Some(error) = state.failed.take() {
@@ -69,13 +69,13 @@ impl Loaders {
         drop(state);
         batch.put(keyspace)
     }
-    /// Back when all batches are put.
+    /// Returns when all batches are put.
     ///
     /// # Errors
-    /// That of a batch.
+    /// The error of a batch.
     ///
     /// # Panics
-    /// When a thread has.
+    /// When a thread has panicked.
     pub(super) fn finish(self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         while self.shared.put_one(keyspace) {}
         let mut state = self.shared.state.lock();
@@ -112,7 +112,7 @@ impl Shared {
             }
         }
     }
-    /// False: none waits.
+    /// Puts one batch. False when none waits.
     fn put_one(&self, keyspace: &Keyspace) -> bool {
         let mut state = self.state.lock();
         let Some(batch) = state.waiting.pop_front() else { return false };

@@ -1,40 +1,40 @@
-//! [`Inbox`]: what was sent to a client and its session has not taken yet.
+//! [`Inbox`]: frames for a client that its session has not taken yet.
 
 use super::Frame;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The inbox is over the limit on what may wait for the client, which is to be closed.
+/// The inbox is over the client's output limit. The client must be closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Over;
 
-/// One client's. Anybody puts in, its session takes out.
+/// The inbox of one client. Any thread puts frames in, and the client's session takes them out.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// There is something: looked at once a turn.
+    /// True when it has frames. Checked once per turn.
     filled: AtomicBool,
     held: Mutex<InboxContents>,
     bytes: AtomicU64,
-    /// `client-output-buffer-limit pubsub`, hard.
+    /// The hard limit of `client-output-buffer-limit pubsub`.
     bytes_max: AtomicU64,
-    /// Posts of its office up to this one have been given to it by [`super::PubSub::catch_up`].
+    /// [`super::PubSub::catch_up`] has delivered its office's messages up to this number.
     caught_up: AtomicU64,
-    /// Subscriptions to channels, patterns and shard channels.
+    /// Numbers of subscriptions to channels, patterns and shard channels.
     subscriptions: [AtomicU64; 3],
-    /// Bytes that the subscriptions hold.
+    /// Bytes of the subscriptions.
     subscriptions_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct InboxContents {
     frames: Vec<Frame>,
-    /// How many were taken out before them.
+    /// The number of frames taken out so far.
     taken: u64,
     bytes: u64,
     over: bool,
 }
 
-/// What a frame takes beside its bytes, which it shares.
+/// Memory of a frame besides its shared bytes.
 const FRAME_BYTES: u64 = size_of::<Frame>() as u64;
 
 impl Default for Inbox {
@@ -52,7 +52,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Puts a frame in, for a client that has `unwritten` bytes of output elsewhere. True when its session is to be woken.
+    /// Puts a frame in, for a client with `unwritten` bytes of other output. True when its session must be woken.
     pub(crate) fn put(&self, frame: Frame, unwritten: u64) -> bool {
         let mut held = self.held.lock();
         if held.over {
@@ -68,15 +68,15 @@ impl Inbox {
         self.filled.store(true, Relaxed);
         was_empty || held.over
     }
-    /// True when there is something to take.
+    /// True when it has frames.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.load(Relaxed)
     }
-    /// Takes everything out.
+    /// Takes all frames out.
     ///
     /// # Errors
-    /// When it was too much.
+    /// When the frames exceeded the limit.
     pub(crate) fn take(&self) -> Result<Vec<Frame>, Over> {
         let mut held = self.held.lock();
         self.filled.store(false, Relaxed);
@@ -88,13 +88,13 @@ impl Inbox {
         held.taken += held.frames.len() as u64;
         Ok(std::mem::take(&mut held.frames))
     }
-    /// How many frames were put in so far.
+    /// The number of frames put in so far.
     pub(crate) fn number(&self) -> u64 {
         let held = self.held.lock();
         held.taken + held.frames.len() as u64
     }
-    /// Takes out those that are among the first `number` that were put in. What is left is to be taken soon: nobody is woken
-    /// for it.
+    /// Takes out those of the first `number` frames that are left. The session takes the rest soon, so nothing is
+    /// woken for it.
     pub(crate) fn take_until(&self, number: u64) -> Vec<Frame> {
         let mut held = self.held.lock();
         let n = number.saturating_sub(held.taken).min(held.frames.len() as u64);
@@ -103,15 +103,15 @@ impl Inbox {
         held.bytes -= frames.iter().map(|frame| frame.len() as u64 + FRAME_BYTES).sum::<u64>();
         frames
     }
-    /// Bytes of frames in it, and of the subscriptions.
+    /// Bytes of its frames and of the subscriptions.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed) + self.subscriptions_bytes.load(Relaxed)
     }
-    /// Bytes of frames in it.
+    /// Bytes of its frames.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// Sets the most bytes that may wait for the client; 0 is no limit.
+    /// Sets the most bytes that may wait for the client. 0: no limit.
     pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
         let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max as u64 };
         self.bytes_max.store(bytes_max, Relaxed);
@@ -122,16 +122,16 @@ impl Inbox {
     pub(super) fn set_caught_up(&self, post: u64) {
         self.caught_up.store(post, Relaxed);
     }
-    /// Tells everybody how many subscriptions there are to channels, patterns and shard channels.
+    /// Publishes the numbers of subscriptions to channels, patterns and shard channels, and their bytes.
     pub(crate) fn set_subscriptions(&self, lens: [usize; 3], bytes: usize) {
         self.subscriptions.iter().zip(lens).for_each(|(to, n)| to.store(n as u64, Relaxed));
         self.subscriptions_bytes.store(bytes as u64, Relaxed);
     }
-    /// Subscriptions to channels, patterns and shard channels.
+    /// Numbers of subscriptions to channels, patterns and shard channels.
     pub(crate) fn subscriptions(&self) -> [u64; 3] {
         [0, 1, 2].map(|i| self.subscriptions[i].load(Relaxed))
     }
-    /// True when there is any.
+    /// True when the client has a subscription.
     pub(crate) fn is_subscriber(&self) -> bool {
         self.subscriptions().iter().any(|n| *n > 0)
     }

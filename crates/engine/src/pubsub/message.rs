@@ -1,4 +1,4 @@
-//! [`Message`]: what was published, encoded once; [`Frame`]: what a subscriber is sent of it.
+//! [`Message`]: a published message, encoded once. [`Frame`]: the bytes for a subscriber.
 
 use super::Kind;
 use std::ops::Range;
@@ -7,11 +7,11 @@ use strand_wire::args::Args;
 use strand_wire::digits::Digits;
 use strand_wire::reply::{Protocol, SHARE_BYTES_MIN};
 
-/// The text of a message.
+/// The payload of a message.
 pub(crate) enum Payload<'a> {
-    /// To be copied.
+    /// Bytes to copy.
     Bytes(&'a [u8]),
-    /// Long, and shared.
+    /// A long payload, shared.
     Blob(Blob),
 }
 
@@ -25,15 +25,16 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// A message on its way.
+/// A message on its way to subscribers.
 #[derive(Debug)]
 pub(super) struct Message {
     kind: Kind,
-    /// What subscribers of the channel are sent.
+    /// The frame for subscribers of the channel.
     frame: Frame,
-    /// Where in the frame's head the channel begins, as a bulk string; what follows is the same for subscribers of patterns.
+    /// Where the channel begins in the frame's head, as a bulk string. From there on the frames for subscribers of
+    /// patterns have equal bytes.
     rest_at: usize,
-    /// The channel's bytes there.
+    /// The channel's bytes in the frame's head.
     channel: Range<usize>,
 }
 
@@ -79,15 +80,15 @@ impl Message {
     pub(super) fn channel(&self) -> &[u8] {
         &self.frame.head[self.channel.clone()]
     }
-    /// Bytes that it holds.
+    /// Bytes that the message holds.
     pub(super) fn bytes(&self) -> usize {
         self.frame.len() + size_of::<Message>()
     }
-    /// What subscribers of its channel are sent.
+    /// The frame for subscribers of its channel.
     pub(super) fn frame(&self) -> &Frame {
         &self.frame
     }
-    /// What subscribers of a pattern are sent.
+    /// The frame for subscribers of a pattern.
     pub(super) fn pattern_frame(&self, pattern: &[u8]) -> Frame {
         let word = b"4\r\n$8\r\npmessage\r\n";
         let rest = &self.frame.head[self.rest_at..];
@@ -104,40 +105,41 @@ impl Message {
 /// Room for `$`, a number, and two line ends.
 const HEADER_BYTES: usize = 25;
 
-/// `$` and a length on a line.
+/// Writes a line with `$` and a length.
 fn header(out: &mut Blob, len: usize) {
     out.extend_from_slice(b"$");
     out.extend_from_slice(Digits::unsigned(len as u64).as_slice());
     out.extend_from_slice(b"\r\n");
 }
 
-/// A push in both protocols: all but its first byte, which is `*` in RESP2 and `>` in RESP3. Shared by all who are sent it.
+/// A push without its first byte, which is `*` in RESP2 and `>` in RESP3. All its receivers share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     head: Blob,
-    /// A long text at the end; its line end follows.
+    /// A long payload at the end, without its line end.
     body: Option<Blob>,
     shape: Shape,
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// A message.
     Message,
-    /// Which keys have changed, as an array in RESP; empty: all. `redirected`: those that another client has read.
+    /// An invalidation: the changed keys as a RESP array; empty means all keys. `redirected`: another client read the
+    /// keys.
     Invalidation { redirected: bool },
-    /// The client to which invalidations are redirected is gone. In RESP3 alone.
+    /// The client of a redirection has disconnected. Only in RESP3.
     BrokenRedirect,
-    /// A line that is whole, with its first byte.
+    /// A complete line, including its first byte.
     Line,
 }
 
-/// What comes before the keys in RESP2: it is a message to whoever listens to this channel, or to any.
+/// The start of an invalidation in RESP2. It is a message on this channel; any subscriber gets it.
 const INVALIDATED: &[u8] = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n";
 
 impl Frame {
-    /// Bytes on the wire, without the first.
+    /// Bytes on the wire, without the first byte.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.body.as_ref().map_or(0, |body| body.len() + 2)
     }
@@ -145,7 +147,7 @@ impl Frame {
     pub(crate) fn line(line: &[u8]) -> Frame {
         Frame { head: Blob::from(line), body: None, shape: Shape::Line }
     }
-    /// `key` has changed.
+    /// The invalidation of `key`.
     pub(crate) fn invalidation(key: &[u8]) -> Frame {
         let mut head = Blob::with_capacity(key.len() + HEADER_BYTES);
         head.extend_from_slice(b"*1\r\n");
@@ -154,23 +156,23 @@ impl Frame {
         head.extend_from_slice(b"\r\n");
         Frame { head, body: None, shape: Shape::Invalidation { redirected: false } }
     }
-    /// All keys have.
+    /// The invalidation of all keys.
     pub(crate) fn invalidation_of_all() -> Frame {
         Frame { head: Blob::new(), body: None, shape: Shape::Invalidation { redirected: false } }
     }
-    /// The same invalidation for the client that gets it in the other's place.
+    /// The invalidation for the client of a redirection.
     pub(crate) fn redirected(self) -> Frame {
         Frame { shape: Shape::Invalidation { redirected: true }, ..self }
     }
-    /// Invalidations cannot be sent to this client any more.
+    /// Tells a client that the target of its redirection has disconnected.
     pub(crate) fn broken_redirect(client: u64) -> Frame {
         let mut head = Blob::from("2\r\n$21\r\ntracking-redir-broken\r\n:");
         head.extend_from_slice(Digits::unsigned(client).as_slice());
         head.extend_from_slice(b"\r\n");
         Frame { head, body: None, shape: Shape::BrokenRedirect }
     }
-    /// Writes it for a client that speaks `protocol` and has subscribed to something, or not. An invalidation is nothing to a
-    /// client of RESP2, unless it is another's and the client is in subscriber mode.
+    /// Writes the frame for a client with this protocol. `subscribed`: the client has subscriptions. A RESP2 client
+    /// gets only redirected invalidations, and only with subscriptions.
     pub(crate) fn write(&self, out: &mut Chain, protocol: Protocol, subscribed: bool) {
         match (self.shape, protocol) {
             (Shape::Message, Protocol::Resp3) | (Shape::BrokenRedirect, Protocol::Resp3) => {

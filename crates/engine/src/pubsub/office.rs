@@ -12,16 +12,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-/// Work of one [`Office::deliver`], in steps of matching; some 0.2 ms.
+/// Work of one [`Office::deliver`], in steps of matching: about 0.2 ms.
 const STEPS_PER_SLICE: usize = 64 * 1024;
-/// What handing a message to a client counts as.
+/// Steps that handing a message to a client counts as.
 const HAND_OVER_STEPS: usize = 64;
-/// Most messages that are handed out together.
+/// Most messages that are delivered together.
 const TOGETHER_MAX: usize = 32;
-/// A queue that was full is not any more when it is this part of that.
+/// A full queue is no longer full at this part of its limits.
 const EASED_PART: usize = 2;
 
-/// One worker's.
+/// The office of one worker.
 #[derive(Default)]
 pub(super) struct Office {
     queue: Mutex<Queue>,
@@ -29,26 +29,27 @@ pub(super) struct Office {
     wake: OnceLock<Arc<dyn Wake>>,
 }
 
-/// Messages in the order in which they came. Each has a number, one more than that of the one before.
+/// Messages in the order of their posts. Their numbers are consecutive.
 #[derive(Default)]
 struct Queue {
     posts: VecDeque<Arc<Message>>,
-    /// The number of the last that was posted.
+    /// The number of the last message.
     last: u64,
     bytes: usize,
-    /// How far the first of them has been handed out, and those behind it that are handed out together with it.
+    /// The progress of the first message and of those delivered together with it.
     at: HandedOut,
-    /// So many are.
+    /// The number of messages that are delivered together.
     together: usize,
     full: bool,
 }
 
 impl Queue {
-    /// The number of the first.
+    /// The number of the first message.
     fn first(&self) -> u64 {
         self.last + 1 - self.posts.len() as u64
     }
-    /// The first message and those of the same channel right behind it: a client gets them in one go, and writes them in one.
+    /// The first message and those of its channel right behind it. A client gets them together and writes them with
+    /// one call.
     fn next(&mut self, is_alone: bool) -> Option<Vec<Arc<Message>>> {
         let front = self.posts.front()?;
         if self.at.is_begin() {
@@ -63,11 +64,11 @@ impl Queue {
     }
 }
 
-/// How far a message has been handed out: first to subscribers of its channel, by client; then pattern after pattern.
+/// The progress of a message: first the subscribers of its channel, by client; then pattern after pattern.
 #[derive(Clone, Debug, Default)]
 struct HandedOut {
     pattern: Option<Arc<[u8]>>,
-    /// Clients with smaller numbers have it.
+    /// Clients with smaller ids have the message.
     client: u64,
 }
 
@@ -75,11 +76,11 @@ struct HandedOut {
 const ALL: u64 = u64::MAX;
 
 impl HandedOut {
-    /// Nobody has it yet.
+    /// True before the first delivery.
     fn is_begin(&self) -> bool {
         self.pattern.is_none() && self.client == 0
     }
-    /// True when `client` has been handed the message for this subscription, or was not subscribed.
+    /// True when `client` got the message for this subscription, or was not subscribed.
     fn is_past(&self, topic: Topic, name: &[u8], client: u64) -> bool {
         match (&self.pattern, topic) {
             (None, Topic::Pattern) => false,
@@ -90,10 +91,10 @@ impl HandedOut {
     }
 }
 
-/// Clients by number.
+/// Clients, ordered by id.
 type Clients = Vec<Arc<Client>>;
 
-/// Who has subscribed to what.
+/// The subscriptions of an office.
 #[derive(Default)]
 struct Members {
     channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
@@ -103,7 +104,7 @@ struct Members {
 
 impl Office {
     pub(super) fn attend(&self, wake: Arc<dyn Wake>) {
-        // One worker has one office, and says so once.
+        // One worker attends one office, once.
         let _ = self.wake.set(wake);
     }
     pub(super) fn queued_bytes(&self) -> usize {
@@ -160,8 +161,8 @@ impl Office {
             _ => {}
         }
     }
-    /// Puts what waits for `client`, which holds these subscriptions, into its inbox. What is posted from now on is for the
-    /// subscriptions that it has then.
+    /// Puts the messages that wait for `client`, with these subscriptions, into its inbox. Later messages go to the
+    /// subscriptions that the client has then.
     pub(super) fn catch_up(&self, client: &Client, held: &Subscriptions) {
         let queue = self.queue.lock();
         let (had, first) = (client.inbox.caught_up(), queue.first());
@@ -183,11 +184,11 @@ impl Office {
         }
         client.inbox.set_caught_up(queue.last);
     }
-    /// Hands messages out, for as long as a slice lasts; true when there are more.
+    /// Delivers messages for the duration of a slice. True when more are left.
     pub(super) fn deliver(&self, congestion: &Congestion) -> bool {
         let mut left = STEPS_PER_SLICE;
         loop {
-            // Of who listens to patterns too, one message after the other: each comes by the channel and then by the pattern.
+            // With pattern subscribers each message is delivered alone: first by its channel, then by the patterns.
             let is_alone = !self.members.lock().patterns.is_empty();
             let (messages, number, mut at) = {
                 let mut queue = self.queue.lock();
@@ -218,8 +219,9 @@ impl Office {
 }
 
 impl Members {
-    /// Hands messages of one channel out from `at` on, of which the first has this number; false when `left` steps did not
-    /// suffice. Of several together nobody listens to them by a pattern: who does by now has caught up with them.
+    /// Delivers messages of one channel from `at` on. The first has number `number`. False when `left` steps are not
+    /// enough. Several messages together have no pattern subscribers: a client that subscribes to a pattern meanwhile
+    /// catches up first.
     fn hand_out(&self, messages: &[Arc<Message>], number: u64, at: &mut HandedOut, left: &mut usize) -> bool {
         let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
@@ -255,8 +257,8 @@ impl Members {
     }
 }
 
-/// Hands frames to those of `clients` that do not have them yet; the first has this number. False when `left` steps did not
-/// suffice.
+/// Hands frames to those of `clients` that do not have them yet. The first has number `number`. False when `left`
+/// steps are not enough.
 fn hand_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, left: &mut usize) -> bool {
     let begin = clients.partition_point(|c| c.id < *from);
     for client in &clients[begin..] {

@@ -1,5 +1,5 @@
-//! What differs by how requests and replies are told apart on the wire: [`Requests`] decodes, [`Replies`] holds what is
-//! encoded. The rest of a session knows nothing of it.
+//! The differences between framings: [`Requests`] decodes, [`Replies`] holds encoded replies. The rest of a session
+//! does not depend on the framing.
 
 use super::{Mute, SessionSettings};
 use crate::Framing;
@@ -14,7 +14,7 @@ use strand_wire::resp::{self, Progress};
 pub(super) struct Broken {
     /// The text of the error reply.
     pub(super) text: Vec<u8>,
-    /// Where the next request begins is known.
+    /// The start of the next request is known.
     pub(super) goes_on: bool,
 }
 
@@ -41,7 +41,7 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.set_limits(limits, settings.frame_bytes_max()),
         }
     }
-    /// `counted_bytes` is the caller's count of what has come of the request in hand: what is dropped is taken off it.
+    /// `counted_bytes` is the caller's count of bytes of the request in hand. Dropped bytes are subtracted from it.
     #[inline]
     pub(super) fn decode(
         &mut self,
@@ -75,7 +75,7 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.in_frame(),
         }
     }
-    /// Bytes that were taken from the input and are still to be decoded.
+    /// Bytes taken from the input that are not decoded yet.
     #[inline]
     pub(super) fn held_bytes(&self) -> usize {
         match self {
@@ -83,7 +83,7 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.held_bytes(),
         }
     }
-    /// Nothing more is decoded.
+    /// Stops decoding.
     pub(super) fn end(&mut self) {
         match self {
             Requests::Resp(_) => {}
@@ -105,7 +105,7 @@ impl Requests {
     }
 }
 
-/// Apart, so that RESP's decoder is inlined into the session's loop and this one is not.
+/// A function of its own, so that only RESP's decoder is inlined into the session's loop.
 #[inline(never)]
 fn decode_frame(
     decoder: &mut pack4::Decoder,
@@ -118,15 +118,15 @@ fn decode_frame(
     decoded.map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
 }
 
-/// What is on its way to the client.
+/// Output for the client.
 pub(super) struct Replies {
-    /// Ready to be written.
+    /// Bytes ready to be written.
     pub(super) out: Chain,
-    /// The reply of the command in hand, where its length must be known before its first byte.
+    /// The reply of the command in hand, for a framing that needs the length before the first byte.
     reply: Chain,
-    /// Where replies go that the client does not want (CLIENT REPLY).
+    /// The chain for replies that the client does not want (CLIENT REPLY).
     sink: Chain,
-    /// Which ones it wants.
+    /// The replies that the client wants.
     pub(super) mute: Mute,
     framing: Framing,
 }
@@ -135,7 +135,7 @@ impl Replies {
     pub(super) fn new(framing: Framing) -> Replies {
         Replies { out: Chain::new(), reply: Chain::new(), sink: Chain::new(), mute: Mute::No, framing }
     }
-    /// Where this command's reply goes.
+    /// The chain for this command's reply.
     #[inline]
     pub(super) fn target(&mut self) -> &mut Chain {
         match (self.mute, self.framing) {
@@ -144,21 +144,21 @@ impl Replies {
             (Mute::Off | Mute::Skip, _) => &mut self.sink,
         }
     }
-    /// Where the acknowledgement of a subscription goes, which a client gets that wants no replies.
+    /// The chain for acknowledgements of subscriptions. A client gets them even with CLIENT REPLY OFF.
     pub(super) fn push_target(&mut self) -> &mut Chain {
         match self.framing {
             Framing::Resp => &mut self.out,
             Framing::Pack4 => &mut self.reply,
         }
     }
-    /// Appends a push. Between two replies only.
+    /// Appends a push. Only between two replies.
     pub(super) fn push(&mut self, frame: &Frame, protocol: Protocol, subscribed: bool) {
         frame.write(self.push_target(), protocol, subscribed);
         if self.framing != Framing::Resp && !self.reply.is_empty() {
             seal(&mut self.out, &mut self.reply);
         }
     }
-    /// The most bytes that may be in the target when `bytes_max` may wait for the client.
+    /// The most bytes in the target when `bytes_max` may wait for the client.
     #[inline]
     pub(super) fn bytes_max(&self, bytes_max: usize) -> usize {
         match self.framing {
@@ -166,7 +166,7 @@ impl Replies {
             Framing::Pack4 => bytes_max.saturating_sub(self.out.len()).min(pack4::FRAME_BYTES_MAX),
         }
     }
-    /// The most bytes of a reply that is made elsewhere, while what waits for the client goes out.
+    /// The most bytes of a reply that is made elsewhere, while the waiting output drains.
     pub(super) fn job_bytes_max(&self, bytes_max: usize) -> usize {
         match self.framing {
             Framing::Resp => bytes_max,
@@ -177,15 +177,15 @@ impl Replies {
     pub(super) fn is_wanted(&self) -> bool {
         matches!(self.mute, Mute::No | Mute::SkipNext)
     }
-    /// True when a reply of so many bytes can be sent.
+    /// True when a reply of this length cannot be sent.
     pub(super) fn is_too_long(&self, bytes: usize) -> bool {
         self.framing == Framing::Pack4 && bytes > pack4::FRAME_BYTES_MAX
     }
-    /// Everything held, whatever becomes of it.
+    /// Bytes of all held output.
     pub(super) fn len(&self) -> usize {
         self.out.len() + self.reply.len() + self.sink.len()
     }
-    /// The command in hand is done: CLIENT REPLY moves on.
+    /// Ends the command in hand: CLIENT REPLY advances.
     #[inline]
     pub(super) fn command_ends(&mut self) {
         if self.mute == Mute::No && self.framing == Framing::Resp {
@@ -198,7 +198,7 @@ impl Replies {
             same => same,
         };
     }
-    /// What has been replied is whole.
+    /// Completes the reply.
     #[inline(never)]
     pub(super) fn seal(&mut self) {
         self.sink.clear();
@@ -208,7 +208,7 @@ impl Replies {
     }
 }
 
-/// Appends a reply as a frame; one that no frame can hold becomes an error.
+/// Appends a reply as a frame. A reply that does not fit into a frame becomes an error.
 fn seal(out: &mut Chain, reply: &mut Chain) {
     if !pack4::seal(out, reply) {
         reply.clear();
@@ -217,7 +217,7 @@ fn seal(out: &mut Chain, reply: &mut Chain) {
     }
 }
 
-/// What a connection is told that is not served.
+/// The reply to a connection that is refused.
 pub(super) fn refusal(framing: Framing, text: &str) -> Chain {
     let (mut out, mut reply) = (Chain::new(), Chain::new());
     Reply::new(&mut reply, Protocol::Resp2).error(text);

@@ -1,9 +1,10 @@
-//! What commands take: [`Laps`] reads the clock where one command ends and the next begins.
+//! Execution times of commands: [`Laps`] reads the clock between two commands.
 //!
-//! A reading of the clock costs some 20 ns, a fiftieth of a GET in a pipeline. So commands of constant cost that follow each
-//! other and are the same command share one: up to [`LAPS_MAX`] of them are timed together, and each counts with the mean. A
-//! pipeline of GETs pays 1 to 2 ns a command for this; where every fifth is a SET, two in three share and a command pays 7 ns
-//! (0.7 % of it). A command that may be slow is always timed by itself, and the reading at its end begins what comes next.
+//! A reading of the clock costs about 20 ns, a fiftieth of a GET in a pipeline. So consecutive calls of one command
+//! with constant cost share a reading: up to [`LAPS_MAX`] of them are timed together, and each counts with the mean.
+//! A pipeline of GETs pays 1 to 2 ns per command for this. Where every fifth command is a SET, two in three share a
+//! reading and a command pays 7 ns (0.7 % of its time). A command that may be slow is always timed alone. The reading
+//! at its end is also the start of the next command.
 
 use super::Session;
 use super::waits::Waits;
@@ -16,18 +17,18 @@ use strand_wire::args::Args;
 /// Most commands that are timed together.
 const LAPS_MAX: u32 = 16;
 
-/// The commands that have begun since the clock was read.
+/// The commands that have begun since the last reading of the clock.
 #[derive(Debug, Default)]
 pub(super) struct Laps {
     began_ns: u64,
-    /// The clock was read at the end of the last command, and nothing but commands has come since.
+    /// The clock was read at the end of the last command, and no other work has come since.
     is_fresh: bool,
     id: u32,
     n: u32,
 }
 
 impl Laps {
-    /// Command `id` begins. `alone`: it is timed by itself.
+    /// Starts command `id`. `alone`: it is timed alone.
     #[inline]
     pub(super) fn begin(&mut self, engine: &Engine, slot: usize, id: u32, alone: bool, now: Now) {
         if self.n > 0 && self.id == id && self.n < LAPS_MAX && !alone {
@@ -46,12 +47,13 @@ impl Laps {
         engine.diag.stuck.runs(slot, id);
         (self.id, self.n) = (id, 1);
     }
-    /// The last command that began was none: it is tried again later, or is done elsewhere.
+    /// Removes the last command that began: it is retried later or runs elsewhere.
     pub(super) fn take_back(&mut self) {
         self.n = self.n.saturating_sub(1);
         self.is_fresh = false;
     }
-    /// All that have begun have ended. What the only one took, in nanoseconds; `None` when they were several.
+    /// Ends all commands that have begun. Returns the time of a single command in nanoseconds, and `None` for
+    /// several.
     #[inline(never)]
     pub(super) fn end(&mut self, engine: &Engine, slot: usize, now: Now) -> Option<u64> {
         let ended_ns = engine.host.mono_ns();
@@ -60,7 +62,7 @@ impl Laps {
         engine.stats.took(slot, self.id, n.into(), took_ns, unix_s(ended_ns, now));
         (n == 1).then_some(took_ns)
     }
-    /// As [`Laps::end`], and the command's arguments are at hand: it is noted when it was slow.
+    /// As [`Laps::end`], while the command's arguments exist. Records a slow command.
     pub(super) fn end_noted(
         &mut self,
         engine: &Engine,
@@ -73,7 +75,7 @@ impl Laps {
             engine.note_slow(client, spec, args, now, took_ns / 1000, Waits::default());
         }
     }
-    /// Something else comes before the next command.
+    /// Ends the timing because other work comes before the next command.
     pub(super) fn pause(&mut self, engine: &Engine, slot: usize, now: Now) {
         if self.n > 0 {
             self.end(engine, slot, now);
@@ -82,13 +84,13 @@ impl Laps {
     }
 }
 
-/// Unix time when the monotonic clock shows `mono_ns`, by what the driver has read at the turn's beginning.
+/// Unix time when the monotonic clock shows `mono_ns`, from the readings at the beginning of the turn.
 fn unix_s(mono_ns: u64, now: Now) -> i64 {
     let later_us = (mono_ns / 1000).saturating_sub(now.mono_us);
     now.unix_us.saturating_add_unsigned(later_us).div_euclid(1_000_000)
 }
 
-/// True when a command with these arguments may be slow: it is timed by itself.
+/// True when a command with these arguments may be slow and is timed alone.
 pub(super) fn may_be_slow(spec: &CommandSpec, args: Args<'_>) -> bool {
     match spec.exec {
         Exec::Session(_) => !spec.flags.has(Flags::FAST),
@@ -101,7 +103,7 @@ pub(super) fn may_be_slow(spec: &CommandSpec, args: Args<'_>) -> bool {
 }
 
 impl Engine {
-    /// `client` has called a command that took so long.
+    /// Records a slow command of `client`.
     pub(super) fn note_slow(
         &self,
         client: &Client,
@@ -115,7 +117,7 @@ impl Engine {
             self.slow_log.note(&self.config, client, args, now, took_us, waits);
         }
     }
-    /// A command of `client` took so long, timed by itself.
+    /// Records the time of a command of `client` that was timed alone.
     pub(crate) fn note_lap(
         &self,
         client: &Client,
@@ -126,7 +128,7 @@ impl Engine {
     ) {
         self.note_waited_lap(client, spec, args, now, took_ns, Waits::default());
     }
-    /// The same of one that has waited before.
+    /// As `note_lap`, for a command that waited before.
     pub(super) fn note_waited_lap(
         &self,
         client: &Client,
@@ -143,7 +145,7 @@ impl Engine {
 }
 
 impl Session {
-    /// The command in hand begins; true when it is timed by itself.
+    /// Starts the command in hand. True when it is timed alone.
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
@@ -158,7 +160,7 @@ impl Session {
         self.laps.begin(&self.engine, self.client.peer.worker, self.last_command, alone, now);
         alone
     }
-    /// The command in hand has ended; its arguments are still there.
+    /// Ends the command in hand while its arguments exist.
     #[inline(never)]
     pub(super) fn lap_ends(&mut self, spec: &CommandSpec, now: Now) {
         let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
@@ -167,7 +169,7 @@ impl Session {
             self.look_at_lap(spec, took_ns, now);
         }
     }
-    /// The command in hand was slow, has waited, or is the one in some that is looked at.
+    /// Handles a command in hand that was slow, has waited, or is a sample.
     #[cold]
     fn look_at_lap(&mut self, spec: &CommandSpec, took_ns: u64, now: Now) {
         let args = self.argv.args();

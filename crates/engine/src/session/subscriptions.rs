@@ -1,6 +1,6 @@
-//! What a session has subscribed to, and how it takes what was sent to it. The way there is in [`crate::pubsub`].
+//! A session's subscriptions, and how it takes its messages. [`crate::pubsub`] brings the messages there.
 //!
-//! SUBSCRIBE of very many channels is done in slices, a turn each ([`Next::GoOn`]), and so is the end of them.
+//! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`Next::GoOn`]).
 
 use super::commands::Outcome;
 use super::run::Next;
@@ -18,15 +18,15 @@ use strand_wire::reply::{Protocol, Reply};
 const CHANNELS_MAX: usize = 1 << 20;
 /// Most patterns of a client.
 const PATTERNS_MAX: usize = 10_000;
-/// Most bytes behind all subscriptions of a client.
+/// Most bytes of all subscriptions of a client.
 const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
-/// Subscriptions that are made or ended in one turn.
+/// Subscriptions that one turn makes or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;
-/// When a user's channels change, what its sessions have subscribed to is held against the new rules; with more elements of
-/// patterns to try than this (some milliseconds) the session is closed without a look.
+/// When the channel rules of a user change, the subscriptions of its sessions are checked against the new rules. With
+/// more pattern elements to try than this (some milliseconds) the session is closed without a check.
 const RECHECK_STEPS_MAX: usize = 1 << 20;
 
-/// How far a SUBSCRIBE, UNSUBSCRIBE or WATCH that is done in slices has come, in arguments.
+/// The progress of a SUBSCRIBE, UNSUBSCRIBE or WATCH that runs in slices, in arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     checked: usize,
@@ -41,14 +41,14 @@ impl Progress {
 }
 
 impl Session {
-    /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`. Reply: for each name a push of the command's name, the name and the number of
-    /// subscriptions.
+    /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`. Reply: for each name a push with the command's name, the name, and
+    /// the number of subscriptions.
     pub(super) fn subscribe(&mut self, topic: Topic, args: Args<'_>, now: Now) -> Outcome {
         if self.in_exec && topic == Topic::Shard {
             return Err(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".to_vec());
         }
         let slice = if self.in_exec { usize::MAX } else { AT_ONCE_MAX };
-        // All names are checked before anything is subscribed to; those of a short command were, at the gate.
+        // All names are checked before the first subscription. The gate has checked those of a short command.
         if is_checked_in_slices(args) && !self.in_exec && self.progress.checked < args.len() {
             let begin = self.progress.checked.max(1);
             let end = begin.saturating_add(slice).min(args.len());
@@ -75,7 +75,7 @@ impl Session {
         }
         self.after_slice(end, args)
     }
-    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`: of these names, or of all. Reply: as [`Session::subscribe`].
+    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE` with names, or for all. Reply: as [`Session::subscribe`].
     pub(super) fn unsubscribe(&mut self, topic: Topic, args: Args<'_>) -> Outcome {
         let (word, slice) = (unsubscribed_word(topic), if self.in_exec { usize::MAX } else { AT_ONCE_MAX });
         if args.len() > 1 {
@@ -110,7 +110,7 @@ impl Session {
         self.progress = Progress::default();
         Ok(Next::Go)
     }
-    /// Ends subscriptions without a word, as many as a turn allows; false when there are more.
+    /// Ends as many subscriptions as a turn allows, without a reply. False when more are left.
     pub(super) fn leave_some(&mut self) -> bool {
         for _ in 0..AT_ONCE_MAX {
             let Some((topic, name)) = self.subscriptions.any() else { return true };
@@ -153,7 +153,7 @@ impl Session {
         }
         self.engine.pubsub.leave(&self.client, topic, name, &self.subscriptions);
         self.subscriptions.remove(topic, name);
-        // What was published before comes before the end of the subscription.
+        // Earlier messages come before the end of the subscription.
         if !self.in_exec {
             self.take_post();
         }
@@ -165,7 +165,7 @@ impl Session {
         self.tell_output_limit();
         self.guard();
     }
-    /// Has the inbox know what may wait for this client.
+    /// Passes the client's output limit to its inbox.
     pub(super) fn tell_output_limit(&self) {
         let bytes_max = self.settings.output(self.is_subscriber()).hard_bytes;
         let is_bounded = bytes_max > 0 || !self.watches();
@@ -184,21 +184,22 @@ impl Session {
         reply.int(count as i64);
     }
 
-    /// True when it has subscribed to anything.
+    /// True when the session has a subscription.
     pub(super) fn is_subscriber(&self) -> bool {
         !self.subscriptions.is_empty()
     }
-    /// True in RESP2's subscriber mode, in which little else is allowed.
+    /// True in RESP2's subscriber mode, in which few commands are allowed.
     pub(super) fn only_listens(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.is_subscriber()
     }
-    /// Takes what was sent to this client, if this is the time for it: not while a reply is on its way from a helper thread.
+    /// Takes the client's messages, unless a reply is on its way from a helper thread.
     #[inline]
     pub(super) fn look_for_post(&mut self) {
         if self.client.inbox.is_filled() && !matches!(self.state, State::OnLane { .. }) {
             match &self.state {
                 State::Blocked(blocked) => {
-                    // Its reply, if it has one, knows what comes before it; and it gets none while this looks.
+                    // A served reply knows the messages that come before it. The lock keeps the ticket from being
+                    // served meanwhile.
                     let ticket = blocked.ticket();
                     if let Some(_waits) = ticket.not_served() {
                         self.take_post();
@@ -208,14 +209,14 @@ impl Session {
             }
         }
     }
-    /// Puts the first `number` frames that were ever sent to this client behind its replies.
+    /// Appends the client's frames up to frame `number` to its replies.
     pub(super) fn take_post_until(&mut self, number: u64) {
         let subscribed = self.is_subscriber();
         for frame in self.client.inbox.take_until(number) {
             self.replies.push(&frame, self.protocol, subscribed);
         }
     }
-    /// Puts what was sent to this client behind its replies. Between two replies only.
+    /// Appends the client's messages to its replies. Only between two replies.
     #[inline(never)]
     pub(super) fn take_post(&mut self) {
         if matches!(self.state, State::Closing | State::Aborted) {
@@ -229,14 +230,15 @@ impl Session {
             Err(_over) => self.over_output_limit(),
         }
     }
-    /// What this session has published itself comes before the reply that says so, as in redis-server.
+    /// As in redis-server, a message that this session publishes to itself comes before the reply to PUBLISH.
     pub(super) fn take_own_post(&mut self) {
         if self.is_subscriber() && !self.in_exec {
             self.engine.pubsub.catch_up(&self.client, &self.subscriptions);
             self.take_post();
         }
     }
-    /// The user's rules are others than `before`: false when they do not allow what the session has subscribed to.
+    /// Call this when the user's rules differ from `before`. False when they do not allow the session's
+    /// subscriptions.
     pub(super) fn may_listen_on(&self, before: &User) -> bool {
         let held = &self.subscriptions;
         if held.is_empty()
@@ -251,7 +253,7 @@ impl Session {
         let may = |topic| held.set(topic).iter().all(|name| self.identity.user.may_use_channel(topic, name));
         may(Topic::Channel) && may(Topic::Pattern) && may(Topic::Shard)
     }
-    /// The session ends: its subscriptions do, on a helper thread when they are many.
+    /// Ends the subscriptions at the end of the session. Many of them end on a helper thread.
     pub(super) fn end_subscriptions(&mut self) {
         let held = std::mem::take(&mut self.subscriptions);
         let mut leaving = Leaving { engine: self.engine.clone(), client: self.client.clone(), held };
@@ -263,7 +265,7 @@ impl Session {
     }
 }
 
-/// The subscriptions of a session that is gone. Dropping it ends them.
+/// The subscriptions of an ended session. Dropping this ends them.
 struct Leaving {
     engine: Arc<Engine>,
     client: Arc<Client>,
@@ -285,7 +287,7 @@ impl Drop for Leaving {
     }
 }
 
-/// True when the command's channels are checked by the command itself: together they might take a while.
+/// True when the command checks its channels itself, because together they may take long.
 pub(super) fn is_checked_in_slices(args: Args<'_>) -> bool {
     args.len() > CHANNELS_AT_ONCE_MAX
 }

@@ -1,8 +1,9 @@
-//! What a command waits for before it runs: [`Postponed`] while it does, [`Waits`] when it has run.
+//! The waits of a command before it runs: [`Postponed`] during a wait, [`Waits`] after the run.
 //!
-//! A command's time has four phases. *Queued*: for a helper thread. *Parked*: for somebody else (a shard that a long command
-//! holds, a pause, memory, the disk). *Executing*. *Flushing*: for the client to take its reply. The first two are rare, and only
-//! who waits pays for telling it; executing is timed by [`super::laps`]; flushing the driver tells.
+//! A command's time has four phases. *Queued*: waiting for a helper thread. *Parked*: waiting for another cause (a
+//! shard under a long lock, a pause, memory, the disk). *Executing*. *Flushing*: waiting until the client takes the
+//! reply. The first two are rare, and only a waiting command pays for their record. [`super::laps`] times the
+//! execution, and the driver reports the flushing.
 
 use super::{Session, State};
 use crate::clients::Client;
@@ -12,25 +13,25 @@ use std::sync::Arc;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 
-/// What a command is parked on.
+/// The cause of a parked command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
-    /// A shard that somebody holds for long.
+    /// A shard under a long lock.
     Shard,
     /// CLIENT PAUSE.
     Pause,
     /// Room under `maxmemory`.
     Memory,
-    /// Subscribers who take messages more slowly than they come.
+    /// Subscribers that take messages more slowly than they arrive.
     Subscribers,
-    /// A snapshot that must not keep more, or data that is being loaded.
+    /// A snapshot over its budget, or the loading of data.
     Snapshot,
     /// `appendfsync always`: the reply waits, the command has run.
     Disk,
 }
 
 impl On {
-    /// The name, for readers.
+    /// The name for users.
     pub(crate) fn name(self) -> &'static str {
         match self {
             On::Shard => "shard",
@@ -43,30 +44,30 @@ impl On {
     }
 }
 
-/// A command that does not run yet.
+/// A command that waits to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Postponed {
     since_us: u64,
     on: On,
-    /// Who holds what it waits for, where that is known.
+    /// The holder of the shard, where known.
     holder: Option<Arc<str>>,
 }
 
-/// What a command has waited for.
+/// A command's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     /// Microseconds until a helper thread took it.
     pub(crate) queued_us: u64,
-    /// Microseconds that it was parked.
+    /// Microseconds for which it was parked.
     pub(crate) parked_us: u64,
-    /// On what, if it was.
+    /// The cause, if it was parked.
     pub(crate) on: Option<&'static str>,
-    /// Who held that.
+    /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,
 }
 
 impl Waits {
-    /// Of a command that was parked until now, if it was.
+    /// The waits of a command that may have been parked until now.
     pub(crate) fn of(postponed: Option<&Postponed>, now: Now) -> Waits {
         let Some(postponed) = postponed else { return Waits::default() };
         Waits {
@@ -79,22 +80,22 @@ impl Waits {
 }
 
 impl Session {
-    /// The command in hand waits for something; it is tried again when the session is woken.
+    /// Parks the command in hand. It is retried when the session is woken.
     #[cold]
     pub(super) fn postpone(&mut self, on: On, now: Now) {
         self.state = State::Postponed;
         if self.postponed.is_none() {
             let holder = self.engine.long_locks.holder_for(self.client.id).filter(|_| on == On::Shard);
             self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, on, holder }));
-            // So that it is timed by itself when it runs.
+            // This makes the command a sample, so that it is timed by itself.
             self.sample.next = 0;
         }
     }
-    /// How long the command in hand has been parked.
+    /// How long the command in hand has been parked so far.
     pub(super) fn postponed_us(&self, now: Now) -> u64 {
         self.postponed.as_ref().map_or(0, |postponed| now.mono_us.saturating_sub(postponed.since_us))
     }
-    /// A command that was parked has run, or goes to a helper thread.
+    /// Call this when a parked command has run or goes to a helper thread.
     #[cold]
     pub(super) fn was_parked(&mut self, now: Now) {
         if matches!(self.state, State::Postponed) {
@@ -104,7 +105,7 @@ impl Session {
             self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
         }
     }
-    /// The replies of the last commands have waited for the disk since `since_us`.
+    /// Records that the replies of the last commands have waited for the disk since `disk.since_us`.
     #[cold]
     pub(super) fn has_awaited_disk(&mut self, now: Now) {
         let since_us = std::mem::take(&mut self.disk.since_us);
@@ -114,11 +115,11 @@ impl Session {
 }
 
 impl Engine {
-    /// A command was parked.
+    /// Counts a parked command.
     pub(super) fn note_parked(&self, id: u32, waits: &Waits) {
         self.stats.parked.add(0, id, waits.parked_us * 1000, 1);
     }
-    /// A command of `client` has waited before it ran: it is noted when that was long, whatever it took then.
+    /// Records a command of `client` that waited for long before it ran.
     #[cold]
     pub(crate) fn note_waits(
         &self,
@@ -137,7 +138,7 @@ impl Engine {
             self.slow_log.note_wait(client, args, now, waits);
         }
     }
-    /// The socket of `client` has taken what it would not take for so long: from the driver.
+    /// Called by the driver when the socket of `client` has accepted its output after `took_us`.
     pub fn flushed(&self, client: u64, took_us: u64) {
         self.stats.flushing.add(took_us * 1000, 1);
         self.slow_log.note_flushing(client, took_us);

@@ -1,41 +1,41 @@
-//! [`Events`]: what took longer than `latency-monitor-threshold`, by kind: the newest samples of each, one a second.
+//! [`Events`]: events longer than `latency-monitor-threshold`. Keeps the newest samples of each kind, at most one per second.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Samples kept of a kind, as in redis-server.
+/// Samples kept for each kind, as in redis-server.
 pub(crate) const SAMPLES_MAX: usize = 160;
 
-/// What may take long.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A command that is not of constant or logarithmic cost.
+    /// A command without the FAST flag.
     Command,
-    /// One that is.
+    /// A command with the FAST flag.
     FastCommand,
-    /// What a command waited for a helper thread.
+    /// A command's wait for a helper thread.
     CommandQueued,
-    /// What a command waited for somebody else: a shard, a pause, memory.
+    /// A command's wait for another cause: a shard, a pause, memory.
     CommandParked,
     /// A slice of active expiry.
     ExpireCycle,
     /// Making room under `maxmemory`.
     EvictionCycle,
-    /// Writing to the append-only file: each of the three that follow counts here too.
+    /// A write to the append-only file. The next three kinds count here too.
     AofWrite,
-    /// The same with nothing beside it.
+    /// A write to the append-only file with nothing beside it.
     AofWriteAlone,
-    /// The same while a sync is under way.
+    /// A write to the append-only file during a sync.
     AofWritePendingFsync,
-    /// The same while a snapshot or a rewrite is made.
+    /// A write to the append-only file during a snapshot or a rewrite.
     AofWriteActiveChild,
     /// A sync of `appendfsync always`.
     AofFsyncAlways,
 }
 
 impl Event {
-    /// All, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub(crate) const ALL: [Event; 11] = [
         Event::Command,
         Event::FastCommand,
@@ -50,7 +50,7 @@ impl Event {
         Event::AofFsyncAlways,
     ];
 
-    /// The name, as LATENCY has it.
+    /// The name in LATENCY.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Event::Command => "command",
@@ -72,19 +72,19 @@ impl Event {
     }
 }
 
-/// Something took long.
+/// A sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) unix_s: i64,
     pub(crate) took_ms: u64,
 }
 
-/// All that is known of a kind.
+/// The samples of a kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
-    /// The oldest first, never empty where there is a series.
+    /// The oldest first. Never empty.
     pub(crate) samples: VecDeque<Sample>,
-    /// The most there has been since the last LATENCY RESET.
+    /// The maximum since the last LATENCY RESET.
     pub(crate) most_ms: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Series {
 #[derive(Default)]
 pub(crate) struct Events {
     series: Mutex<[Option<Series>; Event::ALL.len()]>,
-    /// `latency-monitor-threshold`; 0 is never.
+    /// `latency-monitor-threshold`. 0: never.
     threshold_ms: AtomicU64,
 }
 
@@ -103,7 +103,7 @@ impl Events {
     pub(crate) fn threshold_ms(&self) -> u64 {
         self.threshold_ms.load(Relaxed)
     }
-    /// Something took `took_us` until `unix_s`: it is kept if that is long.
+    /// Records an event that took `took_us` and ended at `unix_s`, if it is over the threshold.
     #[inline]
     pub(crate) fn note(&self, event: Event, took_us: u64, unix_s: i64) {
         let threshold_ms = self.threshold_ms.load(Relaxed);
@@ -117,7 +117,7 @@ impl Events {
         let series = all[event as usize].get_or_insert_default();
         series.most_ms = series.most_ms.max(sample.took_ms);
         match series.samples.back_mut() {
-            // Of a second the longest.
+            // The longest sample of each second is kept.
             Some(last) if last.unix_s == sample.unix_s => last.took_ms = last.took_ms.max(sample.took_ms),
             _ => {
                 if series.samples.len() == SAMPLES_MAX {
@@ -127,11 +127,11 @@ impl Events {
             }
         }
     }
-    /// What is known of a kind.
+    /// The samples of a kind.
     pub(crate) fn of(&self, event: Event) -> Option<Series> {
         self.series.lock()[event as usize].clone()
     }
-    /// Forgets a kind; true when there was something.
+    /// Forgets a kind. True when it had samples.
     pub(crate) fn reset(&self, event: Event) -> bool {
         self.series.lock()[event as usize].take().is_some()
     }

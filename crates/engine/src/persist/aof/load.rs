@@ -1,5 +1,5 @@
-//! An append-only file is found and loaded here, while the server already answers: with LOADING, but for what says how it is
-//! going.
+//! Finds and loads an append-only file. The server already answers, with LOADING except for commands that report on
+//! its state.
 
 use super::replay::run_other;
 use super::{Names, manifest_path, no_files};
@@ -16,23 +16,23 @@ use strand_aof::reader::{Commands, Item};
 use strand_commands::replay::{Others, Replay};
 use strand_wire::args::Argv;
 
-/// Commands between two looks at the clock.
+/// Commands between two readings of the clock.
 const COMMANDS_PER_LOOK: u64 = 1024;
-/// How often the log says how far it is.
+/// Time between two log lines about the progress.
 const LOGGED_US: u64 = 5_000_000;
-/// What a file may begin with, in bytes, that decides how it is read.
+/// Length of the beginning of a file that decides how it is read.
 const HEAD_BYTES: u64 = 6;
 
-/// An append-only file that was found, and may be loaded.
+/// An append-only file that was found and is ready to be loaded.
 pub struct FoundAof {
     pub(super) folder: Arc<dyn Folder>,
     pub(super) manifest: Manifest,
     files: Vec<(File, OpenedFile)>,
     total_bytes: u64,
     pub(super) base_bytes: u64,
-    /// The database that the last file leaves selected.
+    /// The selected database at the end of the last file.
     pub(super) db: usize,
-    /// It is the single file of Redis before 7, and is moved into the folder once it is loaded.
+    /// The file is the single file of Redis before 7. After loading it is moved into the folder.
     is_outside: bool,
 }
 
@@ -47,26 +47,27 @@ impl FoundAof {
     }
 }
 
-/// Where a file is, of all that are loaded.
+/// A file and its place among all loaded files.
 struct FileOfSet<'a> {
     name: &'a str,
-    /// What `strand check aof` is to be given.
+    /// The argument for `strand check aof`.
     checked: String,
-    /// Bytes of the files before it, and of all.
+    /// Bytes of the earlier files, and of all files.
     before: u64,
     total: u64,
     is_last: bool,
 }
 
 impl Engine {
-    /// True when the append-only file has the data: then no snapshot is loaded.
+    /// True when the append-only file has the data. No snapshot is loaded then.
     pub fn wants_aof(&self) -> bool {
         self.config.number(Opt::AppendOnly) != 0
     }
-    /// Finds the append-only file, without reading its data: in its folder, or a single file of Redis before 7.
+    /// Finds the append-only file without reading its data. It is in its folder, or it is a single file of Redis
+    /// before 7.
     ///
     /// # Errors
-    /// What is wrong with it, for whoever starts the server. Nothing was changed then.
+    /// The problem, for the administrator. Nothing has been changed.
     pub fn find_aof(&self) -> Result<FoundAof, String> {
         let names = Names::of(&self.config);
         let mut found = self.open_aof_folder()?;
@@ -76,7 +77,7 @@ impl Engine {
         self.open_files(&mut found, &names)?;
         Ok(found)
     }
-    /// The files of `manifest` as they are now.
+    /// The current files of `manifest`.
     pub(super) fn reopen_aof(&self, folder: Arc<dyn Folder>, manifest: Manifest) -> Result<FoundAof, String> {
         let mut found = FoundAof::of(folder, manifest);
         self.open_files(&mut found, &Names::of(&self.config))?;
@@ -108,7 +109,7 @@ impl Engine {
         }
         Ok(())
     }
-    /// The folder and its manifest: what [`Engine::find_aof`] begins with.
+    /// Opens the folder and reads its manifest, for [`Engine::find_aof`].
     pub(super) fn open_aof_folder(&self) -> Result<FoundAof, String> {
         let names = Names::of(&self.config);
         let opened = self.host.open_folder(&names.folder, &names.file);
@@ -118,10 +119,10 @@ impl Engine {
         let manifest = read_manifest(&*folder, &names)?;
         Ok(FoundAof::of(folder, manifest))
     }
-    /// Loads its files into the empty keyspace.
+    /// Loads the files into the empty keyspace.
     ///
     /// # Errors
-    /// What is wrong with which file, where, and what to do about it. What was before that place is loaded.
+    /// The file, the place, the problem, and advice. Everything before that place is loaded.
     pub(super) fn load_files(&self, found: &mut FoundAof, now: Now) -> Result<(), String> {
         let files = std::mem::take(&mut found.files);
         let (mut before, count, began_us) = (0, files.len(), self.host.mono_us());
@@ -154,10 +155,10 @@ impl Engine {
         }
         Ok(())
     }
-    /// The single file of Redis before 7 is whole, or as whole as it may be: the folder has it from here on.
+    /// Moves the loaded single file of Redis before 7 into the folder.
     fn move_into_folder(&self, found: &FoundAof) -> Result<(), String> {
         let names = Names::of(&self.config);
-        // First the manifest: killed in between, the next start goes on here.
+        // The manifest comes first: after a kill in between, the next start continues here.
         let moved = write_manifest(&*found.folder, &found.manifest, &names)
             .and_then(|()| found.folder.adopt(&names.file));
         moved.map_err(|e| {
@@ -169,7 +170,7 @@ impl Engine {
         ));
         Ok(())
     }
-    /// Loads one; its good bytes, and the database that is selected behind them.
+    /// Loads one file. Returns its good bytes, and the database that is then selected.
     fn load_file(
         &self,
         mut source: &mut dyn Read,
@@ -192,7 +193,7 @@ impl Engine {
         let mut commands = Commands::new(source, &held, offset);
         let (mut argv, mut replay) = (Argv::new(), Replay::new(&TABLE, self.facts.run_id_seed));
         let (began_us, mut logged_us, mut read) = (self.host.mono_us(), 0, 0u64);
-        // Up to here the file is good.
+        // The file is good up to here.
         let mut good_bytes = offset;
         let ended = loop {
             let offset = commands.offset();
@@ -237,7 +238,7 @@ impl Engine {
             _ => self.look_at_cut(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
         }
     }
-    /// The file ends too early.
+    /// Handles a file that ends too early.
     fn look_at_cut(&self, place: &FileOfSet<'_>, in_multi: bool) -> Result<(), String> {
         let name = place.name;
         if in_multi {
@@ -273,7 +274,7 @@ fn damaged(place: &FileOfSet<'_>, offset: u64, why: &str) -> String {
     )
 }
 
-/// The manifest; an empty one when there is none.
+/// Reads the manifest. Without a manifest file it is empty.
 fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, String> {
     let failed = |why: String| {
         format!(
@@ -294,8 +295,8 @@ fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, String>
     Manifest::parse(&text).map_err(|e| failed(e.to_string()))
 }
 
-/// The manifest that has the single file of Redis before 7 alone, which is still to be moved into the folder; `None`: there is
-/// nothing to move.
+/// A manifest with only the single file of Redis before 7, which is yet to be moved into the folder. `None`: there is
+/// no such file.
 fn old_file(
     folder: &dyn Folder,
     manifest: &Manifest,
@@ -321,7 +322,7 @@ fn old_file(
     Ok(Some(Manifest { base, ..Manifest::default() }))
 }
 
-/// Puts the manifest in the place of the one before.
+/// Replaces the manifest.
 pub(super) fn write_manifest(folder: &dyn Folder, manifest: &Manifest, names: &Names) -> std::io::Result<()> {
     folder.replace(&names.manifest(), false, &mut |out| out.write_all(manifest.text().as_bytes()))
 }

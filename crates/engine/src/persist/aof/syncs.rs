@@ -1,8 +1,9 @@
-//! [`Syncs`]: how far the disk has come, and who brings it there.
+//! [`Syncs`]: the progress of the disk, and the thread that syncs.
 //!
-//! With `appendfsync everysec` a thread of its own syncs. So a slow disk keeps nobody from writing, and what is written outlives
-//! the process. With `always`, at a rewrite and at the end the caller syncs in place. One sync goes on at a time, and its failure
-//! is noted before the next begins: the system tells of a failure once, and the next sync may say that all is well.
+//! With `appendfsync everysec` a separate thread syncs. So a slow disk does not stop writes, and written bytes
+//! survive the process. With `always`, at a rewrite and at the end, the caller syncs in place. One sync runs at a
+//! time, and its failure is recorded before the next one begins: the system reports a failure once, and the next sync
+//! may succeed.
 
 use super::Mode;
 use crate::folder::SyncFile;
@@ -13,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The thread looks by itself after so long whether the file was switched off.
+/// How often the thread checks by itself whether the file was switched off.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A sync that is under way for so long while there is more to write is late.
+/// A sync that takes this long while more bytes are written is late.
 const LATE_US: u64 = 2_000_000;
 
-/// See the module.
+/// The state of syncs. See the module.
 #[derive(Default)]
 pub(super) struct Syncs {
     state: Mutex<State>,
-    /// The thread may find an order.
+    /// Signalled when the thread may find an order.
     ordered: Condvar,
-    /// A sync has ended.
+    /// Signalled when a sync has ended.
     ended: Condvar,
     /// INFO's `aof_delayed_fsync`.
     late: AtomicU64,
@@ -32,41 +33,41 @@ pub(super) struct Syncs {
 
 #[derive(Default)]
 struct State {
-    /// What nobody has begun yet.
+    /// An order that has not begun.
     order: Option<Order>,
-    /// The thread is at it.
+    /// A sync is running.
     is_busy: bool,
-    /// When the order was given that is open or under way, or was last found late.
+    /// When the open or running order was given, or was last found late.
     since_us: u64,
-    /// The offset in the stream behind what was synced.
+    /// The journal offset of the end of the synced bytes.
     synced: u64,
 }
 
-/// A sync that brings all before `offset` of the stream to the disk.
+/// An order to sync everything before `offset` of the journal.
 pub(super) struct Order {
     pub(super) file: Arc<dyn SyncFile>,
     pub(super) offset: u64,
 }
 
 impl Syncs {
-    /// An order is open or under way.
+    /// True while an order is open or running.
     pub(super) fn is_pending(&self) -> bool {
         let state = self.state.lock();
         state.is_busy || state.order.is_some()
     }
-    /// How often a sync was late.
+    /// The number of late syncs.
     pub(super) fn late(&self) -> u64 {
         self.late.load(Relaxed)
     }
-    /// The offset in the stream behind what was synced.
+    /// The journal offset of the end of the synced bytes.
     pub(super) fn synced(&self) -> u64 {
         self.state.lock().synced
     }
-    /// The stream begins at `offset` for a new file.
+    /// Starts at journal offset `offset` with a new file.
     pub(super) fn begin_at(&self, offset: u64) {
         self.state.lock().synced = offset;
     }
-    /// To be done by the thread; the order before is done or taken back.
+    /// Gives an order to the thread. The previous order must be done or taken back.
     pub(super) fn give(&self, order: Order, now: Now) {
         let mut state = self.state.lock();
         if order.offset > state.synced {
@@ -74,7 +75,7 @@ impl Syncs {
             self.ordered.notify_all();
         }
     }
-    /// Something was written. True: a sync is late, which is told once in [`LATE_US`].
+    /// Call this after a write. True when a sync is late, at most once per [`LATE_US`].
     pub(super) fn look_whether_late(&self, now: Now) -> bool {
         let mut state = self.state.lock();
         let is_late = (state.is_busy || state.order.is_some()) && now.mono_us >= state.since_us + LATE_US;
@@ -84,10 +85,10 @@ impl Syncs {
         }
         is_late
     }
-    /// Syncs in the caller's place. `noted` gets a failure before another sync can begin.
+    /// Syncs on the caller's thread. `noted` gets a failure before another sync can begin.
     pub(super) fn in_place(&self, order: Order, noted: impl FnOnce(&io::Error)) -> io::Result<()> {
         let mut state = self.state.lock();
-        // What nobody has begun is in this one.
+        // This sync includes an order that has not begun.
         state.order = None;
         while state.is_busy {
             self.ended.wait(&mut state);
@@ -110,13 +111,13 @@ impl Syncs {
             state.synced = state.synced.max(order.offset);
         }
         self.ended.notify_all();
-        // With `always` there is none: the thread sleeps on.
+        // With `always` there is no order, and the thread sleeps on.
         if state.order.is_some() {
             self.ordered.notify_all();
         }
         done
     }
-    /// The open order; after `at_most` there may be none.
+    /// Waits up to `at_most` for the open order and takes it.
     fn take(&self, at_most: Duration) -> Option<Order> {
         let mut state = self.state.lock();
         if (state.order.is_none() || state.is_busy) && !at_most.is_zero() {
@@ -132,13 +133,13 @@ impl Syncs {
 }
 
 impl Engine {
-    /// The thread that syncs: turns until the append-only file that it was begun for is switched off.
+    /// The syncing thread: runs turns until the append-only file numbered `begun` is switched off.
     pub(super) fn run_sync_thread(&self, begun: u64) {
         while self.persist.aof.goes_on(begun) {
             self.sync_ordered(LOOK_EVERY);
         }
     }
-    /// One turn of the thread that syncs, for a test that has no thread. False: there was nothing to do.
+    /// One turn of the syncing thread; tests call it without a thread. False when there was no order.
     pub fn sync_aof(&self) -> bool {
         self.sync_ordered(Duration::ZERO)
     }
@@ -150,11 +151,11 @@ impl Engine {
         }
         true
     }
-    /// Lets go who waited for what is on the disk by now, once that is proven.
+    /// Wakes clients that wait for bytes that are now on the disk, unless a failed sync leaves the disk unproven.
     pub(super) fn tell_synced(&self) {
         let aof = &self.persist.aof;
         let synced = aof.syncs.synced();
-        // Before there is a base nothing is safe.
+        // Before the first base nothing is safe.
         if aof.gates.synced() < synced && aof.mode() == Mode::On && !aof.status.lock().is_unproven {
             aof.gates.set_synced(synced);
         }
