@@ -1,9 +1,10 @@
-//! What a command costs inside a session: from its bytes in the read target to its reply in the output chain, without
-//! sockets. Nanoseconds of processor time a command, for pipelines of 30 and of 1, over 256-byte values.
+//! The cost of a command inside a session, from its bytes in the read target to its reply in the output chain,
+//! without sockets. Measures nanoseconds of processor time per command, for pipelines of 30 and of 1, with 256-byte
+//! values.
 //!
-//! `cargo bench -p strand-engine` measures 1,000,000 keys; `KEYS=n` another number, `ONLY=GET` one
-//! kind of command; `cargo test` runs a tiny round.
-//! Keys come from a fixed seed; the sum of reply bytes is printed, so that two runs can be seen to have done the same.
+//! `cargo bench -p strand-engine` measures 1,000,000 keys. `KEYS=n` sets another number, `ONLY=GET` selects one kind
+//! of command. `cargo test` runs a tiny round. Keys come from a fixed seed. The sum of reply bytes is printed, so
+//! that two runs can be compared.
 
 #[path = "../tests/session/fixture.rs"]
 mod fixture;
@@ -16,7 +17,7 @@ const VALUE_BYTES: usize = 256;
 const COMMANDS: usize = 1_500_000;
 
 fn main() {
-    // Without `--bench` this is a test run: a tiny round proves that it works.
+    // Without `--bench` this is a test run, and a tiny round proves that the bench works.
     let measuring = std::env::args().any(|a| a == "--bench");
     let from_environment = std::env::var("KEYS").ok().and_then(|k| k.parse().ok());
     let (keys, commands) = match measuring {
@@ -58,13 +59,13 @@ fn main() {
     }
 }
 
-/// Processor time of this thread: other programs on the machine do not count.
+/// Processor time of this thread. Other programs on the machine do not count.
 fn processor_ns() -> i64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
 
-/// Feeds one batch and takes the replies; says how many bytes they had.
+/// Feeds one batch and takes the replies. Returns the number of reply bytes.
 fn run(server: &Server, peer: &mut Peer, input: &[u8]) -> usize {
     peer.feed(input, usize::MAX);
     let mut replied = 0;

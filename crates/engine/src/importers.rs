@@ -1,27 +1,27 @@
-//! [`Importers`]: which connection imports into which dataset, so that two importers never mix, and what it tells of its run.
+//! [`Importers`]: the connection that imports into each dataset, and the last report of its run. Two importers never share a dataset.
 //!
-//! A connection holds a dataset until it is gone; nobody has to let go. What is left of connections that are gone is cleared
-//! when somebody asks for the same dataset, or when [`HOLDS_MAX`] are written down.
+//! A connection holds a dataset until it ends; there is no release. Entries of ended connections are removed when a
+//! client asks for their dataset, or when there are [`HOLDS_MAX`] entries.
 
 use crate::clients::Clients;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Most datasets that are held at once. One connection more is refused as if its dataset were held.
+/// Most held datasets. Further claims are refused as if the dataset were held.
 pub(crate) const HOLDS_MAX: usize = 10_000;
 /// Most bytes of a report.
 pub(crate) const REPORT_BYTES_MAX: usize = 4096;
 
-/// Names and values, one after the other.
+/// Alternating names and values.
 pub(crate) type Report = Vec<Vec<u8>>;
 
-/// Who holds a dataset, and what it told last.
+/// The holder of a dataset, and its last report.
 struct Claim {
     client: u64,
     report: Report,
 }
 
-/// Dataset by database and name, and the client that holds it.
+/// The holders by database and dataset name.
 #[derive(Default)]
 pub(crate) struct Importers {
     held: Mutex<BTreeMap<(usize, Vec<u8>), Claim>>,
@@ -45,7 +45,7 @@ impl Importers {
         }
     }
 
-    /// Takes down what `client` tells of its run; false when it does not hold the dataset.
+    /// Records a report of `client` about its run. False when the client does not hold the dataset.
     pub(crate) fn report(&self, db: usize, dataset: &[u8], client: u64, report: Report) -> bool {
         let mut held = self.held.lock();
         match held.get_mut(&(db, dataset.to_vec())) {
@@ -57,7 +57,7 @@ impl Importers {
         }
     }
 
-    /// The client that imports into the dataset now, and what it told last.
+    /// The client that imports into the dataset now, and its last report.
     pub(crate) fn status(&self, clients: &Clients, db: usize, dataset: &[u8]) -> Option<(u64, Report)> {
         let held = self.held.lock();
         let holder = held.get(&(db, dataset.to_vec()))?;

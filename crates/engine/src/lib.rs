@@ -1,11 +1,11 @@
 //! The engine: sessions as state machines over the shared keyspace.
 //!
-//! [`Engine`] is what all workers share (keyspace, configuration, client registry, counters); a [`Session`] is one
-//! connection: bytes in, bytes out, and a [`Turn`] that tells the driver what to do next. A [`LaneJob`] is a command that
-//! runs on a helper thread while its session waits. What the engine needs of the outside comes through [`Host`].
+//! [`Engine`] is the state that all workers share (keyspace, configuration, client registry, counters). A [`Session`]
+//! is one connection: bytes in, bytes out, and a [`Turn`] that tells the driver what to do next. A [`LaneJob`] is a
+//! command that runs on a helper thread while its session waits. [`Host`] provides everything outside the engine.
 //!
-//! **Invariant:** knows no runtime, no socket, no file, no thread and no clock: time is an argument ([`Now`]), so that a
-//! seeded simulator can drive it.
+//! **Invariant:** the engine knows no runtime, socket, file, thread or clock. Time is an argument ([`Now`]), so that
+//! a seeded simulator can drive the engine.
 
 mod acl;
 mod admission;

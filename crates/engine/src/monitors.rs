@@ -1,7 +1,7 @@
-//! MONITOR: clients that are told of every command that anybody calls.
+//! MONITOR: clients that get every command of all clients.
 //!
-//! A command is told of once, when its gates are passed: with its arguments, but for passwords ([`crate::slowlog`]). The line is
-//! made once and shared by all who get it; it waits in their inboxes, which are bounded.
+//! A command is sent once, after its gates, with its arguments except passwords ([`crate::slowlog`]). The line is
+//! made once and shared by all receivers. It waits in their inboxes, which are bounded.
 
 use crate::clients::Client;
 use crate::pubsub::Frame;
@@ -14,12 +14,12 @@ use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 use strand_wire::quote::quoted;
 
-/// Bytes of arguments that a line shows at most.
+/// Most bytes of arguments in a line.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// What may wait for a client that watches, where `client-output-buffer-limit normal` sets no limit.
+/// Most waiting bytes for a MONITOR client when `client-output-buffer-limit normal` sets no limit.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 << 20;
 
-/// The clients that watch.
+/// The clients in MONITOR.
 #[derive(Default)]
 pub(crate) struct Monitors {
     watching: Mutex<Vec<Arc<Client>>>,
@@ -27,18 +27,18 @@ pub(crate) struct Monitors {
 }
 
 impl Monitors {
-    /// True when anybody watches.
+    /// True when a client is in MONITOR.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.len.load(Relaxed) > 0
     }
-    /// The client watches from now on.
+    /// The client enters MONITOR.
     pub(crate) fn add(&self, client: &Arc<Client>) {
         let mut watching = self.watching.lock();
         watching.push(client.clone());
         self.len.store(watching.len(), Relaxed);
     }
-    /// It does no more.
+    /// The client leaves MONITOR.
     pub(crate) fn remove(&self, id: u64) {
         let mut watching = self.watching.lock();
         watching.retain(|client| client.id != id);
@@ -46,7 +46,7 @@ impl Monitors {
     }
 }
 
-/// Who calls a command.
+/// The caller of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Caller<'a> {
     /// A client.
@@ -56,7 +56,7 @@ pub(crate) enum Caller<'a> {
 }
 
 impl Engine {
-    /// A command is called: tells who watches.
+    /// Sends a called command to the clients in MONITOR.
     #[cold]
     pub(crate) fn tell_monitors(
         &self,
@@ -66,7 +66,7 @@ impl Engine {
         caller: Caller<'_>,
         now: Now,
     ) {
-        // What administrators do is nobody's business, as in redis-server.
+        // As in redis-server, administrators' commands are not shown.
         if spec.flags.has(Flags::ADMIN) {
             return;
         }
@@ -81,7 +81,7 @@ impl Engine {
     }
 }
 
-/// A line: time, database, who, and the arguments in quotation marks.
+/// A line: time, database, caller, and the quoted arguments.
 fn line(unix_us: i64, db: usize, who: &str, args: Args<'_>) -> Vec<u8> {
     let (s, us) = (unix_us.div_euclid(1_000_000), unix_us.rem_euclid(1_000_000));
     let mut out = format!("+{s}.{us:06} [{db} {who}]").into_bytes();
@@ -94,7 +94,7 @@ fn line(unix_us: i64, db: usize, who: &str, args: Args<'_>) -> Vec<u8> {
         }
         let whole = if is_secret(args, i) { b"(redacted)" } else { args.at(i) };
         let shown = &whole[..whole.len().min(left)];
-        // An empty argument has a place, too.
+        // An empty argument also counts.
         left = left.saturating_sub(shown.len().max(1));
         out.push(b' ');
         quoted(&mut out, shown);

@@ -1,8 +1,8 @@
-//! [`Notices`]: what the keyspace tells of its keys, sent to whoever wants to know: keyspace notifications, and clients that
-//! keep copies.
+//! [`Notices`]: passes the keyspace's events to their listeners: keyspace notifications and client tracking.
 //!
-//! Told with the key's shard held, so the events of a key are published in the order of its changes. One message goes to each
-//! worker that has a subscriber of the channel, or of any pattern: patterns are matched there.
+//! Events are sent while the key's shard is locked, so the events of a key are published in the order of its changes.
+//! One message goes to each worker with a subscriber of the channel or of any pattern. The worker matches the
+//! patterns.
 
 use crate::pubsub::{CHANNEL_BYTES_MAX, Payload, PubSub};
 use crate::tracking::Tracking;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_keyspace::{KeyEvent, Listener};
 
-/// Sends messages about keys.
+/// The sender of messages about keys.
 pub(crate) struct Notices {
     pubsub: Arc<PubSub>,
     tracking: Arc<Tracking>,
@@ -26,10 +26,10 @@ impl std::fmt::Debug for Notices {
 
 /// Every letter, by the number of its bit.
 const LETTERS: &[u8] = b"g$lshzxetdKEmn";
-/// What `A` stands for: so many of them.
+/// The number of letters that `A` stands for.
 const ALL: usize = 10;
 
-/// The bit of a letter; none for another.
+/// The bit of a letter. 0 for an unknown letter.
 fn bit(letter: u8) -> u64 {
     LETTERS.iter().position(|known| *known == letter).map_or(0, |at| 1 << at)
 }
@@ -44,7 +44,7 @@ impl Notices {
         let bits = letters.iter().fold(0, |bits, letter| bits | bits_of(letter));
         self.letters.store(bits, Relaxed);
     }
-    /// True while anybody wants to be told.
+    /// True while a listener exists.
     pub(crate) fn listens(&self) -> bool {
         self.letters.load(Relaxed) & (bit(b'K') | bit(b'E')) != 0 || self.tracking.clients_len() > 0
     }

@@ -1,19 +1,19 @@
-//! [`Pause`]: CLIENT PAUSE, looked at before every command and therefore one number.
+//! [`Pause`]: CLIENT PAUSE. Every command checks it, so it is one number.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Until when which commands wait. 0: nothing does; else the end in microseconds of the driver's clock, shifted, and in
-/// the lowest bit whether all commands wait or only writes.
+/// The end of the pause and the paused commands. 0: no pause. Otherwise the end in microseconds of the driver's
+/// clock, shifted left by one. The lowest bit is 1 when all commands wait, and 0 when only writes wait.
 #[derive(Debug, Default)]
 pub(crate) struct Pause(AtomicU64);
 
 impl Pause {
-    /// True while a pause was asked for and not found to be over.
+    /// True from the start of a pause until its end is noticed.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
-    /// Pauses until `until_us`; a running pause is only made longer and stricter.
+    /// Pauses until `until_us`. A running pause can only become longer and stricter.
     pub(crate) fn begin(&self, until_us: u64, all: bool, now_us: u64) {
         let new = (until_us << 1) | u64::from(all);
         let merge = |old: u64| match old >> 1 > now_us {
@@ -25,13 +25,13 @@ impl Pause {
     pub(crate) fn end(&self) {
         self.0.store(0, Relaxed);
     }
-    /// When a command (a `write` or not) may run, if it has to wait.
+    /// When a command (`write`: it writes) may run. `None`: now.
     #[cold]
     pub(crate) fn waits_until(&self, write: bool, now_us: u64) -> Option<u64> {
         let state = self.0.load(Relaxed);
         let until_us = state >> 1;
         if until_us <= now_us {
-            // Over. A pause that began meanwhile stays.
+            // The pause is over. A new pause that began meanwhile stays.
             let _ = self.0.compare_exchange(state, 0, Relaxed, Relaxed);
             return None;
         }

@@ -1,7 +1,7 @@
-//! Users as text: the rules that would make them again.
+//! Users as text: rules that recreate them.
 //!
-//! What commands a selector allows is kept as a set, not as the rules that made it. The rules shown are found as
-//! redis-server 7.0 finds them: category by category the one that fits best, then command by command what is left.
+//! A selector keeps its allowed commands as a set, not as the original rules. The shown rules are found as in
+//! redis-server 7.0: first the best category repeatedly, then the remaining commands one by one.
 
 use super::commands::{CATEGORIES, CommandSet, TABLE, members};
 use super::selector::Selector;
@@ -9,22 +9,22 @@ use super::user::User;
 use strand_commands::spec::Access;
 
 impl User {
-    /// The words for its flags, in redis-server's order.
+    /// The words of its flags, in redis-server's order.
     pub(crate) fn flags(&self) -> Vec<&'static str> {
         let mut out = vec![if self.on { "on" } else { "off" }];
         out.extend(self.no_password.then_some("nopass"));
         out.extend(self.sanitize.map(|on| if on { "sanitize-payload" } else { "skip-sanitize-payload" }));
         out
     }
-    /// Its passwords' digests in hexadecimal.
+    /// The digests of its passwords in hexadecimal.
     pub(crate) fn password_digests(&self) -> Vec<String> {
         self.passwords.iter().map(|d| d.hex()).collect()
     }
-    /// Its own rules, then those in parentheses.
+    /// The root selector, and the selectors in parentheses.
     pub(crate) fn selectors(&self) -> (&Selector, &[Selector]) {
         self.selectors.split_first().expect("every user has rules of its own")
     }
-    /// Everything as a line of an ACL file, by words: `user`, the name, rules.
+    /// The words of its line in an ACL file: `user`, the name, the rules.
     pub(crate) fn words(&self) -> Vec<Vec<u8>> {
         let mut out = vec![b"user".to_vec(), self.name().to_vec()];
         out.extend(self.flags().into_iter().map(Vec::from));
@@ -34,7 +34,7 @@ impl User {
         out.extend(more.iter().map(|s| [b"(", &s.words().join(&b' ')[..], b")"].concat()));
         out
     }
-    /// The same as one line, without its end.
+    /// Its line in an ACL file, without the line end.
     pub(crate) fn line(&self) -> Vec<u8> {
         self.words().join(&b' ')
     }
@@ -76,7 +76,7 @@ impl Selector {
     pub(crate) fn command_rules(&self) -> Vec<u8> {
         let all = self.commands.has_future();
         let mut out: Vec<Vec<u8>> = vec![if all { b"+@all".to_vec() } else { b"-@all".to_vec() }];
-        // What the rules so far give, and what they leave to do.
+        // The set of the rules so far, and the commands that are left to describe.
         let (mut given, mut left) = (CommandSet::new(all), self.commands.clone());
         let mut applied = vec![false; CATEGORIES.len()];
         while let Some(best) = best_category(&left, &applied, all) {
@@ -103,8 +103,8 @@ fn sign(on: bool) -> char {
     if on { '+' } else { '-' }
 }
 
-/// The category with the fewest commands that would be wrong, and of these the one with the most that are right; none
-/// unless most are right. `all`: the rules begin with `+@all` and take away.
+/// The category with the fewest wrong commands; among equals the one with the most right commands. `None` unless most
+/// of its commands are right. `all`: the rules begin with `+@all` and remove commands.
 fn best_category(left: &CommandSet, applied: &[bool], all: bool) -> Option<usize> {
     let mut best: Option<(usize, usize, usize)> = None;
     for category in (0..CATEGORIES.len()).filter(|c| !applied[*c]) {

@@ -1,15 +1,15 @@
-//! [`AclLog`]: what was denied of late, newest first, alike ones counted together (ACL LOG).
+//! [`AclLog`]: the recent denials, newest first. Similar denials share an entry (ACL LOG).
 
 use std::collections::VecDeque;
 
-/// Denials that are alike count as one when the last of them is not longer ago than this, in milliseconds.
+/// A denial joins a similar entry when the entry's last denial is at most this old, in milliseconds.
 const TOGETHER_MS: i64 = 60_000;
-/// So many of the newest entries are looked through for one alike.
+/// Newest entries that are searched for a similar one.
 const LOOKED_THROUGH: usize = 10;
-/// A name longer than this is cut: keys may be half a gigabyte.
+/// Longer names are cut, because a key may have half a gigabyte.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// What was denied.
+/// The kind of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// A command.
@@ -18,12 +18,12 @@ pub(crate) enum Reason {
     Key,
     /// A channel.
     Channel,
-    /// To log in.
+    /// A login.
     Auth,
 }
 
 impl Reason {
-    /// As ACL LOG has it.
+    /// The name in ACL LOG.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Command => "command",
@@ -34,23 +34,23 @@ impl Reason {
     }
 }
 
-/// Something that was denied.
+/// A denial.
 #[derive(Clone, Debug)]
 pub(crate) struct Denial {
     pub(crate) reason: Reason,
-    /// The command, or the key; of a login the command's word as it was given.
+    /// The command or the key. For a login: the command's name as the client wrote it.
     pub(crate) object: Vec<u8>,
     pub(crate) username: Vec<u8>,
-    /// The connection, as CLIENT INFO has it.
+    /// The connection as in CLIENT INFO.
     pub(crate) client: String,
     /// Unix milliseconds.
     pub(crate) at_ms: i64,
 }
 
-/// One or more alike.
+/// One or more similar denials.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The last of them.
+    /// The last denial.
     pub(crate) last: Denial,
     pub(crate) count: u64,
 }
@@ -62,7 +62,7 @@ pub(crate) struct AclLog {
 }
 
 impl AclLog {
-    /// Adds a denial, of which the log keeps `entries_max` kinds.
+    /// Adds a denial. The log keeps at most `entries_max` entries.
     pub(crate) fn add(&mut self, mut denial: Denial, entries_max: usize) {
         denial.object.truncate(NAME_BYTES_MAX);
         denial.username.truncate(NAME_BYTES_MAX);

@@ -1,22 +1,22 @@
-//! [`Logins`]: who fails to log in again and again is let wait before it may try again.
+//! [`Logins`]: makes addresses with many failed logins wait before the next try.
 //!
-//! Failures are counted by address (IPv6: by network of 64 bits) and forgotten one a second. While there are more than
-//! `login-failures-max` every login from there waits, before the password is looked at, so that hanging up early gains
-//! nothing; the wait grows with the count and is bounded. It is the session that waits, not the worker.
+//! Failures are counted by address (IPv6: by network of 64 bits), and one failure per second is forgotten. While the
+//! count exceeds `login-failures-max`, every login from the address waits before the password is checked. So an early
+//! disconnect gains nothing. The wait grows with the count and is bounded. The session waits, not the worker.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What each failure over the limit adds to the wait, in microseconds.
+/// Microseconds that each failure over the limit adds to the wait.
 const WAIT_STEP_US: u64 = 250_000;
-/// The longest wait.
+/// The longest wait in microseconds.
 pub(crate) const WAIT_US_MAX: u64 = 5_000_000;
-/// After this long a failure is forgotten.
+/// Time after which one failure is forgotten.
 const FORGOTTEN_US: u64 = 1_000_000;
-/// No address has more failures than this: it would be punished for hours.
+/// Most failures that are counted for an address. More would mean a wait of hours.
 const FAILURES_MAX: u64 = 1_000;
-/// Addresses that are remembered; then the one with the fewest failures goes.
+/// Most addresses. When full, the one with the fewest failures is dropped.
 const ADDRESSES_MAX: usize = 4_096;
 
 /// Failed logins by address.
@@ -28,7 +28,7 @@ pub(crate) struct Logins {
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     count: u64,
-    /// Since when none of them has been forgotten.
+    /// The time from which failures are forgotten.
     since_us: u64,
 }
 
@@ -42,7 +42,7 @@ impl Failures {
 }
 
 impl Logins {
-    /// How long a login from `address` (`ip:port`) has to wait now; `failures_max` 0 is not at all.
+    /// The wait of a login from `address` (`ip:port`) now. A `failures_max` of 0 means no wait.
     pub(crate) fn wait_us(&self, address: &str, failures_max: u64, now_us: u64) -> u64 {
         if failures_max == 0 {
             return 0;
@@ -50,7 +50,7 @@ impl Logins {
         let count = self.addresses.lock().get(&network(address)).map_or(0, |f| f.at(now_us).count);
         (count.saturating_sub(failures_max) * WAIT_STEP_US).min(WAIT_US_MAX)
     }
-    /// A login from `address` failed.
+    /// Counts a failed login from `address`.
     pub(crate) fn failed(&self, address: &str, now_us: u64) {
         let mut addresses = self.addresses.lock();
         let network = network(address);
@@ -67,7 +67,8 @@ impl Logins {
     }
 }
 
-/// The part of an address that one attacker has many others of; what has no address (a unix socket) is one.
+/// The network part of an address, because one attacker may have many addresses in it. All peers without an address
+/// (unix sockets) count as one.
 fn network(address: &str) -> IpAddr {
     match address.parse().map(|a: SocketAddr| a.ip().to_canonical()) {
         Ok(IpAddr::V6(ip)) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),

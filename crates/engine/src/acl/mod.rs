@@ -140,7 +140,7 @@ impl Acl {
             fresh.insert(user.name().to_vec(), Arc::new(user.with_id(id)));
         }
         let old = std::mem::replace(&mut *self.users.write(), fresh);
-        // Freeing the old users takes long, so it follows the lock.
+        // Freed after `users` is unlocked, because freeing takes long.
         drop(old);
     }
     fn next_id(&self) -> u64 {

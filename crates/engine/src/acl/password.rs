@@ -1,11 +1,11 @@
-//! [`Digest`]: a password as it is kept, by SHA-256 alone.
+//! [`Digest`]: the stored form of a password, its SHA-256.
 //!
-//! redis-server keeps the same 64 hexadecimal digits, so that ACL files go both ways.
+//! redis-server stores the same 64 hexadecimal digits, so ACL files are interchangeable.
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Longest password in bytes: hashing it takes well under a millisecond of a worker.
+/// Longest password in bytes. A worker hashes it in well under a millisecond.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 64 << 10;
 
 /// The SHA-256 of a password.
@@ -13,7 +13,7 @@ pub(crate) const PASSWORD_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Digest([u8; 32]);
 
 impl Digest {
-    /// `None`: longer than any password may be.
+    /// The digest of a password. `None` when the password is too long.
     pub(crate) fn of(password: &[u8]) -> Option<Digest> {
         (password.len() <= PASSWORD_BYTES_MAX).then(|| Digest(Sha256::digest(password).into()))
     }
@@ -37,7 +37,7 @@ impl Digest {
     pub(crate) fn hex(&self) -> String {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
     }
-    /// True when it is one of `others`; the time does not tell which, nor how much of one was alike.
+    /// True when it is one of `others`. The time of the comparison shows neither the match nor its length.
     pub(crate) fn is_one_of(&self, others: &[Digest]) -> bool {
         let found = others.iter().fold(0.into(), |found: subtle::Choice, d| found | self.0.ct_eq(&d.0));
         found.into()

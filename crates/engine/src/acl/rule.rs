@@ -7,24 +7,24 @@ pub(crate) enum RuleError {
     Unknown,
     /// Not a rule, or a pattern with blanks.
     Syntax,
-    /// A key pattern behind `~*`.
+    /// A key pattern after `~*`.
     AllKeysAlready,
-    /// A channel pattern behind `&*`.
+    /// A channel pattern after `&*`.
     AllChannelsAlready,
-    /// A password that the user does not have is to be removed.
+    /// The user does not have the password to remove.
     NoSuchPassword,
     /// Not 64 hexadecimal digits.
     BadHash,
     /// `+config|get|port`.
     FirstArgumentOfSubcommand,
-    /// A limit of Strand's own: of what, and how many.
+    /// A limit of Strand: its object and its value.
     TooMany(&'static str, usize),
-    /// A password longer than any may be, in bytes.
+    /// A password over the length limit, in bytes.
     LongPassword(usize),
 }
 
 impl RuleError {
-    /// What the client is told behind the name of the rule.
+    /// The error text after the name of the rule.
     pub(crate) fn text(self) -> String {
         match self {
             RuleError::Unknown => "Unknown command or category name in ACL".into(),
@@ -55,12 +55,12 @@ fn already(flag: &str, reset: &str, list: &str) -> String {
     )
 }
 
-/// The part of a rule that C's string functions see: up to the first zero byte.
+/// The part of a rule that C's string functions see: the bytes before the first zero byte.
 pub(crate) fn c_text(rule: &[u8]) -> &[u8] {
     rule.split(|b| *b == 0).next().unwrap_or_default()
 }
 
-/// Blanks as C has them, and zero bytes: not in names, not in patterns.
+/// True for text with C's blanks or zero bytes, which names and patterns may not contain.
 pub(crate) fn has_blanks(text: &[u8]) -> bool {
     text.iter().any(|b| matches!(b, b' ' | b'\t'..=b'\r' | 0))
 }

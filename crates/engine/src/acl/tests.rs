@@ -1,4 +1,4 @@
-//! Rules, descriptions, checks, files: against what redis-server 7.0.15 says to the same.
+//! Rules, descriptions, checks and files, compared with redis-server 7.0.15.
 
 use super::load::{merge_selectors, rewrite_users};
 use super::*;
@@ -25,7 +25,7 @@ fn may(acl: &Acl, name: &str, command: &str) -> Result<(), Denied> {
 fn users_are_described_as_redis_server_describes_them() {
     let acl = Acl::new();
     assert_eq!(line(&acl, "default"), "user default on nopass ~* &* +@all");
-    // Each line on a new user, and what redis-server 7.0.15 lists then.
+    // Each line is applied to a new user. The second text is redis-server 7.0.15's description.
     for (given, want) in [
         ("", "off resetchannels -@all"),
         ("reset", "off sanitize-payload resetchannels -@all"),
@@ -145,7 +145,7 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
     let user = acl.get(b"u").unwrap();
     let argv = Argv::from_slices(&[&["mget"], &["y"; 200][..]].concat());
     let spec = |name: &str| crate::TABLE.lookup(name.as_bytes()).unwrap();
-    // 9 for the start and the one byte of each of three patterns.
+    // 9 for each of three patterns: the start and one byte.
     assert_eq!(user.steps(spec("mget"), argv.args()), 201 * 3 * 9);
     assert_eq!(user.steps(spec("get"), argv.args()), 3 * 9);
     assert_eq!(user.steps(spec("ping"), argv.args()), 0);
@@ -178,7 +178,7 @@ fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
     assert_eq!(steps(&["get", "k"]), start + 5 * 4, "all arguments are few");
     assert_eq!(steps(&["get", &long]), start + 5 * (1 << 20));
     assert_eq!(steps(&["set", "k", &long]), start + 5, "a value is no key");
-    // It asks inside a key as well.
+    // A check of a long key also calls `go_on`.
     let argv = Argv::from_slices(&["get", &":ca".repeat(1 << 18)]);
     let mut asked = 0;
     let denied = user.check(crate::TABLE.lookup(b"get").unwrap(), argv.args(), &mut || {
@@ -446,7 +446,7 @@ fn configuration_files_get_lines_that_they_can_read_again() {
     config.load_text(&text).unwrap();
     let again = Acl::new();
     config.users().iter().for_each(|words| again.configure(words, false).unwrap());
-    // A default user that is declared is one that was reset.
+    // A declared default user is a default user after `reset`.
     let text = String::from_utf8_lossy(&again.text()).replace(" sanitize-payload", "");
     assert_eq!(text, String::from_utf8_lossy(&acl.text()));
 }

@@ -1,13 +1,13 @@
-//! What was meant by a word that is no option: the nearest name there is.
+//! Suggestions for unknown words: the nearest option name.
 
 use super::table::OPTIONS;
 
-/// Words that begin a line of a configuration file and are no options.
+/// Words other than options that may begin a line of a configuration file.
 pub(super) const DIRECTIVES: [&str; 5] = ["include", "user", "rename-command", "loadmodule", "sentinel"];
-/// Longer words are near to nothing.
+/// Longer words get no suggestion.
 const WORD_BYTES_MAX: usize = 64;
 
-/// The option, former name or directive that is at most a third of `word` away from it, if there is one.
+/// The nearest option, former name or directive, if its distance is at most a third of the length of `word`.
 pub fn nearest(word: &[u8]) -> Option<&'static str> {
     if word.len() > WORD_BYTES_MAX {
         return None;
@@ -16,12 +16,13 @@ pub fn nearest(word: &[u8]) -> Option<&'static str> {
     let names = OPTIONS.iter().filter(|o| !o.is_hidden()).flat_map(|o| [Some(o.name), o.alias]).flatten();
     let names = names.chain(DIRECTIVES);
     let distances = names.map(|name| (distance(&word, name.as_bytes()), name));
-    // The first of equally near ones.
+    // Among equally near names, the first.
     let (edits, name) = distances.min_by_key(|(edits, _)| *edits)?;
     (edits <= word.len() / 3).then_some(name)
 }
 
-/// How many bytes must be inserted, removed, replaced, or exchanged with their neighbour to make `b` of `a`.
+/// The edit distance: the number of inserted, removed, replaced, or swapped neighbouring bytes that turn `a` into
+/// `b`.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=b.len()).collect();

@@ -1,18 +1,18 @@
-//! Values that have a syntax of their own, each for one option or two: by redis-server's rules and with its texts.
+//! Values with their own syntax, each for one or two options, with redis-server's rules and texts.
 //!
-//! Every function takes the words of a line and gives the [`Value`] in the form in which CONFIG GET shows it.
+//! Every function takes the words of a line and returns the [`Value`] in the form of CONFIG GET.
 
 use super::value::{Value, memory, within};
 use strand_keyspace::types::string::parse_int;
 
-/// Most points that `save` keeps: more are an error, so that a file cannot fill memory.
+/// Most points of `save`. More are an error, so that a file cannot fill memory.
 const SAVE_POINTS_MAX: usize = 1000;
-/// Classes of keyspace events that `A` stands for, in the order in which CONFIG GET shows them.
+/// Classes of keyspace events that `A` stands for, in the order of CONFIG GET.
 const EVENTS_OF_A: &[u8] = b"g$lshzxetd";
-/// Those that it does not.
+/// Classes that `A` does not include.
 const EVENTS_BESIDE_A: &[u8] = b"KEmn";
 
-/// `save`: pairs of seconds and changes, added to those of `before`; nothing, or an empty word, forgets them.
+/// `save`: pairs of seconds and changes, added to those of `before`. No word or an empty word removes all.
 pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
     let mut points = match before {
         Some(Value::Words(points)) => points.clone(),
@@ -22,7 +22,7 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
         return Ok(Value::Words(Vec::new()));
     }
     let invalid = || "Invalid save parameters".to_string();
-    // All in one word, as a shell's quotes make it.
+    // All pairs in one word, as a shell's quotes make it.
     let split: Vec<&[u8]> = match words {
         [word] => word.split(|b| *b == b' ').filter(|part| !part.is_empty()).collect(),
         words => words.to_vec(),
@@ -42,7 +42,7 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
     Ok(Value::Words(points))
 }
 
-/// `notify-keyspace-events`: letters, shown in redis-server's order.
+/// `notify-keyspace-events`: letters, in redis-server's order.
 pub(super) fn keyspace_events(word: &[u8]) -> Result<Value, String> {
     if word.iter().any(|b| *b != b'A' && !EVENTS_OF_A.contains(b) && !EVENTS_BESIDE_A.contains(b)) {
         return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into());
@@ -89,7 +89,7 @@ pub(super) fn oom_scores(words: &[&[u8]]) -> Result<Value, String> {
     Ok(Value::Words(words.iter().map(number).collect::<Result<_, &str>>()?))
 }
 
-/// `replicaof`: a host and a port; `no one` is none.
+/// `replicaof`: a host and a port. `no one`: none.
 pub(super) fn primary(words: &[&[u8]]) -> Result<Value, String> {
     let [host, port] = words else { return Err("wrong number of arguments".into()) };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
@@ -101,7 +101,7 @@ pub(super) fn primary(words: &[&[u8]]) -> Result<Value, String> {
     }
 }
 
-/// Some of `known`, shown in its order.
+/// Some words of `known`, in its order.
 pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
     let is = |word: &[u8], flag: &str| word.eq_ignore_ascii_case(flag.as_bytes());
     if words.is_empty() || words.iter().any(|word| !known.iter().any(|flag| is(word, flag))) {
@@ -111,13 +111,13 @@ pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
     if given("save") && given("nosave") {
         return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
     }
-    // The first one means "none of the others".
+    // The first word means that none of the others is set.
     let others = known.iter().skip(1).any(|flag| given(flag));
     let shown = known.iter().enumerate().filter(|(i, flag)| given(flag) && (*i > 0 || !others));
     Ok(Value::Words(shown.map(|(_, flag)| flag.as_bytes().to_vec()).collect()))
 }
 
-/// A number of bytes, or `N%`, which is kept as `-N`.
+/// A number of bytes, or `N%`, stored as `-N`.
 pub(super) fn memory_or_percent(word: &[u8]) -> Result<Value, String> {
     let Some(percent) = word.strip_suffix(b"%") else {
         let bytes = memory(word).ok_or("argument must be a memory or percent value")?;

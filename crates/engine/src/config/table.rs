@@ -1,11 +1,11 @@
-//! The options: one row each, with redis-server's name, type, default, and when it may change.
+//! The options: one row each with redis-server's name, type and default, and when the option may change.
 //!
-//! Every option of redis-server 7.0 has a row. One that this version does nothing with ends with `no effect: WHY`; the day
-//! it acts, that part of the row goes.
+//! Every option of redis-server 7.0 has a row. The row of an option without effect in this version ends with `no
+//! effect: WHY`. Remove that part when the option gets its effect.
 
 pub use super::spec::{Change, Kind, OptionSpec};
 
-/// Declares the options: an enum of them and the table, in one go.
+/// Declares the options: the enum and the table.
 macro_rules! options {
     ($($id:ident $name:literal $(/ $alias:literal)? , $kind:expr, $default:literal, $change:ident, $help:literal
         $(, no effect: $why:expr)?;)*) => {
@@ -25,7 +25,7 @@ macro_rules! options {
             no_effect: options!(@some $($why)?),
         }),*];
 
-        /// The same, as [`Opt`].
+        /// Every option as [`Opt`].
         pub(crate) const ALL: &[Opt] = &[$(Opt::$id),*];
     };
     (@some) => { None };
@@ -36,7 +36,7 @@ const INT: i64 = i32::MAX as i64;
 const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
-// Why an option has no effect: each stands behind "has no effect:".
+// Why an option has no effect. Each text follows "has no effect:".
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const LISTS_BY_BYTES: &str =
@@ -56,7 +56,7 @@ const OWN_PURGING: &str = "freed memory is always given back by a thread of its 
 const OF_THE_SYSTEM: &str = "it is left to the system; a service manager can set it";
 const FOR_TESTS: &str = "it is a tool of redis-server's own tests";
 
-/// Every `maxmemory-policy`, in Redis's order; nothing is evicted while `maxmemory` is 0.
+/// All values of `maxmemory-policy`, in Redis's order. Nothing is evicted while `maxmemory` is 0.
 pub(crate) const POLICIES: &[&str] = &[
     "volatile-lru",
     "volatile-lfu",
@@ -71,7 +71,7 @@ pub(crate) const POLICIES: &[&str] = &[
 /// Facilities of the system log.
 const FACILITIES: &[&str] =
     &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
-/// SHUTDOWN's options, as `shutdown-on-sigint` names them.
+/// SHUTDOWN's options with their names in `shutdown-on-sigint`.
 const SHUTDOWN: &[&str] = &["default", "save", "nosave", "now", "force"];
 
 options! {
@@ -438,7 +438,7 @@ options! {
         "Bytes of a member up to which a sorted set is stored packed";
 }
 
-/// Finds an option by name or former name, ASCII case aside.
+/// Finds an option by its name or former name, in upper or lower case.
 pub fn find(name: &[u8]) -> Option<Opt> {
     ALL.iter().copied().find(|o| {
         let spec = o.spec();
@@ -448,7 +448,7 @@ pub fn find(name: &[u8]) -> Option<Opt> {
 }
 
 impl Opt {
-    /// Its row.
+    /// The option's row.
     pub fn spec(self) -> &'static OptionSpec {
         &OPTIONS[self as usize]
     }
@@ -466,7 +466,7 @@ mod tests {
         }
     }
 
-    /// The page docs/configuration.md: a test holds it current, `make pages` writes it.
+    /// The page docs/configuration.md. A test checks it, and `make pages` writes it.
     fn page() -> String {
         let mut page = String::from(
             "# Configuration\n\n\
@@ -519,7 +519,7 @@ mod tests {
         }
     }
 
-    // The page is a file of the sources; the engine reads none.
+    // The page is a file of the sources. The engine itself reads no files.
     #[allow(clippy::disallowed_methods)]
     #[test]
     fn the_page_of_options_is_current() {

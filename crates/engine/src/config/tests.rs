@@ -1,4 +1,4 @@
-//! Config as a whole: text in, values out; all or nothing.
+//! The whole configuration: text in, values out; all or nothing.
 
 use super::*;
 
@@ -146,7 +146,7 @@ fn what_has_no_effect_is_taken_and_noted_once() {
         ),
         ("a.conf:11: replicaof has no effect: there are no replicas in this version", false),
     ];
-    // The types, the journal and the channels will make some of these act; the others say that they do not.
+    // Options that have an effect by now are skipped; the others must be noted.
     let acts = |text: &str| {
         let name = text.split([' ', ':']).nth(3).unwrap_or_default();
         find(name.as_bytes()).is_some_and(|o| o.spec().no_effect.is_none())
@@ -171,7 +171,7 @@ fn save_points_begin_anew_with_each_source_of_them() {
     assert_eq!(config.text(save), b"7 8", "CONFIG SET replaces them");
 }
 
-/// What CONFIG GET * of redis-server 7.0.15 lists, former names too.
+/// The names that CONFIG GET * of redis-server 7.0.15 lists, former names included.
 const REDIS_NAMES: &str = include_str!("redis_names.txt");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Values: from the words of a line to a [`Value`], and back; by redis-server's rules and with its texts.
+//! Values: from the words of a line to a [`Value`], and back, with redis-server's rules and texts.
 
 use super::spec::{Kind, OptionSpec};
 use super::special;
@@ -6,28 +6,28 @@ use super::special;
 /// The classes of client-output-buffer-limit.
 pub const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
-/// Bounds on unread output, one for each class: hard bytes, soft bytes, seconds over soft.
+/// Limits on unread output for each class: hard bytes, soft bytes, seconds over soft.
 pub type OutputLimits = [[u64; 3]; 3];
 
 /// A checked value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number; a bool is 0 or 1, a choice the index of its word.
+    /// A number. A bool is 0 or 1, a choice is the index of its word.
     Number(i64),
-    /// Text, as bytes: a password may be any.
+    /// Text as bytes, because a password may be any bytes.
     Text(Vec<u8>),
-    /// Words, each a value of its own.
+    /// Words. Each is a separate value.
     Words(Vec<Vec<u8>>),
     /// Output limits of every class.
     Limits(OutputLimits),
 }
 
 impl Value {
-    /// Reads `words` as a value of `spec`. `before` is the present value (client-output-buffer-limit keeps the classes
-    /// that are not named).
+    /// Reads `words` as a value of `spec`. `before` is the current value: client-output-buffer-limit keeps the
+    /// classes that the words do not name.
     ///
     /// # Errors
-    /// Why not, as redis-server words it.
+    /// The reason, in redis-server's words.
     pub fn parse(spec: &OptionSpec, words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
         match spec.kind {
             Kind::OutputLimits => return limits(words, before),
@@ -75,7 +75,7 @@ impl Value {
             | Kind::Primary => unreachable!("handled above"),
         }
     }
-    /// As CONFIG GET shows it.
+    /// The text in CONFIG GET.
     pub fn text(&self, spec: &OptionSpec) -> Vec<u8> {
         match (self, spec.kind) {
             (Value::Number(n), Kind::Bool) => if *n == 0 { "no" } else { "yes" }.into(),
@@ -95,7 +95,7 @@ impl Value {
     }
 }
 
-/// A number, if it is from `min` to `max`.
+/// The number, if it is from `min` to `max`.
 pub(super) fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
     match (min..=max).contains(&n) {
         true => Ok(Value::Number(n)),
@@ -103,8 +103,8 @@ pub(super) fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
     }
 }
 
-/// A number of bytes: digits and perhaps a unit; `1k` is 1000, `1kb` is 1024. Negative is none; without digits it is 0, as
-/// in redis-server.
+/// Reads a number of bytes: digits and an optional unit; `1k` is 1000, `1kb` is 1024. `None` for a negative number.
+/// As in redis-server, a unit without digits is 0.
 pub fn memory(word: &[u8]) -> Option<i64> {
     let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
     let factor: i64 = match word[digits..].to_ascii_lowercase().as_slice() {
@@ -123,7 +123,7 @@ pub fn memory(word: &[u8]) -> Option<i64> {
     }
 }
 
-/// A number of seconds as C reads it: `+1` and `01` are 1, nothing is 0.
+/// Reads a number of seconds as C does: `+1` and `01` are 1, the empty word is 0.
 fn seconds(word: &[u8]) -> Option<i64> {
     match word {
         b"" => Some(0),

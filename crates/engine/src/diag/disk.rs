@@ -1,21 +1,22 @@
-//! Disk pressure: what stops first while little is free where the data is kept.
+//! Disk pressure: what stops first when the data's disk has little free space.
 //!
-//! First what is only useful: the history stays in memory. Then what would not fit: a snapshot or a rewrite that needs more than is
-//! free is not begun, so that it does not take the last blocks from the append-only file; it counts as failed. At last
-//! readiness says so, while the server goes on. What a write to the disk meets is told by [`crate::persist`].
+//! First the optional writes: the history stays in memory. Then writes that would not fit: a snapshot or a rewrite
+//! that needs more than the free space does not start, so that it does not take the last blocks from the append-only
+//! file. It counts as failed. At last the readiness check fails, while the server continues. [`crate::persist`]
+//! reports errors of writes.
 
 use super::Diag;
 use crate::{Engine, Now};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Little is free below this share of the disk, if that is less than [`LOW_BYTES`], too.
+/// Space is low below this share of the disk and below [`LOW_BYTES`].
 const LOW_SHARE: f64 = 0.05;
 const LOW_BYTES: u64 = 1 << 30;
-/// Next to nothing is free below this share and [`LAST_BYTES`].
+/// Space is almost gone below this share and below [`LAST_BYTES`].
 const LAST_SHARE: f64 = 0.01;
 const LAST_BYTES: u64 = 128 << 20;
 
-/// What was known at the last sample.
+/// The state at the last sample.
 #[derive(Debug)]
 pub(super) struct DiskSpace {
     /// `u64::MAX`: unknown.
@@ -31,18 +32,18 @@ impl Default for DiskSpace {
 }
 
 impl Diag {
-    /// True while little is free: what is only useful is not written.
+    /// True while space is low: optional files are not written.
     pub(super) fn is_disk_low(&self) -> bool {
         self.disk.is_low.load(Relaxed)
     }
-    /// True while next to nothing is free.
+    /// True while space is almost gone.
     pub(super) fn is_disk_last(&self) -> bool {
         self.disk.is_last.load(Relaxed)
     }
 }
 
 impl Engine {
-    /// Takes down what is free, and acts when that is another level: with every sample.
+    /// Records the free space and acts when its level changes. Called with every sample.
     pub(super) fn look_at_disk(&self, now: Now) {
         let newest = |name| self.diag.newest(name).map(f64::from);
         let Some((free, size)) = newest("disk.free").zip(newest("disk.size")).filter(|(_, size)| *size > 0.0)
@@ -67,10 +68,10 @@ impl Engine {
         self.host.log(&did);
         self.diag.acts.note(now.unix_s(), "disk-pressure", did);
     }
-    /// Whether the disk has room for a file of some `bytes` beside those that are there.
+    /// Checks that the disk has room for another file of about `bytes`.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// The missing space, as text.
     pub(crate) fn disk_has(&self, bytes: u64) -> Result<(), String> {
         let free = self.diag.disk.free_bytes.load(Relaxed);
         match bytes.checked_sub(free).filter(|missing| *missing > 0) {

@@ -1,7 +1,7 @@
-//! What the engine says of itself once a second, by name.
+//! The engine's own figures, by name, once per second.
 //!
-//! Names are words with dots between, the group first: `ops.hash`, `latency.p99`, `memory.clients`. They stay the same from
-//! version to version: dashboards and the history's file know them.
+//! A name is a group and words, separated by dots: `ops.hash`, `latency.p99`, `memory.clients`. Names are stable
+//! across versions, because dashboards and the history's file use them.
 
 use crate::memory::Purpose;
 use crate::stats::Stat;
@@ -9,10 +9,10 @@ use crate::timing::Spread;
 use crate::{Engine, Now};
 use strand_diag::history::Figure;
 
-/// Families whose latency has no series of its own: there are so many series.
+/// Families without a latency series, to bound the number of series.
 const ABOUT_CONNECTIONS: [&str; 6] = ["acl", "connection", "diag", "pubsub", "server", "transactions"];
 
-/// What the histograms said at the last sample, by family.
+/// The counts of the histograms at the last sample, by family.
 #[derive(Default)]
 pub(super) struct Latencies {
     families: Vec<Option<Box<[u64]>>>,
@@ -22,13 +22,13 @@ impl Latencies {
     pub(super) fn bytes(&self) -> usize {
         self.families.iter().flatten().map(|counts| size_of_val(&**counts)).sum()
     }
-    /// What was added to a family's counts since the last time.
+    /// The growth of a family's counts since the last sample.
     fn since(&mut self, family: usize, now: &[u64]) -> Box<[u64]> {
         if self.families.len() <= family {
             self.families.resize_with(family + 1, || None);
         }
         let before = self.families[family].get_or_insert_with(|| vec![0; now.len()].into());
-        // After CONFIG RESETSTAT there is less than before: that is all new.
+        // After CONFIG RESETSTAT the counts are smaller than before, and all of them are new.
         let was_reset = now.iter().zip(&*before).any(|(now, before)| now < before);
         let grown = |(now, before): (&u64, &u64)| if was_reset { *now } else { now - before };
         let more = now.iter().zip(&*before).map(grown).collect();
@@ -38,14 +38,14 @@ impl Latencies {
 }
 
 impl Engine {
-    /// Adds the engine's own figures.
+    /// Adds the engine's figures.
     pub(super) fn add_figures(&self, out: &mut Vec<Figure>, now: Now) {
         self.add_commands(out);
         self.add_keys(out, now);
         self.add_clients(out);
         self.add_memory(out);
     }
-    /// Operations and latency, by family.
+    /// Adds operations and latency by family.
     fn add_commands(&self, out: &mut Vec<Figure>) {
         let stats = &self.stats;
         let mut latencies = self.diag.latencies.lock();

@@ -1,6 +1,7 @@
-//! What an OpenTelemetry collector is sent: a span for each slow command with its phases below it, and the newest row of the history.
+//! The data for an OpenTelemetry collector: a span for each slow command with its phases as child spans, and the
+//! newest row of the history.
 //!
-//! The form is OTLP's JSON. Arguments of commands are data of clients and are left out.
+//! The format is OTLP's JSON. Arguments of commands are clients' data and are left out.
 
 use crate::Engine;
 use crate::slowlog::Entry;
@@ -8,35 +9,36 @@ use serde_json::{Value, json};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-/// Spans in one message.
+/// Most spans in one message.
 const SPANS_MAX: usize = 512;
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_INTERNAL`.
 const SERVER: u8 = 2;
 const INTERNAL: u8 = 1;
 
-/// The slow command that was sent last.
+/// The position after the slow command that was sent last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OtlpCursor {
     next: u64,
 }
 
-/// The number of the trace of a slow command: 16 bytes in hexadecimal.
+/// The trace id of a slow command: 16 bytes in hexadecimal.
 pub(crate) fn trace_id(engine: &Engine, entry: &Entry) -> String {
     format!("{:016x}{:016x}", number(engine, entry, 1), number(engine, entry, 2))
 }
 
-/// A part of a number that no other slow command, of no other run, has.
+/// A part of an id that is unique among all slow commands and runs.
 fn number(engine: &Engine, entry: &Entry, part: u64) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one((&engine.run_id, entry.seq, part))
 }
 
 impl Engine {
-    /// Slow commands, and those that waited for long, since the last call: the body of `POST /v1/traces`; `None` without any.
+    /// Slow commands, and commands that waited for long, since the last call: the body of `POST /v1/traces`. `None`
+    /// when there are none.
     pub fn otlp_traces(&self, cursor: &mut OtlpCursor) -> Option<String> {
         let mut entries: Vec<Arc<Entry>> = self.slow_log.newest(SPANS_MAX);
         let executed = entries.len();
         for waited in self.slow_log.waited() {
-            // One that was slow afterwards, too, is there with its waits.
+            // A command that waited and was then slow has an entry with its waits.
             let is_there = |slow: &Arc<Entry>| slow.waits == waited.waits && slow.args == waited.args;
             if !entries[..executed].iter().any(is_there) {
                 entries.push(waited);
@@ -49,7 +51,7 @@ impl Engine {
         let scope = json!([{ "scope": { "name": "strand" }, "spans": spans }]);
         Some(json!({ "resourceSpans": [{ "resource": self.resource(), "scopeSpans": scope }] }).to_string())
     }
-    /// The newest figures as gauges: the body of `POST /v1/metrics`; `None` before the first sample.
+    /// The newest figures as gauges: the body of `POST /v1/metrics`. `None` before the first sample.
     pub fn otlp_metrics(&self) -> Option<String> {
         let recorder = self.diag.recorder.lock();
         let history = recorder.history();
@@ -75,7 +77,7 @@ impl Engine {
             attribute("service.instance.id", &self.run_id),
         ] })
     }
-    /// The span of a command, and one for each phase that it had, one after the other.
+    /// The span of a command, and one for each of its phases, in order.
     fn spans(&self, entry: &Entry) -> Vec<Value> {
         let trace = trace_id(self, entry);
         let span = |part: u64| format!("{:016x}", number(self, entry, part));

@@ -1,28 +1,29 @@
-//! [`Stuck`]: workers that do one thing for too long.
+//! [`Stuck`]: workers that stay in one turn for too long.
 //!
-//! A worker says when a turn begins and when it ends, with two stores to a cache line of its own; a background thread looks.
+//! A worker records the beginning and the end of a turn with two stores to its own cache line. A background thread
+//! checks them.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Workers that are watched.
+/// Most workers that are checked.
 const WORKERS_MAX: usize = 256;
-/// A turn that lasts so long is reported.
+/// A turn of this duration is reported.
 pub(crate) const STUCK_US: u64 = 100_000;
 
-/// What a worker is doing; a line for each, so that workers do not disturb one another.
+/// A worker's current turn. Each has its own cache line, so that workers do not disturb one another.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct WorkerTurn {
-    /// When its turn began, on the monotonic clock; 0 between turns.
+    /// Start of the turn on the monotonic clock. 0 between turns.
     since_us: AtomicU64,
     client: AtomicU64,
     command: AtomicU32,
-    /// The turn that was reported last.
+    /// Start of the turn that was reported last.
     reported_us: AtomicU64,
 }
 
-/// See the module.
+/// The turns of all workers. See the module.
 pub(crate) struct Stuck {
     turns: Box<[WorkerTurn]>,
     newest: Mutex<Option<(String, u64)>>,
@@ -34,7 +35,7 @@ impl Default for Stuck {
     }
 }
 
-/// A worker whose turn lasts.
+/// A worker in a long turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) worker: usize,
@@ -44,24 +45,24 @@ pub(crate) struct Found {
 }
 
 impl Stuck {
-    /// A turn of a client's session begins.
+    /// Starts a turn of a client's session.
     #[inline]
     pub(crate) fn begins(&self, worker: usize, client: u64, now_us: u64) {
         let turn = &self.turns[worker % WORKERS_MAX];
         turn.client.store(client, Relaxed);
         turn.since_us.store(now_us.max(1), Relaxed);
     }
-    /// A command of it begins to be timed.
+    /// Records the command of the turn that starts to be timed.
     #[inline]
     pub(crate) fn runs(&self, worker: usize, command: u32) {
         self.turns[worker % WORKERS_MAX].command.store(command, Relaxed);
     }
-    /// It has ended.
+    /// Ends the turn.
     #[inline]
     pub(crate) fn ends(&self, worker: usize) {
         self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);
     }
-    /// Workers whose turn lasts too long, each turn once.
+    /// Workers in a long turn. Each turn is reported once.
     pub(crate) fn look(&self, now_us: u64) -> Vec<Found> {
         let stuck = |(worker, turn): (usize, &WorkerTurn)| {
             let since_us = turn.since_us.load(Relaxed);
@@ -73,12 +74,12 @@ impl Stuck {
         };
         self.turns.iter().enumerate().filter_map(stuck).collect()
     }
-    /// How long the longest turn of now has lasted.
+    /// The duration of the longest current turn.
     pub(crate) fn longest_us(&self, now_us: u64) -> u64 {
         let since = self.turns.iter().map(|turn| turn.since_us.load(Relaxed)).filter(|since| *since > 0);
         since.map(|since_us| now_us.saturating_sub(since_us)).max().unwrap_or(0)
     }
-    /// The newest one, in words, and for how many milliseconds.
+    /// The newest report: its text, and the milliseconds.
     pub(crate) fn newest(&self) -> Option<(String, u64)> {
         self.newest.lock().clone()
     }

@@ -4,7 +4,7 @@ use crate::{Engine, Now};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Adds the section's lines behind its title.
+/// Adds the section's lines after its title.
 pub(crate) fn info(engine: &Engine, now: Now, out: &mut String) {
     let persist = &engine.persist;
     let state = persist.state.lock();

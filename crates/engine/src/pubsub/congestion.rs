@@ -1,4 +1,4 @@
-//! [`Congestion`]: offices that have to catch up, and who waits for that before it publishes.
+//! [`Congestion`]: offices with a full queue, and the publishers that wait for them.
 
 use crate::Wake;
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// How many offices have too much in their queues, and whom to wake when one of them has not any more.
+/// The number of offices with a full queue, and the handles to wake when one of them has caught up.
 #[derive(Default)]
 pub(super) struct Congestion {
     full: AtomicUsize,
@@ -18,20 +18,20 @@ impl Congestion {
     pub(super) fn is_there(&self) -> bool {
         self.full.load(SeqCst) > 0
     }
-    /// An office has too much.
+    /// An office's queue is full.
     pub(super) fn begins(&self) {
         self.full.fetch_add(1, SeqCst);
     }
-    /// An office has caught up. Hold no lock of its.
+    /// An office has caught up. Hold none of its locks.
     pub(super) fn ends(&self) {
         self.full.fetch_sub(1, SeqCst);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.values().for_each(|wake| wake.wake());
     }
-    /// Has `wake` called at the next end; false when no office has too much.
+    /// Calls `wake` when the next office catches up. False when no queue is full.
     pub(super) fn wait(&self, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut waiting = self.waiting.lock();
-        // Under the lock: an end that comes later finds the entry.
+        // Checked under the lock, so that a later end finds the entry.
         if !self.is_there() {
             return false;
         }

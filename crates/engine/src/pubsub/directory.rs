@@ -1,4 +1,4 @@
-//! The directory: how many subscribers channels and patterns have at each office.
+//! The directory: the number of subscribers of each channel and pattern at each office.
 
 use ahash::RandomState;
 use parking_lot::RwLock;
@@ -8,10 +8,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use strand_commands::glob;
 
-/// Parts of the channels, each with a lock of its own: publishers of different channels do not meet.
+/// Parts of the channels. Each has its own lock, so publishers of different channels rarely meet.
 const PARTS: usize = 16;
 
-/// Elements that matching a pattern counts for at least.
+/// Least number of elements that a pattern counts as.
 const PATTERN_STEPS: usize = 8;
 
 /// Subscribers by office.
@@ -25,7 +25,7 @@ impl Counts {
             None => self.0.push((office as u32, 1)),
         }
     }
-    /// True when nobody is left.
+    /// Removes a subscriber. True when none is left.
     pub(super) fn remove(&mut self, office: usize) -> bool {
         if let Some(i) = self.0.iter().position(|(at, _)| *at == office as u32) {
             self.0[i].1 -= 1;
@@ -40,12 +40,12 @@ impl Counts {
     }
 }
 
-/// Whom a message goes to.
+/// The receivers of a message.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// Subscriptions.
+    /// Number of subscriptions.
     pub(super) receivers: usize,
-    /// Offices that have any.
+    /// Offices with subscribers.
     pub(super) offices: SmallVec<[usize; 8]>,
 }
 
@@ -73,7 +73,7 @@ impl Topics {
     pub(super) fn new() -> Topics {
         Topics { parts: Default::default(), hasher: RandomState::new() }
     }
-    /// The part that a channel is in.
+    /// The part of a channel.
     pub(super) fn part(&self, channel: &[u8]) -> &RwLock<Part> {
         &self.parts[self.hasher.hash_one(channel) as usize % PARTS]
     }
@@ -116,16 +116,16 @@ impl Patterns {
             self.effort = (self.effort.0 - whole - PATTERN_STEPS, self.effort.1 - each);
         }
     }
-    /// The subscribers of all of them.
+    /// The subscribers of all patterns.
     pub(super) fn all(&self) -> &Counts {
         &self.all
     }
-    /// What matching all of them takes, in elements: for a channel, and for each of its bytes.
+    /// The cost of matching all patterns, in elements: per channel, and per byte of its name.
     pub(super) fn effort(&self) -> (usize, usize) {
         self.effort
     }
-    /// Adds those behind `from` that match `channel` to `reach`; false when it stopped after about `steps` elements, and
-    /// `from` says where.
+    /// Adds the matching patterns after `from` to `reach`. False when it stopped after about `steps` elements; `from`
+    /// is then the place to continue.
     pub(super) fn match_some(
         &self,
         channel: &[u8],
@@ -148,14 +148,14 @@ impl Patterns {
     }
 }
 
-/// True when `pattern` takes `channel`; takes what that took off `left`.
+/// True when `pattern` matches `channel`. Subtracts the tried elements from `left`.
 pub(super) fn matches(pattern: &[u8], channel: &[u8], left: &mut usize) -> bool {
     let mut took = PATTERN_STEPS;
     let count = |steps| {
         took += steps;
         true
     };
-    // A lone star takes every channel: as in redis-server, but for the empty one.
+    // As in redis-server, a lone star matches every channel except the empty one.
     let fits = glob::matches_counted(pattern, channel, false, count).unwrap_or(false);
     *left = left.saturating_sub(took);
     fits

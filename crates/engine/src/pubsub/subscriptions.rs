@@ -1,10 +1,10 @@
-//! [`Subscriptions`]: what one client has subscribed to.
+//! [`Subscriptions`]: the subscriptions of one client.
 
 use super::{Kind, message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a subscription is to.
+/// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// A channel.
@@ -16,7 +16,7 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
-    /// The kind of channel; none for a pattern.
+    /// The kind of channel. `None` for a pattern.
     pub(super) fn kind(self) -> Option<Kind> {
         match self {
             Topic::Channel => Some(Kind::Channel),
@@ -26,13 +26,13 @@ impl Topic {
     }
 }
 
-/// What a subscription takes beside its name: its places in this set, in the directory and at the office.
+/// Memory of a subscription besides its name: its entries in this set, in the directory and at the office.
 const SUBSCRIPTION_BYTES: usize = 160;
 
-/// What one client has subscribed to.
+/// The subscriptions of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
-    /// By [`Topic`].
+    /// Indexed by [`Topic`].
     sets: [BTreeSet<Arc<[u8]>>; 3],
     bytes: usize,
 }
@@ -41,7 +41,7 @@ impl Subscriptions {
     pub(crate) fn set(&self, topic: Topic) -> &BTreeSet<Arc<[u8]>> {
         &self.sets[topic as usize]
     }
-    /// How many there are, by [`Topic`].
+    /// The number of subscriptions by [`Topic`].
     pub(crate) fn lens(&self) -> [usize; 3] {
         [0, 1, 2].map(|i| self.sets[i].len())
     }
@@ -51,7 +51,7 @@ impl Subscriptions {
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.iter().all(BTreeSet::is_empty)
     }
-    /// Bytes of memory behind them.
+    /// Memory of the subscriptions in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -67,12 +67,12 @@ impl Subscriptions {
             self.bytes -= name.len() + SUBSCRIPTION_BYTES;
         }
     }
-    /// Any of them: the last pattern, channel or shard channel.
+    /// One subscription: the last channel, pattern or shard channel.
     pub(crate) fn any(&self) -> Option<(Topic, Arc<[u8]>)> {
         let of = |topic: Topic| Some((topic, self.set(topic).last()?.clone()));
         of(Topic::Channel).or_else(|| of(Topic::Pattern)).or_else(|| of(Topic::Shard))
     }
-    /// Those that a message reaches.
+    /// Visits the subscriptions that a message reaches.
     pub(super) fn reached(&self, message: &message::Message, mut visit: impl FnMut(Topic, &[u8])) {
         let topic = match message.kind() {
             Kind::Channel => Topic::Channel,

@@ -1,4 +1,4 @@
-//! [`Functions`]: the libraries that are loaded. A change makes a new one in place of the old, as with users.
+//! [`Functions`]: the loaded libraries. They are immutable: a change replaces them.
 
 use super::Routes;
 use std::collections::{BTreeMap, HashMap};
@@ -7,10 +7,10 @@ use strand_script::{FunctionInfo, Library};
 
 /// Most libraries.
 pub(crate) const LIBRARIES_MAX: usize = 10_000;
-/// Most bytes of their texts together.
+/// Most bytes of all library texts.
 pub(crate) const CODE_BYTES_MAX: usize = 256 << 20;
 
-/// A function by its name.
+/// A function of a library.
 #[derive(Clone)]
 pub(crate) struct Function {
     pub(crate) library: Arc<Library>,
@@ -30,7 +30,7 @@ impl Functions {
     pub(crate) fn find(&self, name: &[u8]) -> Option<Function> {
         self.functions.get(name).cloned()
     }
-    /// How many functions there are.
+    /// The number of functions.
     pub(crate) fn len(&self) -> usize {
         self.functions.len()
     }
@@ -38,14 +38,14 @@ impl Functions {
     pub(crate) fn has(&self, library: &Arc<Library>) -> bool {
         self.libraries.get(&library.name).is_some_and(|other| Arc::ptr_eq(other, library))
     }
-    /// Bytes of all texts.
+    /// Bytes of all library texts.
     pub(crate) fn code_bytes(&self) -> usize {
         self.libraries.values().map(|library| library.code.len()).sum()
     }
-    /// Adds a library, in place of one of its name where `replace`.
+    /// Adds a library. `replace`: it may replace a library of its name.
     ///
     /// # Errors
-    /// redis-server's text.
+    /// The text of redis-server's error.
     pub(crate) fn add(&mut self, library: Library, replace: bool) -> Result<(), String> {
         let name = String::from_utf8_lossy(&library.name).into_owned();
         let old = self.libraries.get(&library.name).cloned();
@@ -75,7 +75,7 @@ impl Functions {
         self.libraries.insert(library.name.clone(), library);
         Ok(())
     }
-    /// Removes a library; false when there is none of that name.
+    /// Removes a library. False when the name is unknown.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let Some(library) = self.libraries.remove(name) else { return false };
         for info in &library.functions {

@@ -1,26 +1,26 @@
-//! [`Undo`]: what was at the keys that a run has written, so that the run can begin anew elsewhere.
+//! [`Undo`]: the former records of the keys that a run has written, so that the run can restart elsewhere.
 
 use std::collections::BTreeMap;
 use strand_commands::cost::LONG_BYTES;
 use strand_keyspace::{Key, Txn, Value, ValueRef};
 
-/// Most keys whose former values are kept.
+/// Most keys with a kept record.
 const KEYS_MAX: usize = 1024;
-/// A string as long is copied when it is written while its former value is kept; a collection with as many elements has so
-/// many parts that even sharing them takes a while.
+/// Most elements or bytes of a kept value. A longer string would be copied by the write while its former value is
+/// kept. A larger collection has so many parts that even sharing them takes long.
 const ELEMENTS_MAX: usize = 1 << 20;
 
-/// The value and expiry of a key; `None`: there was none.
+/// The value and expiry of a key. `None`: the key did not exist.
 type Former = Option<(Value, Option<i64>)>;
 
-/// The former values of keys, by database and key.
+/// The former records, by database and key.
 #[derive(Default)]
 pub(crate) struct Undo {
     former: BTreeMap<(usize, Box<[u8]>), Former>,
 }
 
 impl Undo {
-    /// Keeps what is at `keys`, which are about to be written. False: too much for it.
+    /// Keeps the records at `keys`, which are about to be written. False: the records are too many or too large.
     pub(crate) fn save(&mut self, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> bool {
         for key in keys {
             let place = (db, Box::from(key.bytes));
@@ -41,11 +41,11 @@ impl Undo {
         }
         true
     }
-    /// True when something is kept of this key: the run has written it.
+    /// True when the run has written this key.
     pub(crate) fn has(&self, db: usize, key: &[u8]) -> bool {
         !self.former.is_empty() && self.former.contains_key(&(db, Box::from(key)))
     }
-    /// Puts everything back.
+    /// Restores all kept records.
     pub(crate) fn roll_back(self, txn: &mut Txn<'_>) {
         for ((db, bytes), former) in self.former {
             let key = txn.keyspace().key(&bytes);

@@ -1,4 +1,4 @@
-//! A command on keys: what it costs, its locks, its handler. Every GET and SET passes here.
+//! A command on keys: its cost, its locks, its handler. Every GET and SET runs through this code.
 
 use super::Session;
 use crate::acl::Rights;
@@ -15,32 +15,32 @@ use strand_commands::spec::{CommandSpec, Flags, KeySpec};
 use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::reply::Reply;
 
-/// Of a command with several keys, the memory of this many is asked for before the first is looked up.
+/// Keys of a command that are prefetched before the first lookup.
 const PREFETCH_KEYS: usize = 128;
-/// A shard that somebody holds is waited for so long, and so often, before a look whether it is held for long; and after
-/// so many looks until it is free. Short holds take microseconds.
+/// A locked shard is waited for this long, and this many times, before a check for a long lock. After this many
+/// checks it is waited for without a limit. Short locks take microseconds.
 const TRY_PATIENCE: Duration = Duration::from_micros(100);
 const TRIES_PER_LOOK: usize = 4;
 const LOOKS_MAX: usize = 10_000;
 
-/// What became of a command on keys.
+/// The outcome of a command on keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ran {
     /// It is done.
     Done,
-    /// It is too much for a worker, as its data tell; it has done nothing.
+    /// Too much for a worker, as its data show. It has had no effect.
     TooLong,
-    /// It needs a shard that is held for long; it has done nothing, and the session is woken.
+    /// A needed shard is under a long lock. The command has had no effect, and the session will be woken.
     Blocked,
 }
 
 impl Session {
-    /// What the command in hand costs, as its arguments tell.
+    /// The cost of the command in hand, from its arguments.
     pub(super) fn elements(&self, spec: &'static CommandSpec) -> usize {
         spec.cost().elements(self.argv.args(), self.engine.keyspace.shards())
     }
 
-    /// A command on keys whose cost is not fixed.
+    /// Runs a command on keys with a variable cost.
     pub(super) fn estimated(
         &mut self,
         spec: &'static CommandSpec,
@@ -52,7 +52,7 @@ impl Session {
         if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, handler, now) }
     }
 
-    /// A command on keys: lock their shards, run. `ESTIMATED`: its cost is not fixed.
+    /// Runs a command on keys: locks their shards and calls the handler. `ESTIMATED`: its cost is variable.
     #[inline]
     pub(super) fn data<const ESTIMATED: bool>(
         &mut self,
@@ -115,7 +115,7 @@ impl Session {
         };
         run::execute(spec, handler, &mut call, self.client.id);
         if counts_copies && call.reply.is_over() {
-            // It has only read: let it be as if it had not begun.
+            // The command has only read, so it can be undone by dropping its reply.
             let mut all = std::mem::take(out);
             *out = all.split_to(out_before);
             return Ran::TooLong;
@@ -132,16 +132,16 @@ impl Session {
     }
 }
 
-/// Locks the shards of `keys`, of which somebody holds one: as [`lock_taken_shards`].
+/// Locks the shards of `keys` when another thread holds one, as [`lock_taken_shards`].
 #[cold]
 fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
     lock_taken_shards(engine, client, &engine.keyspace.shards_of(&hashes), txn)
 }
 
-/// Locks shards, which ascend and of which somebody holds one: false when that one is held for long, and the client is
-/// woken at the end. The gate has looked before; but a hold may have begun since, and who holds several shards must not
-/// wait for it here.
+/// Locks shards, which must ascend, when another thread holds one. False when that shard is under a long lock; the
+/// client is woken at its end. The gate has checked before, but a long lock may have begun since then. A thread that
+/// holds several shards must not wait for it here.
 #[cold]
 pub(super) fn lock_taken_shards<'k>(
     engine: &'k Engine,

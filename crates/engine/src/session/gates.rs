@@ -1,4 +1,5 @@
-//! The gates: what may keep a command from running now. They look at the table's flags, never at which command it is.
+//! The gates: the checks that may keep a command from running now. They look at the table's flags, never at the
+//! command's name.
 
 use super::own::{Kind, Own, kind_of};
 use super::run::Next;
@@ -18,11 +19,11 @@ use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::wait::may_wait;
 use strand_commands::{cost, long};
 
-/// Whoever is not authenticated may do next to nothing.
+/// The error of a client that must authenticate first.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 impl Session {
-    /// The gates that few commands come near. `Some`: the command does not run now.
+    /// The gates that few commands need. `Some`: the command does not run now.
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
         let flags = self.flags_in_hand(found.spec);
@@ -47,7 +48,7 @@ impl Session {
         if !self.identity.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
-        // What is queued runs as a part of EXEC: its rights are checked here, however long that takes.
+        // A queued command runs as a part of EXEC. Its rights are checked here, however long that takes.
         let goes_on = self.progress.is_begun();
         let is_limited = self.is_guarded() && !self.identity.user.is_all_powerful();
         let is_long_check = is_limited && !self.queues(found.spec) && self.is_long_check(found.spec);
@@ -75,7 +76,8 @@ impl Session {
             self.postpone(On::Pause, now);
             return Some(Next::Stop(Turn::Sleep { until_mono_us }));
         }
-        // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
+        // After the pause gate, because a pause freezes the data. As in redis-server, nothing is evicted or denied
+        // during a pause.
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_watched() {
             let bytes = self.frame_bytes.saturating_sub(self.input.len());
             if self.engine.headroom.is_near()
@@ -124,13 +126,13 @@ impl Session {
         may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))
     }
 
-    /// Loading, saving, and saves that failed.
+    /// The gate for loading, saving and failed saves.
     fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<Next> {
         let is_ping = kind_of(found.spec) == Kind::Ping;
         match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
             Verdict::Runs => None,
             Verdict::Refused(text) => Some(self.reject(found.spec, text.as_bytes())),
-            // What is queued waits as a part of EXEC.
+            // A queued command waits as a part of EXEC.
             Verdict::Waits(_) if self.queues(found.spec) => None,
             Verdict::Waits(until_mono_us) => {
                 self.postpone(On::Snapshot, now);
@@ -140,8 +142,8 @@ impl Session {
         }
     }
 
-    /// True when the command in hand needs a shard that is held for long; the session is woken then when a hold ends.
-    /// Who runs on the lane anyhow waits there.
+    /// True when the command in hand needs a shard under a long lock. The session is then woken when a long lock
+    /// ends. A command that runs on the lane anyway waits there.
     fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
         let (engine, args) = (&self.engine, self.argv.args());
         let wait = |shards| engine.long_locks.wait(shards, self.client.id, self.client.wake_handle());
@@ -156,21 +158,22 @@ impl Session {
         wait(Some(&shards))
     }
 
-    /// The command in hand is about to run: a client that keeps copies is remembered for the keys that it reads.
+    /// Remembers the keys that the command in hand is about to read, if the client keeps copies.
     fn look_at_tracking(&mut self, spec: &'static CommandSpec) {
         if self.client.tracked.mode() == Mode::OFF {
             return;
         }
         let args = self.argv.args();
         if args.len() > LONG_ELEMENTS {
-            // On a helper thread, and so is this.
+            // The command runs on a helper thread and remembers its keys there.
             return;
         }
         self.engine.remember(&self.client, self.flags.caching, spec, args);
         let stays = match kind_of(spec) {
-            // CLIENT CACHING is about what comes after CLIENT commands, and about a transaction as a whole.
+            // CLIENT CACHING applies to the next command that is not a CLIENT command, and to a transaction as a
+            // whole.
             Kind::Multi | Kind::Exec => true,
-            // These look at that once more: a script for the commands that it calls, a command that waits when it is served.
+            // These commands use the flag again: a script for its commands, a blocking command when it is served.
             Kind::Script(_) => true,
             _ if may_wait(spec, args) => true,
             _ => args.is(0, "CLIENT"),
@@ -184,7 +187,8 @@ impl Session {
             || flags.has(Flags::MAY_REPLICATE)
             || (flags.has(Flags::WRITE) && self.engine.keyspace.has_listener())
     }
-    /// Whether what holds a shard that the command in hand needs is a script that has run for long; true: a function.
+    /// `Some` when a long-running script holds a shard that the command in hand needs. True: the script is a
+    /// function.
     #[cold]
     fn meets_a_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
         if cost::locks_all(spec) {
@@ -210,7 +214,7 @@ impl Session {
     }
 }
 
-/// True for the commands of RESP2's subscriber mode.
+/// True for the commands that RESP2's subscriber mode allows.
 fn may_listener_call(spec: &CommandSpec) -> bool {
     Own::of_row(spec).is_some_and(|own| own.is_for_listeners)
 }

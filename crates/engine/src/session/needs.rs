@@ -1,7 +1,7 @@
-//! What a command on its way to a helper thread may take of memory: a job that would not fit waits, or is refused.
+//! The memory that a command may need on a helper thread. A job that would not fit waits or is refused.
 //!
-//! Only work that makes something is asked: what reads builds a reply, what may run out of memory stores a result, an index
-//! holds texts once more. What removes is never kept from it. The sizes are estimates of what is looked up in a moment.
+//! Only work that creates data is checked: a read builds a reply, a command with DENYOOM stores a result, an index
+//! copies texts. A command that removes data always runs. The sizes are quick estimates.
 
 use super::run::Next;
 use super::waits::On;
@@ -13,18 +13,18 @@ use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Key;
 
-/// Keys of a command whose values are looked at; the others count as the mean of these.
+/// Keys with a value that is checked. The other keys count as the mean of these.
 const KEYS_LOOKED_AT: usize = 128;
-/// A reply that names every key: its name, and what the protocol adds.
+/// Bytes per key in a reply that lists every key: its name and the protocol's overhead.
 const KEY_REPLY_BYTES: u64 = 48;
-/// What a writer of an index holds at least.
+/// Least memory of an index writer.
 const INDEX_BYTES_MIN: u64 = 32 << 20;
-/// An index of all data is expected to take one part in this many of the data's bytes. The trigram index of mails takes 0.43 of
-/// the text (docs/benchmarks.md); text indexes were not measured for this.
+/// Expected size of an index of all data: one part in this many of the data's bytes. The trigram index of mails takes
+/// 0.43 of the text (docs/benchmarks.md). Text indexes were not measured for this.
 const INDEX_PART: u64 = 2;
 
 impl Session {
-    /// The command in hand goes to a helper thread, once what it may take fits into memory.
+    /// Sends the command in hand to a helper thread once its expected memory is free.
     pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
         let mut reservation = None;
         if self.engine.headroom.is_known() {
@@ -46,7 +46,8 @@ impl Session {
         job.reservation = reservation;
         Next::Stop(Turn::Lane(job))
     }
-    /// An estimate of what the command in hand takes while it runs, without its arguments; 0 for what makes nothing.
+    /// An estimate of the memory of the command in hand while it runs, without its arguments. 0 for a command that
+    /// creates nothing.
     fn needed_bytes(&self, spec: &'static CommandSpec, now: Now) -> u64 {
         let keyspace = &*self.engine.keyspace;
         match spec.exec {
@@ -54,17 +55,19 @@ impl Session {
                 INDEX_BYTES_MIN + keyspace.data_bytes() as u64 / INDEX_PART
             }
             Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {
-                // Of all databases: the number of one is behind the shards' locks, which a long command may hold.
+                // The keys of all databases: the count of one database needs the shards' locks, which a long command
+                // may hold.
                 keyspace.records() * KEY_REPLY_BYTES
             }
-            // A worker would hash this many keys for milliseconds: their bytes in the request count as the bytes they take.
+            // Hashing this many keys would take milliseconds on a worker. Their bytes in the request stand for the
+            // needed bytes.
             exec if exec.on_keys().is_some() && makes(spec) && self.argv.args().len() > LONG_ELEMENTS => {
                 self.frame_bytes.saturating_sub(self.input.len()) as u64
             }
             exec if exec.on_keys().is_some() && makes(spec) => {
                 let keys = long::keys(spec, self.argv.args(), keyspace);
                 let looked_at = &keys[..keys.len().min(KEYS_LOOKED_AT)];
-                // What somebody holds for long is not waited for; it counts as nothing.
+                // A locked shard is not waited for; its keys count as nothing.
                 let bytes = |key: &Key<'_>| {
                     let txn = keyspace.try_lock(&[key.hash], now.unix_ms());
                     txn.map_or(0, |mut txn| txn.db(self.db).heap_bytes_at(key) as u64)
@@ -77,7 +80,7 @@ impl Session {
     }
 }
 
-/// True for commands that build a reply of what they read, or store what they make.
+/// True for commands that build a reply from data, or store a result.
 fn makes(spec: &CommandSpec) -> bool {
     spec.flags.has(Flags::READONLY) || spec.flags.has(Flags::DENYOOM)
 }

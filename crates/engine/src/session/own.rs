@@ -1,5 +1,4 @@
-//! [`Own`]: what the row of a session's own command names: how it runs, and what becomes of it in a transaction, in a script and
-//! in a file. The gates and EXEC ask this, and never which command it is.
+//! [`Own`]: the value in the row of a session command. It says how the command runs, and how a transaction, a script and a file treat it. The gates and EXEC read it and never the command's name.
 
 use super::Session;
 use super::commands::Outcome;
@@ -14,14 +13,14 @@ use strand_script::Called;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// On the session.
+/// Runs on the session.
 type OnSession = fn(&mut Session, Args<'_>, Now) -> Outcome;
-/// Without the session: on a helper thread, or when EXEC has let its shards go. It touches shared state only. An error is the
-/// whole text of the reply.
+/// Runs without the session: on a helper thread, or after EXEC has unlocked its shards. It uses shared state only. An
+/// error is the whole text of the reply.
 type Apart = fn(&Engine, Args<'_>, At, &mut Reply<'_>) -> Result<(), Vec<u8>>;
-/// In a script.
+/// Runs in a script.
 type OfScript = fn(&mut Run<'_, '_>, &Argv, &mut Reply<'_>) -> Called;
-/// From an append-only file, on data that nobody else sees yet.
+/// Runs from an append-only file, on data that no client sees yet.
 type OfFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 /// The database and the time of a command that runs apart.
@@ -38,7 +37,7 @@ pub(crate) struct Own {
     apart: Option<Apart>,
     pub(crate) kind: Kind,
     pub(super) in_multi: InMulti,
-    /// A client in RESP2's subscriber mode may call it.
+    /// RESP2's subscriber mode allows the command.
     pub(super) is_for_listeners: bool,
     pub(crate) in_scripts: InScripts,
     pub(crate) in_files: InFiles,
@@ -46,7 +45,7 @@ pub(crate) struct Own {
     pub(crate) channels: Option<Channels>,
 }
 
-/// The commands that the session has to know, because it treats them as no other.
+/// The commands that the session treats specially.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Usual,
@@ -58,50 +57,51 @@ pub(crate) enum Kind {
     Script(ScriptCommand),
 }
 
-/// What becomes of a command between MULTI and EXEC.
+/// The treatment of a command between MULTI and EXEC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InMulti {
-    /// It is queued, and runs when its turn comes.
+    /// The command is queued and runs in its turn.
     Queued,
-    /// As before, for these arguments; others are refused.
+    /// The command is queued if its arguments pass this check, else refused.
     QueuedIf(fn(Args<'_>) -> bool),
-    /// It is queued. It looks at the data of all shards or takes long, so it runs when no shard is held any more.
+    /// The command is queued. It reads the data of all shards or takes long, so it runs after the shards are
+    /// unlocked.
     After,
-    /// It runs at once.
+    /// The command runs at once.
     Runs,
-    /// It ends or stops the session, and is refused.
+    /// The command would end or block the session, so it is refused.
     Refused,
 }
 
-/// What becomes of a command that a script calls.
+/// The treatment of a command in a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InScripts {
     Refused,
-    /// It runs as it does apart from its session.
+    /// The command runs as it does without its session.
     Apart,
     Runs(OfScript),
 }
 
-/// What becomes of a command that stands in an append-only file.
+/// The treatment of a command in an append-only file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InFiles {
     Refused,
-    /// It is about a connection, or about nothing that stays.
+    /// The command is about a connection, or has no lasting effect.
     ChangesNothing,
     Runs(OfFile),
 }
 
-/// Channels among arguments: those from the first on.
+/// The channels among the arguments, from the first argument on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channels {
     pub(crate) topic: Topic,
-    /// All arguments are channels, or else the first alone.
+    /// True: all arguments are channels. False: only the first.
     pub(crate) all: bool,
 }
 
-/// Rows are written with these.
+/// Constructors for rows.
 impl Own {
-    /// On the session, at once; or apart, when it asks for [`Next::Detach`] and [`Own::or_apart`] says how.
+    /// Runs on the session at once. If it returns [`Next::Detach`], it runs as [`Own::or_apart`] says.
     pub(super) const fn at_once(run: OnSession) -> Own {
         Own {
             run,
@@ -114,7 +114,7 @@ impl Own {
             channels: None,
         }
     }
-    /// Apart from the session, always.
+    /// Always runs without the session.
     pub(super) const fn apart(apart: Apart) -> Own {
         Own::at_once(|_, _, _| Ok(Next::Detach)).or_apart(apart)
     }
@@ -145,15 +145,15 @@ impl Own {
 }
 
 impl Own {
-    /// What the row of a session's command holds.
+    /// The value in the row of a session command.
     ///
     /// # Panics
-    /// When it holds something else: a test of the table says that no row does.
+    /// When the row holds another type. A test of the table shows that no row does.
     #[inline]
     pub(crate) fn of(held: &'static (dyn Any + Send + Sync)) -> &'static Own {
         held.downcast_ref().expect("the row of a session's command holds an Own")
     }
-    /// Of the command in this row; `None` when it is no command of a session.
+    /// The value for the command in this row. `None` when it is not a session command.
     #[inline]
     pub(crate) fn of_row(spec: &CommandSpec) -> Option<&'static Own> {
         match spec.exec {
@@ -161,14 +161,14 @@ impl Own {
             _ => None,
         }
     }
-    /// Runs it on the session.
+    /// Runs the command on the session.
     pub(super) fn run(&self, session: &mut Session, args: Args<'_>, now: Now) -> Outcome {
         (self.run)(session, args, now)
     }
-    /// Runs it apart from the session; an error is its reply.
+    /// Runs the command without the session. An error becomes the reply.
     ///
     /// # Panics
-    /// When it never runs apart.
+    /// When the command never runs without its session.
     pub(crate) fn run_apart(&self, engine: &Engine, args: Args<'_>, at: At, reply: &mut Reply<'_>) {
         let apart = self.apart.expect("a command that asks to run apart says how");
         if let Err(text) = apart(engine, args, at, reply) {
@@ -177,7 +177,7 @@ impl Own {
     }
 }
 
-/// What the command in this row is to the session.
+/// How the session treats the command in this row.
 #[inline]
 pub(crate) fn kind_of(spec: &CommandSpec) -> Kind {
     Own::of_row(spec).map_or(Kind::Usual, |own| own.kind)

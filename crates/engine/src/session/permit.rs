@@ -1,4 +1,4 @@
-//! The session's user: who it is, what it may not, and how it logs in.
+//! The session's user: its rights and its login.
 
 use super::run::Next;
 use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
@@ -17,15 +17,15 @@ const NO_CHANNEL: &str =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// So much of a key that was denied is kept for the log.
+/// Bytes of a denied key that the log keeps.
 const SHOWN_BYTES_MAX: usize = 4096;
-/// Elements of key patterns tried that count as one element of work.
+/// Tried elements of key patterns that count as one element of work.
 const STEPS_PER_ELEMENT: usize = 32;
-/// A check that may take more of them runs on a helper thread, together with its command.
+/// A check that may try more elements runs on a helper thread, together with its command.
 const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
 
 impl Engine {
-    /// Notes that `user` was denied a command; the error reply.
+    /// Records a denied command of `user`. Returns the text of the error reply.
     pub(crate) fn deny(
         &self,
         client: &Client,
@@ -56,21 +56,21 @@ impl Engine {
     }
 }
 
-/// So much of a name as is kept for the log.
+/// The part of a name that the log keeps.
 fn shown(name: &[u8]) -> Vec<u8> {
     name[..name.len().min(SHOWN_BYTES_MAX)].to_vec()
 }
 
-/// How far a login has come.
+/// The progress of a login.
 pub(super) enum Login {
-    /// The session is the user's now.
+    /// The session now acts for the user.
     Done,
-    /// It may try at this time, on the clock of [`Now::mono_us`].
+    /// The login may be tried at this time, on the clock of [`Now::mono_us`].
     Later(u64),
 }
 
 impl Session {
-    /// The session belongs to `user` from now on.
+    /// From now on the session acts for `user`.
     pub(super) fn set_user(&mut self, user: Arc<User>, authenticated: bool) {
         let name = String::from_utf8_lossy(user.name()).into_owned();
         self.client.set_texts(|t| t.user = name);
@@ -81,13 +81,13 @@ impl Session {
         self.identity.authenticated = authenticated;
         self.limits_changed();
     }
-    /// What a service keeps for this client (streams) is the user's, who may be another one from here on.
+    /// Ends the state (streams) that a service keeps for this client. It belongs to the old user.
     pub(super) fn end_service(&mut self) {
         if std::mem::take(&mut self.flags.uses_service) {
             self.engine.host.client_gone(self.client.id);
         }
     }
-    /// Users or settings have changed: takes the user as it is now. False when it is gone.
+    /// Reads the user again after a change of users or settings. False when the user was removed.
     pub(super) fn refresh_user(&mut self) -> bool {
         let now = self.engine.acl.current(&self.identity.user);
         let found = now.is_some();
@@ -96,7 +96,7 @@ impl Session {
         found
     }
 
-    /// Lets the session be the user's with this name, when the password is right. Who failed often waits first.
+    /// Logs in with a name and a password. After many failures the login waits first.
     pub(super) fn log_in(
         &mut self,
         name: &[u8],
@@ -126,7 +126,7 @@ impl Session {
         Err(WRONG_PASSWORD.into())
     }
 
-    /// Keeps the command in hand from running when its user may not run it.
+    /// Refuses the command in hand when its user may not run it.
     #[cold]
     pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<Next> {
         let args = self.argv.args();
@@ -136,19 +136,19 @@ impl Session {
         let text = self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now);
         Some(self.reject(spec, &text))
     }
-    /// True when the check of the command in hand is too much for a worker.
+    /// True when the rights check of the command in hand takes too long for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
         let steps = self.identity.user.steps(spec, self.argv.args());
         self.meter.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
         steps > STEPS_AT_ONCE && spec.exec.on_keys().is_some()
     }
 
-    /// True when the command in hand has to be shown to the gate for the user's sake.
+    /// True when the user's state sends the command in hand to the gate.
     #[inline]
     pub(super) fn is_guarded(&self) -> bool {
         self.identity.guarded
     }
-    /// To be called when the user, its rights or the session's authentication changed.
+    /// Call this when the user, its rights, or the session's authentication changed.
     pub(super) fn guard(&mut self) {
         self.identity.guarded = !self.identity.authenticated
             || !self.identity.user.is_all_powerful()
@@ -160,8 +160,8 @@ impl Session {
             false => OUTPUT_BYTES_MAX,
         };
     }
-    /// True when the job that is out is an administrator's, whose answer is awaited although its user is gone: it may be the
-    /// command that removed it.
+    /// True when the running job is an administrator's command. Its reply is awaited although the user was removed,
+    /// because the command itself may have removed the user.
     pub(super) fn awaits_admin(&self) -> bool {
         matches!(&self.state, super::State::OnLane { spec, .. } if spec.flags.has(Flags::ADMIN))
     }

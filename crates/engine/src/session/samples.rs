@@ -1,4 +1,4 @@
-//! One command in some: whose key it was, what it took, what it moved ([`crate::diag::hot`]).
+//! Samples of commands: the key, the duration, the moved bytes ([`crate::diag::hot`]).
 
 use super::Session;
 use crate::Engine;
@@ -10,10 +10,10 @@ use strand_diag::sketch::Weight;
 use strand_wire::args::Args;
 
 impl Session {
-    /// The command in hand, which has run and was timed by itself, is looked at.
+    /// Takes a sample of the command in hand, which has run and was timed alone.
     #[cold]
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
-        // One that was parked is looked at whatever its turn: it counts for itself.
+        // A parked command is always sampled, so it counts as one command.
         let weight = if self.postponed.is_some() { 1.0 } else { f64::from(EVERY) };
         self.sample.next = self.rng.u32(0..2 * EVERY - 1);
         let moved = self.frame_bytes.saturating_sub(self.input.len())
@@ -24,7 +24,7 @@ impl Session {
 }
 
 impl Engine {
-    /// A command has run on a helper thread.
+    /// Samples a command that ran on a helper thread.
     pub(super) fn sample_long(
         &self,
         client: &Client,
@@ -38,7 +38,7 @@ impl Engine {
         self.add_sample(client.peer.worker, spec, args, db, &weight);
     }
     fn add_sample(&self, slot: usize, spec: &CommandSpec, args: Args<'_>, db: usize, weight: &Weight) {
-        // Of a command with thousands of keys the positions alone would cost more than all else here.
+        // For a command with thousands of keys, finding their positions would cost more than the rest.
         if spec.keys.is_empty() || args.len() > ARGUMENTS_MAX {
             return;
         }
@@ -51,5 +51,5 @@ impl Engine {
     }
 }
 
-/// Commands with more arguments are not looked at.
+/// Commands with more arguments are not sampled.
 const ARGUMENTS_MAX: usize = 256;

@@ -1,41 +1,41 @@
-//! [`SessionSettings`]: a session's copy of the configuration, read again when it changes.
+//! [`SessionSettings`]: a session's copy of the configuration. The session reads it again after a change.
 
 use crate::Engine;
 use crate::config::Opt;
 use strand_wire::pack4;
 use strand_wire::resp::Limits;
 
-/// From this `slowlog-log-slower-than` on, commands of constant cost with small arguments may be timed together: they take a
-/// microsecond or two.
+/// From this `slowlog-log-slower-than` on, commands of constant cost with small arguments may be timed together. They
+/// take one or two microseconds.
 const SHARED_LAP_US_MIN: i64 = 1000;
 
-/// The most bytes of a command that, at constant cost, takes no longer than others.
+/// Up to this many bytes, a command of constant cost takes no longer than others.
 const SHARED_LAP_BYTES_MAX: usize = 1 << 20;
 
-/// What every turn needs of the configuration.
+/// The configuration values that every turn needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
     generation: u64,
-    /// Whoever is not authenticated may do nothing.
+    /// A client must authenticate first.
     pub(crate) password: bool,
-    /// The default user has a password, or none will do.
+    /// The default user needs a password, or cannot log in.
     pub(crate) default_password: bool,
     /// `protected-mode`.
     pub(crate) protects: bool,
     pub(crate) timeout_us: u64,
-    /// `login-timeout`; 0 is never.
+    /// `login-timeout`. 0: never.
     pub(crate) login_timeout_us: u64,
     pub(crate) query_bytes_max: usize,
     /// `client-output-buffer-limit` of class normal, and of class pubsub.
     output: [OutputLimit; 2],
-    /// The hard limit of class normal as the bound of a reply: one command alone must not go past it either.
+    /// The hard limit of class normal. It also bounds a single reply.
     pub(crate) reply_bytes_max: usize,
     bulk_bytes_max: usize,
-    /// Commands with more bytes than this are timed by themselves.
+    /// Commands with more bytes are timed alone.
     pub(crate) shared_lap_bytes_max: usize,
 }
 
-/// One class of `client-output-buffer-limit`; 0 is no limit.
+/// One class of `client-output-buffer-limit`. 0: no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputLimit {
     pub(crate) hard_bytes: usize,
@@ -56,7 +56,7 @@ impl OutputLimit {
 impl SessionSettings {
     pub(crate) fn of(engine: &Engine) -> SessionSettings {
         let config = &engine.config;
-        // The generation first: a change that comes between is then seen as a change.
+        // The generation is read first, so that a change during the reading is noticed later.
         let generation = config.generation();
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
         let [normal, _, pubsub] = config.output_limits().map(OutputLimit::of);
@@ -77,12 +77,12 @@ impl SessionSettings {
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
         }
     }
-    /// What may wait for a client; who has subscribed to something is of class pubsub.
+    /// The limits on output for the client. A client with subscriptions is in class pubsub.
     #[inline]
     pub(crate) fn output(&self, subscribed: bool) -> &OutputLimit {
         &self.output[usize::from(subscribed)]
     }
-    /// True when the configuration has changed since.
+    /// True when the configuration has changed since the copy was made.
     #[inline]
     pub(crate) fn is_stale(&self, engine: &Engine) -> bool {
         self.generation != engine.config.generation()
@@ -95,7 +95,7 @@ impl SessionSettings {
             ..Limits::FULL
         }
     }
-    /// The longest frame: what may be held of a request, less the length itself.
+    /// The longest frame: the limit on a request's bytes, less the length field.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         self.query_bytes_max.saturating_sub(pack4::LENGTH_BYTES)
     }

@@ -1,7 +1,7 @@
-//! [`Transaction`]: what EXEC runs, on its way to a helper thread and there.
+//! [`Transaction`]: the work of EXEC on its way to a helper thread, and there.
 //!
-//! A transaction on a helper thread holds its shards under a long lock. One that only reads values runs on copies of the
-//! records and holds nothing meanwhile.
+//! A transaction on a helper thread holds its shards under a long lock. One that only reads values runs on copies of
+//! the records and holds no lock meanwhile.
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
@@ -24,18 +24,19 @@ use strand_keyspace::{Key, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most keys of a transaction that is run on copies of their records: with more of them the copies cost as much as the commands.
+/// Most keys of a transaction that runs on copies of their records. With more keys the copies cost as much as the
+/// commands.
 const COPIED_KEYS_MAX: usize = 1024;
 
-/// What EXEC runs.
+/// The work of EXEC.
 pub(super) struct Transaction {
     pub(super) engine: Arc<Engine>,
     pub(super) commands: Vec<Queued>,
-    /// What the session watched; not any more when the transaction is dropped. Hold no shard then.
+    /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
     pub(super) watch: Watch,
-    /// The shards that it needs, ascending.
+    /// The needed shards, ascending.
     pub(super) shards: Vec<usize>,
-    /// Bytes of heap behind the commands.
+    /// Heap bytes of the commands.
     pub(super) bytes: usize,
     pub(super) flags: u32,
 }
@@ -47,18 +48,18 @@ impl Drop for Transaction {
 }
 
 impl Transaction {
-    /// The queue again, for an EXEC that has to wait.
+    /// Turns it back into the queue, for an EXEC that has to wait.
     pub(super) fn into_queue(mut self) -> Queue {
         let (commands, bytes, flags) = (std::mem::take(&mut self.commands), self.bytes, self.flags);
         Queue { commands, bytes, flags, broken: false }
     }
-    /// The shards that it needs, ascending.
+    /// The needed shards, ascending.
     pub(super) fn shards(&self) -> &[usize] {
         &self.shards
     }
-    /// What the queued commands cost by what is at their keys, as far as that tells: elements. A value that a command with several
-    /// keys may take elsewhere (RENAME, SUNIONSTORE) counts for every command behind, what was queued to be written to a key for
-    /// those that read it.
+    /// An estimate of the commands' cost in elements, from the values at their keys. A command with several keys
+    /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
+    /// write to a key counts for later reads of the key.
     pub(super) fn elements_in_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
         if !self.commands.iter().any(|c| c.spec.cost().is_in_the_data()) {
             return 0;
@@ -78,7 +79,7 @@ impl Transaction {
             }
             if spec.flags.has(Flags::WRITE) {
                 keys.iter().for_each(|key| *written.entry(key.hash.0).or_insert(0) += args.len());
-                // Sources and destinations.
+                // Sources and destinations of a move.
                 if spec.keys.len() > 1 {
                     moved.extend(keys);
                 }
@@ -86,14 +87,14 @@ impl Transaction {
                 let before = keys.iter().filter_map(|key| written.get(&key.hash.0)).sum::<usize>();
                 sum = sum.saturating_add(before);
             }
-            // To look at so many keys takes as long.
+            // Estimating more keys would itself take as long.
             if sum.max(looks) > LONG_ELEMENTS {
                 return usize::MAX;
             }
         }
         sum
     }
-    /// The keys of a transaction that only reads what is at few keys: then copies of the records answer as well.
+    /// The keys of a transaction that only reads values at few keys, so that copies of the records suffice.
     fn keys_to_copy<'a>(&'a self, keyspace: &Keyspace) -> Option<Vec<Key<'a>>> {
         let is_few = self.commands.len() <= COPIED_KEYS_MAX;
         if !is_few || !self.commands.iter().all(|queued| long::reads_copies(queued.spec)) {
@@ -104,7 +105,7 @@ impl Transaction {
         let keys: Vec<Key<'_>> = keys.take(COPIED_KEYS_MAX + 1).collect();
         (keys.len() <= COPIED_KEYS_MAX).then_some(keys)
     }
-    /// Runs on copies of the records at `keys`: the shards are held for as long as it takes to make these.
+    /// Runs on copies of the records at `keys`. The shards are locked only while the copies are made.
     fn run_on_copies(
         &self,
         keys: &[Key<'_>],
@@ -120,7 +121,7 @@ impl Transaction {
         }
         let copies = Copies::of(keys, &mut txn, call);
         for Queued { spec, argv } in &self.commands {
-            // While the shards are held: a change after that is told.
+            // Remembered while the shards are locked, so that a later change sends an invalidation.
             if job.user.check(spec, argv.args(), &mut || true).is_ok() {
                 engine.remember(&job.client, job.caching, spec, argv.args());
             }
@@ -160,7 +161,7 @@ impl Transaction {
             }
         }
     }
-    /// Runs on a helper thread: on copies where that will do, else with its shards held and a long lock on them.
+    /// Runs on a helper thread: on copies if they suffice, otherwise with its shards under a long lock.
     pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let keyspace = call.keyspace;
         if let Some(keys) = self.keys_to_copy(keyspace) {
@@ -222,7 +223,8 @@ impl Transaction {
     }
 }
 
-/// What `user` may do with the keys that a queued command finds by itself; `None` is everything, or that there are none.
+/// The rights of `user` to keys that a queued command finds while it runs. `None`: all rights, or the command finds
+/// no keys.
 pub(super) fn rights_beyond(user: &Arc<User>, spec: &'static CommandSpec, args: Args<'_>) -> Option<Rights> {
     if run::needs_all_shards(spec) { Rights::of(user, spec, args) } else { None }
 }

@@ -1,9 +1,9 @@
-//! [`Watch`]: the keys that a session watches. EXEC depends on them at a cost that does not grow with their number.
+//! [`Watch`]: the keys that a session watches. The cost for EXEC does not grow with their number.
 //!
-//! A change raises the session's flag where it is made. What changes by itself, by time, has a time that is known when it is
-//! watched: EXEC compares that with the clock and looks at no key. WATCH of very many keys is done in slices, a turn each.
-//! The places in the shards are given back behind the worker's back when they are many, or somebody holds a shard; a flag that
-//! is raised there meanwhile is nobody's any more.
+//! A change of a watched key raises the session's flag. An expiry is a change by time, and its time is known when the
+//! key is watched: EXEC compares it with the clock and reads no key. WATCH of very many keys runs in slices, one per
+//! turn. A helper thread removes the entries in the shards when they are many, or when a shard is locked. A flag
+//! raised there meanwhile has no effect.
 
 use super::multi::lock;
 use super::run::Next;
@@ -16,9 +16,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
 use strand_wire::args::Args;
 
-/// So many keys a worker stops watching at once: some 10 microseconds.
+/// Keys that a worker stops watching at once: about 10 microseconds.
 const UNWATCHED_AT_ONCE_MAX: usize = 64;
-/// What a watched key takes beside its bytes, here and in its shard, about.
+/// Approximate memory of a watched key besides its bytes, here and in its shard.
 const PLACE_BYTES: usize = 128;
 
 /// The watched keys of a session.
@@ -26,19 +26,19 @@ const PLACE_BYTES: usize = 128;
 pub(super) struct Watch {
     keys: Vec<(usize, Box<[u8]>)>,
     flag: WatchFlag,
-    /// Those of the keys, ascending.
+    /// The shards of the keys, ascending.
     shards: Vec<usize>,
-    /// When the first of them expires, or fields of it do, in unix milliseconds.
+    /// The first expiry of a key or of a field of it, in unix milliseconds.
     expires_ms: Option<i64>,
     bytes: usize,
 }
 
 impl Watch {
-    /// True when a key has changed: EXEC will run nothing.
+    /// True when a key has changed. EXEC then runs nothing.
     pub(super) fn is_dirty(&self) -> bool {
         !self.keys.is_empty() && self.flag.load(Relaxed)
     }
-    /// False when a key has changed, or has expired by now. Hold its shards.
+    /// False when a key has changed or expired. Lock its shards before.
     pub(super) fn is_unchanged(&self, txn: &Txn<'_>) -> bool {
         !self.is_dirty() && !self.expires_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
     }
@@ -46,7 +46,7 @@ impl Watch {
     pub(super) fn shards(&self) -> &[usize] {
         &self.shards
     }
-    /// Bytes of heap for the keys, here and in their shards.
+    /// Heap bytes of the keys, here and in their shards.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -64,7 +64,7 @@ impl Watch {
         self.bytes += name.len() + PLACE_BYTES;
         self.keys.push((db, name.into()));
     }
-    /// Takes the flag from every key. Hold no shard.
+    /// Removes the flag from every key. Lock no shard.
     pub(super) fn end(mut self, engine: &Engine) {
         let keyspace = &engine.keyspace;
         if self.keys.len() <= UNWATCHED_AT_ONCE_MAX {
@@ -77,7 +77,7 @@ impl Watch {
     }
 }
 
-/// Keys that nobody watches any more; their places are given back when it is dropped, one after the other.
+/// Keys that are no longer watched. Dropping this removes their entries one after the other.
 struct Unwatched {
     keyspace: Arc<Keyspace>,
     keys: Vec<(usize, Box<[u8]>)>,
@@ -123,7 +123,7 @@ impl Session {
         self.reply().ok();
         Ok(Next::Go)
     }
-    /// Watches no key any more.
+    /// Stops watching all keys.
     pub(super) fn unwatch_all(&mut self) {
         std::mem::take(&mut self.watch).end(&self.engine);
     }

@@ -1,18 +1,19 @@
-//! [`Histogram`]: how often a command took how long, counted by many threads; [`Spread`]: what a histogram said at one moment.
+//! [`Histogram`]: counts of durations, shared by many threads. [`Spread`]: a histogram's counts at one moment.
 //!
-//! Buckets are those of an HDR histogram with two significant digits, as redis-server keeps them: a value is known to 1 %.
+//! The buckets are those of an HDR histogram with two significant digits, as in redis-server: a value has an error of
+//! at most 1 %.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Longest time that is told apart, as in redis-server.
+/// Longest duration with its own bucket, as in redis-server.
 pub(crate) const NS_MAX: u64 = 1_000_000_000;
-/// Values below this have a bucket each; above, the width of a bucket doubles each time the value does.
+/// Values below this have a bucket each. Above, the width of the buckets doubles with each doubling of the value.
 const EXACT: u64 = 256;
 /// Buckets for each doubling.
 const HALF: usize = EXACT as usize / 2;
 /// Buckets up to [`NS_MAX`].
 const BUCKETS: usize = bucket_of(NS_MAX) + 1;
-/// The distribution that LATENCY HISTOGRAM shows begins here, and each step is twice as long as the last: about 1, 2, 4 us.
+/// First step of LATENCY HISTOGRAM. Each step is twice the previous one: about 1, 2, 4 us.
 const FIRST_STEP_NS: u64 = 1024;
 
 const fn bucket_of(ns: u64) -> usize {
@@ -27,7 +28,7 @@ const fn highest(bucket: usize) -> u64 {
     ((within + 1) << shift) - 1
 }
 
-/// Counts by bucket: some 24 KiB.
+/// Counts by bucket: about 24 KiB.
 pub(crate) struct Histogram(Box<[AtomicU64]>);
 
 impl Default for Histogram {
@@ -37,14 +38,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// What one takes.
+    /// Memory of a histogram.
     pub(crate) const BYTES: usize = BUCKETS * size_of::<AtomicU64>();
-    /// `n` calls took `ns` nanoseconds each.
+    /// Adds `n` calls of `ns` nanoseconds each.
     #[inline]
     pub(crate) fn add(&self, ns: u64, n: u64) {
         self.0[bucket_of(ns.clamp(1, NS_MAX))].fetch_add(n, Relaxed);
     }
-    /// Adds its counts to those of others.
+    /// Adds its counts to `counts`.
     pub(crate) fn add_to(&self, counts: &mut [u64]) {
         counts.iter_mut().zip(&self.0).for_each(|(sum, count)| *sum += count.load(Relaxed));
     }
@@ -67,24 +68,24 @@ impl Spread {
         }
         Spread::of_counts(counts)
     }
-    /// Counts of nothing, for [`Spread::of_counts`].
+    /// Zero counts, for [`Spread::of_counts`].
     pub(crate) fn no_counts() -> Box<[u64]> {
         vec![0; BUCKETS].into_boxed_slice()
     }
-    /// Of counts by bucket.
+    /// Made from counts by bucket.
     pub(crate) fn of_counts(counts: Box<[u64]>) -> Spread {
         let total = counts.iter().sum();
         Spread { counts, total }
     }
-    /// The time that `percent` of the calls did not pass, in microseconds; `None` where there were no calls.
+    /// The duration that `percent` of the calls did not exceed, in microseconds. `None` without calls.
     pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
         (self.total > 0).then(|| self.percentile(percent) as f64 / 1000.0)
     }
-    /// Calls in all.
+    /// Number of calls.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
-    /// The time that `percent` of the calls did not pass, in nanoseconds.
+    /// The duration that `percent` of the calls did not exceed, in nanoseconds.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((percent.clamp(0.0, 100.0) / 100.0 * self.total as f64) + 0.5) as u64;
         let mut seen = 0;
@@ -94,7 +95,7 @@ impl Spread {
         });
         found.map_or(0, highest)
     }
-    /// Pairs of microseconds and the calls that took no longer, where there are more of those than a step before.
+    /// Pairs of microseconds and the number of calls that took at most this long. Only steps with new calls.
     pub(crate) fn cumulative_us(&self) -> Vec<(u64, u64)> {
         let (mut pairs, mut seen, mut at, mut step_ns) = (Vec::new(), 0, 0, FIRST_STEP_NS);
         while seen < self.total && step_ns < NS_MAX {

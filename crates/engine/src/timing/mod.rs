@@ -1,7 +1,7 @@
-//! How long commands take: [`Histograms`] for each command (INFO latencystats, LATENCY HISTOGRAM) and [`Events`] that took
-//! longer than `latency-monitor-threshold` (LATENCY LATEST and kin).
+//! Durations of commands: [`Histograms`] for each command (INFO latencystats, LATENCY HISTOGRAM), and [`Events`]
+//! longer than `latency-monitor-threshold` (LATENCY LATEST and related commands).
 //!
-//! Who runs commands reads the clock ([`crate::session`]) and hands over what it says.
+//! The code that runs commands ([`crate::session`]) reads the clock and passes the durations.
 
 mod events;
 mod histogram;
@@ -13,10 +13,10 @@ pub(crate) use report::{doctor, graph};
 
 use std::sync::OnceLock;
 
-/// Copies of a histogram at most; workers share them. Each is some 24 KiB, and there is one for every command that is called.
+/// Most copies of a histogram. The workers share them. Each has about 24 KiB, and every called command has one.
 const COPIES_MAX: usize = 4;
 
-/// A histogram for each command, made when it is called first.
+/// A histogram for each command, made at its first call.
 pub(crate) struct Histograms {
     of_commands: Box<[OnceLock<Histogram>]>,
     copies: usize,
@@ -27,7 +27,7 @@ impl Histograms {
         let copies = workers.clamp(1, COPIES_MAX);
         Histograms { of_commands: (0..commands * copies).map(|_| OnceLock::new()).collect(), copies }
     }
-    /// `n` calls of command `id` took `ns` nanoseconds each.
+    /// Adds `n` calls of command `id` of `ns` nanoseconds each.
     #[inline]
     pub(crate) fn add(&self, slot: usize, id: u32, ns: u64, n: u64) {
         let at = id as usize * self.copies + slot % self.copies;
@@ -35,20 +35,20 @@ impl Histograms {
             histogram.get_or_init(Histogram::default).add(ns, n);
         }
     }
-    /// What is known of command `id`; `None` when it was not called.
+    /// The durations of command `id`. `None` when it was not called.
     pub(crate) fn of(&self, id: u32) -> Option<Spread> {
         let from = id as usize * self.copies;
         let copies = self.of_commands.get(from..from + self.copies)?;
         let spread = Spread::of(copies.iter().filter_map(OnceLock::get));
         (spread.total() > 0).then_some(spread)
     }
-    /// Adds what is known of command `id` to counts by bucket; false when it was never called.
+    /// Adds the counts of command `id` to `counts`. False when the command was never called.
     pub(crate) fn add_to(&self, id: u32, counts: &mut [u64]) -> bool {
         let from = id as usize * self.copies;
         let copies = self.of_commands.get(from..from + self.copies).unwrap_or_default();
         copies.iter().filter_map(OnceLock::get).inspect(|histogram| histogram.add_to(counts)).count() > 0
     }
-    /// Bytes that they hold.
+    /// Memory of the histograms in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.of_commands.iter().filter_map(OnceLock::get).count() * Histogram::BYTES
     }

@@ -1,4 +1,4 @@
-//! What LATENCY GRAPH and LATENCY DOCTOR make of the samples.
+//! LATENCY GRAPH and LATENCY DOCTOR: reports made from the samples.
 
 use super::events::{Event, Events, Series};
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::fmt::Write;
 const COLUMNS: usize = 80;
 /// Height of a graph in lines.
 const ROWS: usize = 4;
-/// A line tells so many heights apart.
+/// The heights that one line can show.
 const LEVELS: [char; 3] = ['_', 'o', '#'];
 
-/// The samples of a kind as a picture: a column for each, and below it how long ago it was.
+/// The samples of a kind as a graph: a column for each, with its age below.
 pub(crate) fn graph(event: Event, series: &Series, now_s: i64) -> String {
     let values = || series.samples.iter().map(|sample| sample.took_ms);
     let (low, high) = (values().min().unwrap_or(0), values().max().unwrap_or(0));
@@ -47,7 +47,7 @@ pub(crate) fn graph(event: Event, series: &Series, now_s: i64) -> String {
     text
 }
 
-/// How long ago, in the largest unit that fits.
+/// An age in the largest unit that fits.
 fn ago(seconds: i64) -> String {
     match seconds {
         ..60 => format!("{seconds}s"),
@@ -57,7 +57,7 @@ fn ago(seconds: i64) -> String {
     }
 }
 
-/// What is remarkable, in words.
+/// Remarks about the samples, as text.
 pub(crate) fn doctor(events: &Events, slow_us: Option<u64>) -> String {
     let threshold_ms = events.threshold_ms();
     if threshold_ms == 0 {

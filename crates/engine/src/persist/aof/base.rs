@@ -1,4 +1,4 @@
-//! The base's file: the data of one moment, as an RDB or as commands.
+//! The base file: the data of one moment, as an RDB or as commands.
 
 use crate::config::Opt;
 use crate::persist::save::{aux_fields, libraries};
@@ -10,7 +10,7 @@ use strand_commands::serial::{self, system};
 use strand_keyspace::{Saved, Snapshot, ValueRef};
 
 impl Engine {
-    /// Writes it. `goes_on` is called after each slice with the number of keys so far.
+    /// Writes the base. Calls `goes_on` after each slice with the number of keys so far.
     pub(super) fn write_base_file(
         &self,
         is_rdb: bool,
@@ -34,14 +34,14 @@ impl Engine {
             compress: flag(Opt::RdbCompression),
             checksum: flag(Opt::RdbChecksum),
             lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
-            // What has expired is still there: the increments speak of it.
+            // Expired records are included, because the increments refer to them.
             now_ms: i64::MIN,
             pause: &|| self.host.yield_now(),
             progress: goes_on,
         };
         save(snapshot, &saving, out).map(drop)
     }
-    /// `aof-use-rdb-preamble no`. What only Strand knows is not in it: no command of redis-server makes that.
+    /// `aof-use-rdb-preamble no`. The base lacks Strand's own data, because no command of redis-server can create it.
     fn write_base_commands(
         &self,
         mut snapshot: Snapshot<'_>,

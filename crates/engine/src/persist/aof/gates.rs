@@ -1,7 +1,7 @@
-//! [`Gates`]: replies that tell of changes which are not on the disk yet, and who waits for that.
+//! [`Gates`]: holds back replies about changes that are not on the disk yet.
 //!
-//! With `appendfsync always` a session that has run something looks, at the end of its turn, how far the stream of changes is.
-//! All that it has written or seen lies before that place. Until the disk has come so far, its replies stay where they are.
+//! With `appendfsync always` a session reads the journal's tail at the end of a turn that ran commands. All changes
+//! that it wrote or saw lie before this offset. Its replies wait until the disk has reached the offset.
 
 use crate::Wake;
 use parking_lot::{Condvar, Mutex};
@@ -13,43 +13,44 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-/// See the module.
+/// The waiting sessions. See the module.
 #[derive(Default)]
 pub(crate) struct Gates {
-    /// Replies wait.
+    /// Replies must wait.
     is_on: AtomicBool,
-    /// The offset behind what is on the disk.
+    /// The journal offset of the end of the bytes on the disk.
     synced: AtomicU64,
-    /// By offset and client.
+    /// Keyed by offset and client.
     waiting: Mutex<BTreeMap<(u64, u64), Arc<dyn Wake>>>,
-    /// Somebody waits.
+    /// Signalled when a session starts to wait.
     arrived: Condvar,
 }
 
 impl Gates {
-    /// True while replies wait.
+    /// True while replies must wait.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
-    /// The offset behind what is on the disk.
+    /// The journal offset of the end of the bytes on the disk.
     pub(crate) fn synced(&self) -> u64 {
         self.synced.load(Acquire)
     }
-    /// False: all before `offset` is on the disk, or nobody waits for that any more. True: `wake` is woken then.
+    /// True: `wake` is called when everything before `offset` is on the disk. False: it already is, or replies need
+    /// not wait.
     pub(crate) fn wait(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         if !self.is_on() {
             return false;
         }
         self.wait_synced(offset, client, wake)
     }
-    /// As [`Gates::wait`], whether replies wait or not.
+    /// As [`Gates::wait`], also while replies need not wait.
     pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         if self.synced() >= offset {
             return false;
         }
         self.waiting.lock().insert((offset, client), wake.clone());
-        // It may have come so far in between.
+        // The disk may have reached the offset meanwhile.
         if self.synced.load(SeqCst) < offset {
             self.arrived.notify_one();
             return true;
@@ -57,7 +58,7 @@ impl Gates {
         self.waiting.lock().remove(&(offset, client));
         false
     }
-    /// All before `offset` is on the disk.
+    /// Everything before `offset` is on the disk.
     pub(super) fn set_synced(&self, offset: u64) {
         self.synced.store(offset, SeqCst);
         let mut waiting = self.waiting.lock();
@@ -66,7 +67,7 @@ impl Gates {
         drop(waiting);
         woken.values().for_each(|wake| wake.wake());
     }
-    /// Replies wait from here on, or not any more.
+    /// Replies must wait from now on, or no longer.
     pub(super) fn switch(&self, on: bool) {
         self.is_on.store(on, Release);
         if !on {
@@ -74,7 +75,7 @@ impl Gates {
             woken.values().for_each(|wake| wake.wake());
         }
     }
-    /// Sleeps until somebody waits, or the time is over.
+    /// Sleeps until a session waits, or until the timeout.
     pub(super) fn sleep(&self, at_most: Duration) {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {

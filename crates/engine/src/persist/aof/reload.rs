@@ -1,4 +1,4 @@
-//! DEBUG LOADAOF: what the append-only file has takes the place of the data.
+//! DEBUG LOADAOF: replaces the data with the content of the append-only file.
 
 use super::Mode;
 use crate::{Engine, Now};
@@ -6,17 +6,18 @@ use crate::{Engine, Now};
 const FAILED: &str = "ERR Error trying to load the AOF files, check server logs.";
 
 impl Engine {
-    /// Writes all that is to be written, and loads the files again. On a helper thread; who needs the data waits meanwhile.
+    /// Writes all pending changes and loads the files again. Runs on a helper thread. Commands that need the data
+    /// wait meanwhile.
     ///
     /// # Errors
-    /// The text of the reply. What was loaded before the error is there.
+    /// The text of the error reply. The data loaded before the error stays.
     pub(crate) fn load_aof_again(&self, now: Now) -> Result<(), &'static str> {
         let failed = |why: String| {
             self.host.log(&why);
             FAILED
         };
         self.await_rewrite();
-        // In the order in which a rewrite takes them.
+        // The lock order is that of a rewrite.
         let mut held = self.persist.aof.writer.lock();
         let writer = held.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
         let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;

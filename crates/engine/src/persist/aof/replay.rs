@@ -1,5 +1,5 @@
-//! The commands of a file, run one after the other on the data that nobody else sees yet: [`strand_commands::replay`] runs those
-//! on keys, this module the others.
+//! Runs the commands of a file one after the other, on data that no client sees yet. [`strand_commands::replay`] runs
+//! commands on keys, this module runs the others.
 
 use crate::session::{InFiles, Kind, Own, replay_script};
 use crate::{Engine, Now};
@@ -9,13 +9,13 @@ use strand_commands::spec::{CommandSpec, Exec};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// So much of a script's reply is looked at, if that is an error.
+/// Bytes of a script's error reply that are shown.
 const SHOWN_REPLY_BYTES_MAX: usize = 256;
 
-/// Runs a command that is not about keys, or a script. `Ok(Some(text))`: its reply was this error.
+/// Runs a script, or a command that is not about keys. `Ok(Some(text))`: the reply was this error.
 ///
 /// # Errors
-/// Why it is none that may stand in a file.
+/// Why the command may not be in a file.
 pub(super) fn run_other(
     engine: &Engine,
     spec: &CommandSpec,
@@ -29,7 +29,7 @@ pub(super) fn run_other(
             let own = Own::of(held);
             let mut out = Chain::new();
             let mut reply = Reply::new(&mut out, Protocol::Resp2);
-            // redis-server before 5 wrote scripts as they were called.
+            // redis-server before 5 recorded calls of scripts.
             if let Kind::Script(command) = own.kind {
                 replay_script(engine, command, args, db, now, &mut reply);
                 return Ok(reply.error_code().is_some().then(|| first_line(&out)));
@@ -40,7 +40,7 @@ pub(super) fn run_other(
                 InFiles::Refused => refused(),
             }
         }
-        // Indexes and sets of patterns: what cannot be made again is logged.
+        // Indexes and pattern sets. A failure is logged.
         Exec::Service(_) => {
             let words: Vec<&[u8]> = args.iter().collect();
             engine.define(&words, now);
@@ -50,7 +50,7 @@ pub(super) fn run_other(
     }
 }
 
-/// The beginning of a reply, as text.
+/// The beginning of a reply as text.
 fn first_line(out: &Chain) -> String {
     let mut line = vec![0; out.len().min(SHOWN_REPLY_BYTES_MAX)];
     out.peek(&mut line);

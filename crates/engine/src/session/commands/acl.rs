@@ -1,4 +1,4 @@
-//! ACL and its subcommands. All but the smallest run on a helper thread: users, rules and logs may be many.
+//! ACL and its subcommands. All but the smallest run on a helper thread, because users, rules and logs may be many.
 
 use super::{DONE, Outcome, Session};
 use crate::acl::{
@@ -14,7 +14,7 @@ use strand_wire::reply::Reply;
 /// Most bits of ACL GENPASS.
 const GENPASS_BITS_MAX: i64 = 4096;
 const GENPASS_BITS: i64 = 256;
-/// Entries that ACL LOG shows unless told.
+/// Entries of ACL LOG without a count.
 const LOG_ENTRIES: i64 = 10;
 
 const NO_ACL_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via \
@@ -251,13 +251,13 @@ pub(super) fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-/// A subcommand with too many arguments, of those that take some or none.
+/// The error for a wrong number of arguments of a subcommand with optional arguments.
 fn wrong_subcommand(args: Args<'_>) -> Vec<u8> {
     let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
     [head, quoted(args.at(1)), b"'. Try ACL HELP."].concat()
 }
 
-/// As much of a word as an error quotes where redis-server bounds it.
+/// The part of a word that an error quotes where redis-server bounds it.
 fn quoted(word: &[u8]) -> &[u8] {
     c_text(&word[..word.len().min(128)])
 }

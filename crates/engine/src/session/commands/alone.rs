@@ -1,4 +1,4 @@
-//! ROLE REPLICAOF FAILOVER MODULE, and what a server without replicas, cluster and modules says to the others of their kind.
+//! ROLE REPLICAOF FAILOVER MODULE: the replies of a server without replicas, cluster and modules.
 
 use super::{DONE, Outcome, SYNTAX, Session};
 use strand_commands::{errors, introspect};
@@ -34,7 +34,7 @@ impl Session {
         reply.array(0);
         DONE
     }
-    /// `REPLICAOF NO ONE` is what this server is; it follows no other.
+    /// `REPLICAOF NO ONE` is the server's state. It follows no other server.
     pub(super) fn replica_of(&mut self, args: Args<'_>) -> Outcome {
         if args.is(1, "NO") && args.is(2, "ONE") {
             return self.ok();
@@ -43,7 +43,7 @@ impl Session {
         port.ok_or("ERR Invalid master port")?;
         Err(NO_MASTER.into())
     }
-    /// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: there is nobody to take over.
+    /// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: an error, because there are no replicas.
     pub(super) fn failover(&mut self, args: Args<'_>) -> Outcome {
         if args.len() == 2 && args.is(1, "ABORT") {
             return Err("ERR No failover in progress.".into());

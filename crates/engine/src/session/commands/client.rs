@@ -11,13 +11,13 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The kinds of client that TYPE can ask for; those that are served are normal, or pubsub.
+/// The values of TYPE. Clients of this server are normal or pubsub.
 const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
 
 /// With more clients than this CLIENT LIST runs on a helper thread: a line takes about a microsecond.
 const LISTED_AT_ONCE_MAX: usize = 200;
 
-/// Longest CLIENT PAUSE in milliseconds that the clock's arithmetic takes.
+/// Longest CLIENT PAUSE in milliseconds that the clock's arithmetic allows.
 const PAUSE_MS_MAX: i64 = i64::MAX / 4_000;
 
 impl Session {
@@ -132,7 +132,7 @@ impl Session {
     }
 }
 
-/// CLIENT LIST, here or on a helper thread.
+/// CLIENT LIST, on a worker or a helper thread.
 pub(in crate::session) fn list(
     engine: &Engine,
     args: Args<'_>,
@@ -157,7 +157,7 @@ pub(in crate::session) fn list(
         return Err(SYNTAX.into());
     };
     let mut text = String::new();
-    // Who is killed is gone for whoever asks, though its worker may not have closed it yet.
+    // A killed client is not listed, although its worker may not have closed it yet.
     for client in clients.iter().filter(|client| !client.is_killed()) {
         text += &client.line(&engine.stats.ids, now);
         text.push('\n');

@@ -8,7 +8,7 @@ use crate::{Engine, Now};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
-/// What CLIENT KILL looks for; all that are given must hold.
+/// The filters of CLIENT KILL. A client must match all given ones.
 #[derive(Default)]
 struct Filter<'a> {
     addr: Option<&'a [u8]>,
@@ -16,7 +16,7 @@ struct Filter<'a> {
     id: Option<u64>,
     kind: Option<&'static str>,
     user: Option<&'a [u8]>,
-    /// It has been there for so many seconds.
+    /// The least age of the connection in seconds.
     age_s: Option<u64>,
     /// Spare the caller.
     skip_me: bool,
@@ -36,7 +36,7 @@ impl Filter<'_> {
 
 impl Session {
     pub(super) fn client_kill(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        // The old form names an address, may hit the caller, and fails when there is no such client.
+        // The old form names an address, may kill the caller, and fails for an unknown address.
         let old_form = args.len() == 3;
         let filter = match old_form {
             true => Filter { addr: Some(args.at(2)), ..Filter::default() },

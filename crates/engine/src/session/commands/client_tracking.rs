@@ -12,7 +12,7 @@ const CACHING_UNTRACKED: &str = "ERR CLIENT CACHING can be called only when the 
 const CACHING_YES: &str = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.";
 const CACHING_NO: &str = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.";
 
-/// What CLIENT TRACKING asks for.
+/// The options of CLIENT TRACKING.
 #[derive(Default)]
 struct Asked<'a> {
     mode: Mode,
@@ -104,7 +104,7 @@ impl Session {
         self.guard();
         Ok(())
     }
-    /// The client keeps no copies any more.
+    /// Turns tracking off for this client.
     pub(in crate::session) fn end_tracking(&mut self) {
         if self.client.tracked.mode().has(Mode::ON) {
             let prefixes = std::mem::take(&mut self.prefixes);
@@ -114,7 +114,7 @@ impl Session {
             self.guard();
         }
     }
-    /// `CLIENT CACHING YES|NO`: about the next command. Reply: OK.
+    /// `CLIENT CACHING YES|NO`, for the next command. Reply: OK.
     pub(super) fn client_caching(&mut self, args: Args<'_>) -> Outcome {
         let mode = self.client.tracked.mode();
         if !mode.has(Mode::ON) {
@@ -133,7 +133,7 @@ impl Session {
         self.flags.caching = true;
         self.ok()
     }
-    /// `CLIENT GETREDIR`. Reply: the client that invalidations go to; 0 is this one, -1 is none.
+    /// `CLIENT GETREDIR`. Reply: the client that gets the invalidations; 0 is this client, -1 is none.
     pub(super) fn client_get_redir(&mut self) -> Outcome {
         let redirect = self.redirect();
         self.reply().int(redirect);
@@ -173,7 +173,7 @@ impl Session {
     }
 }
 
-/// New prefixes of a client must not overlap with each other or with those that it has.
+/// Checks that a client's new prefixes overlap neither each other nor its old prefixes.
 fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), Vec<u8>> {
     if old.len() + new.len() > PREFIXES_MAX {
         return Err(format!("ERR a client may have at most {PREFIXES_MAX} prefixes").into());

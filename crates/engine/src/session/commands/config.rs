@@ -20,7 +20,7 @@ impl Session {
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
-        // An unknown name refuses all: what follows the name need not be looked at.
+        // An unknown name refuses the whole command, so the options after it do not matter.
         let options = || args.skip(2).iter().step_by(2).map_while(find);
         let protected_too = match self.engine.config.number(Opt::EnableProtectedConfigs) {
             0 => false,
@@ -52,7 +52,7 @@ impl Session {
     }
 }
 
-/// Refuses a `requirepass` that is longer than a password may be.
+/// Refuses a `requirepass` over the length limit of passwords.
 fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
     let too_long = |(name, password): &(&[u8], &[u8])| {
         name.eq_ignore_ascii_case(b"requirepass") && password.len() > PASSWORD_BYTES_MAX
@@ -66,12 +66,12 @@ fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
     }
 }
 
-/// CONFIG GET, here or on a helper thread.
+/// CONFIG GET, on a worker or a helper thread.
 pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names_of = |spec: &'static OptionSpec| std::iter::once(spec.name).chain(spec.alias);
     let names = || OPTIONS.iter().filter(|spec| !spec.is_hidden()).flat_map(names_of);
     let names_max = OPTIONS.iter().flat_map(names_of).count();
-    // A name comes back as it was asked for; only patterns answer with the names of the table.
+    // A plain name is returned as the client wrote it. A pattern returns the names of the table.
     let mut found: Vec<(&[u8], Opt)> = Vec::new();
     let mut add = |name, option| {
         if found.iter().all(|(known, _)| !known.eq_ignore_ascii_case(name)) {
@@ -106,7 +106,7 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// CONFIG SET, here or, where files must be read, on a helper thread. `protected_too`: as in [`Config::set`].
+/// CONFIG SET, on a worker, or on a helper thread if it must read files. `protected_too`: as in [`Config::set`].
 ///
 /// [`Config::set`]: crate::Config::set
 pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Result<(), Vec<u8>> {
@@ -134,14 +134,14 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     if let Err((option, reason)) = apply_outside(engine, &changed) {
         let now = values();
         let back = options.iter().zip(&before).zip(tried.iter().zip(&now));
-        // What somebody else has set meanwhile stays.
+        // A value that another client has set meanwhile stays.
         let back = back.filter(|(_, (tried, now))| tried == now);
         let back: Vec<(&[u8], &[u8])> =
             back.map(|((option, text), _)| (option.spec().name.as_bytes(), &text[..])).collect();
-        // They were values before.
+        // The old values are valid.
         let _ = engine.config.set(&back, true);
         if changed.contains(&Opt::Dir) {
-            // It was the folder before.
+            // The old folder is valid.
             let _ = engine.host.change_dir(&engine.config.dir());
         }
         return Err(failed(option.spec().name.as_bytes(), &reason));
@@ -155,11 +155,11 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     Ok(())
 }
 
-/// Lets the host use what is not the engine's: folder and certificates. The option that cannot be used, and why.
+/// Applies options outside the engine: the folder and the certificates. Returns the failed option and the reason.
 fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> {
     if changed.contains(&Opt::Dir) {
         let dir = engine.host.change_dir(&engine.config.dir()).map_err(|why| (Opt::Dir, why))?;
-        // A quoted text is one.
+        // Quoted text is valid.
         let _ = engine.config.load_text(&format!("dir {}", text::quote(&dir)));
     }
     if changed.contains(&Opt::AppendFsync) {
@@ -182,7 +182,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     }
 }
 
-/// The error for a name that is no option's.
+/// The error for an unknown option.
 fn unknown(name: &[u8]) -> Vec<u8> {
     let meant = nearest(name).filter(|near| find(near.as_bytes()).is_some());
     let meant = meant.map_or(String::new(), |near| format!(", did you mean '{near}'?"));
@@ -193,12 +193,12 @@ fn is_tls(option: Opt) -> bool {
     option.spec().name.starts_with("tls-") && option.spec().no_effect.is_none()
 }
 
-/// True when the new value is used by reading files.
+/// True when the new value makes the server read files.
 fn waits_for_the_disk(option: Opt) -> bool {
     is_tls(option) || matches!(option, Opt::Dir | Opt::AppendOnly)
 }
 
-/// Refuses a `maxclients` that the system's limit of open files does not allow.
+/// Refuses a `maxclients` above the system's limit of open files.
 fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
     let named = pairs.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"maxclients"));
     let wanted = named.filter_map(|(_, text)| usize::try_from(parse_int(text)?).ok()).max().unwrap_or(0);

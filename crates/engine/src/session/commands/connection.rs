@@ -11,7 +11,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Protocol;
 
-/// The version of Redis whose behaviour clients may count on.
+/// The Redis version that clients may expect.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
@@ -140,14 +140,14 @@ impl Session {
         if !self.leave_some() {
             return Ok(Next::GoOn);
         }
-        // What was sent to it before comes before the end.
+        // Earlier messages to the client come before the end.
         self.take_post();
         self.reply().ok();
         Ok(Next::Stop(self.close()))
     }
 }
 
-/// A client's name (or library): printable ASCII without blanks.
+/// A valid name of a client or a library: printable ASCII without blanks.
 pub(super) fn valid_name(name: &[u8]) -> Option<String> {
     let valid = name.iter().all(|b| (b'!'..=b'~').contains(b));
     valid.then(|| String::from_utf8_lossy(name).into_owned())

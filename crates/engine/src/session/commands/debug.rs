@@ -1,4 +1,4 @@
-//! DEBUG: what clients' tests call. Nothing here stops or harms anybody else.
+//! DEBUG: the subcommands that clients' tests use. None of them stops the server or harms other clients.
 
 use super::{DONE, Next, Outcome, Session, debug_data};
 use crate::config::value::memory;
@@ -14,14 +14,14 @@ use strand_wire::reply::{Protocol, Reply};
 /// Longest DEBUG SLEEP in seconds.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
 
-/// Bytes of a message for the log.
+/// Most bytes of a log message.
 pub(super) const LOG_BYTES_MAX: usize = 1024;
 /// Hexadecimal digits of a replication id.
 const ID_DIGITS: usize = 40;
-/// Largest size that QUICKLIST-PACKED-THRESHOLD takes.
+/// Largest value of QUICKLIST-PACKED-THRESHOLD.
 const QUICKLIST_BYTES_MAX: u64 = 4 << 30;
 
-/// What redis-server has and Strand has not, with the reasons.
+/// Subcommands of redis-server that Strand lacks, with the reasons.
 const REFUSED: [(&str, &str); 18] = [
     ("AOF-FLUSH-SLEEP", "nothing here waits for the disk in this way"),
     ("ASSERT", "it would end the server"),
@@ -43,14 +43,14 @@ const REFUSED: [(&str, &str); 18] = [
     ("STRUCTSIZE", "there are no such structures"),
 ];
 
-/// A number is looked for in this many bytes.
+/// Bytes that are searched for a number.
 const FLOAT_BYTES_MAX: usize = 64;
 
-/// What DEBUG PROTOCOL calls a double; clients' tests compare it with this, not with pi.
+/// The double of DEBUG PROTOCOL. Clients' tests compare it with this value, not with pi.
 #[allow(clippy::approx_constant)]
 const SAMPLE_DOUBLE: f64 = 3.141;
 
-/// True for what DEBUG does at once, without a shard: a transaction may have it.
+/// True for subcommands that run at once and without a shard. A transaction may have them.
 pub(in crate::session) fn is_plain(args: Args<'_>) -> bool {
     ["ERROR", "HELP", "PROTOCOL", "SET-ACTIVE-EXPIRE"].iter().any(|name| args.is(1, name))
 }
@@ -70,7 +70,7 @@ impl Session {
             return Ok(Next::Detach);
         }
         if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
-            // It takes a shard, which somebody may hold for long.
+            // It locks a shard, which may be under a long lock.
             return Ok(Next::Detach);
         }
         if is("PROTOCOL", 3) {
@@ -105,7 +105,7 @@ impl Session {
             return self.ok();
         }
         if is("QUICKLIST-PACKED-THRESHOLD", 3) {
-            // A list here has no such nodes: the value is checked, and nothing else.
+            // A list here has no quicklist nodes. Only the value is checked.
             return match memory(args.at(2)).map(u64::try_from) {
                 Some(Ok(0..=QUICKLIST_BYTES_MAX)) => self.ok(),
                 _ => Err("ERR argument must be a memory value bigger than 1 and smaller than 4gb".into()),
@@ -115,7 +115,7 @@ impl Session {
             && args.len() == 4
             && (args.is(2, "PEAK-RESET-TIME") || args.is(2, "RESIZING"))
         {
-            // There is no such buffer: the value is checked, and nothing else.
+            // There is no reply buffer of this kind. Only the value is checked.
             let is_word = args.is(2, "RESIZING") || args.is(3, "NEVER") || args.is(3, "RESET");
             return match is_word || parse_int(args.at(3)).is_some() {
                 true => self.ok(),
@@ -132,8 +132,8 @@ impl Session {
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
         Err([head, args.at(1), b"'. Try DEBUG HELP."].concat())
     }
-    /// What no command does: writes to a key and panics with the key's shard held. For a test of what is left behind; there is
-    /// none in a release build.
+    /// Writes to a key and panics while the key's shard is locked, as no command does. Tests check the state
+    /// afterwards. Not in release builds.
     #[cfg(debug_assertions)]
     fn panic_half_way(&self, key: &[u8], now: Now) {
         let key = self.engine.keyspace.key(key);
@@ -201,7 +201,7 @@ impl Session {
     }
 }
 
-/// What of DEBUG looks at the data: OBJECT, DIGEST, DIGEST-VALUE.
+/// The subcommands that read the data: OBJECT, DIGEST, DIGEST-VALUE.
 pub(super) fn run(
     engine: &Engine,
     args: Args<'_>,
@@ -280,7 +280,7 @@ fn object(
     Ok(())
 }
 
-/// As C's `strtod` for plain decimals: the number at the beginning, 0 when there is none.
+/// As C's `strtod` for plain decimals: the number at the beginning, or 0 without one.
 fn leading_float(bytes: &[u8]) -> f64 {
     let bytes = &bytes[..bytes.len().min(FLOAT_BYTES_MAX)];
     let end = bytes.iter().position(|b| !b.is_ascii_digit() && !b".+-eE".contains(b)).unwrap_or(bytes.len());

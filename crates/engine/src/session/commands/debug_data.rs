@@ -1,4 +1,5 @@
-//! What of DEBUG looks at or makes data, on a helper thread: LISTPACK, QUICKLIST, HTSTATS, HTSTATS-KEY, POPULATE.
+//! The DEBUG subcommands that read or make data, on a helper thread: LISTPACK, QUICKLIST, HTSTATS, HTSTATS-KEY,
+//! POPULATE.
 
 use crate::memory::OUT_OF_MEMORY;
 use crate::{Engine, Now};
@@ -10,21 +11,21 @@ use strand_keyspace::{Key, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most keys that one POPULATE makes.
+/// Most keys of one POPULATE.
 const POPULATE_KEYS_MAX: usize = 100_000_000;
-/// After so many it looks whether it may go on.
+/// Keys between two checks whether to continue.
 const POPULATE_SLICE: usize = 256;
 
-/// The subcommands, with the numbers of arguments that they take.
+/// The subcommands, with their least and most numbers of arguments.
 const SUBCOMMANDS: [(&str, usize, usize); 5] =
     [("HTSTATS", 3, 3), ("HTSTATS-KEY", 3, 3), ("LISTPACK", 3, 3), ("POPULATE", 3, 5), ("QUICKLIST", 3, 4)];
 
-/// True for one of them.
+/// True for a subcommand of this module.
 pub(super) fn is_one(args: Args<'_>) -> bool {
     SUBCOMMANDS.iter().any(|(name, least, most)| args.is(1, name) && (*least..=*most).contains(&args.len()))
 }
 
-/// Runs one of them.
+/// Runs a subcommand of this module.
 pub(super) fn run(
     engine: &Engine,
     args: Args<'_>,
@@ -39,7 +40,7 @@ pub(super) fn run(
     }
 }
 
-/// HTSTATS: what the tables of a database look like.
+/// HTSTATS: the shape of a database's tables.
 fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let keyspace = &*engine.keyspace;
     let db = parse_int(args.at(2)).ok_or(errors::NOT_AN_INTEGER)?;
@@ -66,7 +67,7 @@ fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), 
     Ok(())
 }
 
-/// HTSTATS-KEY, LISTPACK, QUICKLIST: what is known of a value with such an encoding. The last two write it into the log.
+/// HTSTATS-KEY, LISTPACK, QUICKLIST: facts about a value with this encoding. The last two write them to the log.
 fn value(engine: &Engine, args: Args<'_>, db: usize, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let key = engine.keyspace.key(args.at(2));
     let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
@@ -100,7 +101,7 @@ fn value(engine: &Engine, args: Args<'_>, db: usize, now: Now, reply: &mut Reply
     Ok(())
 }
 
-/// POPULATE: keys `prefix:0`, `prefix:1` and so on, those that there are not.
+/// POPULATE: creates the missing keys among `prefix:0`, `prefix:1` and so on.
 fn populate(
     engine: &Engine,
     args: Args<'_>,

@@ -1,6 +1,6 @@
-//! DIAG: what the server knows of itself, as JSON. All but HELP run on a helper thread.
+//! DIAG: the server's own figures, as JSON. All subcommands but HELP run on a helper thread.
 //!
-//! Who may call DIAG is who may administrate: figures tell of the work of all clients.
+//! DIAG needs the rights of an administrator, because figures show the work of all clients.
 
 use super::{DONE, Outcome, SYNTAX, Session, diag_commands as commands};
 use crate::memory::Purpose;
@@ -13,13 +13,13 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Rows of DIAG HISTORY unless POINTS says how many.
+/// Rows of DIAG HISTORY without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
-/// Most rows that may be asked for.
+/// Most rows that POINTS may ask for.
 const POINTS_MAX: usize = 10_000;
-/// Most words of SERIES, separated by commas.
+/// Most words of SERIES. They are separated by commas.
 const PATTERNS_MAX: usize = 256;
-/// What DIAG HISTORY shows unless FROM says since when.
+/// The time span of DIAG HISTORY without FROM.
 const SPAN_MS_DEFAULT: i64 = (ROWS_MAX[0] as u64 * STEPS_S[0] * 1000) as i64;
 
 impl Session {
@@ -29,7 +29,7 @@ impl Session {
     }
 }
 
-/// Runs one of them, on a helper thread.
+/// Runs a subcommand on a helper thread.
 pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let text = if args.is(1, "HISTORY") {
         history(engine, args, now)?
@@ -78,7 +78,7 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, Vec<u8>>
             let number = parse_int(value).filter(|n| (least..=most).contains(n));
             number.ok_or_else(|| "ERR value is not an integer or out of range".as_bytes().to_vec())
         };
-        // Seconds since 1970, or before now where they are negative.
+        // Seconds since 1970. Negative: seconds before now.
         let moment = || match number(-SECONDS_MAX, SECONDS_MAX)? {
             ago @ ..0 => Ok::<i64, Vec<u8>>(now.unix_ms() + ago * 1000),
             seconds => Ok(seconds * 1000),
@@ -103,10 +103,10 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, Vec<u8>>
     Ok(table_text(&names, &table, now))
 }
 
-/// No time is farther away.
+/// Largest number of seconds in FROM and TO.
 const SECONDS_MAX: i64 = 1 << 40;
 
-/// The series that a list of names with `*` fits; all for an empty one.
+/// The series that match a list of names with `*`. An empty list matches all.
 fn chosen(history: &History, patterns: &[u8]) -> Result<Vec<usize>, Vec<u8>> {
     let patterns: Vec<&[u8]> = patterns.split(|b| *b == b',').filter(|p| !p.is_empty()).collect();
     if patterns.len() > PATTERNS_MAX {
@@ -123,7 +123,7 @@ fn chosen(history: &History, patterns: &[u8]) -> Result<Vec<usize>, Vec<u8>> {
     Ok(all.filter(|(_, series)| fits(&series.name)).map(|(at, _)| at).collect())
 }
 
-/// Columns, as plots take them. Written by hand: a number is a few bytes, and there may be a million of them.
+/// Columns, the form that plots use. Written without a library: a number has a few bytes, and there may be a million.
 fn table_text(names: &[strand_diag::history::Series], table: &Table, now: Now) -> String {
     let mut text = format!("{{\"now_ms\":{},\"step_s\":{},\"times_ms\":[", now.unix_ms(), table.step_s);
     join(&mut text, table.times.iter().map(|time| Some(*time)));
@@ -173,13 +173,13 @@ fn live(engine: &Engine, args: Args<'_>) -> Result<String, Vec<u8>> {
     Ok(json!({ "time_ms": time, "values": values }).to_string())
 }
 
-/// `DIAG MEMORY`: every byte that the allocator has given out, by purpose, and what else the process has resident.
+/// `DIAG MEMORY`: all allocated bytes by purpose, and the other resident memory of the process.
 fn memory(engine: &Engine, now: Now) -> Value {
     let ledger = engine.ledger();
     let facts = ledger.facts;
     let purposes =
         Purpose::ALL.map(|p| json!({ "name": p.name(), "bytes": ledger.share(p), "about": p.about() }));
-    // Each holds what the one before it does not.
+    // Each entry excludes the previous ones.
     let rss = [
         (
             "allocated",
@@ -216,10 +216,11 @@ fn memory(engine: &Engine, now: Now) -> Value {
     })
 }
 
-/// Shards that are walked for an estimate of the types: of 2 M keys in 128 shards some 60,000, a segment at a time.
+/// Shards that are read to estimate the types. Of 2 M keys in 128 shards these are about 60,000, read one segment at
+/// a time.
 const SHARDS_LOOKED_AT: usize = 4;
 
-/// What the records of a few shards take, by type, and the share of all keys that they are.
+/// Memory of the records of a few shards by type, and their share of all keys.
 fn data_by_type(engine: &Engine, now: Now) -> Value {
     let keyspace = &*engine.keyspace;
     let all: usize = keyspace.in_use().values().map(|keys| keys.all).sum();
@@ -244,7 +245,7 @@ fn data_by_type(engine: &Engine, now: Now) -> Value {
     json!({ "keys": all, "keys_looked_at": looked_at, "types": shown })
 }
 
-/// `DIAG SERIES`: what there is, and what it takes.
+/// `DIAG SERIES`: the series and their memory.
 fn series(engine: &Engine) -> Value {
     let (on_disk, trouble) = engine.diag.disk_state();
     let recorder = engine.diag.recorder.lock();

@@ -1,4 +1,4 @@
-//! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS and DOCTOR: what commands wait for and take, and which keys they are on.
+//! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS and DOCTOR: the waits and durations of commands, and their keys.
 
 use crate::diag::hot::{EVERY, KINDS};
 use crate::diag::otlp::trace_id;
@@ -12,7 +12,7 @@ use strand_diag::sketch::{By, Row};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
-/// Keys that are shown of each kind.
+/// Keys that are shown for each kind.
 const KEYS_SHOWN: usize = 32;
 
 /// `DIAG PHASES`
@@ -39,7 +39,7 @@ fn spread(spread: &Spread) -> Value {
     json!({ "count": spread.total(), "p50": at(50.0), "p99": at(99.0), "p999": at(99.9), "max": at(100.0) })
 }
 
-/// `DIAG SLOWLOG [count]`: what executed for long, and what waited for long before.
+/// `DIAG SLOWLOG [count]`: commands with a long execution, and commands with a long wait before it.
 pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
     let count = match args.get(2).map(parse_int) {
         None => 128,
@@ -73,7 +73,7 @@ fn entry(engine: &Engine, entry: &Entry) -> Value {
     })
 }
 
-/// Bytes as text; what is no UTF-8 is escaped.
+/// Bytes as text. Bytes that are not UTF-8 are escaped.
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -81,13 +81,13 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// Seconds of a CPU profile unless SECONDS says how many, and at most.
+/// Seconds of a CPU profile: the default without SECONDS, and the maximum.
 const PROFILE_SECONDS: (u64, u64) = (30, 300);
 
 /// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE CPU START [SECONDS n]`, `DIAG PROFILE CPU STOP id [FOLDED]`
 pub(super) fn profile(engine: &Engine, args: Args<'_>) -> Result<Vec<u8>, Vec<u8>> {
     let syntax = || Vec::from(super::SYNTAX);
-    // FOLDED as the last of `len` arguments, where there are so many.
+    // Whether FOLDED follows the `len` arguments.
     let folded = |len: usize| match args.len() {
         given if given == len => Ok(false),
         given if given == len + 1 && args.is(len, "FOLDED") => Ok(true),
@@ -165,7 +165,7 @@ pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>>
     }))
 }
 
-/// `DIAG BIGKEYS`: of the keys that were seen, the largest as they are now.
+/// `DIAG BIGKEYS`: the largest of the sampled keys, with their current sizes.
 pub(super) fn bigkeys(engine: &Engine, now: Now) -> Value {
     let seen = KINDS.into_iter().flat_map(|by| engine.diag.hot.heaviest(by));
     let whole = seen.filter(|row| row.key.len() == row.key_bytes);

@@ -8,12 +8,12 @@ use crate::session::waits::On;
 use strand_wire::args::Args;
 
 impl Session {
-    /// `IMPORT.VERSION HOLD dataset`. Reply: 1, or 0 when another connection holds the dataset; OOM where the memory is not
-    /// there that an import needs to begin.
+    /// `IMPORT.VERSION HOLD dataset`. Reply: 1, or 0 when another connection holds the dataset. OOM when the memory
+    /// for the start of an import is missing.
     pub(super) fn import_version_hold(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let engine = self.engine.clone();
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
-            // It is not kept: what an import brings counts as it comes.
+            // The reservation is dropped: the data of an import counts when it arrives.
             Admitted::Now(_) => {}
             Admitted::Later { at_us } => {
                 self.postpone(On::Memory, now);
@@ -44,7 +44,8 @@ impl Session {
         DONE
     }
 
-    /// `IMPORT.VERSION STATUS dataset`. Reply: a map of the client that imports into the dataset now and what it told, or null.
+    /// `IMPORT.VERSION STATUS dataset`. Reply: a map with the client that imports into the dataset now and its last
+    /// report, or null.
     pub(super) fn import_version_status(&mut self, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         let status = engine.importers.status(&engine.clients, self.db, args.at(2));

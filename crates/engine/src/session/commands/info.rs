@@ -1,4 +1,4 @@
-//! INFO: which sections, in which order.
+//! INFO: its sections and their order.
 
 use super::info_keysizes::keysizes;
 use super::info_sections::{self as sections, Facts};
@@ -8,24 +8,24 @@ use crate::{Engine, Now};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// A section: its name, when it is shown, and what writes it.
+/// A section: its name, when it is shown, and the function that writes it.
 type Section = (&'static str, Shown, fn(&Facts<'_>, &mut String));
 
-/// When a section is shown, beside when it is named.
+/// When a section is shown. A section that is named is always shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// By a plain INFO, too.
+    /// Also by a plain INFO.
     ByDefault,
     /// By "all" and "everything".
     InAll,
-    /// By a plain INFO and "everything", not by "all": what modules say, in redis-server.
+    /// By a plain INFO and "everything", but not by "all". In redis-server these are the modules' sections.
     NotInAll,
-    /// Never: it costs a look at every key.
+    /// Only by its name, because it reads every key.
     ByName,
 }
 use Shown::{ByDefault, ByName, InAll, NotInAll};
 
-/// All sections, in the order in which they are shown.
+/// All sections in display order.
 const SECTIONS: &[Section] = &[
     ("server", ByDefault, sections::server),
     ("clients", ByDefault, sections::clients),
@@ -44,7 +44,7 @@ const SECTIONS: &[Section] = &[
     ("search", ByDefault, sections::search),
 ];
 
-/// With more shards than this INFO runs on a helper thread: counting keys locks every shard.
+/// With more shards INFO runs on a helper thread, because counting keys locks every shard.
 const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 
 impl Session {
@@ -64,7 +64,7 @@ impl Session {
     }
 }
 
-/// INFO, here or on a helper thread.
+/// INFO, on a worker or a helper thread.
 pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let facts = Facts { engine, now };
     let mut text = String::new();

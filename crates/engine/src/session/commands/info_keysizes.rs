@@ -1,13 +1,13 @@
-//! INFO keysizes, as Redis 8 has it: how long the strings are and how many elements the collections have, in steps of two.
+//! INFO keysizes, as in Redis 8: the lengths of strings and the numbers of elements of collections, in powers of two.
 //!
-//! Here nothing is counted along for it: every key is looked at when it is asked for, on a helper thread, one segment of a
-//! shard at a time. So no other section brings it with it, "everything" neither.
+//! No counters are kept for this section. It reads every key on demand, on a helper thread, one segment of a shard at
+//! a time. So it is shown only by name, also not by "everything".
 
 use super::info_sections::Facts;
 use std::fmt::Write;
 use strand_keyspace::ValueRef;
 
-/// The types, as the lines name them. Redis has none for streams.
+/// The names of the lines by type. Redis has none for streams.
 const TYPES: [&str; 5] = [
     "distrib_strings_sizes",
     "distrib_lists_items",
@@ -59,12 +59,12 @@ fn kind_of(value: &ValueRef<'_>) -> Option<usize> {
     }
 }
 
-/// The step of a size: that of the largest power of two that it reaches.
+/// The step of a size: that of the largest power of two up to it.
 fn step_of(size: usize) -> usize {
     size.checked_ilog2().map_or(0, |power| power as usize + 1)
 }
 
-/// The least size of a step, shortened.
+/// The smallest size of a step, shortened.
 fn label(step: usize) -> String {
     let Some(power) = step.checked_sub(1) else { return "0".into() };
     let units = ["", "K", "M", "G", "T", "P", "E"];

@@ -1,4 +1,4 @@
-//! The sections of INFO, by redis-server's field names where there is such a thing here.
+//! The sections of INFO, with redis-server's field names where a field has a counterpart here.
 
 use super::connection::REDIS_VERSION;
 use crate::config::Opt;
@@ -8,7 +8,7 @@ use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::fmt::Write;
 
-/// What sections are written from.
+/// The input of a section.
 pub(super) struct Facts<'a> {
     pub(super) engine: &'a Engine,
     pub(super) now: Now,
@@ -17,7 +17,7 @@ pub(super) struct Facts<'a> {
 /// Redis's LRU clock counts seconds in 24 bits.
 pub(super) const LRU_CLOCK_MASK: i64 = (1 << 24) - 1;
 
-/// One line a field; writing to a string does not fail.
+/// One line per field. Writing to a string does not fail.
 macro_rules! fields {
     ($out:expr, $title:literal, $($name:literal: $value:expr),* $(,)?) => {{
         $out.push_str(concat!("# ", $title, "\r\n"));

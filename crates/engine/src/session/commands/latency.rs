@@ -1,4 +1,4 @@
-//! LATENCY: what took long, by event and by command.
+//! LATENCY: long durations, by event and by command.
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::session::run::Next;
@@ -8,8 +8,8 @@ use strand_commands::introspect;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most names that one LATENCY HISTOGRAM takes: several times as many as there are commands, and a name costs its sender a few
-/// bytes but its histogram hundreds.
+/// Most names of one LATENCY HISTOGRAM: several times the number of commands. A name has a few bytes in the request,
+/// but its histogram has hundreds in the reply.
 const NAMES_MAX: usize = 1024;
 
 impl Session {
@@ -52,7 +52,7 @@ impl Session {
         }
         DONE
     }
-    /// `LATENCY RESET [event ...]`. Reply: how many were forgotten.
+    /// `LATENCY RESET [event ...]`. Reply: the number of events that were reset.
     pub(super) fn latency_reset(&mut self, args: Args<'_>) -> Outcome {
         let named = args.skip(2);
         let is_meant = |event: &Event| named.is_empty() || named.iter().any(|n| n == event.name().as_bytes());
@@ -65,7 +65,7 @@ impl Session {
         introspect::help(&mut self.reply(), "LATENCY", HELP);
         DONE
     }
-    /// The samples of the event named.
+    /// The samples of the named event.
     fn latency_series(&self, args: Args<'_>) -> Option<(Event, Series)> {
         let event = Event::named(args.at(2))?;
         Some((event, self.engine.stats.events.of(event)?))
@@ -89,8 +89,8 @@ impl Session {
     }
 }
 
-/// LATENCY HISTOGRAM: of the commands named, with their subcommands, or of all. Summing up a command's histogram takes some
-/// microseconds.
+/// LATENCY HISTOGRAM of the named commands with their subcommands, or of all commands. Adding up a command's
+/// histogram takes some microseconds.
 pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let stats = &engine.stats;
     let mut found: Vec<(u32, Spread)> = Vec::new();

@@ -1,16 +1,17 @@
-//! MEMORY STATS, DOCTOR, PURGE, MALLOC-STATS: all on a helper thread, since they ask every client or the allocator.
+//! MEMORY STATS, DOCTOR, PURGE, MALLOC-STATS. All run on a helper thread, because they ask every client or the
+//! allocator.
 
 use crate::Engine;
 use crate::memory::Purpose;
 use strand_wire::reply::Reply;
 
-/// Below this much memory there is nothing to find, as in redis-server.
+/// Below this much memory DOCTOR reports nothing, as in redis-server.
 const EXAMINED_BYTES_MIN: u64 = 5 << 20;
-/// A peak this many times what is used now is worth a word.
+/// Ratio of the peak to the used memory that DOCTOR reports.
 const PEAK_RATIO_MAX: f64 = 1.5;
-/// Pages held over bytes given out, likewise.
+/// Ratio of held pages to allocated bytes that DOCTOR reports.
 const FRAGMENTATION_RATIO_MAX: f64 = 1.4;
-/// Bytes of requests and replies for each client, likewise.
+/// Bytes of requests and replies per client that DOCTOR reports.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
 /// MEMORY DOCTOR.
@@ -108,7 +109,7 @@ pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8
     Ok(())
 }
 
-/// What the tables of a database take beside keys and values. An expiry lies in its record, and there are no slots.
+/// Memory of a database's tables besides keys and values. An expiry is in its record, and there are no slots.
 fn database(engine: &Engine, db: usize, reply: &mut Reply<'_>) {
     let shape = engine.keyspace.shape(db);
     let main = shape.heap_bytes.saturating_sub(shape.entries_bytes);
@@ -120,7 +121,7 @@ fn database(engine: &Engine, db: usize, reply: &mut Reply<'_>) {
     }
 }
 
-/// What is remarkable about the memory, in words.
+/// Remarks about the memory, as text.
 fn remarks(engine: &Engine) -> String {
     let ledger = engine.ledger();
     let facts = ledger.facts;

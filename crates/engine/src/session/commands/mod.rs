@@ -1,7 +1,8 @@
-//! The commands that sessions run themselves: they read or change the session, the clients or the server, not the data.
+//! The commands that sessions run themselves. They read or change the session, the clients or the server, not the
+//! data.
 //!
-//! Each is a method of [`Session`], or a function beside it, that writes its reply or returns the text of an error. The rows in
-//! `table` name them: a new command is its row and its function.
+//! Each is a method of [`Session`] or a function beside it. It writes its reply or returns the text of an error. The
+//! rows in `table` name these functions. A new command needs a row and a function.
 
 mod acl;
 mod alone;
@@ -36,13 +37,14 @@ pub(crate) use table::GROUPS;
 use super::run::Next;
 use super::{Session, State, Turn};
 
-/// What comes of a command: how to go on, or the whole text of an error reply (without the `-`).
+/// The outcome of a command: how to continue, or the whole text of an error reply (without the `-`).
 pub(in crate::session) type Outcome = Result<Next, Vec<u8>>;
 
 /// The usual end of a command.
 const DONE: Outcome = Ok(Next::Go);
 
-/// A command of this kind with more arguments than this runs on a helper thread: each may cost a microsecond or more.
+/// A command of this kind with more arguments runs on a helper thread, because each argument may cost a microsecond
+/// or more.
 const ARGS_AT_ONCE_MAX: usize = 64;
 
 const SYNTAX: &str = strand_commands::errors::SYNTAX;

@@ -1,4 +1,4 @@
-//! MONITOR: this client is told of every command from now on.
+//! MONITOR: this client gets every command from now on.
 
 use super::{DONE, Outcome, Session};
 use crate::Now;
@@ -13,7 +13,7 @@ impl Session {
         if self.in_exec {
             return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
         }
-        // Who watches already gets no reply, as in redis-server.
+        // As in redis-server, a client in MONITOR gets no reply.
         if self.watches() {
             return DONE;
         }
@@ -23,11 +23,11 @@ impl Session {
         self.engine.monitors.add(&self.client);
         DONE
     }
-    /// True when it is told what others call.
+    /// True when the client is in MONITOR.
     pub(in crate::session) fn watches(&self) -> bool {
         self.client.watches.load(Relaxed)
     }
-    /// RESET, or the session's end. What has been told before comes before the reply.
+    /// Ends MONITOR, for RESET or at the end of the session. Earlier lines come before the reply.
     pub(in crate::session) fn end_watching(&mut self) {
         if self.client.watches.swap(false, Relaxed) {
             self.engine.monitors.remove(self.client.id);
@@ -35,14 +35,14 @@ impl Session {
             self.tell_output_limit();
         }
     }
-    /// The command in hand is about to run: tells who watches, unless it did so before. EXEC is told of when it is done.
+    /// Sends the command in hand, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.
     #[cold]
     pub(in crate::session) fn tell_monitors(&mut self, spec: &CommandSpec, now: Now) {
         if std::mem::replace(&mut self.again.is_told, true) || kind_of(spec) == Kind::Exec {
             return;
         }
         let args = self.argv.args();
-        // As in redis-server SELECT is shown with the database that it selects.
+        // As in redis-server, SELECT is shown with its new database.
         let selected = match kind_of(spec) {
             Kind::Select => parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok()),
             _ => None,

@@ -13,7 +13,7 @@ use strand_wire::reply::Reply;
 const LISTED_AT_ONCE_MAX: usize = 1000;
 
 impl Session {
-    /// `PUBLISH channel message`, `SPUBLISH shardchannel message`. Reply: the number of subscriptions that it reaches.
+    /// `PUBLISH channel message`, `SPUBLISH shardchannel message`. Reply: the number of receiving subscriptions.
     pub(super) fn publish_message(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
         if kind == Kind::Channel && self.engine.pubsub.is_long(args.at(1).len()) {
             return Ok(Next::Detach);
@@ -25,7 +25,7 @@ impl Session {
         self.reply().int(receivers as i64);
         DONE
     }
-    /// `PUBSUB CHANNELS [pattern]`, `PUBSUB SHARDCHANNELS [pattern]`. Reply: the channels that have subscribers.
+    /// `PUBSUB CHANNELS [pattern]`, `PUBSUB SHARDCHANNELS [pattern]`. Reply: the channels with subscribers.
     pub(super) fn pubsub_channels(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
         if self.engine.pubsub.channels_len(kind) > LISTED_AT_ONCE_MAX || args.iter().any(glob::is_hard) {
             return Ok(Next::Detach);
@@ -34,7 +34,8 @@ impl Session {
         channels(&engine, kind, args, &mut self.reply())?;
         DONE
     }
-    /// `PUBSUB NUMSUB [channel ...]`, `PUBSUB SHARDNUMSUB [shardchannel ...]`. Reply: each channel with its subscribers.
+    /// `PUBSUB NUMSUB [channel ...]`, `PUBSUB SHARDNUMSUB [shardchannel ...]`. Reply: each channel with its number of
+    /// subscribers.
     pub(super) fn pubsub_numsub(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
         if args.len() > ARGS_AT_ONCE_MAX {
             return Ok(Next::Detach);
@@ -55,7 +56,7 @@ impl Session {
     }
 }
 
-/// PUBLISH on a helper thread: the name of the channel is long.
+/// PUBLISH on a helper thread, for a long channel name.
 pub(super) fn publish_apart(
     engine: &Engine,
     args: Args<'_>,
@@ -73,7 +74,7 @@ fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, Vec<u8>
     Ok(engine.pubsub.publish(kind, args.at(1), &Payload::of(args, 2)))
 }
 
-/// PUBSUB CHANNELS and SHARDCHANNELS, here or on a helper thread.
+/// PUBSUB CHANNELS and SHARDCHANNELS, on a worker or a helper thread.
 pub(super) fn channels(
     engine: &Engine,
     kind: Kind,
@@ -100,7 +101,7 @@ pub(super) fn channels(
     Ok(())
 }
 
-/// PUBSUB NUMSUB and SHARDNUMSUB, here or on a helper thread.
+/// PUBSUB NUMSUB and SHARDNUMSUB, on a worker or a helper thread.
 pub(super) fn numsub(
     engine: &Engine,
     kind: Kind,

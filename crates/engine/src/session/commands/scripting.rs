@@ -1,4 +1,4 @@
-//! SCRIPT and FUNCTION: what manages scripts and libraries.
+//! SCRIPT and FUNCTION: management of scripts and libraries.
 
 use super::{DONE, Outcome, Session};
 use crate::Engine;
@@ -16,9 +16,9 @@ use strand_script::{Called, Host, Library, Limits, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// A library's chunk may take so long, as in redis-server ...
+/// Most time for a library's chunk, as in redis-server.
 const LOAD_US_MAX: u64 = 500_000;
-/// ... and so many steps, which a faster machine makes in a part of that.
+/// Most steps for a library's chunk. A fast machine makes them in less than the time limit.
 const LOAD_STEPS_MAX: u64 = 500_000_000;
 const LOAD_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
 
@@ -79,17 +79,17 @@ const FUNCTION_HELP: &[&str] = &[
     "      in case of functions name collision with another library).",
 ];
 
-/// What one of these commands does; an error is the whole text of the reply.
+/// A command's work. An error is the whole text of the reply.
 pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 impl Session {
-    /// One that is quick.
+    /// Runs a quick command.
     pub(super) fn scripting(&mut self, run: Run, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         run(&engine, args, &mut self.reply())?;
         DONE
     }
-    /// One that is quick and changes the libraries.
+    /// Runs a quick command that changes the libraries.
     pub(super) fn recorded(&mut self, run: Run, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         recorded(run, &engine, args, &mut self.reply())?;
@@ -97,7 +97,7 @@ impl Session {
     }
 }
 
-/// Runs what changes the libraries. The libraries are a part of the data: what changes them is in the stream of changes.
+/// Runs a command that changes the libraries. The libraries are a part of the data, so the journal has the command.
 pub(super) fn recorded(
     run: Run,
     engine: &Engine,
@@ -181,7 +181,7 @@ fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
     if fits { Ok(()) } else { Err(text.into()) }
 }
 
-/// Changes the libraries: all or nothing.
+/// Changes the libraries completely or not at all.
 fn change(
     scripts: &Scripts,
     edit: impl FnOnce(&mut Functions) -> Result<(), Vec<u8>>,
@@ -283,7 +283,7 @@ pub(super) fn function_stats(engine: &Engine, _: Args<'_>, reply: &mut Reply<'_>
     Ok(())
 }
 
-/// SCRIPT LOAD, on a helper thread: compiling takes a while.
+/// SCRIPT LOAD, on a helper thread, because compiling takes long.
 pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let known = load(engine, args.at(2), true)?;
     reply.bulk(known.script.sha.as_bytes());
@@ -360,13 +360,13 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
     })
 }
 
-/// A library that is in a file, in place of one of its name.
+/// Loads a library from a file. It replaces a library of its name.
 pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> {
     let library = library(engine, code)?;
     change(&engine.scripts, |functions| functions.add(library, true).map_err(String::into_bytes))
 }
 
-/// Reads a library and runs its chunk.
+/// Compiles a library and runs its chunk.
 fn library(engine: &Engine, code: &[u8]) -> Result<Library, Vec<u8>> {
     let mut vm = engine.scripts.take_vm()?;
     let mut host = Loading { engine, steps: 0, began_us: engine.host.mono_us() };
@@ -375,7 +375,7 @@ fn library(engine: &Engine, code: &[u8]) -> Result<Library, Vec<u8>> {
     library.map_err(|text| [b"ERR ", &text[..]].concat())
 }
 
-/// What a library may do while it is loaded: log.
+/// The host of a library while it is loaded. It may only log.
 struct Loading<'e> {
     engine: &'e Engine,
     steps: u64,

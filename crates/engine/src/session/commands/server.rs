@@ -26,7 +26,7 @@ impl Session {
         }
         // Nothing is saved, so nothing can fail.
         let _ = self.engine.save_at_end(request, now);
-        // A script that goes on for ever must not keep the server.
+        // Stops scripts, because an endless script must not keep the server running.
         self.engine.scripts.stopping.store(true, Relaxed);
         self.engine.host.shutdown(request);
         Ok(Next::Stop(self.close()))
@@ -82,7 +82,7 @@ impl Session {
 const OTHER_CHILD: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
                            to schedule a BGSAVE whenever possible.";
 
-/// BGREWRITEAOF within EXEC, which holds shards: as in redis-server it begins behind it.
+/// BGREWRITEAOF within EXEC, which holds shards. As in redis-server it starts after EXEC.
 pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     engine.schedule_bgrewriteaof();
     reply.simple("Background append only file rewriting scheduled");
@@ -96,7 +96,7 @@ pub(super) fn save(engine: &Engine, now: Now, reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-/// BGSAVE within EXEC, which holds shards: as in redis-server it begins behind it.
+/// BGSAVE within EXEC, which holds shards. As in redis-server it starts after EXEC.
 pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     match args.len() {
         1 => {}
@@ -112,10 +112,11 @@ pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// SHUTDOWN that saves first, on a helper thread. Without an error there is no reply: the connection ends.
+/// SHUTDOWN with a save, on a helper thread. Without an error there is no reply, and the connection ends.
 pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), Vec<u8>> {
     let request = shutdown_request(args)?;
-    // A script that goes on for ever must not keep the server, nor the shards that are to be saved.
+    // Stops scripts, because an endless script must not keep the server running or hold the shards that must be
+    // saved.
     engine.scripts.stopping.store(true, Relaxed);
     engine.save_at_end(request, now).map_err(|_| {
         engine.scripts.stopping.store(false, Relaxed);
@@ -141,7 +142,7 @@ fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, Vec<u8>> {
         return Err(SYNTAX.into());
     }
     if abort {
-        // A SHUTDOWN waits for nothing that could be given up: its client waits for the last save.
+        // A SHUTDOWN has no wait that could be aborted: its client waits for the last save.
         return Err("ERR No shutdown in progress.".into());
     }
     Ok(request)
@@ -151,7 +152,7 @@ fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, Vec<u8>> {
 const COLUMNS: usize = 60;
 const ROWS: usize = 7;
 
-/// Two threads winding round each other.
+/// A picture of two threads that wind around each other.
 fn strand(rng: &mut fastrand::Rng) -> String {
     let middle = (ROWS - 1) as f64 / 2.0;
     let (phase, pace) = (rng.f64() * std::f64::consts::TAU, 0.15 + rng.f64() * 0.15);

@@ -9,9 +9,9 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Entries of GET unless it says how many.
+/// Entries of GET without a count.
 const GET_DEFAULT: usize = 10;
-/// More entries than this are written on a helper thread.
+/// More entries are written on a helper thread.
 const GET_AT_ONCE_MAX: usize = 128;
 
 impl Session {
@@ -45,10 +45,10 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// What GET is to show.
+/// The options of GET.
 struct Wanted {
     count: usize,
-    /// Each entry has its phases as a seventh member.
+    /// Each entry has its phases as a seventh element.
     phases: bool,
 }
 
@@ -85,7 +85,7 @@ fn write(engine: &Engine, wanted: &Wanted, reply: &mut Reply<'_>) {
     }
 }
 
-/// What the command waited for and took, in microseconds: a map, in RESP2 a list of names and values.
+/// The phases of the command in microseconds: a map; in RESP2 a list of names and values.
 fn write_phases(entry: &Entry, reply: &mut Reply<'_>) {
     let waits = &entry.waits;
     reply.map(6);

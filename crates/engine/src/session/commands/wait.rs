@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF: how far a connection's writes have come elsewhere. There are no replicas yet.
+//! WAIT and WAITAOF: whether a connection's writes have reached replicas and the disk. There are no replicas yet.
 
 use super::{DONE, Outcome, Session};
 use crate::persist::Mode;
@@ -11,7 +11,8 @@ use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 impl Session {
-    /// `WAIT numreplicas timeout`. Reply: the number of replicas, which is 0; with more asked for when the time is over.
+    /// `WAIT numreplicas timeout`. Reply: the number of replicas, which is 0. With `numreplicas` above 0 the reply
+    /// comes after the timeout.
     pub(super) fn wait(&mut self, args: Args<'_>) -> Outcome {
         let replicas = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         let timeout_ms = milliseconds(args.at(2))?;
@@ -22,8 +23,8 @@ impl Session {
         nothing(&mut self.reply());
         DONE
     }
-    /// `WAITAOF numlocal numreplicas timeout`. Reply: an array of two numbers: 1 when all that was written before is on the disk
-    /// by the append-only file, else 0; and 0, for the replicas.
+    /// `WAITAOF numlocal numreplicas timeout`. Reply: an array of two numbers. The first is 1 when all earlier writes
+    /// are on the disk in the append-only file, else 0. The second is 0, the number of replicas.
     pub(super) fn wait_aof(&mut self, args: Args<'_>) -> Outcome {
         let local = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         if !(0..=1).contains(&local) {
