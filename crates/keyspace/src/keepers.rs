@@ -1,4 +1,5 @@
-//! [`Keepers`]: readers of a shard's past state, which are told before a record is written. They are snapshots of all data ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
+//! [`Keepers`]: readers of a shard's past state, which are told before a record is written. They are snapshots of all
+//! data ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
 
 use crate::extendible::ExtendibleTable;
 use crate::record::Value;

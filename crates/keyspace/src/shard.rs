@@ -460,10 +460,9 @@ impl Shard {
         due
     }
     /// Removes and notes the expired records of the first segment at or after `from` that has any, as
-    /// [`ExtendibleTable::expire_step`]. Values outside the table are added to `garbage`. Calls `tell` with each
-    /// event and the data that is gone by it, as [`FieldsExpired::events`] has them. Names of fields are included
-    /// only with `names_fields`. Returns the number of removed records, the number of records looked at, and where
-    /// to continue.
+    /// [`ExtendibleTable::expire_step`]. Values outside the table are added to `garbage`. Calls `tell` with each event
+    /// and the data that is gone by it, as [`FieldsExpired::events`] has them. Names of fields are included only with
+    /// `names_fields`. Returns the number of removed records, the number of records looked at, and where to continue.
     pub(crate) fn expire_step(
         &mut self,
         slot: usize,

@@ -1,4 +1,5 @@
-//! [`Fields`]: the table form of a hash. It is an extendible table of pairs, so a hash of millions of fields grows, shrinks and is scanned one segment at a time, like the keyspace, and its clone is a cheap snapshot.
+//! [`Fields`]: the table form of a hash. It is an extendible table of pairs, so a hash of millions of fields grows,
+//! shrinks and is scanned one segment at a time, like the keyspace, and its clone is a cheap snapshot.
 
 use super::Bytes;
 use crate::extendible::{

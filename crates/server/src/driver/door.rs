@@ -1,4 +1,5 @@
-//! [`Door`]: a way into the server. Doors differ only here, and in the stream and the framing that they choose. Limits, client list, timeouts, logs and counters treat the connections of all doors alike.
+//! [`Door`]: a way into the server. Doors differ only here, and in the stream and the framing that they choose.
+//! Limits, client list, timeouts, logs and counters treat the connections of all doors alike.
 //!
 //! [`open`] listens at every configured door and returns a [`Listener`] for each address. A connection accepted
 //! there is an [`Arrival`].

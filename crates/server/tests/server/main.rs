@@ -21,6 +21,7 @@ mod http_limits;
 mod http_update;
 mod http_writes;
 mod introspection;
+mod keyspace_events;
 mod linearizable;
 mod measuring;
 mod migrate;

@@ -1,4 +1,5 @@
-//! [`Small`]: members in one allocation. Sorted integers of 2, 4 or 8 bytes each, with binary search, or short strings in insertion order, with linear search.
+//! [`Small`]: members in one allocation. Sorted integers of 2, 4 or 8 bytes each, with binary search, or short
+//! strings in insertion order, with linear search.
 //!
 //! Layout: end of the members, 4 bytes little-endian; width of an integer, 1 byte, 0 for strings; number of
 //! strings, 3 bytes; then the integers, little-endian, or for each string its length in one byte and its bytes.

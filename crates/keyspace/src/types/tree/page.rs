@@ -1,4 +1,5 @@
-//! [`Page`]: an ordered sequence of short byte strings in one allocation. It is the leaf of a [`super::Tree`] and, by itself, the compact form of lists and sorted sets.
+//! [`Page`]: an ordered sequence of short byte strings in one allocation. It is the leaf of a [`super::Tree`] and, by
+//! itself, the compact form of lists and sorted sets.
 //!
 //! Layout: a head of four little-endian `u32` (start of the strings, end of the strings, end of the lengths,
 //! number of strings with [`WIDE`] or [`EVEN`]); a gap; the strings in order; spare room; the lengths in *reverse*

@@ -1,4 +1,5 @@
-//! [`Bundle`]: entries in a tar file compressed with zstd. The first entry is a manifest with the length and the SHA-256 of each other entry.
+//! [`Bundle`]: entries in a tar file compressed with zstd. The first entry is a manifest with the length and the
+//! SHA-256 of each other entry.
 //!
 //! The reader trusts nothing. It bounds sizes and counts, accepts only plain names, and requires that the entries
 //! match the manifest exactly.
