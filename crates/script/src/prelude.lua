@@ -52,11 +52,25 @@ local function sweep()
   end
 end
 
--- Runs `f`; its first result, or false and the error as a table.
-local function run(f, handler) return raw_xpcall(f, handler) end
+-- Runs the chunk `f`: true and its first result, or false and the error as a table that `handler` makes.
+local function load(f, handler) return raw_xpcall(f, handler) end
 
-local function call(f, keys, args, handler)
-  return raw_xpcall(function() return f(keys, args) end, handler)
+-- The runners of scripts and of functions. `globals` is where KEYS and ARGV of a script lie.
+local function runners(globals, handler)
+  local function ended(ok, value)
+    globals.KEYS, globals.ARGV = nil, nil
+    return ok, value
+  end
+  local function run(f, keys, args)
+    globals.KEYS, globals.ARGV = keys, args
+    return ended(raw_xpcall(f, handler))
+  end
+  local function call(f, keys, args)
+    return raw_xpcall(function() return f(keys, args) end, handler)
+  end
+  return run, call
 end
 
-return { pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, sweep = sweep, run = run, call = call }
+return {
+  pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, sweep = sweep, load = load, runners = runners,
+}

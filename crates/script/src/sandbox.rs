@@ -10,7 +10,7 @@ use crate::errors::{self, Thrown, bad_argument, error};
 use crate::state::{self, Kind};
 use crate::{bits, cjson, cmsgpack, redis, strings, structs};
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
+use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -41,20 +41,19 @@ const LOAD_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct Sandbox {
     /// The globals as scripts see them, and the real table behind the proxy, in which KEYS and ARGV are set.
     pub(crate) script_globals: Table,
-    pub(crate) script_real: Table,
+    script_real: Table,
     /// The globals of functions. While a library is loaded, their metatable leads to `load_real` instead.
     pub(crate) function_globals: Table,
     function_meta: Table,
     function_real: Table,
     load_real: Table,
-    /// `run(f, handler)` and `call(f, keys, args, handler)`.
+    /// `run(f, keys, args)` sets KEYS and ARGV for the time of a script; `call(f, keys, args)` hands them to a function.
     pub(crate) run: Function,
     pub(crate) call: Function,
+    /// `load(f, handler)` runs a library's chunk.
+    pub(crate) load: Function,
     pub(crate) handler: Function,
     pub(crate) sweep: Function,
-    /// The names `KEYS` and `ARGV`.
-    pub(crate) keys: LuaString,
-    pub(crate) argv: LuaString,
 }
 
 impl Sandbox {
@@ -149,6 +148,8 @@ impl Sandbox {
         loader.install(lua, &[&script_real, &function_real])?;
         // A chunk without an environment must not find anything of Strand's.
         lua.set_globals(script_globals.clone())?;
+        let handler = lua.create_function(handler)?;
+        let (run, call) = prelude.get::<Function>("runners")?.call((&script_real, &handler))?;
         Ok(Sandbox {
             script_globals,
             script_real,
@@ -156,13 +157,18 @@ impl Sandbox {
             function_meta,
             function_real,
             load_real,
-            run: prelude.get("run")?,
-            call: prelude.get("call")?,
-            handler: lua.create_function(handler)?,
+            run,
+            call,
+            load: prelude.get("load")?,
+            handler,
             sweep: prelude.get("sweep")?,
-            keys: lua.create_string("KEYS")?,
-            argv: lua.create_string("ARGV")?,
         })
+    }
+    /// Takes KEYS and ARGV of a script away that was stopped before it could do so itself. Setting what is there to nil needs
+    /// no memory.
+    pub(crate) fn forget_input(&self) -> Result<()> {
+        self.script_real.raw_set("KEYS", Value::Nil)?;
+        self.script_real.raw_set("ARGV", Value::Nil)
     }
     /// Sets whether a library is being loaded. Its chunk then sees little but `redis.register_function`.
     pub(crate) fn set_loading(&self, loading: bool) -> Result<()> {

@@ -1,11 +1,11 @@
-//! [`Vm`]: one interpreter with its compiled scripts. Any thread may use it, one at a time.
+//! [`Vm`]: one interpreter with its compiled scripts. It stays on its thread.
 
 use crate::load::{self, Registered};
 use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, Host, Kind};
 use crate::{convert, redis};
-use mlua::{Function, HookTriggers, Lua, LuaString, Result, Table, Value, VmState};
+use mlua::{Either, Function, HookTriggers, IntoLua, Lua, Result, Table, Value, VmState};
 use sha1::{Digest, Sha1};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -201,14 +201,14 @@ impl Vm {
             }
         };
         let run = Run { kind: Kind::Script, limits, sweeps: script.reaches_tables };
-        let done = self.guarded(run, host, reply, &script.sha, |vm| {
-            let lists = [(&vm.sandbox.keys, vm.list(keys)?), (&vm.sandbox.argv, vm.list(args)?)];
-            vm.set_globals(lists.map(|(name, list)| (name, Value::Table(list))))?;
-            vm.sandbox.run.call((function, &vm.sandbox.handler))
+        let ended = self.guarded(run, host, reply, &script.sha, |vm| {
+            let (keys, args) = vm.lists(keys, args)?;
+            vm.sandbox.run.call((&function, keys, args))
         });
-        // Setting an existing global to nil needs no memory.
-        let _ = self.set_globals([&self.sandbox.keys, &self.sandbox.argv].map(|name| (name, Value::Nil)));
-        done
+        if ended != Ended::Done {
+            let _ = self.sandbox.forget_input();
+        }
+        ended
     }
     /// Calls a function of a library.
     pub fn call<'a>(
@@ -246,8 +246,8 @@ impl Vm {
         let shown = String::from_utf8_lossy(name).into_owned();
         let run = Run { kind: Kind::Function, limits, sweeps };
         self.guarded(run, host, reply, &shown, |vm| {
-            let (keys, args) = (vm.list(keys)?, vm.list(args)?);
-            vm.sandbox.call.call((function, keys, args, &vm.sandbox.handler))
+            let (keys, args) = vm.lists(keys, args)?;
+            vm.sandbox.call.call((function, keys, args))
         })
     }
     /// Reads a library and runs its chunk once.
@@ -284,7 +284,7 @@ impl Vm {
         let function =
             compiled.map_err(|text| LoadError::Text([b"Error compiling function: ", &text[..]].concat()))?;
         self.sandbox.set_loading(true).map_err(failed)?;
-        let run = || self.sandbox.run.call::<(bool, Value)>((function, &self.sandbox.handler));
+        let run = || self.sandbox.load.call::<(bool, Value)>((function, &self.sandbox.handler));
         let as_function = Run { kind: Kind::Function, limits, sweeps: true };
         let (registered, (done, stopped)) = load::collect(|| self.in_run(host, as_function, run));
         self.sandbox.set_loading(false).map_err(failed)?;
@@ -299,23 +299,25 @@ impl Vm {
             }
         }
     }
-    fn list<'a>(&self, texts: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
-        let (n, mut left) = (texts.size_hint().0, state::SMALL_BYTES);
-        let mut unbound = (n <= SMALL_LIST).then(|| Unbound::new(&self.lua));
-        let list = self.lua.create_table_with_capacity(n, 0)?;
-        for (text, i) in texts.zip(1..) {
+    /// Tables of the keys and of the other arguments.
+    fn lists<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a [u8]>,
+        args: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(Table, Table)> {
+        let mut left = state::SMALL_BYTES;
+        let mut unbound =
+            (keys.size_hint().0 + args.size_hint().0 <= SMALL_LIST).then(|| Unbound::new(&self.lua));
+        let mut value = |text: &'a [u8]| {
             match left.checked_sub(text.len()) {
-                Some(rest) if i <= SMALL_LIST => left = rest,
-                _ => unbound = None,
+                Some(rest) => left = rest,
+                None => unbound = None,
             }
-            list.raw_set(i, self.lua.create_string(text)?)?;
-        }
-        drop(unbound);
-        Ok(list)
-    }
-    fn set_globals<const N: usize>(&self, values: [(&LuaString, Value); N]) -> Result<()> {
-        let _unbound = Unbound::new(&self.lua);
-        values.into_iter().try_for_each(|(name, value)| self.sandbox.script_real.raw_set(name, value))
+            text_value(text)
+        };
+        let keys = self.lua.create_sequence_from(keys.map(&mut value))?;
+        let args = self.lua.create_sequence_from(args.map(&mut value))?;
+        Ok((keys, args))
     }
     /// Runs `work` for `host`, writes its result or its error, and restores the interpreter.
     fn guarded(
@@ -375,7 +377,21 @@ impl Vm {
     }
 }
 
-/// Parameters of [`Vm::in_run`].
+/// A text on its way into Lua. What is UTF-8 goes there as it is. Other bytes become a string of Lua with a handle first, which
+/// costs twice as much.
+fn text_value(text: &[u8]) -> Either<&str, Bytes<'_>> {
+    std::str::from_utf8(text).map_or(Either::Right(Bytes(text)), Either::Left)
+}
+
+struct Bytes<'t>(&'t [u8]);
+
+impl IntoLua for Bytes<'_> {
+    fn into_lua(self, lua: &Lua) -> Result<Value> {
+        Ok(Value::String(lua.create_string(self.0)?))
+    }
+}
+
+/// What [`Vm::in_run`] has to know of a run.
 struct Run {
     kind: Kind,
     limits: Limits,

@@ -1,8 +1,8 @@
 //! The server's scripts and functions, the interpreters that run them, and the current runs.
 //!
 //! All sessions share [`Scripts`]. A script is kept under its digest. [`Routes`] records its runs and decides where
-//! it runs next. Interpreters are in a pool: a run takes one and returns it. So there are as many as ever ran at one
-//! time, and at most [`IDLE_MAX`] idle ones. Libraries of functions are in [`functions`].
+//! it runs next. Each thread keeps one interpreter for its next script, so an interpreter is never locked. Libraries of
+//! functions are in [`functions`].
 
 pub(crate) mod functions;
 pub(crate) mod run;
@@ -13,15 +13,16 @@ pub(crate) use undo::Undo;
 use crate::memory::{Charge, Memory, Purpose};
 use functions::Functions;
 use parking_lot::{Mutex, RwLock};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use strand_script::{Script, Vm};
 
-/// Most idle interpreters.
-const IDLE_MAX: usize = 32;
 /// An interpreter that has grown by more is not reused.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// The memory ledger hears of an interpreter when its size has changed by more: not after each run.
+const CHARGE_STEP_BYTES: u64 = 64 << 10;
 /// Most scripts known only from EVAL. More push out the oldest of them. Scripts of SCRIPT LOAD stay.
 pub(crate) const EVAL_SCRIPTS_MAX: usize = 500;
 /// Most bytes of scripts from SCRIPT LOAD.
@@ -93,7 +94,6 @@ pub(crate) struct Running {
 pub(crate) struct Scripts {
     cache: RwLock<Cache>,
     pub(crate) functions: RwLock<Arc<Functions>>,
-    idle: Mutex<Vec<Pooled>>,
     /// Counts SCRIPT FLUSH. An older interpreter drops its compiled scripts.
     flushes: AtomicU64,
     running: Mutex<Vec<Arc<Running>>>,
@@ -104,12 +104,20 @@ pub(crate) struct Scripts {
     memory: Arc<Memory>,
 }
 
-/// An interpreter in the pool.
-pub(crate) struct Pooled {
+/// An interpreter, and what it was last told of the server's scripts.
+pub(crate) struct Interpreter {
     pub(crate) vm: Vm,
     flushes: u64,
     functions: Arc<Functions>,
-    _charge: Charge,
+    /// The ledger of the server that it belongs to: a test may have several servers on one thread.
+    memory: Arc<Memory>,
+    charged_bytes: u64,
+    charge: Charge,
+}
+
+thread_local! {
+    /// The interpreter of this thread while no script runs here.
+    static IDLE: Cell<Option<Interpreter>> = const { Cell::new(None) };
 }
 
 /// Why a script was not kept.
@@ -120,7 +128,6 @@ impl Scripts {
         Scripts {
             cache: RwLock::default(),
             functions: RwLock::default(),
-            idle: Mutex::default(),
             flushes: AtomicU64::new(0),
             running: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -183,40 +190,47 @@ impl Scripts {
         (cache.scripts.len(), cache.bytes)
     }
 
-    /// An interpreter, from the pool or a new one.
+    /// This thread's interpreter, or a new one.
     ///
     /// # Errors
-    /// When there is no memory for a new one.
-    pub(crate) fn take_vm(&self) -> Result<Pooled, Vec<u8>> {
-        let (flushes, functions) = (self.flushes.load(Relaxed), self.functions.read().clone());
-        let pooled = self.idle.lock().pop();
-        let Some(mut pooled) = pooled else {
-            let vm = Vm::new().map_err(|why| format!("ERR no interpreter for the script: {why}"))?;
-            let charge = Charge::new(&self.memory, Purpose::Scripts, vm.used_bytes() as u64);
-            return Ok(Pooled { vm, flushes, functions, _charge: charge });
+    /// When there is no memory for one.
+    pub(crate) fn take_interpreter(&self) -> Result<Interpreter, Vec<u8>> {
+        let idle = IDLE.take().filter(|idle| Arc::ptr_eq(&idle.memory, &self.memory));
+        let mut taken = match idle {
+            Some(idle) => idle,
+            None => self.new_interpreter()?,
         };
-        if pooled.flushes != flushes {
-            pooled.vm.forget_scripts();
-            pooled.flushes = flushes;
+        let flushes = self.flushes.load(Relaxed);
+        if taken.flushes != flushes {
+            taken.vm.forget_scripts();
+            taken.flushes = flushes;
         }
-        if !Arc::ptr_eq(&pooled.functions, &functions) {
-            pooled.vm.retain_libraries(|library| functions.has(library));
-            pooled.functions = functions;
+        let functions = self.functions.read();
+        if !Arc::ptr_eq(&taken.functions, &functions) {
+            taken.vm.retain_libraries(|library| functions.has(library));
+            taken.functions = functions.clone();
         }
-        Ok(pooled)
+        drop(functions);
+        Ok(taken)
     }
-    /// Returns an interpreter to the pool. Gives it back when it has grown too much or the pool is full.
-    pub(crate) fn give_vm(&self, mut pooled: Pooled) -> Option<Pooled> {
-        if pooled.vm.grown_bytes() > KEPT_BYTES_MAX {
-            return Some(pooled);
+    fn new_interpreter(&self) -> Result<Interpreter, Vec<u8>> {
+        let vm = Vm::new().map_err(|why| format!("ERR no interpreter for the script: {why}"))?;
+        let charged_bytes = vm.used_bytes() as u64;
+        let charge = Charge::new(&self.memory, Purpose::Scripts, charged_bytes);
+        let (flushes, functions) = (self.flushes.load(Relaxed), self.functions.read().clone());
+        Ok(Interpreter { vm, flushes, functions, memory: self.memory.clone(), charged_bytes, charge })
+    }
+    /// Keeps an interpreter for this thread's next script, unless it has grown too much.
+    pub(crate) fn give_interpreter(&self, mut given: Interpreter) {
+        if given.vm.grown_bytes() > KEPT_BYTES_MAX {
+            return;
         }
-        pooled._charge = Charge::new(&self.memory, Purpose::Scripts, pooled.vm.used_bytes() as u64);
-        let mut idle = self.idle.lock();
-        if idle.len() == IDLE_MAX {
-            return Some(pooled);
+        let bytes = given.vm.used_bytes() as u64;
+        if bytes.abs_diff(given.charged_bytes) > CHARGE_STEP_BYTES {
+            given.charge = Charge::new(&self.memory, Purpose::Scripts, bytes);
+            given.charged_bytes = bytes;
         }
-        idle.push(pooled);
-        None
+        IDLE.set(Some(given));
     }
 
     /// A run on a helper thread begins.

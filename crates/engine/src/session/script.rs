@@ -14,7 +14,7 @@ use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::functions::Function;
 use crate::scripts::run::{HeldShards, Later, Mode, OnLane, Run, Stop, is_out_of_memory};
-use crate::scripts::{Known, Pooled, Routes, Running, Undo, busy_text};
+use crate::scripts::{Interpreter, Known, Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl Task {
     /// Runs the script with `run`. At the end writes the reply to `reply`.
     fn run(
         &self,
-        vm: &mut Pooled,
+        vm: &mut Interpreter,
         args: Args<'_>,
         limits: Limits,
         run: &mut Run<'_, '_>,
@@ -201,21 +201,14 @@ pub(super) fn load(engine: &Engine, text: &[u8], by_load: bool) -> Result<Arc<Kn
         return Ok(known);
     }
     let script = Script::new(text).map_err(|text| [b"ERR ", &text[..]].concat())?;
-    let mut vm = engine.scripts.take_vm()?;
+    let mut vm = engine.scripts.take_interpreter()?;
     let compiled = vm.vm.compile(&script);
-    give_back(engine, vm);
+    engine.scripts.give_interpreter(vm);
     compiled.map_err(|text| compile_error(&text))?;
     engine.scripts.keep(script, by_load)
 }
 
-/// Returns an interpreter to the pool. A helper thread frees an interpreter that the pool does not keep.
-pub(super) fn give_back(engine: &Engine, vm: Pooled) {
-    if let Some(vm) = engine.scripts.give_vm(vm) {
-        engine.host.reclaim(Box::new(vm));
-    }
-}
-
-/// The input of a try besides its shards.
+/// What a try needs besides its shards.
 pub(super) struct Caller<'c> {
     pub(super) engine: &'c Engine,
     pub(super) client: &'c Client,
@@ -245,7 +238,7 @@ fn attempt(
 ) -> Tried {
     let Footing { held, mode, lane } = footing;
     let engine = caller.engine;
-    let mut vm = match engine.scripts.take_vm() {
+    let mut vm = match engine.scripts.take_interpreter() {
         Ok(vm) => vm,
         Err(text) => {
             reply.error_bytes(&text);
@@ -282,7 +275,7 @@ fn attempt(
     let limits = if matches!(mode, Mode::Worker | Mode::Bounded) { WORKER_LIMITS } else { LANE_LIMITS };
     let ended = task.run(&mut vm, args, limits, &mut run, reply);
     let Run { undo, stop, txn, later, .. } = run;
-    give_back(engine, vm);
+    engine.scripts.give_interpreter(vm);
     let Ended::Stopped(footing) = ended else {
         Later::settle(&later, engine, caller.client, txn);
         return Tried::Done(reply.error_code().map(<[u8]>::to_vec));

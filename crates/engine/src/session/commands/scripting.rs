@@ -4,7 +4,7 @@ use super::{DONE, Outcome, Session};
 use crate::Engine;
 use crate::scripts::Scripts;
 use crate::scripts::functions::Functions;
-use crate::session::script::{give_back, load};
+use crate::session::script::load;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
@@ -368,10 +368,10 @@ pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> 
 
 /// Compiles a library and runs its chunk.
 fn library(engine: &Engine, code: &[u8]) -> Result<Library, Vec<u8>> {
-    let mut vm = engine.scripts.take_vm()?;
+    let mut vm = engine.scripts.take_interpreter()?;
     let mut host = Loading { engine, steps: 0, began_us: engine.host.mono_us() };
     let library = vm.vm.load_library(code, LOAD_LIMITS, &mut host);
-    give_back(engine, vm);
+    engine.scripts.give_interpreter(vm);
     library.map_err(|text| [b"ERR ", &text[..]].concat())
 }
 
