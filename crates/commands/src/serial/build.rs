@@ -1,10 +1,11 @@
 //! [`Builder`]: a value from its parts, as a DUMP payload or an RDB file yields them.
 
+use super::list;
 use super::stream::StreamBuilder;
-use super::{list, zset};
+use super::zset::ZSetBuilder;
 use strand_chain::Blob;
 use strand_keyspace::types::string::{Str, parse_int};
-use strand_keyspace::{Collection, HashValue, ListValue, SetValue, Settings, Value, ZSetValue};
+use strand_keyspace::{Collection, HashValue, ListValue, SetValue, Settings, Value};
 use strand_rdb::Text;
 use strand_rdb::value::{Kind, Part};
 
@@ -23,7 +24,7 @@ enum Form {
     Hash(HashValue),
     Set(SetValue),
     List(ListValue),
-    ZSet(ZSetValue),
+    ZSet(ZSetBuilder),
     Stream(Box<StreamBuilder>),
 }
 
@@ -43,7 +44,7 @@ impl Builder {
             Kind::Hash => Form::Hash(HashValue::new()),
             Kind::Set => Form::Set(SetValue::new()),
             Kind::List => Form::List(ListValue::new()),
-            Kind::SortedSet => Form::ZSet(ZSetValue::new()),
+            Kind::SortedSet => Form::ZSet(ZSetBuilder::default()),
             Kind::Stream => Form::Stream(Box::default()),
             Kind::Module(_) => {
                 return Err(BadValue("a value of a type that is not held here"));
@@ -76,9 +77,7 @@ impl Builder {
                 }
             }
             (Form::List(list), Part::Element(element)) => list::add(list, element),
-            (Form::ZSet(zset), Part::Scored { member, score }) => {
-                zset::add(zset, member, score, settings)?;
-            }
+            (Form::ZSet(zset), Part::Scored { member, score }) => zset.add(member, score, settings)?,
             (Form::Stream(stream), part) => stream.add(part)?,
             _ => return Err(MISPLACED),
         }
@@ -89,13 +88,13 @@ impl Builder {
     ///
     /// # Errors
     /// When it is a collection without elements.
-    pub fn finish(self) -> Result<Value, BadValue> {
+    pub fn finish(self, settings: &Settings) -> Result<Value, BadValue> {
         match self.0 {
             Form::Str(value) => Ok(Value::Str(value)),
             Form::Hash(hash) => collection(hash),
             Form::Set(set) => collection(set),
             Form::List(list) => collection(list),
-            Form::ZSet(zset) => collection(zset),
+            Form::ZSet(zset) => collection(zset.finish(settings)),
             Form::Stream(stream) => collection(stream.finish()?),
         }
     }

@@ -315,7 +315,7 @@ fn load_all<R: Read>(
                     added.map_err(|what| Problem::Value { key: shown(&key), what })?;
                 }
             }
-            Event::KeyEnd => match builder.take().map(Builder::finish) {
+            Event::KeyEnd => match builder.take().map(|value| value.finish(keyspace.settings())) {
                 Some(Ok(value)) => {
                     let has_expired = head.expires_at_ms.is_some_and(|at| at <= loading.now_ms);
                     if has_expired && !loading.keep_expired {

@@ -93,7 +93,7 @@ pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Resu
             pause();
         }
     }
-    Ok(builder.finish()?)
+    Ok(builder.finish(settings)?)
 }
 
 /// The digest of all databases. What is written meanwhile is in it or not.

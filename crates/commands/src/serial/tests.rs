@@ -1,5 +1,6 @@
 //! Values of each type through their bytes: what comes back digests alike, and what contradicts itself is refused.
 
+use super::zset::ZSetBuilder;
 use super::{BadValue, list, stream, zset};
 use crate::fixture::START_MS;
 use strand_keyspace::types::list::{End, ListValue};
@@ -67,16 +68,17 @@ fn sorted_sets() {
             let score = [i as f64 / 3.0, -(i as f64), f64::INFINITY, 1e300][i % 4];
             value.set(&*format!("member{i}").into_bytes(), score, &settings);
         }
-        let mut again = ZSetValue::new();
+        let mut again = ZSetBuilder::default();
         let kind = through_bytes(
             zset::value_type(&value),
             |w| zset::write(&value, w),
             |part| {
                 let Part::Scored { member, score } = part else { panic!("{part:?}") };
-                zset::add(&mut again, member, score, &settings)
+                again.add(member, score, &settings)
             },
         );
         assert_eq!(kind, Kind::SortedSet);
+        let again = again.finish(&settings);
         let all = |set: &ZSetValue| set.iter(0).map(|(m, s)| (m.to_vec(), s)).collect::<Vec<_>>();
         assert_eq!(all(&again), all(&value));
         assert_eq!(again.encoding(), value.encoding());
@@ -87,11 +89,33 @@ fn sorted_sets() {
         };
         assert_eq!(digest(&again), digest(&value));
     }
-    let mut twice = ZSetValue::new();
-    let mut add = |score| zset::add(&mut twice, strand_rdb::Text::Borrowed(b"m"), score, &settings);
+    let mut twice = ZSetBuilder::default();
+    let mut add = |score| twice.add(strand_rdb::Text::Borrowed(b"m"), score, &settings);
     add(1.0).unwrap();
     add(1.0).unwrap_err();
     add(2.0).unwrap_err();
+}
+
+/// The member that makes the set large has the lowest score, so a file has it last.
+#[test]
+fn a_large_sorted_set_keeps_its_minus_zero() {
+    let (settings, long) = (Settings::default(), [b'x'; 100]);
+    let mut value = ZSetValue::new();
+    value.set(&long[..], -1.0, &settings);
+    value.set(&b"a"[..], -0.0, &settings);
+    value.set(&b"b"[..], 0.0, &settings);
+    let mut again = ZSetBuilder::default();
+    through_bytes(
+        zset::value_type(&value),
+        |w| zset::write(&value, w),
+        |part| {
+            let Part::Scored { member, score } = part else { panic!("{part:?}") };
+            again.add(member, score, &settings)
+        },
+    );
+    let again = again.finish(&settings);
+    let signs: Vec<_> = again.iter(0).map(|(_, score)| score.is_sign_negative()).collect();
+    assert_eq!((again.encoding(), signs), ("skiplist", vec![true, true, false]));
 }
 
 /// Some thousand entries, of which some are deleted, and two groups with pending entries.

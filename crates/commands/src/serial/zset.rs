@@ -13,9 +13,12 @@ use strand_rdb::write::Writer;
 /// A packed sorted set of more bytes is written member by member: a listpack is made in memory.
 const LISTPACK_BYTES_MAX: usize = 64 << 10;
 
+/// OBJECT ENCODING of a packed sorted set.
+const PACKED: &str = "listpack";
+
 /// The form it is written in.
 pub fn value_type(set: &ZSetValue) -> u8 {
-    let packed = set.encoding() == "listpack" && set.heap_bytes() <= LISTPACK_BYTES_MAX;
+    let packed = set.encoding() == PACKED && set.heap_bytes() <= LISTPACK_BYTES_MAX;
     if packed { ZSET_LISTPACK } else { ZSET_2 }
 }
 
@@ -41,17 +44,51 @@ pub fn digest(set: &ZSetValue, digest: &mut ValueDigest) {
     set.iter(0).for_each(|(member, score)| digest.scored(&member, score));
 }
 
-/// Adds a member.
+/// A sorted set under construction.
 ///
-/// # Errors
-/// When it is there already.
-pub fn add(set: &mut ZSetValue, member: Text<'_>, score: f64, settings: &Settings) -> Result<(), BadValue> {
-    let done = match member {
-        Text::Owned(bytes) => set.set(&Blob::from(bytes), score, settings),
-        member => set.set(&*member, score, settings),
-    };
-    match done {
-        Set::Added => Ok(()),
-        Set::Updated | Set::Unchanged => Err(BadValue("a sorted set with a member twice")),
+/// It begins packed and may become large on the way. A packed sorted set has no minus zero, a large one has, as in
+/// redis-server. So the builder keeps the members with minus zero for the case that the set becomes large.
+#[derive(Debug)]
+pub struct ZSetBuilder {
+    set: ZSetValue,
+    /// Members with the score minus zero that were added while the set was packed.
+    minus_zeros: Vec<Box<[u8]>>,
+}
+
+impl Default for ZSetBuilder {
+    fn default() -> ZSetBuilder {
+        ZSetBuilder { set: ZSetValue::new(), minus_zeros: Vec::new() }
+    }
+}
+
+impl ZSetBuilder {
+    /// Adds a member.
+    ///
+    /// # Errors
+    /// When the set has the member already.
+    pub fn add(&mut self, member: Text<'_>, score: f64, settings: &Settings) -> Result<(), BadValue> {
+        if score == 0.0 && score.is_sign_negative() && self.set.encoding() == PACKED {
+            self.minus_zeros.push((*member).into());
+        }
+        let done = match member {
+            Text::Owned(bytes) => self.set.set(&Blob::from(bytes), score, settings),
+            member => self.set.set(&*member, score, settings),
+        };
+        match done {
+            Set::Added => Ok(()),
+            Set::Updated | Set::Unchanged => Err(BadValue("a sorted set with a member twice")),
+        }
+    }
+    /// The sorted set.
+    pub fn finish(self, settings: &Settings) -> ZSetValue {
+        let ZSetBuilder { mut set, minus_zeros } = self;
+        if set.encoding() != PACKED {
+            for member in minus_zeros {
+                // Setting minus zero where zero is changes nothing.
+                set.remove(&member);
+                set.set(&*member, -0.0, settings);
+            }
+        }
+        set
     }
 }
