@@ -8,6 +8,7 @@
 use crate::call::LaneCall;
 use crate::parse::Text;
 use crate::run::{Prepared, end};
+use std::ops::Range;
 use strand_keyspace::{Db, KeyHash, Keyspace};
 
 /// Times that a long call begins anew because what it depends on has changed meanwhile.
@@ -108,6 +109,16 @@ impl<'a> Pauses<'a> {
     /// With nothing visited yet.
     pub(crate) fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
         Pauses { rest, left: PAUSE_MEMBERS }
+    }
+    /// Visits the members of `range` piece by piece, from the last on.
+    pub(crate) fn pieces_back(&mut self, range: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
+        let mut end = range.end;
+        while end > range.start {
+            let from = end.saturating_sub(PAUSE_MEMBERS).max(range.start);
+            visit(from..end);
+            (self.rest)();
+            end = from;
+        }
     }
     /// After each member: false when nobody wants the rest.
     pub(crate) fn goes_on(&mut self) -> bool {

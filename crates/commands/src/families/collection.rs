@@ -5,6 +5,7 @@
 
 use crate::call::Call;
 use crate::errors;
+use crate::optimistic::Pauses;
 use crate::parse::{Text, wrong_type};
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{Changed, Collection, Settings};
@@ -48,6 +49,21 @@ pub(crate) fn update_existing<T: Collection, R>(
 ) -> Result<Option<R>, Text> {
     let settings = call.txn.keyspace().settings();
     let changed = call.txn.db(call.db).change(&call.keys[0], |collection| change(collection, settings));
+    Ok(changed.map_err(wrong_type)?)
+}
+
+/// As [`update_existing`] for a change that visits elements. `change` calls [`Pauses::goes_on`] after each of them, so that a
+/// long call rests now and then.
+///
+/// # Errors
+/// WRONGTYPE.
+pub(crate) fn visit_existing<T: Collection, R>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut T, &mut Pauses<'_>) -> (R, Changed),
+) -> Result<Option<R>, Text> {
+    let mut rest = || call.reply.rest();
+    let mut pauses = Pauses::new(&mut rest);
+    let changed = call.txn.db(call.db).change(&call.keys[0], |collection| change(collection, &mut pauses));
     Ok(changed.map_err(wrong_type)?)
 }
 

@@ -19,7 +19,7 @@ const NOT_ONE: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
 const CORRUPTED: &str = "INVALIDOBJ Corrupted HLL object detected";
 
 /// Sources of PFMERGE that are merged between two pauses: 12 us each.
-const SLICE_SOURCES: usize = 32;
+const SLICE_SOURCES: usize = 4;
 
 /// `PFADD key [element ...]`. Reply: 1 when the estimate may have changed, or the key is new.
 pub(crate) fn pfadd(call: &mut Call<'_, '_>) {

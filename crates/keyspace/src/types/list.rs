@@ -165,9 +165,12 @@ impl ListValue {
     }
     /// Removes at most `max` elements that equal `value`, starting at `end`, and returns their number. Reads every
     /// element up to the last one removed.
-    pub fn remove_equal(&mut self, value: &[u8], end: End, max: usize) -> usize {
+    pub fn remove_equal(&mut self, value: &[u8], end: End, max: usize, mut visited: impl FnMut()) -> usize {
         let len = self.len();
-        let found = |(i, bytes): (usize, Bytes<'_>)| (*bytes == *value).then_some(i);
+        let found = |(i, bytes): (usize, Bytes<'_>)| {
+            visited();
+            (*bytes == *value).then_some(i)
+        };
         let mut places: Vec<usize> = match end {
             End::Front => self.iter(0).enumerate().filter_map(found).take(max).collect(),
             End::Back => self.iter_back(len).enumerate().filter_map(found).take(max).collect(),
@@ -185,6 +188,7 @@ impl ListValue {
         }
         let (mut kept, mut removed) = (ListValue::new(), places.iter().rev().copied().peekable());
         for (i, bytes) in self.iter(0).enumerate() {
+            visited();
             if removed.next_if_eq(&i).is_none() {
                 kept.push(End::Back, bytes);
             }
@@ -393,7 +397,7 @@ mod tests {
                         }
                         places.truncate(max);
                         places.sort_unstable();
-                        prop_assert_eq!(list.remove_equal(&value, end, max), places.len());
+                        prop_assert_eq!(list.remove_equal(&value, end, max, || ()), places.len());
                         places.iter().rev().for_each(|i| drop(twin.remove(*i)));
                     }
                     Op::Snapshot => snapshots.push((list.clone(), twin.clone())),

@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use crate::errors;
-use crate::families::collection::{argument, read, update_existing};
+use crate::families::collection::{argument, read, visit_existing};
 use crate::parse::{self, Text};
 use strand_chain::Chain;
 use strand_keyspace::types::list::End;
@@ -25,8 +25,11 @@ pub(crate) fn linsert(call: &mut Call<'_, '_>) {
         _ => return call.reply.error(errors::SYNTAX),
     };
     let (pivot, element) = (call.args.at(3), argument(call.args, 4));
-    let inserted = update_existing(call, |list: &mut ListValue, _| {
-        let found = list.iter(0).position(|bytes| *bytes == *pivot);
+    let inserted = visit_existing(call, |list: &mut ListValue, pauses| {
+        let found = list.iter(0).position(|bytes| {
+            pauses.goes_on();
+            *bytes == *pivot
+        });
         match found {
             Some(at) => {
                 list.insert(at + after, element);
@@ -51,8 +54,10 @@ pub(crate) fn lrem(call: &mut Call<'_, '_>) {
     let element = call.args.at(3);
     let end = if count < 0 { End::Back } else { End::Front };
     let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
-    let removed = update_existing(call, |list: &mut ListValue, _| {
-        let removed = list.remove_equal(element, end, max);
+    let removed = visit_existing(call, |list: &mut ListValue, pauses| {
+        let removed = list.remove_equal(element, end, max, || {
+            pauses.goes_on();
+        });
         (removed as i64, (removed > 0).into())
     });
     match removed {

@@ -8,6 +8,7 @@ use crate::cost::part_elements;
 use crate::errors;
 use crate::events::named;
 use crate::families::first_pop::{self, PopsFirst, counted_keys};
+use crate::optimistic::Pauses;
 use crate::parse::{self, Text, wrong_type};
 use std::ops::Range;
 use strand_keyspace::types::list::End;
@@ -45,7 +46,7 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
         let taken = taken(zset, from, count.unwrap_or(1));
         reply.array(if nested { taken.len() } else { 2 * taken.len() });
         send_taken(reply, zset, &taken, from, nested);
-        zset.remove_range(taken);
+        Pauses::new(&mut || reply.rest()).pieces_back(taken, |piece| zset.remove_range(piece));
         ((), Changed::Yes)
     });
     match popped {
@@ -104,7 +105,7 @@ impl PopsFirst for ZSetValue {
             reply.array(taken.len());
         }
         send_taken(reply, self, &taken, from, count.is_some());
-        self.remove_range(taken);
+        Pauses::new(&mut || reply.rest()).pieces_back(taken, |piece| self.remove_range(piece));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every command's arguments become a [`Query`], and a query on a sorted set is a range of ranks.
 
-use super::super::collection::{read, send, update_existing};
+use super::super::collection::{read, send, visit_existing};
 use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
@@ -388,10 +388,10 @@ fn remove(call: &mut Call<'_, '_>, by: By) {
         Ok(bounds) => bounds,
         Err(text) => return call.reply.error(&text),
     };
-    let removed = update_existing(call, |zset: &mut ZSetValue, _| {
+    let removed = visit_existing(call, |zset: &mut ZSetValue, pauses| {
         let ranks = bounds.ranks(zset, false);
         let removed = ranks.len();
-        zset.remove_range(ranks);
+        pauses.pieces_back(ranks, |piece| zset.remove_range(piece));
         (removed as i64, Changed::from(removed > 0))
     });
     match removed {
