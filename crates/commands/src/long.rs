@@ -164,7 +164,7 @@ fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) 
         let records = records_at(keys, no_touch, call, |txn, key| view.read(txn, key));
         let copies = copies_of(call);
         fill(&copies, 0, keys, records, call.now_ms);
-        let slice = slice_of(args, 1, 1, 1 + nth * SLICE_ARGUMENTS);
+        let slice = slice_of(args, 1, 1, 1 + nth * SLICE_ARGUMENTS, SLICE_ARGUMENTS);
         let mut out = Chain::new();
         match on_copies(spec, run, slice.args(), &copies, call, &mut out) {
             Ok(lookups) => {
@@ -213,10 +213,10 @@ fn fill(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<View
     }
 }
 
-/// The arguments of one slice: the head, and those from `from` on, `step` of which belong together.
-pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize) -> Argv {
+/// The arguments of one slice: the head, and at most `max` from `from` on, `step` of which belong together.
+pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize, max: usize) -> Argv {
     let mut slice = Argv::new();
-    let to = (from + SLICE_ARGUMENTS / step * step).min(args.len());
+    let to = (from + max / step * step).min(args.len());
     for at in (0..head).chain(from..to) {
         match args.large(at) {
             Some(blob) => slice.push_blob(blob.clone()),

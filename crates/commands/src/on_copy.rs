@@ -5,7 +5,7 @@
 use crate::call::{Call, LaneCall};
 use crate::cost::Slices;
 use crate::long::{self, Merged, Run};
-use crate::optimistic::{Write, apply};
+use crate::optimistic::{PAUSE_WRITES, Write, apply};
 use crate::parse::Text;
 use crate::spec::CommandSpec;
 use smallvec::SmallVec;
@@ -134,8 +134,8 @@ impl Write for OnCopy<'_> {
             None => self.run_on(&copies, &keys, self.args, pause)?,
             Some(Slices { head, step, merge, .. }) => {
                 let mut merged = Merged::new(merge);
-                for from in (head..self.args.len()).step_by(long::SLICE_ARGUMENTS / step * step) {
-                    let slice = long::slice_of(self.args, head, step, from);
+                for from in (head..self.args.len()).step_by(PAUSE_WRITES / step * step) {
+                    let slice = long::slice_of(self.args, head, step, from, PAUSE_WRITES);
                     merged.add(self.run_on(&copies, &keys, slice.args(), pause)?);
                     pause();
                 }

@@ -99,6 +99,10 @@ pub(crate) fn apply_at_once<W: Write>(db: &mut Db<'_, '_>, write: &mut W) -> Res
 /// Members looked at between two pauses: some 50 us.
 const PAUSE_MEMBERS: usize = 256;
 
+/// Elements written between two pauses on a copy. The first write to a segment of a table copies the segment: some 10 us, most
+/// of which the kernel takes to clear a page. With 256 elements a probe waited 3 to 4 ms beside ZREMRANGEBYRANK.
+pub(crate) const PAUSE_WRITES: usize = 32;
+
 /// Calls `rest` each [`PAUSE_MEMBERS`] members.
 pub(crate) struct Pauses<'a> {
     rest: &'a mut dyn FnMut() -> bool,
@@ -110,11 +114,11 @@ impl<'a> Pauses<'a> {
     pub(crate) fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
         Pauses { rest, left: PAUSE_MEMBERS }
     }
-    /// Visits the members of `range` piece by piece, from the last on.
+    /// Visits the members of `range`, to change them, in pieces of [`PAUSE_WRITES`] from the last on.
     pub(crate) fn pieces_back(&mut self, range: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
         let mut end = range.end;
         while end > range.start {
-            let from = end.saturating_sub(PAUSE_MEMBERS).max(range.start);
+            let from = end.saturating_sub(PAUSE_WRITES).max(range.start);
             visit(from..end);
             (self.rest)();
             end = from;

@@ -12,7 +12,7 @@ use crate::wait::Wait;
 use smallvec::SmallVec;
 use strand_chain::Chain;
 use strand_keyspace::journal::Arg;
-use strand_keyspace::{Key, Txn};
+use strand_keyspace::{Key, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -131,14 +131,32 @@ pub fn once(
     out: &mut Chain,
     context: Context<'_>,
 ) -> Ran {
+    let keys = keys_of(spec, args, txn.keyspace());
+    on_keys(spec, args, &keys, txn, out, context)
+}
+
+/// The keys that the key specs of a command find, hashed.
+pub fn keys_of<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> SmallVec<[Key<'a>; 4]> {
+    dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
+}
+
+/// As [`once`], for a caller that has the command's [`keys_of`] already.
+///
+/// # Panics
+/// As [`whole`].
+pub fn on_keys(
+    spec: &CommandSpec,
+    args: Args<'_>,
+    keys: &[Key<'_>],
+    txn: &mut Txn<'_>,
+    out: &mut Chain,
+    context: Context<'_>,
+) -> Ran {
     let run = handler(spec).expect("the command was queued, so that it has a handler");
-    let positions = dispatch::keys_to_lock(spec, args);
-    let keyspace = txn.keyspace();
-    let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
     let now_ms = txn.now_ms();
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
     let (reply, rng, rights) = (&mut reply, context.rng, context.rights);
-    let mut call = Call { args, keys: &keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
+    let mut call = Call { args, keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
     execute(spec, run, &mut call, context.client);
     let error = call.reply.error_code().map(<[u8]>::to_vec);
     Ran { error, is_over: call.reply.is_over(), wait: call.wait }

@@ -4,6 +4,7 @@ use super::*;
 use crate::errors;
 use crate::fixture::Fixture;
 use crate::on_copy::HELD_ARGUMENTS;
+use crate::optimistic::PAUSE_WRITES;
 use crate::table::DATA;
 
 fn numbered(words: &[&str], n: usize, each: impl Fn(usize) -> Vec<String>) -> Vec<String> {
@@ -42,7 +43,7 @@ fn many_fields_are_set_in_slices_and_read_at_one_moment() {
     let mut f = Fixture::new();
     let n = LONG_ELEMENTS;
     let pairs = |i: usize| vec![format!("f{i}"), format!("{i}")];
-    for (n, slices) in [(n, 1), (HELD_ARGUMENTS, 2 * HELD_ARGUMENTS / SLICE_ARGUMENTS)] {
+    for (n, slices) in [(n, 1), (HELD_ARGUMENTS, 2 * HELD_ARGUMENTS / PAUSE_WRITES)] {
         assert_eq!(run(&mut f, &numbered(&["HSET", "h"], n, pairs)), format!(":{n}|"));
         assert_eq!(f.pauses.take(), slices, "{n}");
         assert_eq!(run(&mut f, &numbered(&["HDEL", "h"], n, |i| vec![format!("f{i}")])), format!(":{n}|"));
