@@ -62,11 +62,11 @@ local function runners(globals, handler)
     return ok, value
   end
   local function run(f, keys, args)
-    globals.KEYS, globals.ARGV = keys, args
+    globals.KEYS, globals.ARGV = keys or {}, args or {}
     return ended(raw_xpcall(f, handler))
   end
   local function call(f, keys, args)
-    return raw_xpcall(function() return f(keys, args) end, handler)
+    return raw_xpcall(function() return f(keys or {}, args or {}) end, handler)
   end
   return run, call
 end

@@ -69,7 +69,7 @@ pub(crate) struct Known {
 
 #[derive(Default)]
 struct Cache {
-    scripts: HashMap<String, (Arc<Known>, bool)>,
+    scripts: HashMap<String, (Arc<Known>, bool), ahash::RandomState>,
     /// Digests of the scripts known only from EVAL, oldest first.
     by_eval: VecDeque<String>,
     loaded_bytes: usize,
@@ -117,7 +117,7 @@ pub(crate) struct Interpreter {
 
 thread_local! {
     /// The interpreter of this thread while no script runs here.
-    static IDLE: Cell<Option<Interpreter>> = const { Cell::new(None) };
+    static IDLE: Cell<Option<Box<Interpreter>>> = const { Cell::new(None) };
 }
 
 /// Why a script was not kept.
@@ -194,7 +194,7 @@ impl Scripts {
     ///
     /// # Errors
     /// When there is no memory for one.
-    pub(crate) fn take_interpreter(&self) -> Result<Interpreter, Vec<u8>> {
+    pub(crate) fn take_interpreter(&self) -> Result<Box<Interpreter>, Vec<u8>> {
         let idle = IDLE.take().filter(|idle| Arc::ptr_eq(&idle.memory, &self.memory));
         let mut taken = match idle {
             Some(idle) => idle,
@@ -213,15 +213,16 @@ impl Scripts {
         drop(functions);
         Ok(taken)
     }
-    fn new_interpreter(&self) -> Result<Interpreter, Vec<u8>> {
+    fn new_interpreter(&self) -> Result<Box<Interpreter>, Vec<u8>> {
         let vm = Vm::new().map_err(|why| format!("ERR no interpreter for the script: {why}"))?;
         let charged_bytes = vm.used_bytes() as u64;
         let charge = Charge::new(&self.memory, Purpose::Scripts, charged_bytes);
         let (flushes, functions) = (self.flushes.load(Relaxed), self.functions.read().clone());
-        Ok(Interpreter { vm, flushes, functions, memory: self.memory.clone(), charged_bytes, charge })
+        let memory = self.memory.clone();
+        Ok(Box::new(Interpreter { vm, flushes, functions, memory, charged_bytes, charge }))
     }
     /// Keeps an interpreter for this thread's next script, unless it has grown too much.
-    pub(crate) fn give_interpreter(&self, mut given: Interpreter) {
+    pub(crate) fn give_interpreter(&self, mut given: Box<Interpreter>) {
         if given.vm.grown_bytes() > KEPT_BYTES_MAX {
             return;
         }

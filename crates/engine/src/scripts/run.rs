@@ -281,8 +281,7 @@ impl Run<'_, '_> {
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
-        let positions = dispatch::keys_to_lock(spec, args);
-        let keys: Vec<Key<'_>> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
+        let keys = run::keys_of(spec, args, keyspace);
         if let HeldShards::Some(shards) = self.held {
             let is_held = |key: &Key<'_>| shards.binary_search(&keyspace.shard_of(key.hash)).is_ok();
             if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
@@ -334,7 +333,7 @@ impl Run<'_, '_> {
         let id = stats.ids.of(spec);
         stats.command(slot, id, PerCommand::Calls, 1);
         let began_ns = self.engine.host.mono_ns();
-        if let Some(code) = run::whole(spec, args, self.txn, out, context) {
+        if let Some(code) = run::on_keys(spec, args, &keys, self.txn, out, context).error {
             stats.error(slot, &code);
             stats.command(slot, id, PerCommand::Failed, 1);
         }

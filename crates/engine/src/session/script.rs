@@ -17,6 +17,7 @@ use crate::scripts::run::{HeldShards, Later, Mode, OnLane, Run, Stop, is_out_of_
 use crate::scripts::{Interpreter, Known, Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
@@ -149,10 +150,11 @@ impl Task {
         matches!(self.what, What::Function(_))
     }
     /// The shards of the declared keys, ascending.
-    fn declared(&self, engine: &Engine, args: Args<'_>) -> Vec<usize> {
+    fn declared(&self, engine: &Engine, args: Args<'_>) -> SmallVec<[usize; 8]> {
         let keyspace = &engine.keyspace;
-        let hashes: Vec<KeyHash> = (3..self.keys_end).map(|i| keyspace.key(args.at(i)).hash).collect();
-        keyspace.shards_of(&hashes).into_vec()
+        let hashes: SmallVec<[KeyHash; 8]> =
+            (3..self.keys_end).map(|i| keyspace.key(args.at(i)).hash).collect();
+        keyspace.shards_of(&hashes)
     }
     /// The error when the script may not start.
     fn refusal(&self, out_of_memory: bool) -> Option<&'static str> {
@@ -419,8 +421,8 @@ pub(super) fn run_on_lane(
     while let Some((mode, rest)) = tries.split_first() {
         tries = rest;
         let (held, shards) = match mode {
-            Mode::Final => (HeldShards::All, &all),
-            _ => (HeldShards::Some(&declared), &declared),
+            Mode::Final => (HeldShards::All, &all[..]),
+            _ => (HeldShards::Some(&declared), &declared[..]),
         };
         let mut txn = call.hold_shards(shards);
         txn.set_no_touch(call.no_touch);
