@@ -66,8 +66,9 @@ foolscap: setup bindings ## Foolscap's own tests with our chain in place of its 
 http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
 	scripts/http_versus.sh target/release/strand $(ARGS)
 
-fuzz: sequences simulation ## each decoder target for SECONDS_EACH (needs cargo-fuzz), after `make sequences` and `make simulation`
-	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
+fuzz: sequences simulation ## each decoder target for SECONDS_EACH (needs cargo-fuzz; no nightly), after `make sequences` and `make simulation`
+	python3 scripts/fuzz_seeds.py
+	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} -timeout=10 -rss_limit_mb=1500 || exit 1; done
 
 sequences: release ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
