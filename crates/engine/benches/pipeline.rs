@@ -3,18 +3,24 @@
 //! values.
 //!
 //! `cargo bench -p strand-engine` measures 1,000,000 keys. `KEYS=n` sets another number, `ONLY=GET` selects one kind
-//! of command. `cargo test` runs a tiny round. Keys come from a fixed seed. The sum of reply bytes is printed, so
-//! that two runs can be compared.
+//! of command. `JOURNAL=1` measures what the journal costs writers when no file takes the journal: each kind of write
+//! with the journal and without, in turns. `cargo test` runs a tiny round. Keys come from a fixed seed. The sum of
+//! reply bytes is printed, so that two runs can be compared.
 
 #[path = "../tests/session/fixture.rs"]
 mod fixture;
 
 use fixture::{Peer, Server};
 use rustix::time::{ClockId, clock_gettime};
+use strand_chain::Chain;
 
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 256;
 const COMMANDS: usize = 1_500_000;
+/// With `JOURNAL`: turns of each kind, of which the cheapest counts.
+const TURNS: usize = 5;
+/// The stream is emptied after this many batches, outside of what is measured: a file's thread does so elsewhere.
+const BATCHES_TILL_TAKEN: usize = 64;
 
 fn main() {
     // Without `--bench` this is a test run, and a tiny round proves that the bench works.
@@ -43,6 +49,7 @@ fn main() {
         }),
         ("INCR", |key, _| format!("INCR n:{:012}", key % 1000)),
     ];
+    let by_turns = std::env::var_os("JOURNAL").is_some() || !measuring;
     for (name, line) in workloads.into_iter().filter(|w| w.0.contains(&only)) {
         for pipeline in [30, 1] {
             let mut rng = fastrand::Rng::with_seed(30);
@@ -51,12 +58,43 @@ fn main() {
                     (0..pipeline).flat_map(|_| fixture::command(&line(rng.u64(0..keys), &value))).collect()
                 })
                 .collect();
+            if by_turns && (name.contains("SET") || name == "INCR") {
+                let [without, with] = journal(&server, &mut peer, &batches).map(|ns| ns / pipeline as f64);
+                let more = (with / without - 1.0) * 100.0;
+                println!(
+                    "{name:16} pipeline {pipeline:2}: {without:6.1} ns without the journal, {with:6.1} with: {more:+.1} %"
+                );
+                continue;
+            }
             let start = processor_ns();
             let replied: usize = batches.iter().map(|batch| run(&server, &mut peer, batch)).sum();
             let ns = (processor_ns() - start) as f64 / (batches.len() * pipeline) as f64;
             println!("{name:16} pipeline {pipeline:2}: {ns:6.1} ns a command ({replied} reply bytes)");
         }
     }
+}
+
+/// Nanoseconds a batch without the journal and with it.
+fn journal(server: &Server, peer: &mut Peer, batches: &[Vec<u8>]) -> [f64; 2] {
+    let mut least = [f64::MAX; 2];
+    for _ in 0..TURNS {
+        for (is_on, least) in [false, true].into_iter().zip(&mut least) {
+            let begin = server.engine.switch_journal(is_on);
+            let mut ns = 0;
+            for some in batches.chunks(BATCHES_TILL_TAKEN) {
+                let start = processor_ns();
+                for batch in some {
+                    run(server, peer, batch);
+                }
+                ns += processor_ns() - start;
+                server.engine.keyspace().journal().take(&mut Chain::new());
+            }
+            let end = server.engine.switch_journal(false);
+            assert_eq!(end > begin, is_on, "it records what changes, when it is on");
+            *least = least.min(ns as f64 / batches.len() as f64);
+        }
+    }
+    least
 }
 
 /// Processor time of this thread. Other programs on the machine do not count.

@@ -91,6 +91,7 @@ impl Engine {
         let clients = Arc::<Clients>::default();
         let tracking = Arc::new(Tracking::new(clients.clone()));
         let long_locks = LongLocks::new(host.signal());
+        let persist = Persist::new(&*host, now);
         let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
@@ -115,7 +116,7 @@ impl Engine {
             long_locks,
             importers: Importers::default(),
             monitors: Monitors::default(),
-            persist: Persist::new(now),
+            persist,
             started: now,
             active_expire: true.into(),
             tls_change: Mutex::new(()),
@@ -124,6 +125,8 @@ impl Engine {
         });
         engine.keyspace.set_listener(engine.notices.clone());
         engine.keyspace.journal().set_alerts(engine.persist.shared_alerts());
+        let much_waits = engine.persist.aof.much_waits.clone();
+        engine.keyspace.journal().set_wake(Box::new(move || much_waits.tell()));
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());
         engine

@@ -236,7 +236,8 @@ mod tests {
         }
     }
 
-    /// A signal for the threads of a test.
+    /// A signal for the threads of a test, which stands in for the host.
+    #[allow(clippy::disallowed_types)]
     #[derive(Default)]
     struct Changes(Mutex<u64>, parking_lot::Condvar);
     impl Signal for Changes {

@@ -3,8 +3,8 @@
 //! When enough batches wait for the threads, the reading thread puts a batch itself, so no thread idles. With one
 //! worker there are no loader threads.
 
-use crate::Engine;
-use parking_lot::{Condvar, Mutex};
+use crate::{Engine, Signal};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,10 +23,9 @@ pub(super) struct Loaders {
     waiting_max: usize,
 }
 
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    changed: Box<dyn Signal>,
 }
 
 #[derive(Default)]
@@ -43,7 +42,7 @@ struct State {
 impl Loaders {
     /// `None`: the reading thread puts the records itself.
     pub(super) fn begin(engine: &Engine) -> Option<Loaders> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: engine.host.signal() });
         let wanted = engine.facts.workers.saturating_sub(1).min(THREADS_MAX);
         let begun = (0..wanted).take_while(|at| {
             let (shared, keyspace) = (shared.clone(), engine.keyspace.clone());
@@ -63,7 +62,8 @@ impl Loaders {
         }
         if state.waiting.len() < self.waiting_max {
             state.waiting.push_back(batch);
-            self.shared.changed.notify_one();
+            drop(state);
+            self.shared.changed.tell();
             return Ok(());
         }
         drop(state);
@@ -80,7 +80,7 @@ impl Loaders {
         while self.shared.put_one(keyspace) {}
         let mut state = self.shared.state.lock();
         while state.at_work > 0 {
-            self.shared.changed.wait(&mut state);
+            state = self.shared.wait(state);
         }
         assert!(!state.has_panicked, "a thread that puts keys into the keyspace has panicked");
         state.failed.take().map_or(Ok(()), Err)
@@ -93,11 +93,18 @@ impl Drop for Loaders {
         state.is_closed = true;
         state.waiting.clear();
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.changed.tell();
     }
 }
 
 impl Shared {
+    /// Lets the state go until something has changed.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        let seen = self.changed.changes();
+        drop(state);
+        self.changed.wait(seen, None);
+        self.state.lock()
+    }
     fn work(&self, keyspace: &Keyspace) {
         loop {
             if self.put_one(keyspace) {
@@ -108,7 +115,7 @@ impl Shared {
                 if state.is_closed {
                     return;
                 }
-                self.changed.wait(&mut state);
+                state = self.wait(state);
             }
         }
     }
@@ -128,8 +135,10 @@ impl Shared {
             }
             Err(_) => state.has_panicked = true,
         }
-        if state.at_work == 0 {
-            self.changed.notify_all();
+        let is_idle = state.at_work == 0;
+        drop(state);
+        if is_idle {
+            self.changed.tell();
         }
         true
     }

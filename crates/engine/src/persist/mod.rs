@@ -22,7 +22,7 @@ pub use load::Load;
 pub(crate) use load::Reload;
 
 use crate::config::Opt;
-use crate::{Engine, Now};
+use crate::{Engine, Host, Now};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ struct Loading {
 }
 
 impl Persist {
-    pub(crate) fn new(now: Now) -> Persist {
+    pub(crate) fn new(host: &dyn Host, now: Now) -> Persist {
         Persist {
             alerts: Arc::default(),
             state: Mutex::new(State {
@@ -139,7 +139,7 @@ impl Persist {
             }),
             functions: Mutex::default(),
             loading: Loading::default(),
-            aof: Aof::new(),
+            aof: Aof::new(host),
         }
     }
     /// The alerts for the keyspace, which sets the bits that make writes wait.

@@ -17,6 +17,8 @@ const PEERS: usize = 3;
 /// No sync is held back longer, so that a test that forgets to let it go ends.
 const HELD_BACK_MAX: Duration = Duration::from_secs(20);
 
+// The test is the disk, and holds its threads back.
+#[allow(clippy::disallowed_types)]
 #[derive(Clone, Default)]
 pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 

@@ -15,7 +15,7 @@ pub use effects::{Arg, EffectsMark};
 pub use padding::padding;
 
 use effects::Effects;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{
@@ -23,7 +23,6 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use strand_chain::Chain;
 
 /// Bit of a journal's alerts: more than [`WAITING_BYTES_MAX`] bytes wait to be taken, so writers must wait.
@@ -61,8 +60,17 @@ pub struct Journal {
     alerts: OnceLock<Arc<AtomicU8>>,
     merger: Mutex<Merger>,
     is_asleep: AtomicBool,
-    asleep: Mutex<()>,
-    wake: Condvar,
+    /// Wakes the taker.
+    wake: OnceLock<Wake>,
+}
+
+/// What wakes the taker; of its caller, because this crate knows no threads.
+struct Wake(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Wake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wake")
+    }
 }
 
 /// On a cache line of its own, because every writer changes it.
@@ -115,8 +123,7 @@ impl Journal {
             alerts: OnceLock::new(),
             merger: Mutex::default(),
             is_asleep: AtomicBool::new(false),
-            asleep: Mutex::new(()),
-            wake: Condvar::new(),
+            wake: OnceLock::new(),
         }
     }
     /// True while changes are recorded.
@@ -166,21 +173,25 @@ impl Journal {
             false => alerts.fetch_and(!JOURNAL_FULL, Relaxed),
         };
     }
-    /// Sleeps until [`Journal::wake`], until many bytes wait to be taken, or for `at_most`.
-    pub fn sleep(&self, at_most: Duration) {
-        let mut asleep = self.asleep.lock();
+    /// Sets what wakes the taker. Only the first call has an effect.
+    pub fn set_wake(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.wake.set(Wake(wake));
+    }
+    /// The taker is about to sleep: from here on it is woken when many bytes wait to be taken. False: they wait already.
+    pub fn begins_sleep(&self) -> bool {
         self.is_asleep.store(true, SeqCst);
-        if self.waiting() < WAKE_BYTES {
-            self.wake.wait_for(&mut asleep, at_most);
-        }
+        self.waiting() < WAKE_BYTES
+    }
+    /// The taker sleeps no more.
+    pub fn ends_sleep(&self) {
         self.is_asleep.store(false, SeqCst);
     }
-    /// Wakes a thread in [`Journal::sleep`]. Costs one load when no thread sleeps there.
-    pub fn wake(&self) {
-        if self.is_asleep.load(SeqCst) {
-            // With this lock, a taker that is about to sleep is asleep.
-            drop(self.asleep.lock());
-            self.wake.notify_all();
+    /// Wakes the taker. Costs one load when it is awake.
+    fn wake(&self) {
+        if self.is_asleep.load(SeqCst)
+            && let Some(Wake(wake)) = self.wake.get()
+        {
+            wake();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::effects::Arg;
 use super::*;
+use std::time::Duration;
 use strand_chain::Blob;
 
 fn effects(args: &[Arg<'_>]) -> Box<Effects> {
@@ -119,20 +120,32 @@ fn writers_are_told_to_wait_while_too_much_waits() {
 }
 
 #[test]
-fn a_taker_that_sleeps_is_woken() {
-    let journal = Journal::new();
-    std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| journal.sleep(Duration::from_secs(60)));
-        for _ in 0..60_000 {
-            if sleeper.is_finished() {
-                return;
-            }
-            journal.wake();
-            std::thread::yield_now();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("nobody woke it");
-    });
+fn a_taker_that_sleeps_is_woken_when_much_waits() {
+    let (journal, woken) = (Journal::new(), Arc::new(AtomicU8::new(0)));
+    let count = woken.clone();
+    journal.set_wake(Box::new(move || _ = count.fetch_add(1, Relaxed)));
+    let half = Blob::from(vec![7; WAKE_BYTES / 2]);
+    let put_half = || {
+        let set = effects(&[Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&half)]);
+        journal.place(set).expect("an effect").put();
+    };
+    put_half();
+    put_half();
+    assert_eq!(woken.load(Relaxed), 0, "the taker is awake");
+    assert!(!journal.begins_sleep(), "much waits already");
+    journal.take(&mut Chain::new());
+    assert!(journal.begins_sleep());
+    put_half();
+    assert_eq!(woken.load(Relaxed), 0, "little waits");
+    put_half();
+    assert_eq!(woken.load(Relaxed), 1);
+    put_half();
+    assert_eq!(woken.load(Relaxed), 1, "it was woken");
+    journal.take(&mut Chain::new());
+    journal.ends_sleep();
+    put_half();
+    put_half();
+    assert_eq!(woken.load(Relaxed), 1, "the taker is awake");
 }
 
 /// A listener that panics like a broken handler, with shards held and half of the work done.

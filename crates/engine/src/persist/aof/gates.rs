@@ -3,18 +3,16 @@
 //! With `appendfsync always` a session reads the journal's tail at the end of a turn that ran commands. All changes
 //! that it wrote or saw lie before this offset. Its replies wait until the disk has reached the offset.
 
-use crate::Wake;
-use parking_lot::{Condvar, Mutex};
+use crate::{Signal, Wake};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use std::time::Duration;
 
 /// The waiting sessions. See the module.
-#[derive(Default)]
 pub(crate) struct Gates {
     /// Replies must wait.
     is_on: AtomicBool,
@@ -22,11 +20,15 @@ pub(crate) struct Gates {
     synced: AtomicU64,
     /// Keyed by offset and client.
     waiting: Mutex<BTreeMap<(u64, u64), Arc<dyn Wake>>>,
-    /// Signalled when a session starts to wait.
-    arrived: Condvar,
+    /// Told when a session starts to wait.
+    arrived: Box<dyn Signal>,
 }
 
 impl Gates {
+    /// No session waits, and nothing is on the disk.
+    pub(super) fn new(arrived: Box<dyn Signal>) -> Gates {
+        Gates { is_on: AtomicBool::new(false), synced: AtomicU64::new(0), waiting: Mutex::default(), arrived }
+    }
     /// True while replies must wait.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
@@ -52,7 +54,7 @@ impl Gates {
         self.waiting.lock().insert((offset, client), wake.clone());
         // The disk may have reached the offset meanwhile.
         if self.synced.load(SeqCst) < offset {
-            self.arrived.notify_one();
+            self.arrived.tell();
             return true;
         }
         self.waiting.lock().remove(&(offset, client));
@@ -76,10 +78,10 @@ impl Gates {
         }
     }
     /// Sleeps until a session waits, or until the timeout.
-    pub(super) fn sleep(&self, at_most: Duration) {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_empty() {
-            self.arrived.wait_for(&mut waiting, at_most);
+    pub(super) fn sleep(&self, at_most_us: u64) {
+        let seen = self.arrived.changes();
+        if self.waiting.lock().is_empty() {
+            self.arrived.wait(seen, Some(at_most_us));
         }
     }
 }
@@ -88,6 +90,18 @@ impl Gates {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
+
+    /// Nobody sleeps in this test.
+    struct NoOne;
+    impl Signal for NoOne {
+        fn changes(&self) -> u64 {
+            0
+        }
+        fn wait(&self, _seen: u64, _at_most_us: Option<u64>) -> bool {
+            panic!("nobody sleeps")
+        }
+        fn tell(&self) {}
+    }
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -99,7 +113,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_when_its_place_is_reached() {
-        let gates = Gates::default();
+        let gates = Gates::new(Box::new(NoOne));
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
         let woken = || count.0.load(Relaxed);

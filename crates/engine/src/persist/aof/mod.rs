@@ -24,7 +24,7 @@ pub use load::FoundAof;
 pub(crate) use rewrite::Began;
 
 use crate::config::Opt;
-use crate::{Config, Engine, Now};
+use crate::{Config, Engine, Host, Now, Signal};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -55,6 +55,8 @@ pub(crate) struct Aof {
     begun: AtomicU64,
     status: Mutex<Status>,
     pub(crate) gates: Gates,
+    /// Told when the journal has many bytes to write.
+    pub(crate) much_waits: Arc<dyn Signal>,
     /// Cancels the background rewrite.
     cancel: Arc<AtomicBool>,
     /// Locked while it is switched on or off.
@@ -89,11 +91,11 @@ struct Status {
 }
 
 impl Aof {
-    pub(super) fn new() -> Aof {
+    pub(super) fn new(host: &dyn Host) -> Aof {
         Aof {
             mode: AtomicU8::new(Mode::Off as u8),
             writer: Mutex::default(),
-            syncs: Syncs::default(),
+            syncs: Syncs::new(host),
             begun: AtomicU64::new(0),
             status: Mutex::new(Status {
                 rewriting: None,
@@ -112,7 +114,8 @@ impl Aof {
                 rewritten_bytes: 0,
                 written: 0,
             }),
-            gates: Gates::default(),
+            gates: Gates::new(host.signal()),
+            much_waits: host.signal().into(),
             cancel: Arc::default(),
             switching: Mutex::default(),
         }

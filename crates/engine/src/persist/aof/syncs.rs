@@ -7,26 +7,24 @@
 
 use super::Mode;
 use crate::folder::SyncFile;
-use crate::{Engine, Now};
-use parking_lot::{Condvar, Mutex};
+use crate::{Engine, Host, Now, Signal};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 /// How often the thread checks by itself whether the file was switched off.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY_US: u64 = 200_000;
 /// A sync that takes this long while more bytes are written is late.
 const LATE_US: u64 = 2_000_000;
 
 /// The state of syncs. See the module.
-#[derive(Default)]
 pub(super) struct Syncs {
     state: Mutex<State>,
-    /// Signalled when the thread may find an order.
-    ordered: Condvar,
-    /// Signalled when a sync has ended.
-    ended: Condvar,
+    /// Told when the thread may find an order.
+    ordered: Box<dyn Signal>,
+    /// Told when a sync has ended.
+    ended: Box<dyn Signal>,
     /// INFO's `aof_delayed_fsync`.
     late: AtomicU64,
 }
@@ -50,6 +48,14 @@ pub(super) struct Order {
 }
 
 impl Syncs {
+    pub(super) fn new(host: &dyn Host) -> Syncs {
+        Syncs {
+            state: Mutex::default(),
+            ordered: host.signal(),
+            ended: host.signal(),
+            late: AtomicU64::new(0),
+        }
+    }
     /// True while an order is open or running.
     pub(super) fn is_pending(&self) -> bool {
         let state = self.state.lock();
@@ -72,7 +78,8 @@ impl Syncs {
         let mut state = self.state.lock();
         if order.offset > state.synced {
             (state.order, state.since_us) = (Some(order), now.mono_us);
-            self.ordered.notify_all();
+            drop(state);
+            self.ordered.tell();
         }
     }
     /// Call this after a write. True when a sync is late, at most once per [`LATE_US`].
@@ -91,7 +98,10 @@ impl Syncs {
         // This sync includes an order that has not begun.
         state.order = None;
         while state.is_busy {
-            self.ended.wait(&mut state);
+            let seen = self.ended.changes();
+            drop(state);
+            self.ended.wait(seen, None);
+            state = self.state.lock();
         }
         if state.synced >= order.offset {
             return Ok(());
@@ -110,18 +120,23 @@ impl Syncs {
         if done.is_ok() {
             state.synced = state.synced.max(order.offset);
         }
-        self.ended.notify_all();
+        let has_order = state.order.is_some();
+        drop(state);
+        self.ended.tell();
         // With `always` there is no order, and the thread sleeps on.
-        if state.order.is_some() {
-            self.ordered.notify_all();
+        if has_order {
+            self.ordered.tell();
         }
         done
     }
-    /// Waits up to `at_most` for the open order and takes it.
-    fn take(&self, at_most: Duration) -> Option<Order> {
+    /// Waits up to `at_most_us` for the open order and takes it.
+    fn take(&self, at_most_us: u64) -> Option<Order> {
         let mut state = self.state.lock();
-        if (state.order.is_none() || state.is_busy) && !at_most.is_zero() {
-            self.ordered.wait_for(&mut state, at_most);
+        if (state.order.is_none() || state.is_busy) && at_most_us > 0 {
+            let seen = self.ordered.changes();
+            drop(state);
+            self.ordered.wait(seen, Some(at_most_us));
+            state = self.state.lock();
         }
         if state.is_busy {
             return None;
@@ -133,19 +148,20 @@ impl Syncs {
 }
 
 impl Engine {
-    /// The syncing thread: runs turns until the append-only file numbered `begun` is switched off.
+    /// The syncing thread: runs turns until the append-only file numbered `begun` is switched off. The thread belongs to
+    /// the host and may block. It holds no lock while [`SyncFile::sync`] waits for the disk.
     pub(super) fn run_sync_thread(&self, begun: u64) {
         while self.persist.aof.goes_on(begun) {
-            self.sync_ordered(LOOK_EVERY);
+            self.sync_ordered(LOOK_EVERY_US);
         }
     }
     /// One turn of the syncing thread; tests call it without a thread. False when there was no order.
     pub fn sync_aof(&self) -> bool {
-        self.sync_ordered(Duration::ZERO)
+        self.sync_ordered(0)
     }
-    fn sync_ordered(&self, at_most: Duration) -> bool {
+    fn sync_ordered(&self, at_most_us: u64) -> bool {
         let syncs = &self.persist.aof.syncs;
-        let Some(order) = syncs.take(at_most) else { return false };
+        let Some(order) = syncs.take(at_most_us) else { return false };
         if syncs.run(order, |e| self.sync_failed(e)).is_ok() {
             self.tell_synced();
         }

@@ -15,14 +15,13 @@ use crate::timing::Event;
 use crate::{Engine, Now};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
 use strand_aof::manifest::{File, Manifest};
 use strand_chain::Chain;
 
 /// Time between two turns when no client waits for the disk.
-const TURN_EVERY: Duration = Duration::from_millis(20);
+const TURN_EVERY_US: u64 = 20_000;
 /// With `always` clients wake the thread. It also looks by itself, this often.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY_US: u64 = 200_000;
 /// Time between two syncs with `everysec`.
 const SYNC_EVERY_US: u64 = 1_000_000;
 /// Time until a failed write is retried.
@@ -267,13 +266,22 @@ impl Engine {
             self.write_aof(false);
             match self.persist.aof.gates.is_on() {
                 // Clients that arrive during a sync share the next one.
-                true => self.persist.aof.gates.sleep(LOOK_EVERY),
+                true => self.persist.aof.gates.sleep(LOOK_EVERY_US),
                 // The journal wakes the thread when it has much. Bytes written soon are still in the processor's
                 // cache.
-                false => self.keyspace.journal().sleep(TURN_EVERY),
+                false => self.sleep_until_much_waits(TURN_EVERY_US),
             }
             self.host.yield_now();
         }
+    }
+    /// Returns when the journal has much to write, or when the time is over.
+    fn sleep_until_much_waits(&self, at_most_us: u64) {
+        let (journal, much_waits) = (self.keyspace.journal(), &self.persist.aof.much_waits);
+        let seen = much_waits.changes();
+        if journal.begins_sleep() {
+            much_waits.wait(seen, Some(at_most_us));
+        }
+        journal.ends_sleep();
     }
     /// One turn of the writing thread; tests call it without a thread. `at_end`: everything must be on the disk
     /// afterwards. Waits for the disk only with `at_end` or `appendfsync always`.
