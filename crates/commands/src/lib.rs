@@ -24,6 +24,7 @@ mod on_copy;
 mod optimistic;
 mod parse;
 mod promised;
+pub mod published;
 pub mod replay;
 pub mod run;
 pub mod serial;

@@ -20,13 +20,15 @@ pub struct Wait {
     pub wanted: Vec<(usize, Wanted)>,
     /// The arguments to wait with, where they are not those of the call: XREAD's `$` is the last ID of that moment.
     pub argv: Option<Argv>,
+    /// The keys are those of the system companion of the database.
+    pub of_system: bool,
 }
 
 impl Wait {
     /// For the same thing at each of the `keys` arguments from `first` on.
     pub(crate) fn at_each(timeout_ms: u64, first: usize, keys: usize, wanted: &Wanted) -> Wait {
         let wanted = (first..first + keys).map(|at| (at, wanted.clone())).collect();
-        Wait { timeout_ms, wanted, argv: None }
+        Wait { timeout_ms, wanted, argv: None, of_system: false }
     }
 }
 

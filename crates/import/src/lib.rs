@@ -43,6 +43,11 @@ use std::path::PathBuf;
 /// How often a server is told how a run goes.
 pub const REPORT_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
+/// Versions that the server's text indexes keep unless told: the newest and the one before.
+pub const KEEP_VERSIONS: u8 = 2;
+/// Most versions that they keep.
+pub const KEEP_VERSIONS_MAX: u8 = 64;
+
 /// What to import, and where to.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
@@ -76,6 +81,8 @@ pub struct ImportOptions {
     pub dry_run: bool,
     /// Publish all changes at one moment, at the end.
     pub atomic: bool,
+    /// Versions of the dataset that the server's text indexes keep for FT.SEARCH and FT.CHANGES.
+    pub keep_versions: u8,
     /// Create the text index `<into>` when it is not there.
     pub index: bool,
     /// Attachments of mails become documents of their own.
@@ -111,6 +118,7 @@ impl ImportOptions {
             db: 0,
             dry_run: false,
             atomic: false,
+            keep_versions: KEEP_VERSIONS,
             index: true,
             attachments: false,
             max_delete: MaxDelete::default(),

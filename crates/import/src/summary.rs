@@ -53,6 +53,8 @@ pub struct Summary {
     pub skipped: Skipped,
     /// The version that the dataset has now: the digest of its root container.
     pub version: Option<Digest>,
+    /// The token of the version at a Strand server: what `IMPORT.VERSION WAIT` and `FT.SEARCH VERSION` take.
+    pub token: Option<String>,
     /// How long the run took.
     pub took: Duration,
 }

@@ -49,5 +49,5 @@ pub use types::{
     zset::ZSetValue,
 };
 pub use view::{View, ViewKeys, Viewed};
-pub use wait::{Event, READERS_SERVED_MAX, Registration, Waiter, WaiterOutcome, Wanted};
+pub use wait::{Event, PUBLISHED_FIELD, READERS_SERVED_MAX, Registration, Waiter, WaiterOutcome, Wanted};
 pub use watch::{WatchFlag, Watched};

@@ -8,7 +8,7 @@
 
 use crate::types::stream::Id;
 use crate::watch::Watchers;
-use crate::{Db, Key, KeyHash, Keyspace, Txn, ValueRef};
+use crate::{Db, HashValue, Key, KeyHash, Keyspace, Txn, ValueRef};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,13 +16,15 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Readers of one stream that one piece of work serves. Later readers are told to read by themselves, each on its
+/// Readers of one stream, or waiters for one version, that one piece of work serves. Later readers are told to read by themselves, each on its
 /// own worker. This many replies take a quarter of a millisecond.
 pub const READERS_SERVED_MAX: usize = 512;
 
 /// What a waiter wants at a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
+    /// A published version of a dataset with this number or a higher one ([`PUBLISHED_FIELD`]).
+    Version(u64),
     /// A list.
     List,
     /// A sorted set.
@@ -31,6 +33,24 @@ pub enum Wanted {
     After(Id),
     /// Entries of a stream that the group of this name has not read.
     Group(Box<[u8]>),
+}
+
+/// The field of a dataset's hash, in a system database, that lists the dataset's published versions. It begins with
+/// the number of the newest one in decimal digits.
+pub const PUBLISHED_FIELD: &[u8] = b"/published";
+
+impl Wanted {
+    /// True when any number of waiters can be served with one piece of data. No waiter waits behind another one then.
+    fn is_shared(&self) -> bool {
+        matches!(self, Wanted::After(_) | Wanted::Version(_))
+    }
+}
+
+/// The number of the newest published version in a dataset's hash; 0 when there is none.
+fn published(hash: &HashValue) -> u64 {
+    let Some(list) = hash.get(PUBLISHED_FIELD) else { return 0 };
+    let digits = list.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |n, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
 }
 
 /// What happened at a key.
@@ -211,7 +231,13 @@ impl Waiters {
                 }
                 return None;
             }
-            None | Some(ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::Set(_)) => {}
+            Some(ValueRef::Hash(hash)) => {
+                let after = Wanted::Version(published(hash).saturating_add(1));
+                if let Some(found) = first(Wanted::Version(0), Bound::Excluded((after, 0))) {
+                    return Some(turn(found, Event::Ready));
+                }
+            }
+            None | Some(ValueRef::Str(_) | ValueRef::Set(_)) => {}
         }
         first(groups, Bound::Unbounded).map(|found| turn(found, Event::KeyGone))
     }
@@ -279,7 +305,7 @@ impl Db<'_, '_> {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
         // Nobody waits behind a reader.
-        if !matches!(registration.wanted, Wanted::After(_)) {
+        if !registration.wanted.is_shared() {
             watchers.waiters.signal(slot, key.bytes);
         }
         watchers.change_waiters(|waiters| waiters.remove(slot, key.bytes, registration));
@@ -305,7 +331,7 @@ impl Txn<'_> {
             let held = &self.held(shard).guard;
             let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
             let Some(Next { registration, waits: Waits { waiter, tag }, mut event }) = turn else { return };
-            if matches!(registration.wanted, Wanted::After(_)) {
+            if registration.wanted.is_shared() {
                 readers += 1;
                 if readers > READERS_SERVED_MAX {
                     event = Event::Crowded;
@@ -321,11 +347,7 @@ impl Txn<'_> {
             }
             if matches!(served, WaiterOutcome::Told | WaiterOutcome::Comes) {
                 // Each reader may come by itself. At a list, a sorted set or a group nobody may overtake.
-                let last = if matches!(registration.wanted, Wanted::After(_)) {
-                    registration.turn
-                } else {
-                    u64::MAX
-                };
+                let last = if registration.wanted.is_shared() { registration.turn } else { u64::MAX };
                 from = Bound::Excluded((registration.wanted, last));
                 continue;
             }

@@ -16,6 +16,7 @@ use crate::query::plan::{Planned, Planner};
 use crate::reply;
 use crate::schema::{FieldKind, parse_number};
 use crate::service::{Search, check_arity};
+use crate::versions::{self, Then};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, atomic};
@@ -73,24 +74,11 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         search.sound_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
     let index = &entry.index;
     let options = Options::parse(call.args, &index.schema)?;
-    let text = String::from_utf8_lossy(call.args.at(2));
-    let node = parser::parse(&text, &options.params)?;
     let meter = Meter::new(call.cancel, &search.requests_bytes);
-    let planner = Planner {
-        schema: &index.schema,
-        fields: &index.fields,
-        verbatim: options.verbatim,
-        keep_stop_words: options.no_stop_words,
-        in_fields: options.in_fields.clone(),
-        meter: &meter,
-        planned: Planned::default(),
-    };
-    let mut query = planner.plan(&node)?;
-    for (field, min, max) in &options.filters {
-        query = both(query, planner.filter(*field, *min, *max)?);
-    }
-    if let Some(keys) = &options.keys {
-        query = both(query, planner.keys(keys)?);
+    let query = plan(index, call.args.at(2), &options, &meter)?;
+    let then = options.version.map(|asked| versions::searcher(search, &entry, call, asked)).transpose()?;
+    if then.is_some() && options.sort.is_some_and(|sort| sort.needs_hashes(&index.schema)) {
+        return Err(SearchError::NotSupported("VERSION with SORTBY of a field that is not SORTABLE".into()));
     }
 
     let cancel = call.cancel;
@@ -101,20 +89,45 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     }
     meter.look()?;
     let scan = Scan {
-        keyspace: &search.keyspace,
-        index,
         sort: options.sort,
         keep: if options.count == 0 { 0 } else { options.offset + options.count },
         with_scores: options.with_scores || options.sort.is_none() && options.count > 0,
-        now_ms: call.now_ms,
-        meter: &meter,
-        rights: call.rights,
         scores_are_constant: !may_read_all(index, call),
+        ..Scan::of_keys(search, index, call, &meter)
     };
-    let (total, hits) = scan.run(&index.searcher(), &*query)?;
+    let now = index.searcher();
+    let (total, hits) = scan.run(then.as_ref().unwrap_or(&now), &*query)?;
     drop(query);
     let page = hits.into_iter().skip(options.offset).take(options.count).collect();
-    reply::write(&search.keyspace, &options, total, page, &meter, call)
+    let then = then.map(|then| Then { then, now, key: index.fields.key });
+    reply::write(&search.keyspace, &options, then.as_ref(), total, page, &meter, call)
+}
+
+/// Plans the query `text` with the filters of `options`.
+pub(crate) fn plan(
+    index: &Index,
+    text: &[u8],
+    options: &Options<'_>,
+    meter: &Arc<Meter>,
+) -> Result<Box<dyn Query>, SearchError> {
+    let node = parser::parse(&String::from_utf8_lossy(text), &options.params)?;
+    let planner = Planner {
+        schema: &index.schema,
+        fields: &index.fields,
+        verbatim: options.verbatim,
+        keep_stop_words: options.no_stop_words,
+        in_fields: options.in_fields.clone(),
+        meter,
+        planned: Planned::default(),
+    };
+    let mut query = planner.plan(&node)?;
+    for (field, min, max) in &options.filters {
+        query = both(query, planner.filter(*field, *min, *max)?);
+    }
+    if let Some(keys) = &options.keys {
+        query = both(query, planner.keys(keys)?);
+    }
+    Ok(query)
 }
 
 /// True when the user may read every key that the index follows. The index's figures are then no secret.
@@ -150,7 +163,7 @@ fn both(query: Box<dyn Query>, also: Box<dyn Query>) -> Box<dyn Query> {
 }
 
 /// One walk over the matches.
-struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     keyspace: &'a Keyspace,
     index: &'a Index,
     sort: Option<SortBy>,
@@ -158,7 +171,7 @@ struct Scan<'a> {
     keep: usize,
     with_scores: bool,
     now_ms: i64,
-    meter: &'a Arc<Meter>,
+    pub(crate) meter: &'a Arc<Meter>,
     /// Documents that the user may not read are neither returned nor counted.
     rights: Option<&'a dyn KeyRights>,
     /// BM25 counts words of all documents. Real scores would reveal words of documents that the user may not read.
@@ -209,7 +222,27 @@ enum Source {
     Hashes,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    /// A walk that keeps no results and needs no scores.
+    pub(crate) fn of_keys<'c: 'a>(
+        search: &'a Search,
+        index: &'a Index,
+        call: &LaneCall<'c>,
+        meter: &'a Arc<Meter>,
+    ) -> Scan<'a> {
+        Scan {
+            keyspace: &search.keyspace,
+            index,
+            sort: None,
+            keep: 0,
+            with_scores: false,
+            now_ms: call.now_ms,
+            meter,
+            rights: call.rights,
+            scores_are_constant: true,
+        }
+    }
+
     /// Returns the number of matches and the best matches, best first.
     fn run(&self, searcher: &Searcher, query: &dyn Query) -> Result<(usize, Vec<Hit>), SearchError> {
         let scoring = match self.with_scores && !self.scores_are_constant {
@@ -252,7 +285,7 @@ impl Scan<'_> {
     }
 
     /// Calls `visit` for each live match. Returns the number of live matches.
-    fn walk(
+    pub(crate) fn walk(
         &self,
         reader: &SegmentReader,
         weight: &dyn tantivy::query::Weight,
@@ -438,7 +471,8 @@ impl Ord for Ranked {
     }
 }
 
-fn key_of(column: &BytesColumn, doc: DocId) -> Result<Option<Vec<u8>>, SearchError> {
+/// The key of a document.
+pub(crate) fn key_of(column: &BytesColumn, doc: DocId) -> Result<Option<Vec<u8>>, SearchError> {
     let Some(ord) = column.ords().first(doc) else { return Ok(None) };
     let mut key = Vec::new();
     Ok(column.ord_to_bytes(ord, &mut key)?.then_some(key))

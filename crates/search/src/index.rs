@@ -38,6 +38,9 @@ const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Name of the column with the keys.
 pub(crate) const KEY: &str = "key";
+/// Name of the column with the documents' numbers: each document that is written gets the next one, so a key whose
+/// document has the same number was not written in between.
+pub(crate) const NUMBER: &str = "number";
 /// Name of the column with the expiry times (unix milliseconds).
 pub(crate) const EXPIRE: &str = "expire";
 
@@ -46,6 +49,7 @@ pub(crate) const EXPIRE: &str = "expire";
 pub(crate) struct Fields {
     pub(crate) key: Field,
     expire: Field,
+    number: Field,
     pub(crate) words: Vec<Option<Field>>,
     pub(crate) stems: Vec<Option<Field>>,
     pub(crate) tags: Vec<Option<Field>>,
@@ -105,6 +109,8 @@ struct Writer {
     indexed: HashSet<u128>,
     uncommitted: usize,
     committed_at_ms: i64,
+    /// The number of the next document, see [`NUMBER`].
+    next_number: u64,
     /// Bytes queued for the writer's thread since the index last waited for it.
     queued_bytes: usize,
 }
@@ -146,6 +152,7 @@ impl Index {
                 indexed: HashSet::new(),
                 uncommitted: 0,
                 committed_at_ms: 0,
+                next_number: 0,
                 queued_bytes: 0,
             }),
             reader,
@@ -160,7 +167,7 @@ impl Index {
     ///
     /// A failure of the library is remembered, see [`Index::has_failed`].
     pub(crate) fn put(&self, key: &Key<'_>, source: &Source) {
-        let document = match self.document(key.bytes, source) {
+        let mut document = match self.document(key.bytes, source) {
             Ok(Some(document)) => document,
             Ok(None) => return self.delete(key),
             Err(Unindexable) => {
@@ -172,6 +179,8 @@ impl Index {
         if !writer.indexed.insert(self.fingerprint(key)) {
             writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
         }
+        document.add_u64(self.fields.number, writer.next_number);
+        writer.next_number += 1;
         let mut result = writer.tantivy.add_document(document);
         writer.queued_bytes +=
             key.bytes.len() + source.values.iter().flatten().map(|v| v.len()).sum::<usize>();
@@ -232,6 +241,10 @@ impl Index {
         if due { self.refresh(now_ms) } else { Ok(()) }
     }
 
+    /// Lets [`Index::searcher`] see what merges have done.
+    pub(crate) fn reload(&self) -> Result<(), SearchError> {
+        Ok(self.reader.reload()?)
+    }
     /// A searcher over the documents visible now.
     pub(crate) fn searcher(&self) -> Searcher {
         self.reader.searcher()
@@ -320,6 +333,7 @@ fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
     let mut builder = tantivy::schema::Schema::builder();
     let key = builder.add_bytes_field(KEY, BytesOptions::default().set_indexed().set_fast());
     let expire = builder.add_i64_field(EXPIRE, NumericOptions::default().set_fast());
+    let number = builder.add_u64_field(NUMBER, NumericOptions::default().set_fast());
     let indexed = |tokenizer: &str, option, norms| {
         let indexing = TextFieldIndexing::default()
             .set_tokenizer(tokenizer)
@@ -330,6 +344,7 @@ fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
     let mut fields = Fields {
         key,
         expire,
+        number,
         words: Vec::new(),
         stems: Vec::new(),
         tags: Vec::new(),

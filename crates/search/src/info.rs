@@ -35,7 +35,7 @@ pub(crate) fn reply(search: &Search, entry: &Entry, reply: &mut Reply<'_>) {
     };
     let stop_words = schema.own_stop_words.as_ref();
 
-    reply.map(19 + usize::from(stop_words.is_some()));
+    reply.map(20 + usize::from(stop_words.is_some()));
     text(reply, "index_name", &index.name);
     reply.simple("index_options");
     reply.array(0);
@@ -67,6 +67,10 @@ pub(crate) fn reply(search: &Search, entry: &Entry, reply: &mut Reply<'_>) {
     number(reply, "total_indexing_time", index.counts.indexing_us.load(Relaxed) as f64 / 1000.0);
     number(reply, "indexing", f64::from(u8::from(scan != Scan::Done)));
     number(reply, "percent_indexed", percent);
+    reply.simple("versions_kept");
+    let kept = entry.kept.lock();
+    reply.array(kept.len());
+    kept.iter().for_each(|kept| reply.bulk(&kept.name));
     reply.simple("number_of_uses");
     reply.int(index.counts.uses.load(Relaxed) as i64);
     reply.simple("dialect_stats");
@@ -128,6 +132,8 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
         ("search_segment_bytes", sum(|e| e.index.segment_bytes() as u64)),
         ("search_segments", sum(|e| e.index.searcher().segment_readers().len() as u64)),
         ("search_writer_bytes_max", sum(|_| WRITER_BYTES_MAX as u64)),
+        ("search_versions_kept", sum(|e| e.kept.lock().len() as u64)),
+        ("search_versions_kept_bytes", sum(Entry::kept_bytes)),
         ("search_documents_added", sum(|e| e.index.counts.added.load(Relaxed))),
         ("search_indexing_failures", sum(|e| e.index.counts.failures.load(Relaxed))),
         ("search_commits", sum(|e| e.index.counts.commits.load(Relaxed))),

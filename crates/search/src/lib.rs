@@ -9,6 +9,7 @@
 //! of keys never does. It locks a shard only for a bounded slice of records.
 
 mod definitions;
+mod difference;
 mod error;
 mod exec;
 mod follow;
@@ -28,7 +29,8 @@ mod table;
 mod tests;
 mod tokenizer;
 mod trigram;
+mod versions;
 
 pub use error::SearchError;
 pub use service::{INDEXES_MAX, Search};
-pub use table::GROUPS;
+pub use table::{GROUPS, KEEP};

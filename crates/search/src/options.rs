@@ -36,6 +36,9 @@ const REFUSED: [&str; 12] = [
     "WITHCURSOR",
 ];
 
+/// Options of FT.SEARCH about the form of results, which FT.CHANGES has not.
+const OF_RESULTS: [&str; 6] = ["NOCONTENT", "WITHSCORES", "WITHSORTKEYS", "RETURN", "SORTBY", "VERSION"];
+
 /// Which results to return, and in which form.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
@@ -55,6 +58,11 @@ pub(crate) struct Options<'a> {
     /// TIMEOUT in milliseconds; 0: none.
     timeout_ms: u64,
     pub(crate) params: HashMap<&'a [u8], &'a [u8]>,
+    /// VERSION: search what the index found then.
+    pub(crate) version: Option<&'a [u8]>,
+    /// FROM and TO of FT.CHANGES.
+    pub(crate) from: Option<&'a [u8]>,
+    pub(crate) to: Option<&'a [u8]>,
 }
 
 /// A field to return: its name in the hash and its name in the reply.
@@ -70,6 +78,13 @@ pub(crate) struct SortBy {
 impl<'a> Options<'a> {
     /// Parses `FT.SEARCH index query ...`.
     pub(crate) fn parse(args: Args<'a>, schema: &Schema) -> Result<Options<'a>, SearchError> {
+        Options::parse_as(args, schema, false)
+    }
+    /// Parses `FT.CHANGES index query ...`.
+    pub(crate) fn parse_difference(args: Args<'a>, schema: &Schema) -> Result<Options<'a>, SearchError> {
+        Options::parse_as(args, schema, true)
+    }
+    fn parse_as(args: Args<'a>, schema: &Schema, is_difference: bool) -> Result<Options<'a>, SearchError> {
         let mut o = Options {
             no_content: false,
             verbatim: false,
@@ -85,11 +100,20 @@ impl<'a> Options<'a> {
             filters: Vec::new(),
             timeout_ms: 0,
             params: HashMap::new(),
+            version: None,
+            from: None,
+            to: None,
         };
         let mut at = Cursor { args, at: 3 };
         while let Some(word) = at.peek() {
             at.at += 1;
-            match word.to_ascii_uppercase().as_slice() {
+            let upper = word.to_ascii_uppercase();
+            let is_refused = is_difference && OF_RESULTS.iter().any(|name| name.as_bytes() == upper);
+            match upper.as_slice() {
+                _ if is_refused => return Err(unknown(word, at.at)),
+                b"VERSION" if !is_difference => o.version = Some(at.word("VERSION")?),
+                b"FROM" if is_difference => o.from = Some(at.word("FROM")?),
+                b"TO" if is_difference => o.to = Some(at.word("TO")?),
                 b"NOCONTENT" => o.no_content = true,
                 b"VERBATIM" => o.verbatim = true,
                 b"NOSTOPWORDS" => o.no_stop_words = true,
@@ -149,11 +173,7 @@ impl<'a> Options<'a> {
                 upper if REFUSED.iter().any(|r| r.as_bytes() == upper) => {
                     return Err(SearchError::NotSupported(lossy(upper)));
                 }
-                _ => {
-                    let text =
-                        format!("Unknown argument `{}` at position {} for <main>", lossy(word), at.at - 3);
-                    return Err(SearchError::refused(text));
-                }
+                _ => return Err(unknown(word, at.at)),
             }
         }
         Ok(o)
@@ -217,6 +237,11 @@ impl<'a> Options<'a> {
     }
 }
 
+/// The error for an argument that is no option; `next` is the position after it.
+fn unknown(word: &[u8], next: usize) -> SearchError {
+    SearchError::refused(format!("Unknown argument `{}` at position {} for <main>", lossy(word), next - 3))
+}
+
 /// The fields of RETURN. A pair of field and reply name appears once.
 fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
     let list = at.list("RETURN", usize::MAX)?;
@@ -269,6 +294,11 @@ fn parse_filter(at: &mut Cursor<'_>, schema: &Schema) -> Result<(usize, Limit, L
 }
 
 impl SortBy {
+    /// True when the values are only in the hashes.
+    pub(crate) fn needs_hashes(&self, schema: &Schema) -> bool {
+        let spec = self.spec(schema);
+        spec.kind != FieldKind::Numeric && !spec.sortable
+    }
     /// The schema's spec of the field.
     pub(crate) fn spec<'s>(&self, schema: &'s Schema) -> &'s crate::schema::FieldSpec {
         &schema.fields[self.field]

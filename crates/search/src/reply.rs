@@ -9,6 +9,7 @@ use crate::exec::{Hit, SortValue};
 use crate::follow::to_blob;
 use crate::meter::Meter;
 use crate::options::Options;
+use crate::versions::Then;
 use strand_chain::{Blob, Chain};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
@@ -27,15 +28,19 @@ enum Document {
     Fields(Vec<(Blob, Blob)>),
     /// All fields of a large hash.
     Large(HashValue),
+    /// The key does not hold the document of the version any more.
+    Changed,
 }
 
-/// Reads the documents of `page` and writes the reply. Documents deleted since the search are left out.
+/// Reads the documents of `page` and writes the reply. Documents deleted since the search are left
+/// out. At a version they stay, and those that were written since show no fields.
 ///
 /// # Errors
 /// When the request must stop. Nothing is written then.
 pub(crate) fn write(
     keyspace: &Keyspace,
     options: &Options<'_>,
+    then: Option<&Then>,
     total: usize,
     page: Vec<Hit>,
     meter: &Meter,
@@ -47,9 +52,16 @@ pub(crate) fn write(
     let mut part = call.reply.part(&mut body);
     for hit in page {
         meter.step(LOAD_STEPS)?;
-        let document = match with_fields {
-            true => load(keyspace, &hit.key, options, call.now_ms),
-            false => Some(Document::Fields(Vec::new())),
+        let document = match (with_fields, then) {
+            (false, _) => Some(Document::Fields(Vec::new())),
+            (true, None) => load(keyspace, &hit.key, options, call.now_ms),
+            (true, Some(then)) => {
+                let found = match then.is_still(&hit.key, meter)? {
+                    true => load(keyspace, &hit.key, options, call.now_ms),
+                    false => None,
+                };
+                Some(found.unwrap_or(Document::Changed))
+            }
         };
         let Some(document) = document else { continue };
         let rows = Rows { options, with_fields, meter };
@@ -122,6 +134,10 @@ impl Rows<'_> {
             sort_key(hit, reply);
         }
         if self.with_fields {
+            if matches!(document, Document::Changed) {
+                reply.null();
+                return Ok(());
+            }
             reply.array(document.len() * 2);
             self.fields(document, reply)?;
         }
@@ -143,7 +159,10 @@ impl Rows<'_> {
         }
         if self.with_fields {
             reply.simple("extra_attributes");
-            reply.map(document.len());
+            match document {
+                Document::Changed => reply.null(),
+                _ => reply.map(document.len()),
+            }
             self.fields(document, reply)?;
         }
         reply.simple("values");
@@ -161,6 +180,7 @@ impl Rows<'_> {
                     reply.bulk_blob(value);
                 }
             }
+            Document::Changed => {}
             Document::Large(hash) => {
                 for (field, value) in hash.iter() {
                     if reply.is_over() {
@@ -181,6 +201,7 @@ impl Document {
         match self {
             Document::Fields(fields) => fields.len(),
             Document::Large(hash) => hash.len(),
+            Document::Changed => 0,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::grep::Grep;
 use crate::index::Index;
 use crate::schema::Schema;
 use crate::trigram::{self, Trigrams};
+use crate::versions::Kept;
 use crate::{exec, info, rx};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -49,8 +50,16 @@ pub struct Search {
 pub(crate) struct Entry {
     pub(crate) index: Index,
     pub(crate) scan: Mutex<Scan>,
+    /// Versions of datasets that it still finds, the newest last.
+    pub(crate) kept: Mutex<Vec<Kept>>,
     /// The FT.CREATE command that created it.
     definition: Words,
+}
+
+impl Entry {
+    fn new(index: Index, scan: Scan, definition: Words) -> Entry {
+        Entry { index, scan: Mutex::new(scan), kept: Mutex::default(), definition }
+    }
 }
 
 impl Search {
@@ -87,10 +96,11 @@ impl Search {
         info::lines(self)
     }
 
-    /// Bytes of all indexes: segments and sets of keys.
+    /// Bytes of all indexes: segments, those of kept versions too, and sets of keys.
     pub fn indexes_bytes(&self) -> u64 {
         let texts = self.entries();
-        let texts = texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64);
+        let texts =
+            texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64 + e.kept_bytes());
         texts.sum::<u64>() + self.trigrams.bytes()
     }
 
@@ -119,7 +129,7 @@ impl Search {
         }
         let index = Index::new(name.to_vec(), entry.index.schema.clone())?;
         let definition = entry.definition.clone();
-        let fresh = Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)), definition });
+        let fresh = Arc::new(Entry::new(index, Scan::At(0, 0), definition));
         let _follow = self.follow.lock();
         let mut indexes = self.indexes.write();
         Ok(indexes.get_mut(name).map(|now| {
@@ -193,7 +203,7 @@ impl Search {
                 return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
             let definition = words(call.args);
-            indexes.insert(name.to_vec(), Arc::new(Entry { index, scan: Mutex::new(scan), definition }));
+            indexes.insert(name.to_vec(), Arc::new(Entry::new(index, scan, definition)));
         }
         // Tracking starts before the scan, so either of them sees a write in between.
         self.track();

@@ -9,7 +9,7 @@ use super::collection::{argument, send, send_or_null};
 use super::hash::each;
 use super::keyspace_wide::SLICE_KEYS;
 use crate::call::{Call, LaneCall};
-use strand_keyspace::{Changed, Collection, HashValue, Stored};
+use strand_keyspace::{Bytes, Changed, Collection, HashValue, PUBLISHED_FIELD, Settings, Stored, Value};
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
 pub(crate) fn get(call: &mut Call<'_, '_>) {
@@ -22,8 +22,13 @@ pub(crate) fn get(call: &mut Call<'_, '_>) {
 pub(crate) fn list(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
     let hash: Option<&HashValue> = db.peek_at(&call.keys[0]).ok().flatten();
-    call.reply.array(hash.map_or(0, HashValue::len));
-    each(hash, call.reply, |reply, path, _| send(reply, path));
+    let containers = hash.map_or(0, |hash| hash.len() - usize::from(hash.get(PUBLISHED_FIELD).is_some()));
+    call.reply.array(containers);
+    each(hash, call.reply, |reply, path, _| {
+        if path[..] != *PUBLISHED_FIELD {
+            send(reply, path);
+        }
+    });
 }
 
 /// `IMPORT.VERSION DATASETS` (slow lane). Reply: an array of the datasets that have a container, in no order, as far as the
@@ -59,11 +64,16 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
         (hash.set(path, container, keyspace.settings()), Changed::Yes)
     });
     if set.is_err() {
-        let mut hash = HashValue::new();
-        hash.set(path, container, keyspace.settings());
-        db.insert(key, hash.into_value(), None);
+        db.insert(key, fresh(path, container, keyspace.settings()), None);
     }
     call.reply.ok();
+}
+
+/// A hash with one field.
+pub(super) fn fresh(field: &[u8], value: Bytes<'_>, settings: &Settings) -> Value {
+    let mut hash = HashValue::new();
+    hash.set(field, value, settings);
+    hash.into_value()
 }
 
 /// `IMPORT.VERSION DEL dataset path [path ...]`: forgets containers, and the dataset with the last of them. Reply: how
@@ -73,7 +83,11 @@ pub(crate) fn del(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
     let paths = call.args.skip(3);
     let removed = db.change(key, |hash: &mut HashValue| {
-        let removed = paths.iter().filter(|path| hash.remove(path)).count();
+        let removed = paths.iter().filter(|path| **path != *PUBLISHED_FIELD && hash.remove(path)).count();
+        if removed > 0 && hash.len() == 1 {
+            // Without containers there is no dataset, and no version of it.
+            hash.remove(PUBLISHED_FIELD);
+        }
         (removed, (removed > 0).into())
     });
     let removed = removed.ok().flatten().unwrap_or(0);
@@ -94,14 +108,22 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "    The container recorded at that path, or null.",
             "HOLD <dataset>",
             "    Keeps other importers off the dataset while this connection lives; replies 1, or 0 when another one does.",
+            "KEEP <dataset> <version> [COUNT <count>]",
+            "    Keeps what the text indexes find now as this version, for FT.SEARCH and FT.CHANGES; replies how many indexes do, or null when more is to be done: call again.",
             "LIST <dataset>",
             "    The paths that have a container.",
+            "LOG <dataset>",
+            "    Token and name of the published versions, the newest first.",
+            "PUBLISH <dataset> <version>",
+            "    Tells that all documents of the version are there; replies its token.",
             "REPORT <dataset> <name> <value> [<name> <value> ...]",
             "    Tells how the import of this connection goes; replies 1, or 0 when it does not hold the dataset.",
             "SET <dataset> <path> <container>",
             "    Records a container.",
             "STATUS <dataset>",
             "    How the import that runs into the dataset goes, or null.",
+            "WAIT <dataset> <version> VISIBLE [TIMEOUT <milliseconds>]",
+            "    Waits until the version, a token or a name, is published; replies its token, or null.",
         ],
     );
 }
@@ -183,6 +205,6 @@ mod tests {
             ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
             ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
         ]);
-        assert!(f.run("IMPORT.VERSION HELP").starts_with("*19|+IMPORT.VERSION "));
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*27|+IMPORT.VERSION "));
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod list;
 pub(crate) mod memory;
+pub(crate) mod published;
 pub(crate) mod set;
 pub(crate) mod sort;
 pub(crate) mod stream;

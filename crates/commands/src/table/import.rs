@@ -1,7 +1,7 @@
 //! The rows of group `import`: what `strand import` keeps in the server.
 
 use crate::cost::{Cost, Merge, Slices, SlowPath};
-use crate::families::import_version;
+use crate::families::{import_version, published};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// IMPORT.VERSION with those of its subcommands that are about the data; the engine adds its own.
@@ -52,9 +52,35 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("dataset", 0)])
     .exec(Exec::Estimated(import_version::list, Cost::SystemElements, SlowPath::Snapshot)),
+    CommandSpec::sub("log", "import", "0.1.0", "O(1)", "Lists the published versions of a dataset.")
+        .flags(&[F::READONLY])
+        .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("dataset", 0)])
+        .exec(Exec::Inline(published::log)),
+    CommandSpec::sub(
+        "publish",
+        "import",
+        "0.1.0",
+        "O(1)",
+        "Tells that all documents of a version of a dataset are there.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("dataset", 0), Arg::string("version")])
+    .exec(Exec::Inline(published::publish)),
     CommandSpec::sub("set", "import", "0.1.0", "O(1)", "Records a container of a dataset.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
         .args(&[Arg::key("dataset", 0), Arg::string("path"), Arg::string("container")])
         .exec(Exec::Inline(import_version::set)),
+    CommandSpec::sub("wait", "import", "0.1.0", "O(1)", "Waits until a version of a dataset is published.")
+        .flags(&[F::READONLY, F::BLOCKING])
+        .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+        .args(&[
+            Arg::key("dataset", 0),
+            Arg::string("version"),
+            Arg::word("visible", "VISIBLE"),
+            Arg::integer("milliseconds").token("TIMEOUT").optional(),
+        ])
+        .exec(Exec::Inline(published::wait)),
 ]);

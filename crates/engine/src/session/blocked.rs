@@ -48,6 +48,8 @@ pub(crate) struct Ticket {
     client: Arc<Client>,
     spec: &'static CommandSpec,
     db: usize,
+    /// The database of the keys at which it waits: `db` or its system companion.
+    places_db: usize,
     protocol: Protocol,
     no_touch: bool,
     /// CLIENT CACHING came before the command.
@@ -263,7 +265,7 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.db);
+        let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.places_db);
         for (_, key, place) in self.places.drain(..) {
             match self.told_ms {
                 Some(told_ms) => keyspace.leave_turn(db, &key, place, told_ms),
@@ -334,6 +336,13 @@ impl Session {
         let is_late = coming.is_some() && until_us.is_some_and(|until_us| until_us <= now.mono_us);
         if let Some(wait) = ran.wait.take_if(|_| !is_late) {
             let turn = coming.as_ref().map_or_else(|| keyspace.next_turn(), |coming| coming.turn);
+            // A wait for a version by name goes on for another number. The old place would stay for ever.
+            for (_, key, place) in coming.iter().flat_map(|coming| &coming.places) {
+                if !wait.wanted.iter().any(|(_, wanted)| *wanted == place.wanted) {
+                    let places_db = coming.as_ref().map_or(self.db, |coming| coming.ticket.places_db);
+                    txn.db(places_db).leave_turn(&keyspace.key(key), place.clone());
+                }
+            }
             let blocked = self.leave_ticket(spec, in_hand, wait, turn, until_us, &mut txn);
             drop(txn);
             return self.block(blocked, coming.is_none());
@@ -345,7 +354,7 @@ impl Session {
         if let Some(mut coming) = coming {
             // The next waiters are served under the same lock on the shards.
             for (_, key, place) in coming.places.drain(..) {
-                txn.db(self.db).leave_turn(&keyspace.key(&key), place);
+                txn.db(coming.ticket.places_db).leave_turn(&keyspace.key(&key), place);
             }
             self.unblocked(*coming, None);
         }
@@ -377,17 +386,18 @@ impl Session {
         };
         let places: Vec<_> = wait.wanted.into_iter().map(places).collect();
         let bytes = places.iter().map(|(_, key, _): &(_, Box<[u8]>, _)| PLACE_BYTES + 2 * key.len()).sum();
-        let ticket = self.ticket(spec, wait.argv.unwrap_or(argv));
         let keyspace = txn.keyspace();
+        let places_db = if wait.of_system { keyspace.system_db(self.db) } else { self.db };
+        let ticket = self.ticket(spec, wait.argv.unwrap_or(argv), places_db);
         for (tag, key, place) in &places {
-            txn.db(self.db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
+            txn.db(places_db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
         }
         Blocked { ticket, places, turn, bytes, until_us, nothing: |reply| reply.null_array() }
     }
     /// Starts a wait that no key ends, for the session's command in hand.
     pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
         let argv = std::mem::take(&mut self.argv);
-        let ticket = self.ticket(spec, argv);
+        let ticket = self.ticket(spec, argv, self.db);
         if let Some((offset, reply)) = wait.synced {
             let wake: Arc<dyn Wake> = Arc::new(OnDisk { ticket: ticket.clone(), reply });
             if !self.engine.persist.aof.gates.wait_synced(offset, self.client.id, &wake) {
@@ -472,12 +482,13 @@ impl Session {
             self.unblocked(*blocked, None);
         }
     }
-    fn ticket(&self, spec: &'static CommandSpec, argv: Argv) -> Arc<Ticket> {
+    fn ticket(&self, spec: &'static CommandSpec, argv: Argv, places_db: usize) -> Arc<Ticket> {
         Arc::new(Ticket {
             engine: self.engine.clone(),
             client: self.client.clone(),
             spec,
             db: self.db,
+            places_db,
             protocol: self.protocol,
             no_touch: self.flags.no_touch,
             caching: self.flags.caching,
@@ -507,7 +518,8 @@ impl Session {
             Phase::Waiting(_) | Phase::Over(_) => None,
         };
         places.retain(|(tag, key, place)| {
-            let has_left = told_ms.is_none() && self.engine.keyspace.try_leave(ticket.db, key, place.clone());
+            let has_left =
+                told_ms.is_none() && self.engine.keyspace.try_leave(ticket.places_db, key, place.clone());
             served != Some(*tag) && !has_left
         });
         if !places.is_empty() {

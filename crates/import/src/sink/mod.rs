@@ -19,6 +19,7 @@ mod update;
 pub use destination::{Destination, Format, Names, SolrTarget};
 pub use solr::{BATCH_BYTES_MAX, BATCH_DOCUMENTS_MAX, BATCHES_UNDER_WAY_MAX};
 
+use crate::container::Digest;
 use crate::fields::Fields;
 use crate::{ImportError, ImportOptions};
 use std::collections::HashSet;
@@ -90,10 +91,8 @@ pub(crate) trait Sink: Records {
         Ok(())
     }
 
-    /// The run is over: what it wrote is published.
-    fn finish(&mut self) -> Result<(), ImportError> {
-        Ok(())
-    }
+    /// The run is over: what it wrote is published as `version`. Gives the token that clients wait for, where there is one.
+    fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError>;
 }
 
 /// How often it is looked whether another importer has ended.

@@ -3,6 +3,7 @@
 use super::records::Stored;
 use super::{Records, Rejected, Sink};
 use crate::ImportError;
+use crate::container::Digest;
 use crate::fields::Fields;
 use std::collections::HashSet;
 
@@ -91,11 +92,11 @@ impl Sink for Outlet {
         Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()))
     }
     /// The records last: a run that dies in between is done again, and puts the same once more.
-    fn finish(&mut self) -> Result<(), ImportError> {
+    fn finish(&mut self, _version: Option<&Digest>) -> Result<Option<String>, ImportError> {
         if self.dry_run {
-            return Ok(());
+            return Ok(None);
         }
         self.feed.finish()?;
-        self.records.commit()
+        self.records.commit().map(|()| None)
     }
 }

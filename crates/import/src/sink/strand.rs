@@ -7,6 +7,7 @@
 use super::transaction::Transaction;
 use super::{Records, Rejected, Sink};
 use crate::connection::{Connection, Target, refused};
+use crate::container::Digest;
 use crate::fields::{FIELDS, Fields};
 use crate::versions::{self, COMMAND, unexpected};
 use crate::{ImportError, ImportOptions, index};
@@ -50,6 +51,8 @@ pub(crate) struct Strand {
     rejected: Vec<Rejected>,
     /// Where all changes of the run are to be seen at one moment.
     transaction: Option<Transaction>,
+    /// How many versions the text indexes keep, in digits; `None` where no index can follow the documents.
+    keep: Option<String>,
 }
 
 impl Records for Strand {
@@ -157,15 +160,31 @@ impl Sink for Strand {
         Ok(std::mem::take(&mut self.rejected))
     }
 
-    fn finish(&mut self) -> Result<(), ImportError> {
-        let Some(transaction) = self.transaction.take() else { return Ok(()) };
-        transaction.publish().or_else(|(error, untrue)| {
-            // The next run takes nothing of these containers for granted.
-            for name in untrue {
-                self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
-            }
-            Err(error)
-        })
+    fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError> {
+        if let Some(transaction) = self.transaction.take() {
+            transaction.publish().or_else(|(error, untrue)| {
+                // The next run takes nothing of these containers for granted.
+                for name in untrue {
+                    self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
+                }
+                Err(error)
+            })?;
+        }
+        let Some(version) = version.filter(|_| !self.dry_run) else { return Ok(None) };
+        // A run without changes has a report under way.
+        while !self.awaited.is_empty() {
+            self.settle()?;
+        }
+        let name: String = version.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Kept before it is published: who has waited for the version can search it.
+        while let Some(count) = &self.keep
+            && self.connection.call(&[COMMAND, "KEEP", &self.into, &name, "COUNT", count])? == Value::Null
+        {
+        }
+        match self.connection.call(&[COMMAND, "PUBLISH", &self.into, &name])? {
+            Value::Bulk(token) => Ok(Some(String::from_utf8_lossy(&token).into_owned())),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError> {
@@ -227,6 +246,7 @@ impl Strand {
             bytes_under_way: 0,
             rejected,
             transaction,
+            keep: (options.db == 0).then(|| options.keep_versions.to_string()),
         })
     }
 

@@ -28,6 +28,8 @@ pub struct State {
     pub executed: Vec<String>,
     /// The words of the reports, as they came.
     pub reports: Vec<Vec<String>>,
+    /// The names of the versions that were published.
+    pub published: Vec<String>,
     /// Close the connection instead of executing the command with this number; or after executing it, unanswered.
     pub cut_at: Option<usize>,
     pub cut_after_executing: bool,
@@ -172,8 +174,12 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
         let report = args.skip(3).iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         state.reports.push(report);
     }
-    if words.last().is_some_and(|word| word == "HOLD" || word == "REPORT") {
+    if words.last().is_some_and(|word| ["HOLD", "REPORT", "KEEP"].contains(&word.as_str())) {
         return reply.int(1);
+    }
+    if words.last().is_some_and(|word| word == "PUBLISH") {
+        state.published.push(String::from_utf8_lossy(args.at(3)).into_owned());
+        return reply.bulk(&[args.at(2), b"@1"].concat());
     }
     state.executed.push(words.join(" "));
     if let Some((_, text)) = state.refuse.filter(|(refused, _)| *refused == name) {

@@ -12,6 +12,8 @@ use strand_commands::spec::CommandSpec;
 /// The groups of rows, for the table of all commands.
 pub const GROUPS: &[&[CommandSpec]] = &[regex::REGEX, search::SEARCH];
 
+pub use search::KEEP;
+
 /// What came of a command, before its error is a reply.
 type Outcome = Result<(), SearchError>;
 

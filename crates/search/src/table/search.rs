@@ -1,8 +1,21 @@
 //! The rows of group `search`: the text index.
 
 use super::serve;
-use crate::{Search, exec};
-use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
+use crate::{Search, difference, exec, versions};
+use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+
+/// IMPORT.VERSION KEEP, for the table that has the other subcommands.
+pub const KEEP: &[CommandSpec] = &[CommandSpec::sub(
+    "keep",
+    "import",
+    "0.1.0",
+    "O(N), N changes of its documents that are not indexed yet",
+    "Keeps what the text indexes find of a dataset now, as a version.",
+)
+.flags(&[F::WRITE, F::NOSCRIPT])
+.keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+.args(&[Arg::key("dataset", 0), Arg::string("version"), Arg::integer("count").token("COUNT").optional()])
+.exec(Exec::Service(|services, call| serve(services, call, versions::keep)))];
 
 /// Group `search`, by name.
 pub(super) const SEARCH: &[CommandSpec] = &[
@@ -10,6 +23,33 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         .flags(&[F::READONLY])
         .acl(&["read", "slow", "admin", "search"])
         .exec(Exec::Service(|services, call| serve(services, call, Search::list))),
+    CommandSpec::new(
+        "ft.changes",
+        "search",
+        "0.1.0",
+        "O(N), N documents that match and lie in segments that changed",
+        "Finds what changed in the answer of a query between two versions of a dataset.",
+    )
+    .flags(&[F::READONLY])
+    .args(&[
+        Arg::string("index"),
+        Arg::string("query"),
+        Arg::string("version").token("FROM"),
+        Arg::string("version").token("TO").optional(),
+        Arg::word("verbatim", "VERBATIM").optional(),
+        Arg::integer("timeout").token("TIMEOUT").optional(),
+        Arg::block("limit", &[Arg::integer("offset").token("LIMIT"), Arg::integer("count")]).optional(),
+        Arg::block(
+            "params",
+            &[
+                Arg::integer("count").token("PARAMS"),
+                Arg::block("pair", &[Arg::string("name"), Arg::string("value")]).multiple(),
+            ],
+        )
+        .optional(),
+        Arg::integer("dialect").token("DIALECT").optional(),
+    ])
+    .exec(Exec::Service(|services, call| serve(services, call, difference::difference))),
     CommandSpec::new(
         "ft.create",
         "search",
@@ -106,6 +146,7 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         )
         .optional(),
         Arg::integer("dialect").token("DIALECT").optional(),
+        Arg::string("version").token("VERSION").optional(),
     ])
     .exec(Exec::Service(|services, call| serve(services, call, exec::search))),
 ];

@@ -79,6 +79,11 @@ pub struct ImportArgs {
     /// short has changed nothing. The server holds the changes meanwhile
     #[arg(long, conflicts_with = "to")]
     pub atomic: bool,
+    /// Keep what the text indexes find of so many versions of the dataset, this one among them, for FT.SEARCH VERSION and
+    /// FT.CHANGES (0 to 64)
+    #[arg(long, value_name = "NUMBER", conflicts_with = "to", default_value_t = strand_import::KEEP_VERSIONS,
+        value_parser = clap::value_parser!(u8).range(0..=i64::from(strand_import::KEEP_VERSIONS_MAX)))]
+    pub keep_versions: u8,
     /// Exit with 3 when a document failed
     #[arg(long)]
     pub strict: bool,
@@ -153,6 +158,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         db: args.db,
         dry_run: args.dry_run,
         atomic: args.atomic,
+        keep_versions: args.keep_versions,
         index: args.index,
         attachments: args.attachments,
         max_delete: args.max_delete,

@@ -103,6 +103,9 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     if let Some(version) = &summary.version {
         line.insert("version".to_owned(), hex(version).into());
     }
+    if let Some(token) = &summary.token {
+        line.insert("token".to_owned(), token.as_str().into());
+    }
     line.insert("allocations".to_owned(), allocations().into());
     line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());

@@ -36,4 +36,5 @@ mod scripts;
 mod stopping;
 mod tls;
 mod users;
+mod versions;
 mod wiring;

@@ -169,6 +169,7 @@ fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
             timeout_ms,
             wanted: (options.first..).zip(froms.iter().map(|from| Wanted::After(*from))).collect(),
             argv: with_ids(args, &options, &froms),
+            of_system: false,
         });
         return Ok(());
     }

@@ -5,8 +5,11 @@ use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, K
 use strand_commands::{rows, table};
 
 /// The container with all its subcommands.
-pub(super) const IMPORT: &[CommandSpec] =
-    &[table::IMPORT_VERSION.subcommands(rows!(&[table::IMPORT_VERSION.subcommands, OWN]))];
+pub(super) const IMPORT: &[CommandSpec] = &[table::IMPORT_VERSION.subcommands(rows!(&[
+    table::IMPORT_VERSION.subcommands,
+    OWN,
+    strand_search::KEEP
+]))];
 
 /// By name.
 const OWN: &[CommandSpec] = &[

@@ -1,0 +1,156 @@
+//! IMPORT.VERSION PUBLISH, LOG and WAIT: the versions of a dataset that are there as a whole.
+
+use super::import_version::fresh;
+use crate::call::Call;
+use crate::errors;
+use crate::published::{
+    Published, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, is_name, list, parse_token,
+};
+use crate::wait::{Wait, milliseconds};
+use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
+use strand_wire::args::Args;
+
+/// `IMPORT.VERSION PUBLISH dataset version`: all documents of the version are there. Reply: the version's token. The
+/// version that was published last keeps its number.
+pub(crate) fn publish(call: &mut Call<'_, '_>) {
+    let (dataset, name) = (call.args.at(2), call.args.at(3));
+    if !is_name(name) {
+        return call
+            .reply
+            .error(&format!("ERR the name of a version has 1 to {VERSION_BYTES_MAX} letters and digits"));
+    }
+    let (mut versions, settings) = (known(call), call.txn.keyspace().settings());
+    if let Some(last) = versions.first().filter(|last| last.name == name) {
+        return call.reply.bulk(&last.token(dataset));
+    }
+    let number = versions.first().map_or(1, |last| last.number.saturating_add(1));
+    versions.insert(0, Published { number, name: name.to_vec() });
+    versions.truncate(VERSIONS_LISTED_MAX);
+    let text = encode(&versions);
+    let system = call.txn.keyspace().system_db(call.db);
+    let mut db = call.txn.db(system);
+    let set = |hash: &mut HashValue| (hash.set(PUBLISHED_FIELD, Bytes::Slice(&text), settings), Changed::Yes);
+    if db.change_or_create(&call.keys[0], set).is_err() {
+        db.insert(&call.keys[0], fresh(PUBLISHED_FIELD, Bytes::Slice(&text), settings), None);
+    }
+    call.reply.bulk(&versions[0].token(dataset));
+}
+
+/// `IMPORT.VERSION LOG dataset`. Reply: an array of pairs of token and name, the newest version first.
+pub(crate) fn log(call: &mut Call<'_, '_>) {
+    let versions = known(call);
+    call.reply.array(versions.len());
+    for version in &versions {
+        call.reply.array(2);
+        call.reply.bulk(&version.token(call.args.at(2)));
+        call.reply.bulk(&version.name);
+    }
+}
+
+/// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version, a token or a name,
+/// is published. Reply: the version's token, or null when the time is over.
+pub(crate) fn wait(call: &mut Call<'_, '_>) {
+    let timeout_ms = match timeout(call.args) {
+        Ok(timeout_ms) => timeout_ms,
+        Err(text) => return call.reply.error(text),
+    };
+    let (dataset, asked) = (call.args.at(2), call.args.at(3));
+    let versions = known(call);
+    let last = versions.first().map_or(0, |last| last.number);
+    let (found, next) = match parse_token(asked) {
+        Some((of, number)) if of == dataset && number > 0 => {
+            ((number <= last).then(|| asked.to_vec()), number)
+        }
+        Some(_) => return call.reply.error("ERR the token is not one of this dataset"),
+        None if !is_name(asked) => return call.reply.error("ERR a token or the name of a version is needed"),
+        None => {
+            let found = versions.iter().find(|version| version.name == asked);
+            (found.map(|version| version.token(dataset)), last.saturating_add(1))
+        }
+    };
+    match found {
+        Some(token) => call.reply.bulk(&token),
+        None => {
+            call.reply.null_array();
+            let wait = Wait::at_each(timeout_ms, 2, 1, &Wanted::Version(next));
+            call.wait = Some(Wait { of_system: true, ..wait });
+        }
+    }
+}
+
+/// The published versions of the dataset among the arguments, the newest first.
+fn known(call: &mut Call<'_, '_>) -> Vec<Published> {
+    let system = call.txn.keyspace().system_db(call.db);
+    let mut db = call.txn.db(system);
+    list(db.peek_at(&call.keys[0]).ok().flatten())
+}
+
+/// What follows the version: `VISIBLE [TIMEOUT milliseconds]`; 0 is for ever.
+fn timeout(args: Args<'_>) -> Result<u64, &'static str> {
+    match args.len() {
+        5 if args.is(4, "VISIBLE") => Ok(0),
+        7 if args.is(4, "VISIBLE") && args.is(5, "TIMEOUT") => milliseconds(args.at(6)),
+        _ => Err(errors::SYNTAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::Fixture;
+    use crate::published::VERSIONS_LISTED_MAX;
+
+    #[test]
+    fn versions_are_numbered_and_no_containers() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("IMPORT.VERSION LOG mail", "*0|"),
+            ("IMPORT.VERSION SET mail . one", "+OK|"),
+            ("IMPORT.VERSION PUBLISH mail aa", "$6|mail@1|"),
+            ("IMPORT.VERSION PUBLISH mail aa", "$6|mail@1|"),
+            ("IMPORT.VERSION PUBLISH mail bb", "$6|mail@2|"),
+            ("IMPORT.VERSION PUBLISH mail aa", "$6|mail@3|"),
+            ("IMPORT.VERSION LOG mail", "*3|*2|$6|mail@3|$2|aa|*2|$6|mail@2|$2|bb|*2|$6|mail@1|$2|aa|"),
+            ("IMPORT.VERSION LIST mail", "*1|$1|.|"),
+            ("IMPORT.VERSION DEL mail /published", ":0|"),
+            ("IMPORT.VERSION DEL mail .", ":1|"),
+            ("IMPORT.VERSION DATASETS", "*0|"),
+            ("IMPORT.VERSION LOG mail", "*0|"),
+        ]);
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_the_numbers_go_on() {
+        let mut f = Fixture::new();
+        let all = VERSIONS_LISTED_MAX + 5;
+        for i in 1..=all {
+            assert!(f.run(&format!("IMPORT.VERSION PUBLISH d v{i}")).ends_with(&format!("|d@{i}|")));
+        }
+        assert!(f.run("IMPORT.VERSION LOG d").starts_with(&format!("*{VERSIONS_LISTED_MAX}|*2|$4|d@{all}|")));
+    }
+
+    #[test]
+    fn a_wait_without_a_session_answers_at_once() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("IMPORT.VERSION WAIT mail mail@1 VISIBLE", "*-1|"),
+            ("IMPORT.VERSION PUBLISH mail aa", "$6|mail@1|"),
+            ("IMPORT.VERSION WAIT mail mail@1 VISIBLE TIMEOUT 10", "$6|mail@1|"),
+            ("IMPORT.VERSION WAIT mail aa VISIBLE", "$6|mail@1|"),
+            ("IMPORT.VERSION WAIT mail mail@2 VISIBLE", "*-1|"),
+            ("IMPORT.VERSION WAIT mail bb VISIBLE", "*-1|"),
+            ("IMPORT.VERSION WAIT mail news@1 VISIBLE", "-ERR the token is not one of this dataset|"),
+            ("IMPORT.VERSION WAIT mail mail@0 VISIBLE", "-ERR the token is not one of this dataset|"),
+            ("IMPORT.VERSION WAIT mail a-b VISIBLE", "-ERR a token or the name of a version is needed|"),
+            ("IMPORT.VERSION WAIT mail aa HIDDEN", "-ERR syntax error|"),
+            (
+                "IMPORT.VERSION WAIT mail aa VISIBLE TIMEOUT x",
+                "-ERR timeout is not an integer or out of range|",
+            ),
+            ("IMPORT.VERSION WAIT mail aa VISIBLE TIMEOUT -1", "-ERR timeout is negative|"),
+            (
+                "IMPORT.VERSION PUBLISH mail a-b",
+                "-ERR the name of a version has 1 to 128 letters and digits|",
+            ),
+        ]);
+    }
+}

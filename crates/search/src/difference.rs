@@ -1,0 +1,134 @@
+//! FT.CHANGES: what changed in the answer of a query between two versions.
+//!
+//! A segment that both versions share has only the documents that were deleted in between, and costs nothing when
+//! there are none. So the cost grows with what changed and with the merges in between, not with the index.
+
+use crate::error::{SearchError, lossy};
+use crate::exec::{Scan, key_of, plan};
+use crate::index::NUMBER;
+use crate::meter::Meter;
+use crate::options::Options;
+use crate::service::{Search, check_arity};
+use crate::versions;
+use std::collections::BTreeMap;
+use std::sync::atomic;
+use std::time::Instant;
+use strand_commands::call::LaneCall;
+use tantivy::Searcher;
+use tantivy::query::{EnableScoring, Query};
+
+/// Memory of one document besides its key, in bytes.
+const DOCUMENT_BYTES: usize = 64;
+
+/// `FT.CHANGES index query FROM version [TO version] ...`: TO is now unless told. Reply: a map with the numbers of added,
+/// updated and removed documents, and the documents with what became of each, in the order of their keys.
+pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_arity(call, 5)?;
+    search.drain(call.now_ms);
+    let name = call.args.at(1);
+    let entry = search.sound_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(lossy(name)))?;
+    let options = Options::parse_difference(call.args, &entry.index.schema)?;
+    let meter = Meter::new(call.cancel, &search.requests_bytes);
+    let query = plan(&entry.index, call.args.at(2), &options, &meter)?;
+    let from = options.from.ok_or_else(|| SearchError::refused("FT.CHANGES needs FROM and a version"))?;
+    let old = versions::searcher(search, &entry, call, from)?;
+    let new = match options.to {
+        Some(to) => versions::searcher(search, &entry, call, to)?,
+        None => {
+            let cancel = call.cancel;
+            search.catch_up(&entry, call.now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
+            entry.index.searcher()
+        }
+    };
+    if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
+        meter.end_at(deadline);
+    }
+    meter.look()?;
+    let scan = Scan::of_keys(search, &entry.index, call, &meter);
+    let before = matches_only_in(&scan, &*query, &old, &new)?;
+    let after = matches_only_in(&scan, &*query, &new, &old)?;
+    drop(query);
+    let changes = changes(&before, &after);
+    let count = |change| changes.iter().filter(|(_, what)| *what == change).count() as i64;
+    let shown = || changes.iter().skip(options.offset).take(options.count);
+    let reply = &mut *call.reply;
+    reply.map(4);
+    for (name, change) in
+        [("added", Change::Added), ("updated", Change::Updated), ("removed", Change::Removed)]
+    {
+        reply.simple(name);
+        reply.int(count(change));
+    }
+    reply.simple("documents");
+    reply.array(shown().count());
+    for (key, change) in shown() {
+        reply.array(2);
+        reply.simple(match change {
+            Change::Added => "added",
+            Change::Updated => "updated",
+            Change::Removed => "removed",
+        });
+        reply.bulk(key);
+        if reply.is_over() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What became of a document in the answer of the query.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Added,
+    Updated,
+    Removed,
+}
+
+/// The keys of matches, with the numbers of their documents.
+type Matches = BTreeMap<Vec<u8>, u64>;
+
+/// What differs between both, in the order of the keys.
+fn changes<'m>(before: &'m Matches, after: &'m Matches) -> Vec<(&'m [u8], Change)> {
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (&key[..], Change::Removed));
+    let there = after.iter().filter_map(|(key, number)| match before.get(key) {
+        None => Some((&key[..], Change::Added)),
+        Some(then) if then != number => Some((&key[..], Change::Updated)),
+        Some(_) => None,
+    });
+    let mut changes: Vec<_> = gone.chain(there).collect();
+    changes.sort_by_key(|(key, _)| *key);
+    changes
+}
+
+/// The matches in `searcher`, without those that are certain to be in `other`.
+fn matches_only_in(
+    scan: &Scan<'_>,
+    query: &dyn Query,
+    searcher: &Searcher,
+    other: &Searcher,
+) -> Result<Matches, SearchError> {
+    let mut matches = Matches::new();
+    let weight = query.weight(EnableScoring::disabled_from_searcher(searcher));
+    scan.meter.check()?;
+    let weight = weight?;
+    for reader in searcher.segment_readers() {
+        let twin = other.segment_readers().iter().find(|twin| twin.segment_id() == reader.segment_id());
+        // The deletes of a segment only grow.
+        if twin.is_some_and(|twin| twin.num_deleted_docs() <= reader.num_deleted_docs()) {
+            continue;
+        }
+        let Some(keys) = reader.fast_fields().bytes(crate::index::KEY)? else { continue };
+        let numbers = reader.fast_fields().u64(NUMBER)?;
+        scan.walk(reader, &*weight, &keys, &mut |doc, _| {
+            if twin.is_some_and(|twin| !twin.is_deleted(doc)) {
+                return Ok(());
+            }
+            if let (Some(key), Some(number)) = (key_of(&keys, doc)?, numbers.first(doc)) {
+                scan.meter.hold(key.len() + DOCUMENT_BYTES)?;
+                matches.insert(key, number);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(matches)
+}

@@ -1,0 +1,211 @@
+//! IMPORT.VERSION KEEP, and the versions of datasets that an index still finds ([`Kept`]).
+//!
+//! A kept version is the index's searcher of that moment. The library's segments never change, so the searcher
+//! shares all segments that still are in the index. It costs the segments that were merged or emptied since, and
+//! for each changed segment one bit a document. Values are not kept: a result shows fields only while its document
+//! is still the one of the version ([`Then::is_still`]). Versions live in memory and end with the index.
+
+use crate::error::{SearchError, lossy};
+use crate::index::NUMBER;
+use crate::meter::Meter;
+use crate::service::{Entry, Search};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use strand_commands::call::LaneCall;
+use strand_commands::published;
+use tantivy::index::SegmentId;
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{DocSet, Searcher, TERMINATED, Term};
+
+/// Most versions of one dataset that an index keeps.
+pub(crate) const KEPT_MAX: usize = 64;
+/// Versions that IMPORT.VERSION KEEP keeps without COUNT: the newest and the one before.
+const KEPT_DEFAULT: usize = 2;
+/// Longest work of one IMPORT.VERSION KEEP before its last commit. The client calls again for the rest.
+const KEEP_TIME_MAX: Duration = Duration::from_secs(10);
+/// Keys that IMPORT.VERSION KEEP passes to the writers at once.
+const KEEP_KEYS: usize = 20_000;
+/// Merges in a row that may come in between while an index is measured.
+const MEASURE_TRIES_MAX: usize = 100;
+/// Steps of finding a key in a segment.
+const LOOKUP_STEPS: usize = 64;
+
+/// One version of a dataset, as the index found it.
+pub(crate) struct Kept {
+    dataset: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    searcher: Searcher,
+    /// The segments and their bytes.
+    segments: Vec<(SegmentId, u64)>,
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kept({} of {})", lossy(&self.name), lossy(&self.dataset))
+    }
+}
+
+impl Entry {
+    /// Bytes of the segments that only kept versions hold.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let kept = self.kept.lock();
+        if kept.is_empty() {
+            return 0;
+        }
+        let mut only_kept: HashMap<SegmentId, u64> =
+            kept.iter().flat_map(|kept| kept.segments.iter().copied()).collect();
+        for reader in self.index.searcher().segment_readers() {
+            only_kept.remove(&reader.segment_id());
+        }
+        only_kept.values().sum()
+    }
+
+    /// True when the index follows documents of `dataset`.
+    fn follows(&self, dataset: &[u8]) -> bool {
+        let documents = [dataset, b":"].concat();
+        let overlaps = |prefix: &Vec<u8>| prefix.starts_with(&documents) || documents.starts_with(prefix);
+        self.index.schema.prefixes.iter().any(overlaps)
+    }
+}
+
+/// `IMPORT.VERSION KEEP dataset version [COUNT count]`. Reply: the number of indexes that keep the version, or null
+/// when there is more to do.
+pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let (dataset, name) = (call.args.at(2), call.args.at(3));
+    let count = match call.args.len() {
+        4 => KEPT_DEFAULT,
+        6 if call.args.is(4, "COUNT") => {
+            let count = std::str::from_utf8(call.args.at(5)).ok().and_then(|text| text.parse().ok());
+            let bad = || SearchError::Refused(format!("ERR COUNT is a number from 0 to {KEPT_MAX}"));
+            count.filter(|count| *count <= KEPT_MAX).ok_or_else(bad)?
+        }
+        _ => return Err(SearchError::refused("ERR syntax error")),
+    };
+    if call.db != 0 {
+        call.reply.int(0);
+        return Ok(());
+    }
+    let begun = Instant::now();
+    while search.keyspace.touched_len() > KEEP_KEYS {
+        search.drain_held(&mut search.follow.lock(), call.now_ms, KEEP_KEYS);
+        if call.cancelled() {
+            return Err(SearchError::Cancelled);
+        }
+        if begun.elapsed() > KEEP_TIME_MAX {
+            call.reply.null();
+            return Ok(());
+        }
+        call.pause();
+    }
+    search.drain(call.now_ms);
+    let mut indexes = 0;
+    for entry in search.entries().iter().filter(|entry| entry.follows(dataset)) {
+        if count > 0 {
+            let cancel = call.cancel;
+            search.catch_up(entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
+        }
+        let (searcher, segments) = measured(entry)?;
+        let mut kept = entry.kept.lock();
+        kept.retain(|kept| kept.dataset != dataset || kept.name != name);
+        kept.push(Kept { dataset: dataset.to_vec(), name: name.to_vec(), searcher, segments });
+        let mut more = kept.iter().filter(|kept| kept.dataset == dataset).count().saturating_sub(count);
+        kept.retain(|kept| {
+            let leaves = more > 0 && kept.dataset == dataset;
+            more -= usize::from(leaves);
+            !leaves
+        });
+        indexes += i64::from(count > 0);
+    }
+    call.reply.int(indexes);
+    Ok(())
+}
+
+/// What the index finds now, and the bytes of its segments. A merge may remove a segment's files before they are
+/// measured: then the same documents are in another segment.
+fn measured(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
+    let mut tries = 0;
+    loop {
+        let searcher = entry.index.searcher();
+        let segments = searcher.segment_readers().iter();
+        let segments = segments.map(|r| Ok((r.segment_id(), r.space_usage()?.total().get_bytes())));
+        match segments.collect::<std::io::Result<_>>() {
+            Ok(segments) => return Ok((searcher, segments)),
+            Err(error) if tries == MEASURE_TRIES_MAX => return Err(error.into()),
+            Err(_) => tries += 1,
+        }
+        entry.index.reload()?;
+    }
+}
+
+/// The searcher of the version that `asked` names: a token, or a version's name.
+///
+/// # Errors
+/// When the index does not keep the version, or the user may not read the dataset.
+pub(crate) fn searcher(
+    search: &Search,
+    entry: &Entry,
+    call: &LaneCall<'_>,
+    asked: &[u8],
+) -> Result<Searcher, SearchError> {
+    let of_token = published::parse_token(asked);
+    let (dataset, name) = match of_token {
+        None => (None, asked.to_vec()),
+        Some((dataset, number)) => {
+            if !call.may_read(dataset) {
+                return Err(SearchError::NoKeyPermission);
+            }
+            let versions = published::read(&search.keyspace, call.db, dataset, call.now_ms);
+            if versions.first().is_none_or(|last| last.number < number) {
+                let text = format!("ERR version {} is not published yet", lossy(asked));
+                return Err(SearchError::Refused(text));
+            }
+            let found = versions.into_iter().find(|version| version.number == number);
+            (Some(dataset), found.map(|version| version.name).unwrap_or_default())
+        }
+    };
+    let kept = entry.kept.lock();
+    let is_it = |kept: &&Kept| {
+        kept.name == name && dataset.is_none_or(|of| of == kept.dataset) && call.may_read(&kept.dataset)
+    };
+    let not_kept = || SearchError::Refused(format!("ERR the index does not keep version {}", lossy(asked)));
+    kept.iter().rev().find(is_it).map(|kept| kept.searcher.clone()).ok_or_else(not_kept)
+}
+
+/// What an index found at a version, beside what it finds now.
+pub(crate) struct Then {
+    pub(crate) then: Searcher,
+    pub(crate) now: Searcher,
+    pub(crate) key: Field,
+}
+
+impl Then {
+    /// True when the document of `key` is the one of the version: it was not written since.
+    pub(crate) fn is_still(&self, key: &[u8], meter: &Meter) -> Result<bool, SearchError> {
+        let now = number_of(&self.now, self.key, key, meter)?;
+        Ok(now.is_some() && now == number_of(&self.then, self.key, key, meter)?)
+    }
+}
+
+/// The number of the document of `key`.
+fn number_of(
+    searcher: &Searcher,
+    field: Field,
+    key: &[u8],
+    meter: &Meter,
+) -> Result<Option<u64>, SearchError> {
+    let term = Term::from_field_bytes(field, key);
+    for reader in searcher.segment_readers() {
+        meter.step(LOOKUP_STEPS)?;
+        let postings = reader.inverted_index(field)?.read_postings(&term, IndexRecordOption::Basic)?;
+        let Some(mut postings) = postings else { continue };
+        let mut doc = postings.doc();
+        while doc != TERMINATED {
+            if !reader.is_deleted(doc) {
+                return Ok(reader.fast_fields().u64(NUMBER)?.first(doc));
+            }
+            doc = postings.advance();
+        }
+    }
+    Ok(None)
+}
