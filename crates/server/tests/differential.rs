@@ -28,6 +28,7 @@ const NOT_IN_REDIS: &[&str] = &[
     "delifeq",
     "digest",
     "ft._list",
+    "ft.changes",
     "ft.create",
     "ft.dropindex",
     "ft.info",

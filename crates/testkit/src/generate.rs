@@ -42,6 +42,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("flushall", "empties the data that makes the others interesting; corpus"),
     ("flushdb", "as flushall"),
     ("ft._list", "not in redis-server; own tests"),
+    ("ft.changes", "not in redis-server; own tests"),
     ("ft.create", "not in redis-server; own tests"),
     ("ft.dropindex", "not in redis-server; own tests"),
     ("ft.info", "not in redis-server; own tests"),
