@@ -131,6 +131,14 @@ def jobs_are_defined_run_and_told_of(world):
         status, said = service.http("PUT", "/v1/jobs/odd", body)
         assert status in (400, 409) and word in said["error"], (status, said)
     assert service.http("POST", "/v1/jobs/nobody/run")[0] == 404 and service.http("GET", "/v2")[0] == 404
+    # Figures for Prometheus, of all runs together.
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=WAIT_S) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"), answer.headers
+        figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    for figure, number in [('documents_total{job="more",outcome="added"}', 61), ('documents_total{job="more",outcome="failed"}', 1),
+                           ('runs_total{job="more",outcome="done"}', 2), ('documents_total{job="fixed",outcome="added"}', 20),
+                           ('failures{job="more"}', 0), ('running{job="fixed"}', 0), ("memory_budget_bytes", BUDGET_MB << 20)]:
+        assert float(figures["strand_job_" + figure]) == number, (figure, figures)
     service("remove", "more")
     assert [job["name"] for job in service("list")] == ["fixed"] and world.client.dbsize() == 81
     # A source that is not there, and one that has lost most of what it had.

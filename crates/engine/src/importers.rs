@@ -1,5 +1,7 @@
 //! [`Importers`]: the connection that imports into each dataset, and the last report of its run. Two importers never share a dataset.
 //!
+//! What the reports add up to is counted by dataset ([`Importers::totals`]).
+//!
 //! A connection holds a dataset until it ends; there is no release. Entries of ended connections are removed when a
 //! client asks for their dataset, or when there are [`HOLDS_MAX`] entries.
 
@@ -12,6 +14,19 @@ pub(crate) const HOLDS_MAX: usize = 10_000;
 /// Most bytes of a report.
 pub(crate) const REPORT_BYTES_MAX: usize = 4096;
 
+/// The numbers of a report that are counted, in the order of [`Totals::counted`].
+pub(crate) const COUNTED: [&str; 9] = [
+    "added",
+    "updated",
+    "removed",
+    "failed",
+    "opened",
+    "bytes_read",
+    "containers",
+    "cache_hits",
+    "cache_misses",
+];
+
 /// Alternating names and values.
 pub(crate) type Report = Vec<Vec<u8>>;
 
@@ -19,12 +34,25 @@ pub(crate) type Report = Vec<Vec<u8>>;
 struct Claim {
     client: u64,
     report: Report,
+    /// What the last report said of [`COUNTED`].
+    counted: [u64; COUNTED.len()],
+}
+
+/// What all imports into a dataset did since the start of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Connections that held the dataset.
+    pub(crate) runs: u64,
+    /// Sums of [`COUNTED`].
+    pub(crate) counted: [u64; COUNTED.len()],
 }
 
 /// The holders by database and dataset name.
 #[derive(Default)]
 pub(crate) struct Importers {
     held: Mutex<BTreeMap<(usize, Vec<u8>), Claim>>,
+    /// Of [`HOLDS_MAX`] datasets at most; further ones are not counted.
+    totals: Mutex<BTreeMap<(usize, Vec<u8>), Totals>>,
 }
 
 impl Importers {
@@ -38,8 +66,12 @@ impl Importers {
         match held.get(&key) {
             Some(holder) if holder.client != client && clients.get(holder.client).is_some() => false,
             None if held.len() >= HOLDS_MAX => false,
+            Some(holder) if holder.client == client => true,
             _ => {
-                held.insert(key, Claim { client, report: Report::new() });
+                let counted = [0; COUNTED.len()];
+                held.insert(key.clone(), Claim { client, report: Report::new(), counted });
+                drop(held);
+                self.count(key, |totals| totals.runs += 1);
                 true
             }
         }
@@ -48,12 +80,31 @@ impl Importers {
     /// Records a report of `client` about its run. False when the client does not hold the dataset.
     pub(crate) fn report(&self, db: usize, dataset: &[u8], client: u64, report: Report) -> bool {
         let mut held = self.held.lock();
-        match held.get_mut(&(db, dataset.to_vec())) {
-            Some(holder) if holder.client == client => {
-                holder.report = report;
-                true
+        let key = (db, dataset.to_vec());
+        let Some(holder) = held.get_mut(&key).filter(|holder| holder.client == client) else { return false };
+        let (told, before) = (counted(&report), holder.counted);
+        (holder.report, holder.counted) = (report, told);
+        drop(held);
+        self.count(key, |totals| {
+            for ((total, told), before) in totals.counted.iter_mut().zip(told).zip(before) {
+                *total = total.saturating_add(told.saturating_sub(before));
             }
-            _ => false,
+        });
+        true
+    }
+
+    /// What imports did by database and dataset, and whether one is under way.
+    pub(crate) fn totals(&self, clients: &Clients) -> Vec<(usize, Vec<u8>, Totals, bool)> {
+        let totals: Vec<_> = self.totals.lock().iter().map(|(key, totals)| (key.clone(), *totals)).collect();
+        let held = self.held.lock();
+        let runs = |key: &(usize, Vec<u8>)| held.get(key).is_some_and(|h| clients.get(h.client).is_some());
+        totals.into_iter().map(|(key, totals)| (key.0, key.1.clone(), totals, runs(&key))).collect()
+    }
+
+    fn count(&self, key: (usize, Vec<u8>), add: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.lock();
+        if totals.len() < HOLDS_MAX || totals.contains_key(&key) {
+            add(totals.entry(key).or_default());
         }
     }
 
@@ -63,4 +114,13 @@ impl Importers {
         let holder = held.get(&(db, dataset.to_vec()))?;
         clients.get(holder.client).is_some().then(|| (holder.client, holder.report.clone()))
     }
+}
+
+/// The numbers of a report that are counted. What is missing, or is no number, is 0.
+fn counted(report: &Report) -> [u64; COUNTED.len()] {
+    let number = |name: &str| {
+        let pair = report.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
+        std::str::from_utf8(&pair[1]).ok()?.parse().ok()
+    };
+    COUNTED.map(|name| number(name).unwrap_or(0))
 }

@@ -115,6 +115,8 @@ fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> Stri
                     labelled.push(("command_latency_microseconds".into(), labels, us.into()));
                 }
             }
+        } else if name.starts_with("importstat_") {
+            imports(value, &mut labelled);
         } else if let Some(code) = name.strip_prefix("errorstat_") {
             labelled.push(("errors_total".into(), label("code", code), part(value, "count")));
         } else if name.strip_prefix("db").is_some_and(|n| n.parse::<u32>().is_ok()) {
@@ -155,6 +157,28 @@ fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> Stri
     out
 }
 
+/// The series of one dataset, from its line of INFO.
+fn imports(value: &str, labelled: &mut Vec<(String, String, String)>) {
+    let text = |name: &str| value.split(',').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
+    let labels = [("db", text("db")), ("dataset", text("dataset"))];
+    let labels = labels.map(|(name, value)| label(name, value.unwrap_or_default())).join(",");
+    for outcome in ["added", "updated", "removed", "failed"] {
+        let labels = format!("{labels},{}", label("outcome", outcome));
+        labelled.push(("import_documents_total".into(), labels, part(value, outcome)));
+    }
+    for (field, series) in [
+        ("runs", "import_runs_total"),
+        ("opened", "import_objects_opened_total"),
+        ("bytes_read", "import_bytes_read_total"),
+        ("containers", "import_containers_total"),
+        ("cache_hits", "import_cache_hits_total"),
+        ("cache_misses", "import_cache_misses_total"),
+        ("running", "import_running"),
+    ] {
+        labelled.push((series.into(), labels.clone(), part(value, field)));
+    }
+}
+
 /// A label with its value.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -182,7 +206,8 @@ mod tests {
             # Commandstats\r\ncmdstat_client|list:calls=2,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n\
             cmdstat_get:calls=3,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n\
             errorstat_ERR:count=4\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n\
-            latency_percentiles_usec_get:p50=1.003,p99.9=7.5\r\n";
+            latency_percentiles_usec_get:p50=1.003,p99.9=7.5\r\n\
+            importstat_0:db=0,dataset=mail,runs=2,added=7,removed=1,bytes_read=9,running=1\r\n";
         let slow = HashMap::from([("get".to_string(), "# {trace_id=\"ab\"} 12 7".to_string())]);
         let text = exposition(info, false, &HashMap::new());
         let open = exposition(info, true, &slow);
@@ -201,6 +226,9 @@ mod tests {
             "strand_commands_rejected_total{command=\"client|list\"} 1\n",
             "strand_errors_total{code=\"ERR\"} 4\n",
             "strand_db_keys{db=\"0\"} 5\n",
+            "strand_import_documents_total{db=\"0\",dataset=\"mail\",outcome=\"added\"} 7\n",
+            "# TYPE strand_import_runs_total counter\nstrand_import_runs_total{db=\"0\",dataset=\"mail\"} 2\n",
+            "# TYPE strand_import_running gauge\nstrand_import_running{db=\"0\",dataset=\"mail\"} 1\n",
             "strand_build_info{version=\"0.1.0\"} 1\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");

@@ -87,6 +87,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     };
     let root = job.container(b"", &[], Level::default())?;
     job.summary.version = root.map(|blob| view(&blob).digest());
+    job.report_end()?;
     job.summary.token = job.sink.finish(job.summary.version.as_ref())?;
     let mut summary = job.summary;
     summary.cache = job.source.cache().map(CacheUse::counts);

@@ -40,6 +40,12 @@ fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
 }
 
 impl Job<'_> {
+    /// Tells how the run went, whether it is time to or not.
+    pub(super) fn report_end(&mut self) -> Result<(), ImportError> {
+        self.reports.told = None;
+        self.report(b"")
+    }
+
     /// Tells how the run goes, when it is time to.
     pub(super) fn report(&mut self, path: &[u8]) -> Result<(), ImportError> {
         let reports = &mut self.reports;
@@ -57,6 +63,7 @@ impl Job<'_> {
             ("unchanged", summary.unchanged),
             ("failed", summary.failed),
             ("containers", summary.containers),
+            ("opened", summary.opened),
             ("bytes_read", summary.bytes_read),
             ("milliseconds", reports.begun.elapsed().as_millis() as u64),
         ];
@@ -72,6 +79,11 @@ impl Job<'_> {
         };
         let mut words: Vec<(&str, Vec<u8>)> = vec![("source", source.into_bytes())];
         words.extend(numbers.map(|(name, number)| (name, number.to_string().into_bytes())));
+        if let Some(cache) = self.source.cache() {
+            let counts = cache.counts();
+            let counts = [("cache_hits", counts.hits + counts.texts), ("cache_misses", counts.misses)];
+            words.extend(counts.map(|(name, number)| (name, number.to_string().into_bytes())));
+        }
         if let Some((began, all)) = reports.planned {
             words.push(("to_read", all.to_string().into_bytes()));
             if let Some(rest) = remaining(began.elapsed(), reports.read, all) {

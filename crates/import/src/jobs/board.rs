@@ -5,6 +5,7 @@
 //! is served by priority, then by the time of asking, and nobody overtakes: so what needs much gets its turn. Should all
 //! running jobs wait for one another, the last of them is ended and begins again later at the container it was in.
 
+mod metrics;
 mod told;
 
 use super::definition::Definition;
@@ -116,6 +117,16 @@ struct Job {
     last: Value,
     errors: VecDeque<(String, String)>,
     runs: u64,
+    totals: Totals,
+}
+
+/// What the runs of a job add up to.
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    /// Runs by what came of them.
+    outcomes: BTreeMap<String, u64>,
+    /// Sums of the numbers in the summaries.
+    counted: BTreeMap<String, u64>,
 }
 
 /// All jobs.
@@ -185,6 +196,7 @@ impl Board {
             last: Value::Null,
             errors: VecDeque::new(),
             runs: 0,
+            totals: Totals::default(),
         });
         job.due_ms = schedule::next_ms(&definition.trigger, job.last_start_ms, now_ms, jitter);
         job.definition = definition;
@@ -322,6 +334,7 @@ impl Board {
             }
             job.wanted = Some((Work::Import, turn));
         }
+        job.totals.add(outcome, running.summary.as_ref());
         let seconds = now_ms.saturating_sub(running.since_ms) as f64 / 1000.0;
         let mut last = json!({"outcome": outcome, "started_ms": running.since_ms, "seconds": seconds, "exit_code": code});
         if let Some(error) = running.error {

@@ -1,4 +1,4 @@
-//! The service's HTTP interface: `/v1/jobs`.
+//! The service's HTTP interface: `/v1/jobs`, and `/metrics` for Prometheus.
 //!
 //! A request must carry the token of the file. Without a token in the file, the request must come from this
 //! machine, and its Host header must be an IP address or localhost. So no page in a browser can act for the
@@ -22,6 +22,9 @@ use subtle_eq::is_equal;
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
+/// The path of the figures for Prometheus, and their media type.
+const METRICS: &str = "/metrics";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most connections at once. More connections wait.
@@ -74,10 +77,14 @@ async fn answer(
             Ok(body) => service.handle(&head.method, head.uri.path(), &body.to_bytes()),
         },
     };
-    let mut response = Response::new(Full::new(Bytes::from(format!("{said}\n"))));
+    let is_metrics = status == StatusCode::OK && head.uri.path() == METRICS;
+    let (media, text) = match said {
+        Value::String(text) if is_metrics => (PROMETHEUS, text),
+        said => ("application/json", format!("{said}\n")),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    let json = hyper::header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media));
     Ok(response)
 }
 
@@ -106,8 +113,14 @@ fn problem(text: &str) -> Value {
 impl Service {
     fn handle(self: &Arc<Self>, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
         let bad = |text: String| (StatusCode::BAD_REQUEST, problem(&text));
+        if path == METRICS {
+            return match *method {
+                Method::GET => (StatusCode::OK, Value::String(self.lock().board.metrics())),
+                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("GET")),
+            };
+        }
         let Some(rest) = path.strip_prefix("/v1/jobs") else {
-            return (StatusCode::NOT_FOUND, problem("there is /v1/jobs"));
+            return (StatusCode::NOT_FOUND, problem("there are /v1/jobs and /metrics"));
         };
         let mut parts = rest.trim_start_matches('/').splitn(2, '/');
         let (name, what) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -177,3 +177,36 @@ fn a_version_stays_as_it_was_while_its_index_is_merged_many_times() {
     }
     assert_eq!(client.line_of("FT.CHANGES d * FROM d@1 LIMIT 0 0", 4), ":10");
 }
+
+#[test]
+fn metrics_tell_what_imports_did_by_dataset() {
+    let (server, doors) = Server::start_doors(&["--http-port"], &[]);
+    let folder = Folder::new();
+    mail(&folder, "a.eml", "first", "text");
+    mail(&folder, "b.eml", "second", "text");
+    folder.write("bad.eml", "no mail\n");
+    import(&server, &folder, &[]);
+    std::fs::remove_file(folder.0.join("a.eml")).expect("ours");
+    import(&server, &folder, &[]);
+    let metrics = || {
+        let mut client = Client::connect(doors[0]);
+        client.send(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut client.stream, &mut text).expect("it ends");
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    // The server notices a moment later that the importer has left.
+    comes_true(|| metrics().contains("strand_import_running{db=\"0\",dataset=\"mail\"} 0\n"));
+    let text = metrics();
+    let of = |name: &str, more: &str| format!("strand_import_{name}{{db=\"0\",dataset=\"mail\"{more}}}");
+    for (name, more, number) in [
+        ("runs_total", "", 2),
+        ("documents_total", ",outcome=\"added\"", 2),
+        ("documents_total", ",outcome=\"removed\"", 1),
+        ("documents_total", ",outcome=\"failed\"", 2),
+        ("objects_opened_total", "", 3),
+    ] {
+        let line = format!("{} {number}\n", of(name, more));
+        assert!(text.contains(&line), "{line} in {text}");
+    }
+}

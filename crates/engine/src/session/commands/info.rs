@@ -42,6 +42,7 @@ const SECTIONS: &[Section] = &[
     ("keyspace", ByDefault, sections::keyspace),
     ("keysizes", ByName, keysizes),
     ("search", ByDefault, sections::search),
+    ("importstats", InAll, sections::importstats),
 ];
 
 /// With more shards INFO runs on a helper thread, because counting keys locks every shard.

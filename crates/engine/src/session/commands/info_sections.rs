@@ -2,6 +2,7 @@
 
 use super::connection::REDIS_VERSION;
 use crate::config::Opt;
+use crate::importers::COUNTED;
 use crate::memory::Purpose;
 use crate::pubsub::Kind;
 use crate::stats::Stat;
@@ -274,6 +275,27 @@ pub(super) fn search(f: &Facts<'_>, out: &mut String) {
     for (name, value) in f.engine.host.info_search() {
         *out += &format!("{name}:{value}\r\n");
     }
+}
+
+/// What imports did, by dataset.
+pub(super) fn importstats(f: &Facts<'_>, out: &mut String) {
+    out.push_str("# Importstats\r\n");
+    let totals = f.engine.importers.totals(&f.engine.clients);
+    for (number, (db, dataset, totals, is_running)) in totals.into_iter().enumerate() {
+        *out += &format!("importstat_{number}:db={db},dataset={},runs={}", escaped(&dataset), totals.runs);
+        for (name, total) in COUNTED.iter().zip(totals.counted) {
+            *out += &format!(",{name}={total}");
+        }
+        *out += &format!(",running={}\r\n", u8::from(is_running));
+    }
+}
+
+/// A name as part of a line: bytes that would end the name are in hexadecimal, after a percent sign.
+fn escaped(name: &[u8]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"%,=\"\\".contains(&byte);
+    name.iter()
+        .map(|byte| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 /// Bytes as redis-server shortens them: `512B`, `1.47M`.

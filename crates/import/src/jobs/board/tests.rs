@@ -148,3 +148,38 @@ fn what_is_saved_goes_on() {
     assert_eq!(next.show("b").unwrap()["state"], "paused");
     assert_eq!(next.definition("a").unwrap().given["every"], "20s");
 }
+
+#[test]
+fn figures_add_up_over_runs_and_outlive_the_service() {
+    let mut first = board(256, 9, &[("a", ""), ("b", "")]);
+    let summary = |text: &str| Report::Summary(serde_json::from_str(text).unwrap());
+    for (i, told) in [
+        r#"{"added":5,"failed":1,"bytes_read":100,"cache":{"hits":2,"misses":3}}"#,
+        r#"{"added":2,"failed":"odd","bytes_read":18446744073709551615}"#,
+    ]
+    .iter()
+    .enumerate()
+    {
+        first.run("a", Work::Import).unwrap();
+        first.tick(i as u64 * 10 + 1);
+        first.report("a", summary(told));
+        first.report("a", Report::Failed("x".into(), "bad".into()));
+        first.ended("a", Some(0), i as u64 * 10 + 2);
+    }
+    let mut second = board(256, 9, &[("a", ""), ("b", "")]);
+    second.restore(&first.save(), |_| true, 100);
+    for (board, failures) in [(first, 1), (second, 0)] {
+        let text = board.metrics();
+        for line in [
+            "# TYPE strand_job_documents_total counter\n",
+            "strand_job_documents_total{job=\"a\",outcome=\"added\"} 7\n",
+            "strand_job_documents_total{job=\"b\",outcome=\"added\"} 0\n",
+            "strand_job_cache_misses_total{job=\"a\"} 3\n",
+            "strand_job_bytes_read_total{job=\"a\"} 18446744073709552000\n",
+            "strand_job_runs_total{job=\"a\",outcome=\"done\"} 2\n",
+            &format!("strand_job_failures{{job=\"a\"}} {failures}\n"),
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What the board tells of its jobs, to those who ask and to the service that takes over after this one.
 
-use super::{Board, Definition, JOB_BYTES, Work, schedule};
+use super::{Board, Definition, JOB_BYTES, Totals, Work, schedule};
 use crate::filter::ByteSize;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ impl Board {
         let jobs = self.jobs.values().map(|job| {
             json!({
                 "definition": job.definition.given, "paused": job.is_paused, "last": job.last, "last_start_ms": job.last_start_ms,
-                "runs": job.runs, "unfinished": job.running.is_some() || job.wanted.is_some(),
+                "runs": job.runs, "totals": job.totals.save(), "unfinished": job.running.is_some() || job.wanted.is_some(),
             })
         });
         json!({"jobs": jobs.collect::<Vec<_>>()})
@@ -92,6 +92,7 @@ impl Board {
             job.is_paused = one["paused"] == true;
             job.last = one["last"].clone();
             job.last_start_ms = one["last_start_ms"].as_u64();
+            job.totals = Totals::restore(&one["totals"]);
             job.runs = one["runs"].as_u64().unwrap_or(0);
             job.wanted = (one["unfinished"] == true).then_some((Work::Import, turn));
             job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);

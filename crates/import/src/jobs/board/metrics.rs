@@ -1,0 +1,122 @@
+//! The jobs as figures in Prometheus's text format.
+
+use super::{Board, Totals};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The numbers of a run's summary that are added up.
+const COUNTED: [&str; 8] =
+    ["added", "updated", "removed", "unchanged", "failed", "opened", "bytes_read", "containers"];
+/// The numbers of a summary's cache that are added up, and their names here.
+const COUNTED_OF_CACHE: [(&str, &str); 3] =
+    [("hits", "cache_hits"), ("texts", "cache_texts"), ("misses", "cache_misses")];
+
+/// A series: its name, its type, what it says, and the lines of values by label.
+type Series = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
+
+impl Totals {
+    /// Adds a run that ended so.
+    pub(super) fn add(&mut self, outcome: &str, summary: Option<&Map<String, Value>>) {
+        *self.outcomes.entry(outcome.to_owned()).or_default() += 1;
+        let Some(summary) = summary else { return };
+        let mut add = |name: &str, number: &Value| {
+            let total = self.counted.entry(name.to_owned()).or_default();
+            *total = total.saturating_add(number.as_u64().unwrap_or(0));
+        };
+        COUNTED.iter().for_each(|name| add(name, summary.get(*name).unwrap_or(&Value::Null)));
+        if let Some(cache) = summary.get("cache") {
+            COUNTED_OF_CACHE.iter().for_each(|(name, here)| add(here, &cache[*name]));
+        }
+    }
+
+    /// As it is saved.
+    pub(super) fn save(&self) -> Value {
+        serde_json::json!({"outcomes": self.outcomes, "counted": self.counted})
+    }
+
+    /// What [`Totals::save`] gave; nothing for anything else.
+    pub(super) fn restore(saved: &Value) -> Totals {
+        let numbers = |of: &Value| -> BTreeMap<String, u64> {
+            let pairs = of.as_object().into_iter().flatten();
+            pairs.filter_map(|(name, number)| Some((name.clone(), number.as_u64()?))).collect()
+        };
+        Totals { outcomes: numbers(&saved["outcomes"]), counted: numbers(&saved["counted"]) }
+    }
+}
+
+impl Board {
+    /// Everything as Prometheus reads it (text format 0.0.4). The documents of a run count when the run has ended by
+    /// itself.
+    pub fn metrics(&self) -> String {
+        let mut out = String::new();
+        let alone = |n: f64| vec![(String::new(), n)];
+        let (budget, held) = (self.ledger.budget() as f64, self.ledger.held() as f64);
+        let documents = |name| self.counted(name, &format!(",outcome=\"{name}\""));
+        let outcomes = ["added", "updated", "removed", "unchanged", "failed"];
+        let series: Vec<Series> = vec![
+            ("memory_budget_bytes", "gauge", "what all jobs together may hold", alone(budget)),
+            ("memory_held_bytes", "gauge", "what they hold", alone(held)),
+            ("running", "gauge", "1 while the job runs", self.each(|job| f64::from(job.running.is_some()))),
+            ("waiting", "gauge", "1 while a run waits", self.each(|job| f64::from(job.wanted.is_some()))),
+            ("paused", "gauge", "1 while the job is paused", self.each(|job| f64::from(job.is_paused))),
+            (
+                "failures",
+                "gauge",
+                "documents that failed in the last run",
+                self.each(|j| j.errors.len() as f64),
+            ),
+            ("last_seconds", "gauge", "duration of the last run", self.each(|j| number(&j.last["seconds"]))),
+            (
+                "last_start_timestamp_seconds",
+                "gauge",
+                "when the last run began",
+                self.each(|job| job.last_start_ms.unwrap_or(0) as f64 / 1000.0),
+            ),
+            ("runs_total", "counter", "runs by what came of them", self.runs()),
+            (
+                "documents_total",
+                "counter",
+                "documents by what became of them",
+                outcomes.into_iter().flat_map(documents).collect(),
+            ),
+            ("objects_opened_total", "counter", "documents that were read", self.counted("opened", "")),
+            ("bytes_read_total", "counter", "their bytes", self.counted("bytes_read", "")),
+            ("containers_total", "counter", "folders listed", self.counted("containers", "")),
+            ("cache_hits_total", "counter", "parts read from the cache", self.counted("cache_hits", "")),
+            ("cache_texts_total", "counter", "texts read from the cache", self.counted("cache_texts", "")),
+            ("cache_misses_total", "counter", "parts read from the source", self.counted("cache_misses", "")),
+        ];
+        for (name, kind, about, values) in series {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "# HELP strand_job_{name} {about}\n# TYPE strand_job_{name} {kind}");
+            for (labels, value) in values {
+                let _ = writeln!(out, "strand_job_{name}{labels} {value}");
+            }
+        }
+        out
+    }
+
+    fn each(&self, of: impl Fn(&super::Job) -> f64) -> Vec<(String, f64)> {
+        self.jobs.iter().map(|(name, job)| (format!("{{job=\"{name}\"}}"), of(job))).collect()
+    }
+
+    fn counted(&self, what: &str, more: &str) -> Vec<(String, f64)> {
+        let total = |job: &super::Job| job.totals.counted.get(what).copied().unwrap_or(0) as f64;
+        self.jobs.iter().map(|(name, job)| (format!("{{job=\"{name}\"{more}}}"), total(job))).collect()
+    }
+
+    fn runs(&self) -> Vec<(String, f64)> {
+        let of = |(name, job): (&String, &super::Job)| -> Vec<_> {
+            let line = |(outcome, n): (&String, &u64)| {
+                (format!("{{job=\"{name}\",outcome=\"{outcome}\"}}"), *n as f64)
+            };
+            job.totals.outcomes.iter().map(line).collect()
+        };
+        self.jobs.iter().flat_map(of).collect()
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
