@@ -11,6 +11,7 @@ import glob
 import hashlib
 import http.client
 import http.server
+import io
 import json
 import os
 import shutil
@@ -613,6 +614,61 @@ def pdf_files_are_read_by_a_child_that_may_die(world):
         world.imports(f"{world.folder}/docs", environment=environment)
         got = world.client.hstrlen("d:%d.pdf" % number, "body")
         assert body - 8 <= got <= body, (script, got)
+
+
+def office(text):
+    """A word processor's document with a paragraph."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as parts:
+        parts.writestr("word/document.xml", f'<w:document xmlns:w="w"><w:p><w:t>{text}</w:t></w:p></w:document>')
+    return packed.getvalue()
+
+
+def extractors_of(pid):
+    """The processes that extract documents for the import `pid`."""
+    found = []
+    for stat_file in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            parent = int(open(stat_file).read().rsplit(")", 1)[1].split()[1])
+            words = open(os.path.dirname(stat_file) + "/cmdline", "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if parent == pid and b"extract" in words:
+            found.append(int(stat_file.split("/")[2]))
+    return found
+
+
+@check
+def one_process_extracts_all_documents_and_a_new_one_takes_over(world):
+    for number in range(30):
+        world.write(f"docs/{number:02}.docx", office(f"words of {number}"))
+        world.write(f"docs/{number:02}.html", f"<p>page {number}</p>" + "<p>more</p>" * 20_000)
+        world.write(f"docs/{number:02}.json", json.dumps({"n": number}))
+    done, _ = world.imports(f"{world.folder}/docs")
+    assert counts(done) == [90, 0, 0, 0, 0] and done["extractors"] == 1, done
+    assert world.client.hget("d:07.docx", "body") == b"words of 7" and world.client.hget("d:07.html", "body").startswith(b"page 7\nmore\n")
+    assert world.client.hget("d:07.json", "json.n") == b"7"
+    small, _ = world.imports(f"{world.folder}/docs", "--include", "*.json", "--max-delete", "100%")
+    assert counts(small) == [0, 0, 60, 30, 0] and small["extractors"] == 0, small
+
+    # The process is killed while documents are still to come: a new one takes them, and the one that was under way.
+    arguments = ["import", f"{world.folder}/docs", "--into", "e", "--server", f"127.0.0.1:{world.strand.port}", "--json", "--rate", "400k"]
+    running = subprocess.Popen([world.binary, *arguments], env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.time() + 120
+        while not (found := extractors_of(running.pid)):
+            assert running.poll() is None and time.time() < deadline, "no process extracts"
+            time.sleep(0.005)
+        limits = open(f"/proc/{found[0]}/limits").read().splitlines()
+        assert any(line.split()[:4] == ["Max", "address", "space", str(1 << 30)] for line in limits), limits
+        os.kill(found[0], signal.SIGKILL)
+        told, _ = running.communicate(timeout=300)
+    finally:
+        running.kill()
+        running.wait()
+    done = json.loads(told.splitlines()[-1])
+    assert counts(done) == [90, 0, 0, 0, 0] and done["extractors"] == 2, done
+    assert all(world.client.hget(f"e:{n:02}.docx", "body") == b"words of %d" % n for n in range(30))
 
 
 @check

@@ -4,7 +4,8 @@
 //! neither can read keeps its name and size.
 
 use crate::cache::texts::Text;
-use crate::extract::{self as content, Content};
+use crate::extract::Content;
+use crate::extract::child::Extractor;
 use crate::fields::Fields;
 use crate::mail;
 
@@ -61,7 +62,11 @@ pub enum Reading<'a> {
 ///
 /// # Errors
 /// The reason why it is a dead letter.
-pub fn extract(facts: &FileFacts<'_>, reading: Reading<'_>) -> Result<(Fields, Option<String>), String> {
+pub fn extract(
+    facts: &FileFacts<'_>,
+    reading: Reading<'_>,
+    extractor: &mut Extractor,
+) -> Result<(Fields, Option<String>), String> {
     let mut fields = Fields::default();
     set_place(facts, &mut fields);
     let kind = match reading {
@@ -79,7 +84,9 @@ pub fn extract(facts: &FileFacts<'_>, reading: Reading<'_>) -> Result<(Fields, O
             }
             mail::extract(bytes, &mut fields)?;
         }
-        Reading::Other(content, bytes) => failure = content::extract(content, bytes, &mut fields).err(),
+        Reading::Other(content, bytes) => {
+            failure = extractor.extract(content, bytes, facts.path, &mut fields).err();
+        }
     }
     Ok((fields, failure))
 }
@@ -118,7 +125,7 @@ mod tests {
 
     #[test]
     fn other_files_keep_their_name_and_size() {
-        let fields = extract(&facts("notes.bin"), Reading::Not).unwrap().0;
+        let fields = extract(&facts("notes.bin"), Reading::Not, &mut Extractor::default()).unwrap().0;
         let present: Vec<_> =
             fields.present().map(|(n, v)| (n, String::from_utf8_lossy(v).into_owned())).collect();
         let expected = [("path", "notes.bin"), ("name", "notes.bin"), ("kind", "file"), ("size", "3")];
@@ -129,9 +136,11 @@ mod tests {
     #[test]
     fn a_mailbox_of_several_messages_is_not_taken_for_one() {
         let one = "From a@b.example Mon Jan  6 10:00:00 2025\nSubject: s\n\nFrom here on\n";
-        assert!(extract(&facts("x.mbox"), Reading::Mail(one.as_bytes())).is_ok());
+        let read =
+            |text: &str| extract(&facts("x.mbox"), Reading::Mail(text.as_bytes()), &mut Extractor::default());
+        assert!(read(one).is_ok());
         let two = format!("{one}\n{one}");
-        assert!(extract(&facts("x.mbox"), Reading::Mail(two.as_bytes())).unwrap_err().contains("several"));
+        assert!(read(&two).unwrap_err().contains("several"));
     }
 
     #[test]

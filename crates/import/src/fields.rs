@@ -63,6 +63,34 @@ impl Fields {
     pub fn more_len(&self) -> usize {
         self.more.len()
     }
+    /// Appends the fields that are `wanted`, as bytes that [`Fields::decode`] takes.
+    pub(crate) fn encode(&self, into: &mut Vec<u8>, wanted: impl Fn(&str) -> bool) {
+        for (name, value) in self.present().filter(|(name, _)| wanted(name)) {
+            put(into, name.as_bytes());
+            put(into, value);
+        }
+    }
+    /// From bytes; `None` when they are none of ours.
+    pub(crate) fn decode(mut rest: &[u8]) -> Option<Fields> {
+        let mut fields = Fields::default();
+        while !rest.is_empty() {
+            let name = std::str::from_utf8(take(&mut rest)?).ok()?;
+            fields.set_any(name, take(&mut rest)?.to_vec());
+        }
+        Some(fields)
+    }
+    /// Takes over the fields of another document that have a value.
+    pub(crate) fn add(&mut self, other: Fields) {
+        for (name, value) in other.present() {
+            self.set_any(name, value.to_vec());
+        }
+    }
+    fn set_any(&mut self, name: &str, value: Vec<u8>) {
+        match FIELDS.contains(&name) {
+            true => self.set(name, value),
+            false => self.set_more(name, value),
+        }
+    }
     /// The fields that have a value.
     pub fn present(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let listed = FIELDS.iter().zip(&self.values);
@@ -73,4 +101,18 @@ impl Fields {
     pub fn absent(&self) -> impl Iterator<Item = &'static str> {
         FIELDS.iter().zip(&self.values).filter(|(_, value)| value.is_none()).map(|(name, _)| *name)
     }
+}
+
+/// Appends one part with its length.
+pub(crate) fn put(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(part);
+}
+
+/// Takes one part with its length off; `None` when it is not whole.
+pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, behind) = rest.split_first_chunk::<4>()?;
+    let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *rest = behind;
+    Some(part)
 }

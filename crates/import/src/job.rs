@@ -25,6 +25,7 @@ use crate::cache::CacheUse;
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
+use crate::extract::child::Extractor;
 use crate::filter::{Filter, Filtered, Ignoring};
 use crate::memory::Throttle;
 use crate::sink::{self, Destination, Sink};
@@ -84,12 +85,14 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         throttle: Throttle::new(options.rate),
         divided: Divided::default(),
         reports: Reports::new(options.report_every),
+        extractor: Extractor::new(options.extractor.clone(), options.memory.clone()),
     };
     let root = job.container(b"", &[], Level::default())?;
     job.summary.version = root.map(|blob| view(&blob).digest());
     job.report_end()?;
     job.summary.token = job.sink.finish(job.summary.version.as_ref())?;
     let mut summary = job.summary;
+    summary.extractors = job.extractor.started();
     summary.cache = job.source.cache().map(CacheUse::counts);
     summary.took = started.elapsed();
     Ok(summary)
@@ -170,6 +173,7 @@ struct Job<'a> {
     /// Parts of containers that are recorded whole, by their paths.
     divided: Divided,
     reports: Reports,
+    extractor: Extractor,
 }
 
 impl Job<'_> {

@@ -67,6 +67,8 @@ pub struct ImportOptions {
     pub report_every: std::time::Duration,
     /// Is asked for memory.
     pub memory: memory::Memory,
+    /// The program that extracts documents in a process of its own; without one the run's process does that.
+    pub extractor: Option<extract::child::ExtractorProgram>,
     /// Bytes that are read in a second, at most.
     pub rate: Option<u64>,
     /// The server, `host:port`, where documents go to one of ours.
@@ -111,6 +113,7 @@ impl ImportOptions {
             wait: false,
             report_every: REPORT_EVERY,
             memory: memory::Memory::default(),
+            extractor: None,
             rate: None,
             address: "127.0.0.1:6379".to_owned(),
             username: None,

@@ -8,6 +8,9 @@ pub const FREE_BYTES: u64 = 2 << 20;
 /// What extraction holds for each byte of a document.
 pub const MEMORY_FACTOR: u64 = 5;
 
+/// What the process that extracts documents holds while it waits for one.
+pub const EXTRACTOR_BYTES: u64 = 4 << 20;
+
 /// Gives bytes to a run.
 pub trait Lender: Send + Sync {
     /// Waits until the run may hold so many bytes more, for the document `path`.
@@ -36,6 +39,17 @@ impl Memory {
                 Loan(Some(lender.clone()), bytes)
             }
             _ => Loan(None, 0),
+        }
+    }
+
+    /// Waits for the memory of a process that extracts documents; `path` is the first document.
+    pub(crate) fn for_extractor(&self, path: &[u8]) -> Loan {
+        match &self.0 {
+            Some(lender) => {
+                lender.take(EXTRACTOR_BYTES, path);
+                Loan(Some(lender.clone()), EXTRACTOR_BYTES)
+            }
+            None => Loan(None, 0),
         }
     }
 

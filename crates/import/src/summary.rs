@@ -41,6 +41,8 @@ pub struct Summary {
     pub opened: u64,
     /// Bytes read of them.
     pub bytes_read: u64,
+    /// Processes that were started to extract documents.
+    pub extractors: u64,
     /// Containers listed.
     pub containers: u64,
     /// Containers that were not listed, because their tokens say that nothing below them changed.

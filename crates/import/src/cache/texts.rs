@@ -7,7 +7,7 @@
 use super::Version;
 use crate::container::{Digest, Entry};
 use crate::document::EXTRACTOR_VERSION;
-use crate::fields::{FIELDS, Fields};
+use crate::fields::Fields;
 use crate::source::{FLAGS_KEY, Source, Tokens};
 
 /// Fields that are of the place where a document lies, and not of its bytes.
@@ -53,40 +53,17 @@ impl Text {
     pub(crate) fn encode(size: u64, digest: &Digest, fields: &Fields) -> Option<Vec<u8>> {
         let mut bytes = size.to_le_bytes().to_vec();
         bytes.extend_from_slice(digest);
-        for (name, value) in fields.present().filter(|(name, _)| !OF_THE_PLACE.contains(name)) {
-            put(&mut bytes, name.as_bytes());
-            put(&mut bytes, value);
-        }
+        fields.encode(&mut bytes, |name| !OF_THE_PLACE.contains(&name));
         (bytes.len() <= BYTES_MAX).then_some(bytes)
     }
 
     /// From bytes; `None` when they are none of ours.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Text> {
         let (size, rest) = bytes.split_first_chunk::<8>()?;
-        let (digest, mut rest) = rest.split_first_chunk::<16>()?;
-        let mut text = Text { size: u64::from_le_bytes(*size), digest: *digest, fields: Fields::default() };
-        while !rest.is_empty() {
-            let name = std::str::from_utf8(take(&mut rest)?).ok()?;
-            let value = take(&mut rest)?.to_vec();
-            match FIELDS.contains(&name) {
-                true => text.fields.set(name, value),
-                false => text.fields.set_more(name, value),
-            }
-        }
-        Some(text)
+        let (digest, rest) = rest.split_first_chunk::<16>()?;
+        let fields = Fields::decode(rest)?;
+        Some(Text { size: u64::from_le_bytes(*size), digest: *digest, fields })
     }
-}
-
-fn put(bytes: &mut Vec<u8>, part: &[u8]) {
-    bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend_from_slice(part);
-}
-
-fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (len, behind) = rest.split_first_chunk::<4>()?;
-    let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    *rest = behind;
-    Some(part)
 }
 
 #[cfg(test)]

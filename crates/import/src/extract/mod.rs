@@ -3,9 +3,11 @@
 //! [`Content::of`] tells by name and beginning what a document is, and [`extract`] reads it: HTML ([`html`]), text in any
 //! character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]), PDF ([`pdf`]). Each has bounds:
 //! [`DOCUMENT_BYTES_MAX`] bytes are read of a document, [`TEXT_BYTES_MAX`] bytes of text are kept, [`TIME_MAX`] is taken. What
-//! has no extractor keeps its name and size. So does a document whose extraction fails, and the failure is told.
+//! has no extractor keeps its name and size. So does a document whose extraction fails, and the failure is told. What may be
+//! expensive is extracted in a process that may die ([`child`]).
 
 mod charset;
+pub mod child;
 mod html;
 mod office;
 mod pdf;
@@ -94,6 +96,36 @@ impl Content {
             _ if html::looks_like_html(beginning) => Some(Content::Html),
             _ => Some(Content::Text),
         }
+    }
+
+    /// Two bytes that say what it is, for [`Content::from_code`].
+    fn code(self) -> [u8; 2] {
+        match self {
+            Content::Html => [0, 0],
+            Content::Text => [1, 0],
+            Content::Json => [2, 0],
+            Content::Table(delimiter) => [3, delimiter],
+            Content::Word => [4, 0],
+            Content::Slides => [5, 0],
+            Content::Sheets => [6, 0],
+            Content::OpenDocument => [7, 0],
+            Content::Pdf => [8, 0],
+        }
+    }
+
+    fn from_code([what, delimiter]: [u8; 2]) -> Option<Content> {
+        Some(match what {
+            0 => Content::Html,
+            1 => Content::Text,
+            2 => Content::Json,
+            3 => Content::Table(delimiter),
+            4 => Content::Word,
+            5 => Content::Slides,
+            6 => Content::Sheets,
+            7 => Content::OpenDocument,
+            8 => Content::Pdf,
+            _ => return None,
+        })
     }
 
     /// The value of the field `kind`.

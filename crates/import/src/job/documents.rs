@@ -285,7 +285,7 @@ impl Job<'_> {
             };
             let extracted = match text {
                 Some(text) => Ok((place_text(&facts, text), None)),
-                None => extract(&facts, reading),
+                None => extract(&facts, reading, &mut self.extractor),
             };
             match extracted {
                 Ok((extracted, failure)) => {

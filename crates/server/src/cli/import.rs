@@ -5,6 +5,7 @@
 //! lists.
 
 use super::display::{Display, print_line, printable, safe};
+use super::extract;
 use super::filters::FilterArgs;
 use super::json::{self, JsonLines};
 use super::remote::RemoteArgs;
@@ -150,6 +151,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         }))),
         wait: args.wait,
         memory: if args.supervised { supervised::memory() } else { Memory::default() },
+        extractor: Some(extract::program()),
         report_every: strand_import::REPORT_EVERY,
         rate: args.rate.map(|rate| rate.0),
         address: args.server,

@@ -86,6 +86,7 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
         ("failed", summary.failed),
         ("opened", summary.opened),
         ("bytes_read", summary.bytes_read),
+        ("extractors", summary.extractors),
         ("containers", summary.containers),
         ("containers_skipped", summary.containers_skipped),
         ("recorded", summary.recorded),

@@ -10,6 +10,7 @@ mod check_aof;
 pub mod diff;
 pub mod display;
 pub mod doctor;
+mod extract;
 pub mod filters;
 pub mod import;
 pub mod jobs;
@@ -60,6 +61,9 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Print the script that makes a shell complete this command
     Completions(pages::CompletionsArgs),
+    /// Extract documents for an import that started this process
+    #[command(hide = true)]
+    Extract,
     /// Write the man pages of this command and its subcommands to a folder
     Man(pages::ManArgs),
 }
@@ -88,6 +92,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),
         Command::Completions(args) => pages::completions(args),
+        Command::Extract => extract::run(),
         Command::Man(args) => pages::man(args),
     }
 }

@@ -42,7 +42,7 @@ fn write_all(folder: &Path) -> io::Result<()> {
     let mut whole = grammar().disable_help_subcommand(true);
     whole.build();
     write_page(folder, &whole, "strand")?;
-    for sub in whole.get_subcommands() {
+    for sub in whole.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         write_page(folder, sub, &format!("strand-{}", sub.get_name()))?;
     }
     Ok(())
