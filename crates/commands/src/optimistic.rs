@@ -21,6 +21,10 @@ pub(crate) trait Write {
     /// What is to be stored.
     type Outcome;
 
+    /// Fetches into the processor's cache what [`Write::read`] is about to read. Nothing is held.
+    fn prefetch(&self, call: &LaneCall<'_>) {
+        let _ = call;
+    }
     /// Clones what the result depends on.
     ///
     /// # Errors
@@ -58,9 +62,11 @@ pub(crate) fn apply<W: Write>(
 ) -> Result<W::Outcome, Text> {
     let database = write.database(call.keyspace, call.db);
     for _ in 0..TRIES {
+        write.prefetch(call);
         let before = write.read(&mut call.lock(hashes).db(database))?;
         let outcome = write.compute(&before, &|| call.pause())?;
         let prepared = write.is_verbatim(&outcome).then(|| Prepared::new(call));
+        write.prefetch(call);
         let mut txn = call.lock(hashes);
         let now = write.read(&mut txn.db(database))?;
         if write.is_same(&before, &now) {

@@ -5,6 +5,7 @@
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
+use crate::long::SLICE_ARGUMENTS;
 use crate::optimistic::{self, Write};
 use crate::parse::{Text, string_of, wrong_type};
 use std::convert::Infallible;
@@ -138,6 +139,12 @@ impl Write for Merges<'_> {
     type Source = Sources;
     type Outcome = Blob;
 
+    fn prefetch(&self, call: &LaneCall<'_>) {
+        for keys in self.keys.chunks(SLICE_ARGUMENTS) {
+            call.keyspace.prefetch(call.db, keys);
+            call.pause();
+        }
+    }
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Sources, Text> {
         let mut values = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
