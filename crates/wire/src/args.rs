@@ -65,6 +65,16 @@ impl Argv {
         args.iter().for_each(|a| argv.push(a.as_ref()));
         argv
     }
+    /// Takes the arguments. The empty argv that stays has room for as many small arguments, so that a command as large
+    /// as this one does not grow its buffers step by step.
+    pub fn take(&mut self) -> Argv {
+        let like = Argv {
+            buffer: Vec::with_capacity(self.buffer.len()),
+            spans: Vec::with_capacity(self.spans.len()),
+            far: Far::default(),
+        };
+        std::mem::replace(self, like)
+    }
     /// Number of arguments, the command's name included.
     #[inline]
     pub fn len(&self) -> usize {

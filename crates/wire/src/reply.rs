@@ -145,6 +145,11 @@ impl<'a> Reply<'a> {
     pub fn ok(&mut self) {
         self.out.push_slice(b"+OK\r\n");
     }
+    /// `+QUEUED`
+    #[inline]
+    pub fn queued(&mut self) {
+        self.out.push_slice(b"+QUEUED\r\n");
+    }
     /// `+text`. CR and LF inside the text become spaces; at its ends they are dropped.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());

@@ -125,7 +125,7 @@ impl Session {
         if !is_allowed(spec, self.argv.args()) {
             return self.reject(spec, NOT_ALLOWED.as_bytes());
         }
-        let argv = std::mem::take(&mut self.argv);
+        let argv = self.argv.take();
         let queue = self.queue.as_mut().expect("a transaction has begun");
         queue.bytes += argv.heap_bytes() + size_of::<Queued>();
         queue.flags |= spec.flags.0;
@@ -134,7 +134,7 @@ impl Session {
             self.end_transaction();
             return Next::Stop(self.over_query_limit());
         }
-        self.reply().simple("QUEUED");
+        self.reply().queued();
         self.command_ends();
         Next::Go
     }
