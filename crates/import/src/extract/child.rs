@@ -421,6 +421,6 @@ mod tests {
         }
         let large = vec![b' '; IN_PLACE_BYTES_MAX + 1];
         extractor.extract(Content::Json, &large, b"x", &mut Fields::default()).unwrap_err();
-        assert_eq!(extractor.started(), 1);
+        assert_eq!(extractor.started(), 2);
     }
 }
