@@ -165,6 +165,42 @@ def jobs_are_defined_run_and_told_of(world):
 
 
 @check
+def a_folder_that_changes_is_imported(world):
+    docs = fill(world, "docs", 3)
+    service = Service(world)
+    assert add(service, "seen", docs, "--watch", "50ms")["state"] == "idle"
+
+    def has(number):
+        return lambda: world.client.dbsize() == number and service.job("seen")["state"] == "idle"
+
+    until(has(3), "the run at the beginning")
+    world.write("docs/000/new.eml", mail("new"))
+    until(has(4), "a file in a folder")
+    world.write("docs/a/b/c/deep.eml", mail("deep"))
+    until(has(5), "a folder in folders that are new")
+    world.write("docs/a/b/c/second.eml", mail("second"))
+    until(has(6), "a second file there")
+    os.rename(f"{docs}/a/b", f"{docs}/moved")
+    until(lambda: world.client.exists("seen:moved/c/deep.eml") and not world.client.exists("seen:a/b/c/deep.eml"), "a move")
+    world.write("docs/moved/c/third.eml", mail("third"))
+    until(has(7), "a file in a folder that moved")
+    os.remove(f"{docs}/moved/c/third.eml")
+    until(has(6), "a file that went")
+    assert service.job("seen")["watch"] == "watched"
+    # The folder goes and comes back; the job is changed, and goes.
+    os.rename(docs, f"{docs}.away")
+    until(lambda: "gone" in service.job("seen")["watch"] or "No such file" in service.job("seen")["watch"], "a folder that is gone")
+    os.rename(f"{docs}.away", docs)
+    until(lambda: service.job("seen")["watch"] == "watched", "the folder")
+    world.write("docs/000/back.eml", mail("back"))
+    until(has(7), "a file after that")
+    status, said = service.http("PUT", "/v1/jobs/odd", {"source": "s3://bucket", "watch": "1s"})
+    assert status == 400 and "only a folder" in said["error"], (status, said)
+    service("remove", "seen")
+    assert [job["name"] for job in service("list")] == []
+
+
+@check
 def intervals_never_overlap_and_one_dataset_has_one_importer(world):
     docs = fill(world, "docs", 40, "long text\n" * 200)
     service = Service(world)

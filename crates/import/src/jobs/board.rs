@@ -24,6 +24,9 @@ const AGAIN_FIRST_MS: u64 = 1_000;
 /// The longest such pause.
 const AGAIN_MAX_MS: u64 = 300_000;
 
+/// A folder that does not get quiet is imported after so many times the quiet time that its job asks for.
+pub const QUIET_TIMES_MAX: u64 = 10;
+
 /// What a run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -118,6 +121,10 @@ struct Job {
     errors: VecDeque<(String, String)>,
     runs: u64,
     totals: Totals,
+    /// Its folder changed: for the first and the last time since the last run was wanted for that.
+    stirred: Option<(u64, u64)>,
+    /// Why its folder is not watched, though it should be.
+    unwatched: Option<String>,
 }
 
 /// What the runs of a job add up to.
@@ -197,6 +204,8 @@ impl Board {
             errors: VecDeque::new(),
             runs: 0,
             totals: Totals::default(),
+            stirred: None,
+            unwatched: None,
         });
         job.due_ms = schedule::next_ms(&definition.trigger, job.last_start_ms, now_ms, jitter);
         job.definition = definition;
@@ -230,6 +239,27 @@ impl Board {
             job.wanted = Some((work, turn));
         }
         Ok(())
+    }
+
+    /// The folder of the job changed. The job is due when the folder is quiet for as long as the definition says, and after
+    /// [`QUIET_TIMES_MAX`] times as long in any case.
+    pub fn stir(&mut self, name: &str, now_ms: u64) {
+        if let Some(job) = self.jobs.get_mut(name).filter(|job| job.definition.watch.is_some()) {
+            job.stirred = Some((job.stirred.map_or(now_ms, |(first, _)| first), now_ms));
+        }
+    }
+
+    /// Why the folder of the job is not watched; `None` when it is.
+    pub fn watching(&mut self, name: &str, error: Option<String>) {
+        if let Some(job) = self.jobs.get_mut(name) {
+            job.unwatched = error;
+        }
+    }
+
+    /// Jobs whose folders are to be watched, and the folders.
+    pub fn watched(&self) -> Vec<(String, String)> {
+        let watched = self.jobs.values().map(|job| &job.definition).filter(|d| d.watch.is_some());
+        watched.map(|definition| (definition.name.clone(), definition.source.clone())).collect()
     }
 
     /// Stops the job where it is, and begins none of its runs.
@@ -362,17 +392,22 @@ impl Board {
         let due =
             self.jobs.values().filter(|job| job.is_idle() && !job.is_paused).filter_map(|job| job.due_ms);
         let again = self.jobs.values().filter(|job| job.wanted.is_some() && job.not_before_ms > 0);
-        due.chain(again.map(|job| job.not_before_ms)).min()
+        let stirred = self.jobs.values().filter(|job| job.is_idle() && !job.is_paused);
+        let stirred = stirred.filter_map(Job::quiet_ms);
+        due.chain(again.map(|job| job.not_before_ms)).chain(stirred).min()
     }
 
     fn note_due(&mut self, now_ms: u64) {
-        let due = |job: &Job| job.is_idle() && !job.is_paused && job.due_ms.is_some_and(|due| due <= now_ms);
+        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now_ms);
+        let due =
+            |job: &Job| job.is_idle() && !job.is_paused && (is_due(job.due_ms) || is_due(job.quiet_ms()));
         let names: Vec<_> =
             self.jobs.iter().filter(|(_, job)| due(job)).map(|(name, _)| name.clone()).collect();
         for name in names {
             let turn = self.turn();
             let job = self.jobs.get_mut(&name).expect("just seen");
             job.wanted = Some((Work::Import, turn));
+            job.stirred = None;
         }
     }
 
@@ -464,6 +499,13 @@ impl Board {
 impl Job {
     fn is_idle(&self) -> bool {
         self.running.is_none() && self.wanted.is_none()
+    }
+    /// When the folder that changed is quiet, or has changed for too long.
+    fn quiet_ms(&self) -> Option<u64> {
+        let (first, last) = self.stirred?;
+        let quiet = u64::try_from(self.definition.watch?.as_millis()).unwrap_or(u64::MAX);
+        let at_last = first.saturating_add(quiet.saturating_mul(QUIET_TIMES_MAX));
+        Some(last.saturating_add(quiet).min(at_last))
     }
     /// Marks the run as one that ends; false when there is none, or it ends already.
     fn end(&mut self, ending: Ending) -> bool {

@@ -10,8 +10,10 @@ pub const NAME_BYTES_MAX: usize = 128;
 /// Most options of one job.
 pub const OPTIONS_MAX: usize = 256;
 /// The keys of a definition.
-const KEYS: [&str; 11] =
-    ["name", "source", "into", "server", "to", "every", "cron", "jitter", "priority", "rate", "options"];
+const KEYS: [&str; 12] = [
+    "name", "source", "into", "server", "to", "every", "cron", "watch", "jitter", "priority", "rate",
+    "options",
+];
 /// Options of `strand import` that a job does not take: the service gives them, or they make no sense in it.
 const OPTIONS_REFUSED: [&str; 12] = [
     "--into",
@@ -43,6 +45,8 @@ pub struct Definition {
     pub to: Option<String>,
     /// When it is due.
     pub trigger: Trigger,
+    /// It is due too when its folder has changed and is quiet for so long.
+    pub watch: Option<Duration>,
     /// Up to so much is added to each time that it is due, by chance.
     pub jitter: Duration,
     /// Of two jobs that wait, the one with more goes first.
@@ -88,6 +92,10 @@ impl Definition {
             (None, Some(cron)) => schedule::cron(&cron)?,
             (None, None) => Trigger::Demand,
         };
+        let watch = text("watch")?.map(|text| schedule::duration(&text)).transpose()?;
+        if watch.is_some() && (source.contains("://") || source.starts_with("restic:")) {
+            return Err("watch: only a folder can be watched".to_owned());
+        }
         let jitter = text("jitter")?.map_or(Ok(Duration::ZERO), |text| schedule::duration(&text))?;
         let priority = match given.get("priority") {
             None => 0,
@@ -105,6 +113,7 @@ impl Definition {
             name,
             source,
             trigger,
+            watch,
             jitter,
             priority,
             rate,
@@ -176,6 +185,8 @@ mod tests {
             (r#"{"name":"a","source":"-s"}"#, "hyphen"),
             (r#"{"name":"a","source":"s","every":"1m","cron":"* * * * *"}"#, "one of them"),
             (r#"{"name":"a","source":"s","evry":"1m"}"#, "evry"),
+            (r#"{"name":"a","source":"s3://b","watch":"1s"}"#, "only a folder"),
+            (r#"{"name":"a","source":"s","watch":"soon"}"#, "soon"),
             (r#"{"name":"a","source":"s","options":["--json"]}"#, "--json"),
             (r#"{"name":"a","source":"s","options":["--into=x"]}"#, "--into"),
             (r#"{"name":"a","source":"s","options":["-q"]}"#, "-q"),

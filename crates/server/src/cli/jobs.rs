@@ -72,7 +72,7 @@ pub enum JobsCommand {
         file: PathBuf,
     },
     /// Add a job to the service, or define it anew
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     /// Run a job now; when it runs already, once more after that
     Run {
         /// The job
@@ -138,6 +138,9 @@ pub struct AddArgs {
     /// Begin runs by cron's five fields, in this machine's time zone
     #[arg(long, value_name = "FIELDS")]
     pub cron: Option<String>,
+    /// Begin a run too when the folder has changed and is quiet for so long
+    #[arg(long, value_name = "TIME")]
+    pub watch: Option<String>,
     /// Add up to so much to each start, by chance
     #[arg(long, value_name = "TIME")]
     pub jitter: Option<String>,
@@ -230,6 +233,7 @@ fn definition(add: &AddArgs, server: &str) -> Value {
         ("to", &add.to),
         ("every", &add.every),
         ("cron", &add.cron),
+        ("watch", &add.watch),
         ("jitter", &add.jitter),
         ("rate", &add.rate),
     ];

@@ -175,6 +175,7 @@ impl Service {
             Err(error) => (StatusCode::CONFLICT, problem(&error)),
             Ok(actions) => {
                 self.apply(&mut state, actions);
+                self.watch(&mut state);
                 // An accepted change must survive the service.
                 state.is_dirty = true;
                 self.save(&mut state);

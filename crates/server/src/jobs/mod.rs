@@ -3,12 +3,14 @@
 //! A run of a job is a process of this program (`strand import --supervised`). Its memory is freed with it, it can
 //! be stopped and killed at any moment, and its records stay. It reports its progress as lines of JSON on its
 //! standard output, and waits for `grant` on its standard input before it reads a large document. It ends when
-//! that input ends. [`http`] is the interface for users, [`client`] its client side, and [`config`] the file.
+//! that input ends. [`watching`] tells when a folder
+//! changes. [`http`] is the interface for users, [`client`] its client side, and [`config`] the file.
 
 pub mod client;
 pub mod config;
 mod http;
 mod process;
+mod watching;
 
 use config::Config;
 use process::Process;
@@ -39,6 +41,8 @@ struct State {
     processes: BTreeMap<String, Process>,
     /// Jobs that the file defines.
     fixed: BTreeSet<String>,
+    /// Jobs, with their sources, whose folders are watched.
+    watched: BTreeSet<(String, String)>,
     is_dirty: bool,
 }
 
@@ -77,7 +81,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
         Err(error) => return Err(format!("{}: {error}", folder.join(STATE_FILE).display())),
     }
     let binary = std::env::current_exe().map_err(|error| error.to_string())?;
-    let state = State { board, processes: BTreeMap::new(), fixed, is_dirty: true };
+    let state = State { board, processes: BTreeMap::new(), fixed, watched: BTreeSet::new(), is_dirty: true };
     let service = Arc::new(Service {
         state: Mutex::new(state),
         changed: Condvar::new(),
@@ -106,6 +110,7 @@ impl Service {
     /// Carries out the board's decisions, for ever.
     fn run(self: &Arc<Self>) {
         let mut state = self.lock();
+        self.watch(&mut state);
         loop {
             let now = now_ms();
             let actions = state.board.tick(now);

@@ -183,3 +183,35 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
         }
     }
 }
+
+#[test]
+fn a_folder_that_changed_is_imported_when_it_is_quiet() {
+    let mut board = board(256, 9, &[("a", r#","watch":"2s""#), ("b", "")]);
+    assert_eq!(board.watched(), [("a".to_owned(), "/s/a".to_owned())]);
+    board.stir("a", 1000);
+    board.stir("b", 1000);
+    assert_eq!((board.wakes_ms(), board.tick(2999)), (Some(3000), vec![]));
+    board.stir("a", 2999);
+    assert_eq!((board.tick(4998), board.wakes_ms()), (vec![], Some(4999)));
+    assert_eq!(started(&board.tick(4999)), ["a"]);
+    // What changes while it runs is for the next run.
+    board.stir("a", 5000);
+    assert_eq!(board.tick(9000), []);
+    board.ended("a", Some(0), 9001);
+    assert_eq!(started(&board.tick(9001)), ["a"]);
+    board.ended("a", Some(0), 9002);
+    assert_eq!((board.tick(20_000), board.wakes_ms()), (vec![], None));
+    // One that is never quiet is imported all the same.
+    let mut now = 30_000;
+    while started(&board.tick(now)).is_empty() {
+        board.stir("a", now);
+        now += 500;
+        assert!(now < 60_000);
+    }
+    assert_eq!(now, 30_000 + 2000 * QUIET_TIMES_MAX);
+    board.watching("a", Some("why".to_owned()));
+    assert_eq!(
+        (&board.show("a").unwrap()["watch"], board.show("b").unwrap().get("watch")),
+        (&"why".into(), None)
+    );
+}

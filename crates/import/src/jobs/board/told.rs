@@ -41,6 +41,9 @@ impl Board {
         if let Some(due) = job.due_ms {
             shown["due_ms"] = due.into();
         }
+        if job.definition.watch.is_some() {
+            shown["watch"] = job.unwatched.as_deref().unwrap_or("watched").into();
+        }
         let needs = match (&job.running, &job.wanted) {
             (Some(running), _) => running.asking.map(|(bytes, _)| bytes),
             (None, Some(_)) if !job.is_paused => Some(JOB_BYTES),

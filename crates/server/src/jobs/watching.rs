@@ -1,0 +1,205 @@
+//! Jobs that run when their folder changes: one thread and one inotify queue for each.
+//!
+//! The thread only tells the board that something changed. The board waits until the folder is quiet, and the run
+//! finds out what changed, as any run does. So a lost or a doubled event costs a run and nothing else. A run is
+//! begun when the watching begins: what changed before that is not missed.
+
+use super::{Service, State, now_ms};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most watched jobs.
+const WATCHED_MAX: usize = 64;
+/// Most folders in the folder of one job.
+const FOLDERS_MAX: usize = 100_000;
+/// Bytes of events that are read at once.
+const EVENTS_BYTES: usize = 64 << 10;
+/// How often it is looked whether the job is still to be watched.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The pause before a folder that cannot be watched is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl Service {
+    /// Begins to watch the folders of jobs that want it and are not watched yet.
+    pub(super) fn watch(self: &Arc<Self>, state: &mut State) {
+        for (name, source) in state.board.watched() {
+            let key = (name.clone(), source.clone());
+            if state.watched.contains(&key) {
+                continue;
+            }
+            if state.watched.len() >= WATCHED_MAX {
+                let text = format!("more than {WATCHED_MAX} jobs are watched");
+                state.board.watching(&name, Some(text));
+                continue;
+            }
+            let service = self.clone();
+            let run = move || service.keep_watching(&name, &source);
+            match std::thread::Builder::new().name("jobs-watch".to_owned()).spawn(run) {
+                Ok(_) => drop(state.watched.insert(key)),
+                Err(error) => state.board.watching(&key.0, Some(error.to_string())),
+            }
+        }
+    }
+
+    fn keep_watching(&self, name: &str, source: &str) {
+        while self.still_watches(name, source) {
+            let watched = Folders::watch(Path::new(source)).and_then(|mut folders| {
+                self.lock().board.watching(name, None);
+                self.stir(name);
+                folders.follow(&|| self.stir(name), &|| self.still_watches(name, source))
+            });
+            match watched {
+                Ok(()) => return,
+                Err(error) => self.lock().board.watching(name, Some(error)),
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// False when the job is not to be watched any more; it is forgotten then.
+    fn still_watches(&self, name: &str, source: &str) -> bool {
+        let mut state = self.lock();
+        let is_wanted = state.board.watched().iter().any(|(n, s)| n == name && s == source);
+        if !is_wanted {
+            state.watched.remove(&(name.to_owned(), source.to_owned()));
+        }
+        is_wanted
+    }
+
+    fn stir(&self, name: &str) {
+        self.lock().board.stir(name, now_ms());
+        self.changed.notify_all();
+    }
+}
+
+/// The watched folders of one job.
+struct Folders {
+    queue: OwnedFd,
+    root: PathBuf,
+    root_number: i32,
+    paths: HashMap<i32, PathBuf>,
+}
+
+impl Folders {
+    /// Watches `root` and all folders below.
+    fn watch(root: &Path) -> Result<Folders, String> {
+        let failed = |error: Errno| format!("{}: {error}", root.display());
+        let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
+        let mut folders = Folders { queue, root: root.to_path_buf(), root_number: -1, paths: HashMap::new() };
+        folders.root_number = folders.add(root)?.ok_or_else(|| failed(Errno::NOENT))?;
+        folders.add_below(root)?;
+        Ok(folders)
+    }
+
+    /// Watches one folder. Gives its number, or nothing when it is gone.
+    fn add(&mut self, path: &Path) -> Result<Option<i32>, String> {
+        let wanted = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::MOVE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR
+            | WatchFlags::EXCL_UNLINK;
+        // The root may be a link to a folder. No link below is followed, as in the import.
+        let follow = if path == self.root { WatchFlags::empty() } else { WatchFlags::DONT_FOLLOW };
+        match inotify::add_watch(&self.queue, path, wanted | follow) {
+            Ok(number) => {
+                self.paths.insert(number, path.to_path_buf());
+                if self.paths.len() > FOLDERS_MAX {
+                    return Err(format!("{}: more than {FOLDERS_MAX} folders", self.root.display()));
+                }
+                Ok(Some(number))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(Errno::NOSPC) => {
+                let text = "the kernel watches no more folders (fs.inotify.max_user_watches)";
+                Err(format!("{}: {text}", self.root.display()))
+            }
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// Watches the folders below `path`, which is watched already.
+    fn add_below(&mut self, path: &Path) -> Result<(), String> {
+        let mut open = vec![path.to_path_buf()];
+        while let Some(path) = open.pop() {
+            let entries = match std::fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    continue;
+                }
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            };
+            for entry in entries.flatten() {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if is_folder && self.add(&entry.path())?.is_some() {
+                    open.push(entry.path());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `stir` after changes, until `goes_on` says no. An error when the root is gone, or events were lost.
+    fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), String> {
+        let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BYTES];
+        loop {
+            let mut ready = [PollFd::new(&self.queue, PollFlags::IN)];
+            match poll(&mut ready, Some(&LOOK_EVERY)) {
+                Ok(0) | Err(Errno::INTR) if goes_on() => continue,
+                Ok(0) | Err(Errno::INTR) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let added = self.read(&mut buffer)?;
+            stir();
+            for path in added {
+                if self.add(&path)?.is_some() {
+                    self.add_below(&path)?;
+                }
+            }
+        }
+    }
+
+    /// Reads events; gives the folders that came.
+    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Result<Vec<PathBuf>, String> {
+        let mut added = Vec::new();
+        let mut events = Reader::new(&self.queue, buffer);
+        loop {
+            let event = match events.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(added),
+                Err(error) => return Err(error.to_string()),
+            };
+            let (what, number) = (event.events(), event.wd());
+            let has_moved = what.contains(ReadFlags::MOVE_SELF) && number == self.root_number;
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                return Err(format!("{}: more changed at once than the kernel tells", self.root.display()));
+            }
+            if what.contains(ReadFlags::IGNORED) {
+                self.paths.remove(&number);
+            }
+            if has_moved || !self.paths.contains_key(&self.root_number) {
+                return Err(format!("{}: the folder is gone", self.root.display()));
+            }
+            let has_come = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+            if let (true, Some(name), Some(path)) =
+                (has_come && what.contains(ReadFlags::ISDIR), event.file_name(), self.paths.get(&number))
+            {
+                added.push(path.join(OsStr::from_bytes(name.to_bytes())));
+            }
+        }
+    }
+}
