@@ -16,8 +16,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Readers of one stream, or waiters for one version, that one piece of work serves. Later readers are told to read by themselves, each on its
-/// own worker. This many replies take a quarter of a millisecond.
+/// Readers of one stream, or waiters for one version, that one piece of work serves. Later readers are told to read
+/// by themselves, each on its own worker. This many replies take a quarter of a millisecond.
 pub const READERS_SERVED_MAX: usize = 512;
 
 /// What a waiter wants at a key.

@@ -80,15 +80,17 @@ impl Pair {
         Ok(Some(Difference { command: quoting::join(args), ours, theirs }))
     }
 
-    /// redis-server counts an expired key until a sweep removes it, and a busy machine delays the sweep. Waits for
-    /// the sweep.
+    /// Both servers count an expired key until a sweep removes it, and a busy machine delays the sweep. Waits for
+    /// the sweeps.
     fn await_expiry(&mut self, all: &[Vec<u8>]) -> io::Result<()> {
-        for _ in 0..EXPIRY_LOOKS_MAX {
-            let Value::Array(keys) = self.theirs.call(all)? else { break };
-            if self.theirs.call(&words(&["DBSIZE"]))? == Value::Int(keys.len() as i64) {
-                break;
+        for server in [&mut self.ours, &mut self.theirs] {
+            for _ in 0..EXPIRY_LOOKS_MAX {
+                let Value::Array(keys) = server.call(all)? else { break };
+                if server.call(&words(&["DBSIZE"]))? == Value::Int(keys.len() as i64) {
+                    break;
+                }
+                std::thread::sleep(EXPIRY_LOOK);
             }
-            std::thread::sleep(EXPIRY_LOOK);
         }
         Ok(())
     }

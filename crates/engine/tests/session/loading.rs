@@ -1,6 +1,9 @@
-//! A snapshot is put into the keyspace by several threads: all of it, or what is wrong is told.
+//! A snapshot is put into the keyspace by several threads, and append-only files are read: a file is loaded whole, or an
+//! error says what is wrong.
 
+use crate::disk::Disk;
 use crate::fixture::Server;
+use std::sync::Arc;
 use strand_commands::serial::dataset_digest;
 use strand_commands::serial::file::{Saving, save};
 use strand_engine::Load;
@@ -66,4 +69,55 @@ fn several_threads_load_what_one_reads() {
     let why = load(&cut, &file[..file.len() / 2]).expect_err("it is cut off");
     assert!(why.contains("x.rdb: at offset "), "{why}");
     assert!(cut.engine.is_loading());
+}
+
+/// Real files with a few bytes changed, taken out or put in are loaded or refused; nothing panics, and what is refused stays as it
+/// is.
+// The test's data are files; the engine under test reads none of them by itself.
+#[allow(clippy::disallowed_methods)]
+#[test]
+fn changed_files_are_loaded_or_refused() {
+    const CHANGED: usize = 300;
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../aof/tests/data");
+    let read = |name: &str| std::fs::read(data.join(name)).expect("the data");
+    let files = [
+        read("redis-7.0.15-plain/appendonlydir/appendonly.aof.2.incr.aof"),
+        read("redis-7.0.15-rdb-base/appendonlydir/appendonly.aof.3.incr.aof"),
+        read("redis-6.2.16-rdb-base/appendonly.aof"),
+        read("redis-head-plain/appendonlydir/appendonly.aof.2.incr.aof"),
+    ];
+    let manifest = b"file x.aof seq 1 type b\n";
+    let mut rng = fastrand::Rng::with_seed(5);
+    let (mut loaded, mut refused) = (0, 0);
+    for _ in 0..CHANGED {
+        let mut bytes = files[rng.usize(..files.len())].clone();
+        for _ in 0..rng.usize(0..3) {
+            let at = rng.usize(..bytes.len());
+            match rng.u8(0..3) {
+                0 => bytes[at] = rng.u8(..),
+                1 => drop(bytes.drain(at..(at + rng.usize(1..40)).min(bytes.len()))),
+                _ => {
+                    drop(bytes.splice(
+                        at..at,
+                        (0..rng.usize(1..9)).map(|_| b'0' + rng.u8(..10)).collect::<Vec<_>>(),
+                    ))
+                }
+            }
+        }
+        let disk = Disk::default();
+        for (name, bytes) in [("appendonly.aof.manifest", &manifest[..]), ("x.aof", &bytes)] {
+            disk.put(name, bytes);
+        }
+        match Server::on_disk("", Arc::new(disk.clone())) {
+            Ok(_) => loaded += 1,
+            Err(why) => {
+                refused += 1;
+                assert!(why.contains("x.aof") && why.contains("offset "), "{why}");
+                let names = ["appendonly.aof.manifest", "x.aof"].map(String::from);
+                assert_eq!(disk.names(), names);
+                assert_eq!(disk.bytes("x.aof"), bytes);
+            }
+        }
+    }
+    assert!(loaded > CHANGED / 10 && refused > CHANGED / 10, "{loaded} {refused}");
 }

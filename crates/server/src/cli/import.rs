@@ -80,8 +80,8 @@ pub struct ImportArgs {
     /// short has changed nothing. The server holds the changes meanwhile
     #[arg(long, conflicts_with = "to")]
     pub atomic: bool,
-    /// Keep what the text indexes find of so many versions of the dataset, this one among them, for FT.SEARCH VERSION and
-    /// FT.CHANGES (0 to 64)
+    /// Keep what the text indexes find of the last NUMBER versions of the dataset, for FT.SEARCH VERSION and FT.CHANGES
+    /// (0 to 64)
     #[arg(long, value_name = "NUMBER", conflicts_with = "to", default_value_t = strand_import::KEEP_VERSIONS,
         value_parser = clap::value_parser!(u8).range(0..=i64::from(strand_import::KEEP_VERSIONS_MAX)))]
     pub keep_versions: u8,
@@ -114,7 +114,7 @@ pub struct ImportArgs {
     /// Wait while another import into NAME is under way; else that is an error
     #[arg(long)]
     pub wait: bool,
-    /// Read at most so many bytes of SOURCE a second
+    /// Read at most SIZE bytes of SOURCE a second
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<ByteSize>,
     /// Speak with strand jobs serve

@@ -147,7 +147,7 @@ pub struct AddArgs {
     /// Of two jobs that wait, the one with more goes first
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
-    /// Read at most so many bytes a second
+    /// Read at most SIZE bytes a second
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<String>,
     /// More options of strand import, behind --
