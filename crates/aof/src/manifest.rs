@@ -8,6 +8,8 @@ use crate::words;
 
 /// Longest line, including its line feed.
 const LINE_BYTES_MAX: usize = 1024;
+/// Longest name of a file as [`Manifest::text`] writes it, with quotes and escapes. Its line is then never too long.
+const QUOTED_NAME_BYTES_MAX: usize = LINE_BYTES_MAX - 64;
 /// Most lines. Each failed rewrite leaves one more increment, and a successful one replaces all of them by a base.
 const LINES_MAX: usize = 100_000;
 /// Largest manifest, in bytes.
@@ -161,6 +163,9 @@ impl Manifest {
         if !is_file_name(&name) {
             return Err(Problem::Path);
         }
+        if words::quote(name.as_bytes()).len() > QUOTED_NAME_BYTES_MAX {
+            return Err(Problem::LongLine);
+        }
         let last = self.increment_seq();
         let file = File { name, seq };
         match kind {
@@ -199,6 +204,15 @@ mod tests {
         let order: Vec<&str> = manifest.to_load().map(|file| file.name.as_str()).collect();
         assert_eq!(order, ["a.1.base.rdb", "a.3.incr.aof", "a.4.incr.aof"]);
         assert_eq!(Manifest::parse(b"# nothing\n"), Ok(Manifest::default()));
+    }
+
+    #[test]
+    fn a_name_whose_escapes_would_not_fit_a_line_is_refused() {
+        let with = |name: &str| Manifest::parse(format!("file {name} seq {} type i\n", u64::MAX).as_bytes());
+        let escaped = |n: usize| "\x1d".repeat(n);
+        let manifest = with(&escaped(200)).expect("it fits");
+        assert_eq!(Manifest::parse(manifest.text().as_bytes()), Ok(manifest));
+        assert_eq!(with(&escaped(300)).map_err(|wrong| wrong.problem), Err(Problem::LongLine));
     }
 
     #[test]
