@@ -193,6 +193,13 @@ impl<'a> LaneCall<'a> {
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
         self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
+    /// As [`LaneCall::lock`], for shards by their indices, which ascend.
+    pub fn lock_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
+        match self.keyspace.lock_shards_together(shards, TRIES, PATIENCE, self.now_ms) {
+            Some(txn) => self.named(LaneTxn { txn, _long_lock: None }),
+            None => self.hold_shards(shards),
+        }
+    }
     /// Locks shards by their indices, which ascend, for long, which is announced before.
     pub fn hold_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
         let long_lock = self.long_locks.begin(Some(shards.to_vec()));

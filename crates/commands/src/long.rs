@@ -306,12 +306,15 @@ impl Copies {
     }
 }
 
-/// True when the command reads the values at its keys and nothing else, so that copies of the records answer as well. It does
-/// not ask how a key was used (OBJECT, MEMORY, EXISTS), and not for other keys. What the importer keeps (group import) lies in
+/// Commands of group generic that read the records at their keys and nothing else.
+const READ_RECORDS: [&str; 6] = ["exists", "expiretime", "pexpiretime", "pttl", "ttl", "type"];
+
+/// True when the command reads the records at its keys and nothing else, so that copies of the records answer as well. It does
+/// not ask how a key was used (OBJECT, MEMORY), and not for other keys. What the importer keeps (group import) lies in
 /// the database's system companion, which is not copied.
 pub fn reads_copies(spec: &CommandSpec) -> bool {
-    let reads_values =
-        spec.flags.has(Flags::READONLY) && !matches!(spec.group, "generic" | "server" | "import");
+    let reads_values = spec.flags.has(Flags::READONLY)
+        && (!matches!(spec.group, "generic" | "server" | "import") || READ_RECORDS.contains(&spec.name));
     let is_whole =
         matches!(spec.exec, Exec::Inline(_) | Exec::Estimated(_, _, SlowPath::View(_) | SlowPath::Snapshot));
     reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)

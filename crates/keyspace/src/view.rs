@@ -1,7 +1,8 @@
-//! [`View`]: some keys at one moment, read while writes continue. Long reads of many keys use it.
+//! [`View`]: keys at one moment, read while writes continue. Long reads of many keys and long scripts use it.
 //!
 //! At that moment the shards of all the keys are held. From then on a shard keeps the former state of a key of the
-//! view before the first write to it. So memory grows only with the view's own keys.
+//! view before the first write to it. The keys of a view are named, or they are all keys of some shards. Memory grows
+//! with the view's own keys that are written. A view of all keys keeps at most [`KEPT_BYTES_MAX`].
 
 use crate::extendible::position_of;
 use crate::keepers::Frozen;
@@ -11,6 +12,11 @@ use crate::{Key, Keyspace, Txn};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Most bytes of former records that a view of all keys keeps, all its shards together.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a former record besides its key and its value.
+const KEPT_ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Option<Viewed>)>();
 
 /// A value, and its expiry (unix milliseconds), if any.
 pub type Viewed = (Value, Option<i64>);
@@ -24,10 +30,12 @@ pub struct ViewKeys(BTreeMap<usize, Vec<u64>>);
 pub(crate) struct Viewing {
     pub(crate) id: u64,
     slot: usize,
-    /// Positions of its keys, ascending. Another key with one of these positions is kept needlessly.
-    positions: Vec<u64>,
+    /// Positions of its keys, ascending. Another key with one of these positions is kept needlessly. `None`: all keys.
+    positions: Option<Vec<u64>>,
     /// Former state of the keys that were written since the moment.
     kept: HashMap<Box<[u8]>, Option<Viewed>, ahash::RandomState>,
+    /// Bytes that may still be kept. At 0 nothing more is kept, and the view is lost.
+    bytes_left: usize,
     /// The database's table when it was emptied or exchanged. Earlier writes are in `kept`.
     frozen: Option<Frozen>,
 }
@@ -37,12 +45,16 @@ impl Viewing {
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if slot == self.slot
             && self.frozen.is_none()
-            && self.positions.binary_search(&position).is_ok()
+            && self.bytes_left > 0
+            && self.positions.as_ref().is_none_or(|positions| positions.binary_search(&position).is_ok())
             && !self.kept.contains_key(key)
         {
             let table = shard.table(slot).map(|table| &table.records);
             let was = table.and_then(|records| Some(records.at(records.locate(position, key)?)));
-            self.kept.insert(key.into(), was.map(|item| viewed(&RecordRef(item))));
+            let was = was.map(|item| viewed(&RecordRef(item)));
+            let value_bytes = was.as_ref().map_or(0, |(value, _)| value.heap_bytes());
+            self.bytes_left = self.bytes_left.saturating_sub(KEPT_ENTRY_BYTES + key.len() + value_bytes);
+            self.kept.insert(key.into(), was);
         }
     }
     /// Keeps the whole table, which is about to be taken away.
@@ -94,11 +106,27 @@ impl<'k> Txn<'k> {
     /// When the shard of one of the keys is not held.
     pub fn view(&mut self, db: usize, keys: ViewKeys) -> View<'k> {
         self.settle_all();
+        self.begin_view(db, keys.0.into_iter().map(|(shard, positions)| (shard, Some(positions))), usize::MAX)
+    }
+    /// A view of all keys of database `db` in the held shards, at this moment. Much writing makes it lose what it
+    /// keeps, see [`View::is_lost`].
+    pub fn view_of_held(&mut self, db: usize) -> View<'k> {
+        self.settle_all();
+        let held: Vec<usize> = self.held_shards().map(|(shard, _)| shard).collect();
+        let bytes_max = KEPT_BYTES_MAX / held.len().max(1);
+        self.begin_view(db, held.into_iter().map(|shard| (shard, None)), bytes_max)
+    }
+    fn begin_view(
+        &mut self,
+        db: usize,
+        parts: impl Iterator<Item = (usize, Option<Vec<u64>>)>,
+        bytes_left: usize,
+    ) -> View<'k> {
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let id = keyspace.views.fetch_add(1, Relaxed);
-        let mut shards = Vec::with_capacity(keys.0.len());
-        for (shard, positions) in keys.0 {
-            let viewing = Viewing { id, slot, positions, kept: HashMap::default(), frozen: None };
+        let mut shards = Vec::new();
+        for (shard, positions) in parts {
+            let viewing = Viewing { id, slot, positions, kept: HashMap::default(), bytes_left, frozen: None };
             self.held(shard).guard.keepers().viewings.push(viewing);
             shards.push(shard);
         }
@@ -116,14 +144,22 @@ impl<'k> View<'k> {
         // Carries out promises made since the moment first. Then the shard keeps the former state, as for any
         // write.
         txn.db(self.db).look(key);
-        let held = txn.held(self.keyspace.shard_of(key.hash));
-        let keepers = held.guard.keepers.as_ref();
-        let viewing =
-            keepers.and_then(|keepers| keepers.viewings.iter().find(|viewing| viewing.id == self.id));
-        match viewing.and_then(|viewing| viewing.read(key)) {
+        match self.viewing(txn, key).and_then(|viewing| viewing.read(key)) {
             Some(was) => was,
             None => txn.db(self.db).get(key).map(|record| viewed(&record)),
         }
+    }
+    /// True when the shard of `key` had to keep more than it may. A record that [`View::read`] returned before is of
+    /// the moment of the view, and one that it returns from now on may be newer. Views of named keys are never lost.
+    ///
+    /// # Panics
+    /// When `txn` does not hold the key's shard.
+    pub fn is_lost(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> bool {
+        self.viewing(txn, key).is_some_and(|viewing| viewing.bytes_left == 0)
+    }
+    fn viewing<'t>(&self, txn: &'t mut Txn<'k>, key: &Key<'_>) -> Option<&'t Viewing> {
+        let keepers = txn.held(self.keyspace.shard_of(key.hash)).guard.keepers.as_ref()?;
+        keepers.viewings.iter().find(|viewing| viewing.id == self.id)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) const EVAL_SCRIPTS_MAX: usize = 500;
 /// Most bytes of scripts from SCRIPT LOAD.
 pub(crate) const LOADED_BYTES_MAX: usize = 256 << 20;
 /// After a run that was too long for a worker, this many runs of the script go directly to the lane. Then a worker
-/// tries again.
+/// tries again. After a run on the lane that had to hold its shards, this many do so from their beginning.
 const LANE_RUNS: u32 = 64;
 
 /// What earlier runs of a script or a function showed.
@@ -36,6 +36,8 @@ const LANE_RUNS: u32 = 64;
 pub(crate) struct Routes {
     /// Runs that are yet to go directly to the lane.
     lane_runs: AtomicU32,
+    /// Runs on the lane that are yet to hold their shards from their beginning.
+    holding_runs: AtomicU32,
     /// The script used an undeclared key, or all keys. It runs with every shard held.
     needs_all: AtomicBool,
 }
@@ -43,11 +45,14 @@ pub(crate) struct Routes {
 impl Routes {
     /// True when this run should go directly to the lane.
     pub(crate) fn takes_lane(&self) -> bool {
-        let left = self.lane_runs.load(Relaxed);
-        if left > 0 {
-            self.lane_runs.store(left - 1, Relaxed);
-        }
-        left > 0
+        count_down(&self.lane_runs)
+    }
+    /// True when this run on the lane should hold its shards from its beginning.
+    pub(crate) fn holds_shards(&self) -> bool {
+        count_down(&self.holding_runs)
+    }
+    pub(crate) fn needed_shards(&self) {
+        self.holding_runs.store(LANE_RUNS, Relaxed);
     }
     pub(crate) fn was_long(&self) {
         self.lane_runs.store(LANE_RUNS, Relaxed);
@@ -58,6 +63,15 @@ impl Routes {
     pub(crate) fn needed_all(&self) {
         self.needs_all.store(true, Relaxed);
     }
+}
+
+/// Takes one from `runs`. False: none is left.
+fn count_down(runs: &AtomicU32) -> bool {
+    let left = runs.load(Relaxed);
+    if left > 0 {
+        runs.store(left - 1, Relaxed);
+    }
+    left > 0
 }
 
 /// A script that is known.

@@ -1,10 +1,11 @@
 //! [`Run`]: one run of a script on its locked shards: the commands that the script may call, and when the run must stop.
 //!
-//! A first try ([`Mode::Worker`], [`Mode::Lane`]) holds the shards of the declared keys and keeps overwritten records
-//! ([`Undo`]). If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then
-//! restarts on the lane or with every shard held. So no run waits for a shard while it holds another, no worker
-//! blocks, and a script is still atomic. The last try ([`Mode::Final`]) holds every shard, and only SCRIPT KILL stops
-//! it.
+//! A first try ([`Mode::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]). If it
+//! is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the lane.
+//! There it holds no shard while it only reads ([`Mode::Past`]): each command runs on copies of the records of one
+//! moment. At the first write it restarts with the declared shards held ([`Mode::Lane`]), or with every shard held
+//! ([`Mode::Final`]), where only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker
+//! blocks, and a script is still atomic.
 
 use super::{Running, Undo};
 use crate::acl::{Denied, Rights, User};
@@ -23,10 +24,11 @@ use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
 use strand_commands::introspect::key_accesses;
+use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Key, Txn};
+use strand_keyspace::{Key, Txn, Viewed};
 use strand_script::{Called, Host, ScriptFlags, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -43,6 +45,8 @@ pub(crate) enum Mode {
     Worker,
     /// Part of EXEC on a worker. As [`Mode::Worker`], but a long run is an error.
     Bounded,
+    /// On the lane, on copies of the records of one moment ([`Past`]), with nothing held. Only reads. May restart.
+    Past,
     /// On the lane. May restart with every shard held.
     Lane,
     /// On the lane with every shard held. Runs to its end.
@@ -54,8 +58,10 @@ pub(crate) enum Mode {
 pub(crate) enum Stop {
     /// The run is too long for a worker.
     Overrun,
-    /// The run needs a shard that is not held.
+    /// The run needs an undeclared key.
     NeedsAll,
+    /// The run writes, or asks for more than the records at its keys: it must hold its shards.
+    NeedsShards,
     /// The record that the run is about to overwrite cannot be kept for an undo.
     NoUndo,
     /// SCRIPT KILL or FUNCTION KILL.
@@ -71,6 +77,22 @@ pub(crate) enum HeldShards<'h> {
     Some(&'h [usize]),
     All,
 }
+
+/// What a run in [`Mode::Past`] reads: the records of one database at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Past<'r> {
+    pub(crate) db: usize,
+    pub(crate) read: &'r ReadPast<'r>,
+}
+
+/// Reads the record at a key.
+///
+/// # Errors
+/// When so much was written that it was not kept.
+pub(crate) type ReadPast<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, Stop> + 'r;
+
+/// Copies that a run in [`Mode::Past`] keeps for its next commands.
+const COPIES_MAX: usize = 1024;
 
 /// What a run on a helper thread checks now and then.
 pub(crate) struct OnLane<'r> {
@@ -99,6 +121,10 @@ pub(crate) struct Run<'r, 'k> {
     /// Memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<OnLane<'r>>,
+    /// In [`Mode::Past`]: then `txn` holds a keyspace of copies.
+    pub(crate) past: Option<Past<'r>>,
+    /// Keys that have a copy.
+    pub(crate) copied: Vec<Box<[u8]>>,
     pub(crate) undo: Undo,
     pub(crate) wrote: bool,
     pub(crate) steps: u64,
@@ -226,7 +252,7 @@ impl Run<'_, '_> {
         Called::Stop
     }
     fn may_begin_anew(&self) -> bool {
-        matches!(self.mode, Mode::Worker | Mode::Bounded | Mode::Lane)
+        matches!(self.mode, Mode::Worker | Mode::Bounded | Mode::Past | Mode::Lane)
     }
     fn is_on_worker(&self) -> bool {
         matches!(self.mode, Mode::Worker | Mode::Bounded)
@@ -282,11 +308,19 @@ impl Run<'_, '_> {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
         let keys = run::keys_of(spec, args, keyspace);
-        if let HeldShards::Some(shards) = self.held {
-            let is_held = |key: &Key<'_>| shards.binary_search(&keyspace.shard_of(key.hash)).is_ok();
-            if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
-                return self.stopped(Stop::NeedsAll);
+        match (self.past, self.held) {
+            (Some(past), _) => {
+                if let Err(why) = self.copy(past, spec, &keys) {
+                    return self.stopped(why);
+                }
             }
+            (None, HeldShards::Some(shards)) => {
+                let is_held = |key: &Key<'_>| shards.binary_search(&keyspace.shard_of(key.hash)).is_ok();
+                if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
+                    return self.stopped(Stop::NeedsAll);
+                }
+            }
+            (None, HeldShards::All) => {}
         }
         if self.is_on_worker() {
             let mut elements = spec.cost().elements(args, keyspace.shards());
@@ -323,7 +357,7 @@ impl Run<'_, '_> {
         let rights = if run::needs_all_shards(spec) { Rights::of(self.user, spec, args) } else { None };
         let context = Context {
             client: self.client.id,
-            db: self.db,
+            db: if self.past.is_some() { 0 } else { self.db },
             protocol,
             reply_bytes_max: VM_BYTES_MAX,
             rng: &mut *self.rng,
@@ -346,6 +380,37 @@ impl Run<'_, '_> {
             return Called::Refused("ERR the reply is too long for a script".into());
         }
         Called::Replied
+    }
+    /// Puts copies of the records at `keys` where the command reads them.
+    ///
+    /// # Errors
+    /// Why the run must stop.
+    fn copy(&mut self, past: Past<'_>, spec: &'static CommandSpec, keys: &[Key<'_>]) -> Result<(), Stop> {
+        if !long::reads_copies(spec) || self.db != past.db {
+            return Err(Stop::NeedsShards);
+        }
+        let keyspace = self.txn.keyspace();
+        if self.copied.len() + keys.len() > COPIES_MAX {
+            for key in self.copied.drain(..) {
+                self.txn.db(0).delete(&keyspace.key(&key));
+            }
+        }
+        for key in keys {
+            if self.txn.db(0).peek(key).is_some() {
+                continue;
+            }
+            let of_data = self.engine.keyspace.key(key.bytes);
+            if let HeldShards::Some(shards) = self.held
+                && shards.binary_search(&self.engine.keyspace.shard_of(of_data.hash)).is_err()
+            {
+                return Err(Stop::NeedsAll);
+            }
+            if let Some((value, expire_at_ms)) = (past.read)(&of_data)? {
+                self.txn.db(0).insert(key, value, expire_at_ms);
+                self.copied.push(key.bytes.into());
+            }
+        }
+        Ok(())
     }
     /// Remembers that the client keeps copies of the keys that it is about to read. False: too many keys for a run
     /// that may restart.

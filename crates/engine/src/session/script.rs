@@ -1,9 +1,9 @@
 //! EVAL, EVALSHA, FCALL and their read-only variants: the script, its keys, and where it runs.
 //!
 //! A script starts on the worker and holds the shards of its declared keys, unless its last runs were long. It stays
-//! there for at most half a millisecond (see [`Run`]). A longer script is undone and runs on the lane, with a long
-//! lock on its shards. A script that uses an undeclared key, or all keys, is undone and runs with every shard held,
-//! then and in all later runs.
+//! there for at most half a millisecond (see [`Run`]). A longer script is undone and runs on the lane: on a view of its
+//! shards while it only reads, with a long lock on them when it writes. A script that uses an undeclared key, or all
+//! keys, is undone and runs with every shard viewed or held, then and in all later runs.
 
 use super::Session;
 use super::lane::LaneJob;
@@ -13,7 +13,7 @@ use super::run::Next;
 use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::functions::Function;
-use crate::scripts::run::{HeldShards, Later, Mode, OnLane, Run, Stop, is_out_of_memory};
+use crate::scripts::run::{HeldShards, Later, Mode, OnLane, Past, Run, Stop, is_out_of_memory};
 use crate::scripts::{Interpreter, Known, Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -25,7 +25,7 @@ use strand_commands::call::LaneCall;
 use strand_commands::errors;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{KeyHash, Txn};
+use strand_keyspace::{Key, KeyHash, Lookups, Txn};
 use strand_script::{Ended, Input, Limits, Script, ScriptFlags, VM_BYTES_MAX, compile_error, sha_of};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -227,6 +227,7 @@ struct Footing<'p> {
     held: HeldShards<'p>,
     mode: Mode,
     lane: Option<OnLane<'p>>,
+    past: Option<Past<'p>>,
 }
 
 /// One try, on `txn`.
@@ -238,7 +239,7 @@ fn attempt(
     footing: Footing<'_>,
     reply: &mut Reply<'_>,
 ) -> Tried {
-    let Footing { held, mode, lane } = footing;
+    let Footing { held, mode, lane, past } = footing;
     let engine = caller.engine;
     let mut vm = match engine.scripts.take_interpreter() {
         Ok(vm) => vm,
@@ -262,6 +263,8 @@ fn attempt(
         // As in redis-server, commands from a file ignore the memory limit.
         out_of_memory: !engine.persist.is_loading() && is_out_of_memory(engine, caller.client, caller.now),
         lane,
+        past,
+        copied: Vec::new(),
         undo: Undo::default(),
         wrote: false,
         steps: 0,
@@ -331,7 +334,7 @@ pub(super) fn in_transaction(
     };
     let tried = match job {
         None => {
-            let footing = Footing { held: HeldShards::All, mode: Mode::Bounded, lane: None };
+            let footing = Footing { held: HeldShards::All, mode: Mode::Bounded, lane: None, past: None };
             attempt(&task, args, &mut caller, txn, footing, reply)
         }
         Some((call, began_us)) => {
@@ -339,7 +342,7 @@ pub(super) fn in_transaction(
             let running = engine.scripts.begins(running(&task, args, began_us));
             let lane =
                 OnLane { running: &running, cancel: call.cancel, yield_now: call.yield_now, busy: false };
-            let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane) };
+            let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane), past: None };
             let tried = attempt(&task, args, &mut caller, txn, footing, reply);
             engine.scripts.ended(&running);
             tried
@@ -383,7 +386,7 @@ pub(crate) fn replay(
     let running = engine.scripts.begins(running(&task, args, engine.host.mono_us()));
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
     let lane = OnLane { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
-    let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane) };
+    let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane), past: None };
     // A run in this mode does not restart.
     let _ = attempt(&task, args, &mut caller, &mut txn, footing, reply);
     engine.scripts.ended(&running);
@@ -410,54 +413,109 @@ pub(super) fn run_on_lane(
             Err(text) => return call.reply.error_bytes(&text),
         },
     };
-    let all: Vec<usize> = (0..call.keyspace.shards()).collect();
+    let keyspace = call.keyspace;
+    let all: Vec<usize> = (0..keyspace.shards()).collect();
     let declared = task.declared(engine, args);
     let running = engine.scripts.begins(running(task, args, engine.host.mono_us()));
+    let mut rng = call.rng.fork();
     let mut out = Chain::new();
-    let mut tries = match task.routes().needs_all() {
-        true => &[Mode::Final][..],
-        false => &[Mode::Lane, Mode::Final][..],
-    };
-    while let Some((mode, rest)) = tries.split_first() {
-        tries = rest;
-        let (held, shards) = match mode {
-            Mode::Final => (HeldShards::All, &all[..]),
-            _ => (HeldShards::Some(&declared), &declared[..]),
+    // A client that keeps copies of keys would miss what is written after the moment of a view.
+    let may_view = !job.client.tracked.keeps_copies(job.caching) && !task.routes().holds_shards();
+    let mut mode = if may_view { Mode::Past } else { Mode::Lane };
+    loop {
+        let needs_all = task.routes().needs_all();
+        if mode == Mode::Lane && needs_all {
+            mode = Mode::Final;
+        }
+        let (held, shards) = match mode == Mode::Final || needs_all {
+            true => (HeldShards::All, &all[..]),
+            false => (HeldShards::Some(&declared), &declared[..]),
         };
-        let mut txn = call.hold_shards(shards);
-        txn.set_no_touch(call.no_touch);
-        let cancel: &AtomicBool = call.cancel;
-        let lane = OnLane { running: &running, cancel, yield_now: call.yield_now, busy: false };
+        let footing = Footing {
+            held,
+            mode,
+            lane: Some(OnLane {
+                running: &running,
+                cancel: call.cancel,
+                yield_now: call.yield_now,
+                busy: false,
+            }),
+            past: None,
+        };
         let mut caller = Caller {
             engine,
             client: &job.client,
             user,
             db: call.db,
             now,
-            rng: &mut *call.rng,
+            rng: &mut rng,
             caching: job.caching,
         };
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
-        let footing = Footing { held, mode: *mode, lane: Some(lane) };
-        let tried = attempt(task, args, &mut caller, &mut txn, footing, &mut reply);
-        call.lookups = txn.lookups();
+        let (tried, lookups) = match mode {
+            Mode::Past => try_on_view(task, &mut caller, call, shards, footing, &mut reply),
+            _ => {
+                let mut txn = call.hold_shards(shards);
+                txn.set_no_touch(call.no_touch);
+                (attempt(task, args, &mut caller, &mut txn, footing, &mut reply), txn.lookups())
+            }
+        };
+        call.lookups = lookups;
         match tried {
             Tried::Done(code) => {
-                drop(txn);
                 call.reply.raw_reply(out, code.as_deref());
                 break;
             }
             Tried::Anew(stop) => {
                 running.wrote.store(false, Relaxed);
-                if stop == Stop::NeedsAll {
-                    task.routes().needed_all();
-                }
-                drop(txn);
                 out.clear();
+                mode = after(mode, stop, task.routes());
             }
         }
     }
     engine.scripts.ended(&running);
+}
+
+/// How a run on the lane restarts.
+fn after(mode: Mode, stop: Stop, routes: &Routes) -> Mode {
+    if stop == Stop::NeedsAll {
+        routes.needed_all();
+    }
+    match (mode, stop) {
+        (Mode::Past, Stop::NeedsAll) => Mode::Past,
+        (Mode::Past, _) => {
+            if stop == Stop::NeedsShards {
+                routes.needed_shards();
+            }
+            Mode::Lane
+        }
+        _ => Mode::Final,
+    }
+}
+
+/// One try on a view of `shards`, which are held only for the moment of the view.
+fn try_on_view(
+    task: &Task,
+    caller: &mut Caller<'_>,
+    call: &LaneCall<'_>,
+    shards: &[usize],
+    footing: Footing<'_>,
+    reply: &mut Reply<'_>,
+) -> (Tried, Lookups) {
+    let view = call.lock_shards(shards).view_of_held(call.db);
+    let read = |key: &Key<'_>| {
+        let mut txn = call.lock(&[key.hash]);
+        txn.set_no_touch(call.no_touch);
+        let record = view.read(&mut txn, key);
+        if view.is_lost(&mut txn, key) { Err(Stop::Overrun) } else { Ok(record) }
+    };
+    let copies = call.keyspace.aside(std::array::from_fn(|_| caller.rng.u64(..)));
+    let mut txn = copies.lock_shard(0, call.now_ms);
+    // No client waits for a run that holds nothing.
+    let lane = footing.lane.map(|lane| OnLane { busy: true, ..lane });
+    let past = Some(Past { db: call.db, read: &read });
+    let tried = attempt(task, call.args, caller, &mut txn, Footing { past, lane, ..footing }, reply);
+    (tried, txn.lookups())
 }
 
 impl Session {
@@ -508,7 +566,7 @@ impl Session {
                 rng: &mut self.rng,
                 caching: self.flags.caching,
             };
-            let footing = Footing { held, mode: Mode::Worker, lane: None };
+            let footing = Footing { held, mode: Mode::Worker, lane: None, past: None };
             let tried = attempt(&task, args, &mut caller, &mut txn, footing, &mut reply);
             match tried {
                 Tried::Done(code) => {

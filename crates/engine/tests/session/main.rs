@@ -18,6 +18,7 @@ mod memory;
 mod pack4;
 mod pressure;
 mod pubsub;
+mod scripts;
 mod server;
 mod simulation;
 mod slowlog;

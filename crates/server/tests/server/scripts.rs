@@ -68,7 +68,8 @@ fn hostile_scripts_stop_nobody_else() {
 fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
     let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "20"]);
     let (mut long, mut other) = (server.connect(), server.connect());
-    eval(&mut long, "redis.call('get', KEYS[1]) while true do end", &["1", "k"]);
+    // TOUCH makes it hold the key's shard: a script that only reads values holds none.
+    eval(&mut long, "redis.call('touch', KEYS[1]) while true do end", &["1", "k"]);
     // Clients that need the key get BUSY after some time. All others are served.
     let busy = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
     comes_true(|| {
@@ -116,11 +117,27 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
 }
 
 #[test]
+fn a_script_that_reads_for_long_keeps_nobody_waiting() {
+    let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "1"]);
+    let (mut long, mut other) = (server.connect(), server.connect());
+    other.call("SET k v", "+OK\r\n");
+    eval(&mut long, "while redis.call('get', KEYS[1]) == redis.call('get', 'k') do end", &["1", "k"]);
+    comes_true(|| runs_a_script(&server));
+    for i in 0..1000 {
+        other.call(&format!("SET k {i}"), "+OK\r\n");
+        other.call("DBSIZE", ":1\r\n");
+    }
+    other.call("SCRIPT KILL", "+OK\r\n");
+    let ended = long.line();
+    assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL."), "{ended}");
+}
+
+#[test]
 fn long_commands_are_told_of_a_busy_script_too() {
     let server = Server::start(&["--workers", "2", "--busy-reply-threshold", "200"]);
     let (mut long, mut killer) = (server.connect(), server.connect());
     killer.call("SET k v", "+OK\r\n");
-    eval(&mut long, "redis.call('get', KEYS[1]) while true do end", &["1", "k"]);
+    eval(&mut long, "redis.call('touch', KEYS[1]) while true do end", &["1", "k"]);
     let many: Vec<String> = (0..5000).map(|i| format!("key:{i}")).collect();
     let values: Vec<String> = many.iter().map(|key| format!("{key} v")).collect();
     // It holds its shard. A command that runs before that waits for the shard until the script has ended.

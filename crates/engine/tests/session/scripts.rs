@@ -1,0 +1,114 @@
+//! Long scripts: they leave the worker, hold nothing while they only read, and are atomic all the same.
+
+use crate::fixture::{Peer, Server, Stop, command};
+use std::cell::{Cell, RefCell};
+
+/// A loop that is too long for a worker.
+const LONG: &str = "for i = 1, 300000 do end";
+
+/// Runs a script that goes to the lane. `meanwhile` is called at each pause of the run. Returns the reply.
+#[track_caller]
+fn run_long(server: &Server, peer: &mut Peer, line: &str, meanwhile: &dyn Fn()) -> String {
+    peer.hold_jobs = true;
+    peer.feed(&command(line), usize::MAX);
+    assert_eq!(peer.drive(server), Stop::Parked, "{:.60}", line);
+    let job = peer.job.take().expect("a job");
+    peer.session.lane_done(job.run(server.now, meanwhile));
+    while peer.drive(server) == Stop::Flush {}
+    peer.replies()
+}
+
+#[test]
+fn a_long_script_that_only_reads_sees_one_moment_and_holds_no_shard() {
+    let mut server = Server::new();
+    let (mut peer, other) = (server.connect(), RefCell::new(server.connect()));
+    peer.run(&server, "MSET a 1 b 1 c 1");
+    peer.run(&server, "SET soon 1 PX 100000");
+    peer.run(&server, "RPUSH list 1 2 3");
+    // A key that is read twice, keys that change, one that is there later, and one that goes.
+    let reads = "return {redis.call('get', KEYS[1]), redis.call('mget', 'b', 'c'), redis.call('exists', 'new'), \
+                 redis.call('lrange', 'list', 0, -1), redis.call('ttl', 'soon'), redis.call('type', 'list')}";
+    let line = format!(
+        "EVAL \"{LONG} local first = redis.call('get', KEYS[1]) {LONG} {reads}\" 6 a b c new list soon"
+    );
+    let pauses = Cell::new(0);
+    let reply = run_long(&server, &mut peer, &line, &|| {
+        let writes = ["MSET a 2 b 2 new 2", "DEL c soon", "RPUSH list 4", "FLUSHALL", "MSET a 3 b 3 c 3"];
+        let write = writes[pauses.get() % writes.len()];
+        let reply = other.borrow_mut().run(&server, write);
+        assert!(reply.starts_with(['+', ':']), "{write}: {reply}");
+        pauses.set(pauses.get() + 1);
+    });
+    assert_eq!(reply, "*6|$1|1|*2|$1|1|$1|1|:0|*3|$1|1|$1|2|$1|3|:100|+list|");
+    assert!(pauses.get() > 10, "{} pauses", pauses.get());
+}
+
+#[test]
+fn transfers_never_change_the_sum_that_a_long_script_finds() {
+    const KEYS: usize = 200;
+    let mut server = Server::new();
+    let (mut peer, other) = (server.connect(), RefCell::new(server.connect()));
+    (0..KEYS).for_each(|i| drop(peer.run(&server, &format!("SET n{i} 100"))));
+    let sum = format!(
+        "local sum = 0 for i = 0, {} do sum = sum + redis.call('get', 'n' .. i) for j = 1, 2000 do end end",
+        KEYS - 1
+    );
+    let seed = Cell::new(7);
+    let transfer = || {
+        let mut rng = fastrand::Rng::with_seed(seed.replace(seed.get() + 1));
+        let (from, to) = (rng.usize(..KEYS), rng.usize(..KEYS));
+        let (mut other, mut reply) = (other.borrow_mut(), String::new());
+        for line in ["MULTI", &format!("DECRBY n{from} 7"), &format!("INCRBY n{to} 7"), "EXEC"] {
+            reply = other.run(&server, line);
+        }
+        assert!(reply.starts_with("*2|"), "{reply}");
+    };
+    let line = format!("EVAL \"{sum} return sum\" 0");
+    for _ in 0..3 {
+        assert_eq!(run_long(&server, &mut peer, &line, &transfer), format!(":{}|", KEYS * 100));
+    }
+    // A script that writes at its end begins anew with its shards held: the sum and the write are one moment.
+    let line = format!("EVAL \"{sum} redis.call('set', 'sum', sum) return redis.call('get', 'sum')\" 0");
+    let total = (KEYS * 100).to_string();
+    for _ in 0..3 {
+        let reply = run_long(&server, &mut peer, &line, &|| {});
+        assert_eq!(reply, format!("${}|{total}|", total.len()));
+    }
+    assert_eq!(other.borrow_mut().run(&server, "GET sum"), format!("${}|{total}|", total.len()));
+}
+
+#[test]
+fn a_script_whose_moment_is_lost_begins_anew() {
+    const KEYS: usize = 1200;
+    let mut server = Server::new();
+    let (mut peer, other) = (server.connect(), RefCell::new(server.connect()));
+    let text = |of: &str| of.repeat(64 << 10);
+    (0..KEYS).for_each(|i| drop(peer.run(&server, &format!("SET n{i} {}", text("a")))));
+    let line = format!(
+        "EVAL \"{LONG} local n = 0 for i = 0, {} do \
+         if redis.call('getrange', 'n' .. i, 0, 0) == 'b' then n = n + 1 end end return n\" 0",
+        KEYS - 1
+    );
+    // All is overwritten at the run's first pause: more bytes than a view keeps.
+    let is_written = Cell::new(false);
+    let reply = run_long(&server, &mut peer, &line, &|| {
+        if !is_written.replace(true) {
+            let mut other = other.borrow_mut();
+            (0..KEYS).for_each(|i| drop(other.run(&server, &format!("SET n{i} {}", text("b")))));
+        }
+    });
+    assert_eq!(reply, format!(":{KEYS}|"), "not a part of them");
+}
+
+#[test]
+fn a_client_that_keeps_copies_hears_of_a_key_that_its_long_script_read() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    peer.run(&server, "HELLO 3");
+    peer.run(&server, "CLIENT TRACKING ON");
+    peer.run(&server, "SET a 1");
+    let line = format!("EVAL \"{LONG} local a = redis.call('get', 'a') {LONG} return a\" 1 a");
+    assert_eq!(run_long(&server, &mut peer, &line, &|| {}), "$1|1|");
+    other.run(&server, "SET a 2");
+    assert_eq!(peer.hears(&server), ">2|$10|invalidate|*1|$1|a|");
+}
