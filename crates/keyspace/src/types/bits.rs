@@ -253,9 +253,16 @@ impl FieldType {
             Overflow::Fail => None,
         }
     }
-    /// An argument of SET before [`FieldType::fit`]. For an unsigned type a negative number counts as a large one.
+    /// An argument of SET before [`FieldType::fit`]. For an unsigned type a negative number counts as a large one. So
+    /// does, for a signed type, a number so small that its distance to the type's largest number has no 64 bits: as in
+    /// redis-server, such a number saturates at the largest.
     pub fn given(self, value: i64) -> i128 {
-        if self.signed { value.into() } else { (value as u64).into() }
+        let most = i64::MAX >> (64 - self.bits.max(1));
+        match self.signed {
+            true if self.bits == 64 || most.checked_sub(value).is_some() => value.into(),
+            true => i128::from(value) + (1 << 64),
+            false => (value as u64).into(),
+        }
     }
 
     /// The low bits as a number of this type.

@@ -208,10 +208,16 @@ impl ZSetValue {
     /// Sets the score of `member`, which must not be NaN. Switches to the large form at the thresholds in
     /// `settings`, and never back.
     pub fn set<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
-        let member = member.into();
+        // A listpack of redis-server has no minus zero. Its skip list has.
+        self.set_as(member.into(), score, score + 0.0, settings)
+    }
+    /// As [`ZSetValue::set`], for a value that is a reply: minus zero stays minus zero in the packed form too.
+    pub fn set_exact<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
+        self.set_as(member.into(), score, score, settings)
+    }
+    /// `packed_score`: the score in the packed form.
+    fn set_as(&mut self, member: Bytes<'_>, score: f64, packed_score: f64, settings: &Settings) -> Set {
         if let Form::Packed(page) = &mut self.0 {
-            // A listpack of redis-server has no minus zero. Its skip list has.
-            let packed_score = score + 0.0;
             let found = find(page, &member);
             match found {
                 Some((_, old)) if old == score => return Set::Unchanged,

@@ -129,6 +129,16 @@ struct Options {
     with_scores: bool,
     /// 0: none.
     limit: usize,
+    is_stored: bool,
+}
+
+impl Options {
+    fn put(&self, result: &mut ZSetValue, member: Bytes<'_>, score: f64, settings: &Settings) {
+        match self.is_stored {
+            true => result.set(member, score, settings),
+            false => result.set_exact(member, score, settings),
+        };
+    }
 }
 
 /// `ZUNION numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX|COUNT] [WITHSCORES]`. Reply: an array of members.
@@ -313,8 +323,13 @@ impl Options {
         operation: Operation,
         wanted: Wanted,
     ) -> Result<Options, Text> {
-        let mut options =
-            Options { weights: vec![1.0; keys], aggregate: Aggregate::Sum, with_scores: false, limit: 0 };
+        let mut options = Options {
+            weights: vec![1.0; keys],
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+            limit: 0,
+            is_stored: wanted == Wanted::Stored,
+        };
         let scored = operation != Operation::Diff && wanted != Wanted::Number;
         let mut at = from;
         while at < args.len() {
@@ -373,14 +388,14 @@ fn combine(
                         Some(so_far) => options.aggregate.of(so_far, score),
                         None => score,
                     };
-                    result.set(member, score, settings);
+                    options.put(&mut result, member, score, settings);
                     pauses.goes_on()
                 });
             }
         }
         Operation::Inter => {
             intersection(sources, options, rest, &mut |member, score| {
-                result.set(member, score, settings);
+                options.put(&mut result, member, score, settings);
             });
         }
         Operation::Diff => {
@@ -389,7 +404,7 @@ fn combine(
             first.visit(&mut |member, score| {
                 let mut others = others.iter().filter_map(|(source, _)| source.as_ref());
                 if !others.any(|other| other.score(&member).is_some()) {
-                    result.set(member, score, settings);
+                    options.put(&mut result, member, score, settings);
                 }
                 pauses.goes_on()
             });
