@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of this tree that only prose would hold otherwise. Each finding names file and line.
 
 mod allowances;
+mod errors;
 mod prose;
 
 use allowances::LONG_FILES;
@@ -140,6 +141,7 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
     walk(&root.join("bindings"), &mut files);
     files.retain(|file| file.extension().is_some_and(|e| e == "rs"));
     prose::words(root, &files, findings);
+    errors::texts(root, &files, findings);
     for file in &files {
         let (path, text) = (shown(root, file), read(file));
         if !text.starts_with("//!") && !text.starts_with("#![") {

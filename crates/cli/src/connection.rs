@@ -1,6 +1,7 @@
 //! [`Connection`]: a connection to a server by TCP, TLS or a Unix socket, and its replies.
 
 use crate::options::Target;
+use crate::tls::TlsError;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -53,29 +54,47 @@ pub struct Connection {
     parser: ReplyParser,
 }
 
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No server accepts a connection at this place.
+    #[error("Could not connect to Redis at {place}: {}", text_of(.why))]
+    Refused {
+        /// The address or the path of the socket.
+        place: String,
+        /// The problem.
+        why: io::Error,
+    },
+    /// The options of TLS do not work.
+    #[error("Could not negotiate a TLS connection: {0}")]
+    Tls(#[from] TlsError),
+    /// The server does not agree on TLS.
+    #[error("Could not negotiate a TLS connection: {0}")]
+    Handshake(io::Error),
+}
+
 impl Connection {
     /// Connects.
     ///
     /// # Errors
-    /// The complete text for the user.
-    pub fn open(target: &Target) -> Result<Connection, String> {
+    /// Why there is no connection.
+    pub fn open(target: &Target) -> Result<Connection, ConnectError> {
         let stream = match &target.socket {
             Some(path) => UnixStream::connect(path)
                 .map(Stream::Unix)
-                .map_err(|e| format!("Could not connect to Redis at {}: {}", path.display(), text_of(&e)))?,
+                .map_err(|why| ConnectError::Refused { place: path.display().to_string(), why })?,
             None => {
-                let tcp = connect(&target.host, target.port).map_err(|e| {
-                    format!("Could not connect to Redis at {}:{}: {}", target.host, target.port, text_of(&e))
-                })?;
+                let place = format!("{}:{}", target.host, target.port);
+                let tcp =
+                    connect(&target.host, target.port).map_err(|why| ConnectError::Refused { place, why })?;
                 // Without this option the connection is only slower.
                 let _ = tcp.set_nodelay(true);
                 match &target.tls {
                     None => Stream::Tcp(tcp),
                     Some(tls) => {
-                        let bad = |e: String| format!("Could not negotiate a TLS connection: {e}");
-                        let state = tls.connection(&target.host).map_err(bad)?;
+                        let state = tls.connection(&target.host)?;
                         let mut stream = StreamOwned::new(state, tcp);
-                        stream.conn.complete_io(&mut stream.sock).map_err(|e| bad(e.to_string()))?;
+                        stream.conn.complete_io(&mut stream.sock).map_err(ConnectError::Handshake)?;
                         Stream::Tls(Box::new(stream))
                     }
                 }

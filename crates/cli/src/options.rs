@@ -243,12 +243,35 @@ fn bytes(text: OsString) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
+/// Why the arguments make no options.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// The time between two runs is negative or too long.
+    #[error("-i {0} is no time to wait")]
+    Interval(f64),
+    /// The quotes of a pattern do not fit.
+    #[error("Invalid quoted string specified for --quoted-pattern.")]
+    Pattern,
+    /// The URI is neither `redis://` nor `rediss://`.
+    #[error("Invalid URI scheme")]
+    Scheme,
+    /// The URI's port is no port.
+    #[error("Invalid port '{0}' in the URI")]
+    Port(String),
+    /// The URI's database is no number.
+    #[error("Invalid database '{0}' in the URI")]
+    Database(String),
+    /// No password can be read from the terminal.
+    #[error(transparent)]
+    Terminal(#[from] std::io::Error),
+}
+
 impl CliArgs {
     /// Derives the options.
     ///
     /// # Errors
-    /// The text for the user, when the arguments contradict each other.
-    pub fn resolve(self, rows: Rows) -> Result<Options, String> {
+    /// The first argument that is wrong.
+    pub fn resolve(self, rows: Rows) -> Result<Options, OptionsError> {
         let at_terminal = std::io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some();
         let shows_pushes = match self.show_pushes.as_deref() {
             None => at_terminal,
@@ -270,15 +293,13 @@ impl CliArgs {
         let is_json = matches!(form, Form::Json | Form::QuotedJson);
         let interval = match self.interval {
             Some(s) if !(0.0..INTERVAL_S_MAX).contains(&s) => {
-                return Err(format!("-i {s} is no time to wait"));
+                return Err(OptionsError::Interval(s));
             }
             Some(s) if s > 0.0 => Some(Duration::from_secs_f64(s)),
             _ => None,
         };
         let pattern = match (self.quoted_pattern.clone(), self.pattern.clone()) {
-            (Some(text), _) => Some(
-                unquoted(text.as_bytes()).ok_or("Invalid quoted string specified for --quoted-pattern.")?,
-            ),
+            (Some(text), _) => Some(unquoted(text.as_bytes()).ok_or(OptionsError::Pattern)?),
             (None, pattern) => pattern.map(bytes),
         };
         let delimiter = |given: &Option<OsString>| given.clone().map_or_else(|| b"\n".to_vec(), bytes);
@@ -323,7 +344,7 @@ impl CliArgs {
         }
     }
 
-    fn target(self) -> Result<Target, String> {
+    fn target(self) -> Result<Target, OptionsError> {
         let mut target = Target {
             host: self.host,
             port: self.port,
@@ -353,12 +374,12 @@ impl CliArgs {
 
 impl Target {
     /// Applies the parts of a URI.
-    fn follow(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), String> {
-        let (scheme, rest) = uri.split_once("://").ok_or("Invalid URI scheme")?;
+    fn follow(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), OptionsError> {
+        let (scheme, rest) = uri.split_once("://").ok_or(OptionsError::Scheme)?;
         match scheme {
             "redis" => {}
             "rediss" => self.tls = Some(tls.clone()),
-            _ => return Err("Invalid URI scheme".into()),
+            _ => return Err(OptionsError::Scheme),
         }
         let decode = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
         let rest = match rest.split_once('@') {
@@ -384,11 +405,10 @@ impl Target {
             self.host = host.trim_start_matches('[').trim_end_matches(']').into();
         }
         if let Some(port) = port {
-            self.port = port.parse().map_err(|_| format!("Invalid port '{port}' in the URI"))?;
+            self.port = port.parse().map_err(|_| OptionsError::Port(port.into()))?;
         }
         if !database.is_empty() {
-            self.database =
-                database.parse().map_err(|_| format!("Invalid database '{database}' in the URI"))?;
+            self.database = database.parse().map_err(|_| OptionsError::Database(database.into()))?;
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Reads a password from the terminal without showing it.
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use std::io::{BufRead, Write, stderr, stdin};
+use std::io::{self, BufRead, Write, stderr, stdin};
 
 /// Asks for a password without showing what is typed.
 ///
 /// # Errors
-/// The text for the user.
-pub fn ask_password() -> Result<Vec<u8>, String> {
+/// When the terminal cannot be read or set.
+pub fn ask_password() -> io::Result<Vec<u8>> {
     eprint!("Please input password: ");
     // Without the prompt the password can still be read.
     let _ = stderr().flush();
@@ -16,16 +16,16 @@ pub fn ask_password() -> Result<Vec<u8>, String> {
     if let Some(modes) = &before {
         let mut quiet = modes.clone();
         quiet.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(&input, OptionalActions::Flush, &quiet).map_err(|e| e.to_string())?;
+        tcsetattr(&input, OptionalActions::Flush, &quiet)?;
     }
     let mut line = Vec::new();
     let mut input = input;
     let read = input.read_until(b'\n', &mut line);
     if let Some(modes) = &before {
-        tcsetattr(&input, OptionalActions::Flush, modes).map_err(|e| e.to_string())?;
+        tcsetattr(&input, OptionalActions::Flush, modes)?;
     }
     eprintln!();
-    read.map_err(|e| e.to_string())?;
+    read?;
     while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
         line.pop();
     }

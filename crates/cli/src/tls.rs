@@ -41,6 +41,44 @@ pub struct TlsOptions {
     key: Option<PathBuf>,
 }
 
+/// Why there is no TLS state.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The private key cannot be read.
+    #[error("Failed to load private key: {}: {why}", file.display())]
+    Key {
+        /// The file of the key.
+        file: PathBuf,
+        /// The problem.
+        why: rustls::pki_types::pem::Error,
+    },
+    /// A certificate cannot be read.
+    #[error("Failed to load certificate: {}: {why}", file.display())]
+    Certificate {
+        /// The file of the certificate.
+        file: PathBuf,
+        /// The problem.
+        why: rustls::pki_types::pem::Error,
+    },
+    /// The folder of certificates cannot be read.
+    #[error("{}: {why}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The problem.
+        why: std::io::Error,
+    },
+    /// There is neither a trusted certificate nor `--insecure`.
+    #[error("no certificate is trusted: see --cacert and --insecure")]
+    NoRoots,
+    /// The server's name is not a name of TLS.
+    #[error(transparent)]
+    Name(#[from] rustls::pki_types::InvalidDnsNameError),
+    /// The options or the certificates do not fit together.
+    #[error(transparent)]
+    Rustls(#[from] rustls::Error),
+}
+
 impl TlsOptions {
     /// True when TLS is requested.
     pub fn is_on(&self) -> bool {
@@ -49,12 +87,11 @@ impl TlsOptions {
     /// The TLS state for a connection to `host`.
     ///
     /// # Errors
-    /// The text for the user.
-    pub fn connection(&self, host: &str) -> Result<ClientConnection, String> {
+    /// The first option that does not work.
+    pub fn connection(&self, host: &str) -> Result<ClientConnection, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| e.to_string())?;
+        let builder =
+            ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let builder = if self.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         } else {
@@ -63,20 +100,20 @@ impl TlsOptions {
         let config = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
                 let key = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|e| format!("Failed to load private key: {}: {e}", key.display()))?;
-                builder.with_client_auth_cert(certificates(cert)?, key).map_err(|e| e.to_string())?
+                    .map_err(|why| TlsError::Key { file: key.clone(), why })?;
+                builder.with_client_auth_cert(certificates(cert)?, key)?
             }
             _ => builder.with_no_client_auth(),
         };
         let name = self.sni.as_deref().unwrap_or(host).to_string();
-        let name = ServerName::try_from(name).map_err(|e| e.to_string())?;
-        ClientConnection::new(Arc::new(config), name).map_err(|e| e.to_string())
+        Ok(ClientConnection::new(Arc::new(config), ServerName::try_from(name)?)?)
     }
 
-    fn roots(&self) -> Result<RootCertStore, String> {
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
         let mut files: Vec<PathBuf> = self.cacert.iter().cloned().collect();
         if let Some(folder) = &self.cacertdir {
-            let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let entries =
+                std::fs::read_dir(folder).map_err(|why| TlsError::Folder { folder: folder.clone(), why })?;
             let paths = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
             files.extend(paths.take(CERTIFICATE_FILES_MAX));
         }
@@ -88,14 +125,14 @@ impl TlsOptions {
             roots.add_parsable_certificates(certificates(&file)?);
         }
         match roots.is_empty() {
-            true => Err("no certificate is trusted: see --cacert and --insecure".into()),
+            true => Err(TlsError::NoRoots),
             false => Ok(roots),
         }
     }
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bad = |e| format!("Failed to load certificate: {}: {e}", file.display());
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bad = |why| TlsError::Certificate { file: file.into(), why };
     CertificateDer::pem_file_iter(file).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)
 }
 

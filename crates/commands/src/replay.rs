@@ -20,13 +20,39 @@ const REPLY_BYTES_MAX: usize = 1 << 20;
 /// So much of an error is shown.
 const SHOWN_BYTES_MAX: usize = 200;
 
+/// Why a command may not stand in a journal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// No such command, or not with this number of arguments. Holds redis-server's text.
+    #[error("{0}")]
+    Unknown(String),
+    /// A second MULTI before EXEC.
+    #[error("MULTI inside MULTI")]
+    Nested,
+    /// EXEC that no MULTI came before.
+    #[error("EXEC without MULTI")]
+    NoMulti,
+    /// SELECT of a database that the server does not have.
+    #[error("SELECT {selected}; the server has {databases} databases")]
+    Database {
+        /// The argument of SELECT.
+        selected: String,
+        /// Databases of the server.
+        databases: usize,
+    },
+    /// The command changes no data, or cannot run without a client.
+    #[error("{0} cannot be run from a file")]
+    Refused(&'static str),
+}
+
 /// Runs a command that is not about keys, or a script, with the database that is selected. `Ok(Some(text))`: its reply was this
 /// error.
 ///
 /// # Errors
 /// Why it is none that may stand in a journal.
 pub type Others<'o> =
-    &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, String>;
+    &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, ReplayError>;
 
 /// A reader's state: the database that is selected, and the transaction that has begun.
 #[derive(Debug)]
@@ -77,18 +103,18 @@ impl Replay {
         argv: &mut Argv,
         now_ms: i64,
         others: Others<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         let args = argv.args();
-        let spec = self.table.resolve(args).map_err(|text| shown(&text))?.spec;
+        let spec = self.table.resolve(args).map_err(|text| ReplayError::Unknown(shown(&text)))?.spec;
         let own = if matches!(spec.exec, Exec::Session(_)) { spec.name } else { "" };
         match (own, &mut self.queue) {
-            ("multi", Some(_)) => Err("MULTI inside MULTI".into()),
+            ("multi", Some(_)) => Err(ReplayError::Nested),
             ("multi", none) => {
                 *none = Some(Vec::new());
                 Ok(())
             }
             ("exec", queue) => {
-                let Some(queue) = queue.take() else { return Err("EXEC without MULTI".into()) };
+                let Some(queue) = queue.take() else { return Err(ReplayError::NoMulti) };
                 queue
                     .iter()
                     .try_for_each(|(spec, argv)| self.run(keyspace, spec, argv.args(), now_ms, others))
@@ -108,7 +134,7 @@ impl Replay {
         args: Args<'_>,
         now_ms: i64,
         others: Others<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         self.commands += 1;
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
@@ -128,11 +154,10 @@ impl Replay {
         }
         Ok(())
     }
-    fn select(&mut self, keyspace: &Keyspace, args: Args<'_>) -> Result<(), String> {
+    fn select(&mut self, keyspace: &Keyspace, args: Args<'_>) -> Result<(), ReplayError> {
         let databases = keyspace.databases();
         let db = parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok()).filter(|db| *db < databases);
-        self.db =
-            db.ok_or_else(|| format!("SELECT {}; the server has {databases} databases", shown(args.at(1))))?;
+        self.db = db.ok_or_else(|| ReplayError::Database { selected: shown(args.at(1)), databases })?;
         Ok(())
     }
     /// The text of the reply, if that is an error.
@@ -208,8 +233,8 @@ pub(crate) mod tests {
     }
 
     /// A journal of keys alone has no others.
-    fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, String> {
-        Err(format!("{} is not about keys", spec.name))
+    fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, ReplayError> {
+        Err(ReplayError::Refused(spec.name))
     }
 
     /// Runs the bytes of a journal again.
@@ -223,7 +248,7 @@ pub(crate) mod tests {
         loop {
             match decoder.decode(&mut input, &mut argv).expect("a journal is a stream of requests") {
                 Progress::Command => {
-                    replay.command(into, &mut argv, now_ms, &mut none)?;
+                    replay.command(into, &mut argv, now_ms, &mut none).map_err(|why| why.to_string())?;
                     argv = Argv::new();
                 }
                 Progress::More => {}
@@ -237,7 +262,8 @@ pub(crate) mod tests {
 
     fn run(keyspace: &Keyspace, replay: &mut Replay, line: &str) -> Result<(), String> {
         let words: Vec<&str> = line.split(' ').collect();
-        replay.command(keyspace, &mut Argv::from_slices(&words), 1_000, &mut none)?;
+        let ran = replay.command(keyspace, &mut Argv::from_slices(&words), 1_000, &mut none);
+        ran.map_err(|why| why.to_string())?;
         replay.first_error.take().map_or(Ok(()), Err)
     }
 
@@ -274,7 +300,7 @@ pub(crate) mod tests {
         for (line, says) in [
             ("FROB a", "unknown command"),
             ("SET a", "wrong number of arguments"),
-            ("SUBSCRIBE a", "subscribe is not about keys"),
+            ("SUBSCRIBE a", "subscribe cannot be run from a file"),
             ("SELECT 99", "SELECT 99; the server has 16 databases"),
             ("EXEC", "EXEC without MULTI"),
             ("LPUSH a 1", "WRONGTYPE"),

@@ -19,7 +19,7 @@ use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::timing::Event;
 use crate::tracking::Tracking;
-use crate::{Config, Host, Now, ServerFacts, TABLE};
+use crate::{Config, Host, Now, ServerFacts, StartError, TABLE, system_text};
 use parking_lot::Mutex;
 use std::sync::atomic::{
     AtomicBool,
@@ -139,7 +139,10 @@ impl Engine {
     ///
     /// # Errors
     /// Why the users are invalid, for the administrator.
-    pub fn load_users(&self) -> Result<(), String> {
+    pub fn load_users(&self) -> Result<(), StartError> {
+        self.read_users().map_err(StartError::Users)
+    }
+    fn read_users(&self) -> Result<(), String> {
         let (file, declared) = (self.config.aclfile(), self.config.users());
         if !file.is_empty() && !declared.is_empty() {
             return Err(
@@ -175,7 +178,8 @@ impl Engine {
     /// Replaces the users with those of the ACL file.
     pub(crate) fn load_acl_file(&self, path: &str) -> Result<(), Vec<u8>> {
         let text = self.host.read_acl_file(path);
-        let text = text.map_err(|why| format!("Error loading ACLs, opening file '{path}': {why}"))?;
+        let text =
+            text.map_err(|why| format!("Error loading ACLs, opening file '{path}': {}", system_text(&why)))?;
         self.acl.load(&text, path, self.all_channels_by_default())
     }
     /// Call this after every change of users. Each session reads its user again before its next command. Sessions

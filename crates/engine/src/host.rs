@@ -2,6 +2,7 @@
 //! need the system.
 
 use crate::Config;
+use crate::NoProfile;
 use crate::folder::Folder;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -135,10 +136,10 @@ pub trait Host: Send + Sync {
     /// Takes, starts or stops a profile and returns the bytes of the answer. May block.
     ///
     /// # Errors
-    /// The text of the error reply.
-    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
+    /// When there is none.
+    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
         let _ = ask;
-        Err("ERR this host takes no profiles".into())
+        Err(NoProfile("ERR this host takes no profiles".into()))
     }
     /// Switches the sampling of allocations on or off.
     fn sample_heap(&self, on: bool) {
@@ -182,7 +183,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// The reason for the log. The old values stay in use.
-    fn reload_tls(&self, config: &Config) -> Result<(), String> {
+    fn reload_tls(&self, config: &Config) -> io::Result<()> {
         let _ = config;
         Ok(())
     }
@@ -190,7 +191,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// The system's error text.
-    fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+    fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         Ok(path.into())
     }
     /// Logs a failed login. The host limits the number of lines, so that a peer cannot fill the log. `user` is the
@@ -202,18 +203,18 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// When the system has none.
-    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String>;
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()>;
     /// Reads the ACL file. Runs on a helper thread, or before the first client.
     ///
     /// # Errors
     /// The system's error text.
-    fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String>;
+    fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>>;
     /// Replaces the ACL file with the text of `text`, atomically. Runs on a helper thread. Concurrent calls run one
     /// after another, and each calls `text` when its turn comes. So the last writer writes the newest text.
     ///
     /// # Errors
     /// The reason, for the log.
-    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String>;
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()>;
     /// Writes a line to the log.
     fn log(&self, text: &str) {
         let _ = text;
@@ -222,7 +223,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// When the system cannot create a thread.
-    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         let _ = name;
         work();
         Ok(())
@@ -241,15 +242,15 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// The reason, for the log. The old file stays unchanged.
-    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> Result<(), String> {
+    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         let _ = (name, in_parts, write);
-        Err("the host keeps no files".into())
+        Err(io::Error::other("the host keeps no files"))
     }
     /// Opens the file `name` of the working folder and returns it with its length. `None` when the file is missing.
     ///
     /// # Errors
     /// The system's error text.
-    fn open_file(&self, name: &str) -> Result<Option<OpenedFile>, String> {
+    fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
         let _ = name;
         Ok(None)
     }
@@ -257,9 +258,9 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// The reason, for the client.
-    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
         let _ = edit;
-        Err("the host keeps no configuration file".into())
+        Err(io::Error::other("the host keeps no configuration file"))
     }
 }
 

@@ -13,6 +13,7 @@ mod clients;
 pub mod config;
 mod diag;
 mod engine;
+mod error;
 mod folder;
 mod headroom;
 mod host;
@@ -35,6 +36,7 @@ mod tracking;
 pub use config::Config;
 pub use diag::otlp::OtlpCursor;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
+pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
     CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ProfileAsk, ServerFacts, ServiceMemory,

@@ -13,11 +13,11 @@ pub const EXTRACTOR_BYTES: u64 = 4 << 20;
 
 /// Gives bytes to a run.
 pub trait Lender: Send + Sync {
-    /// Waits until the run may hold so many bytes more, for the document `path`.
+    /// Waits until the run may hold `bytes` more for the document `path`.
     fn take(&self, bytes: u64, path: &[u8]);
-    /// The run holds so many less.
+    /// The run holds `bytes` less.
     fn give_back(&self, bytes: u64);
-    /// The run holds so many bytes of containers now.
+    /// The containers that the run holds have `bytes` now.
     fn containers(&self, bytes: u64);
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// Keeps a run to so many bytes a second.
+/// Keeps a run to a number of bytes a second.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     rate: Option<u64>,
@@ -88,7 +88,7 @@ impl Throttle {
         Throttle { rate, begun: std::time::Instant::now(), bytes: 0 }
     }
 
-    /// So many bytes were read: waits until that was allowed.
+    /// `bytes` were read. Waits until the rate allows that.
     pub(crate) fn read(&mut self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         self.bytes += bytes;

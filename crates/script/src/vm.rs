@@ -136,18 +136,23 @@ struct Loaded {
     reaches_tables: bool,
 }
 
+/// There is no memory for an interpreter.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct NoMemory(#[from] mlua::Error);
+
 impl Vm {
     /// A new interpreter. Takes a millisecond or less.
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub fn new() -> std::result::Result<Vm, String> {
-        let (lua, sandbox) = Sandbox::open().map_err(|error| error.to_string())?;
-        lua.gc_collect().map_err(|error| error.to_string())?;
-        lua.set_memory_limit(VM_BYTES_MAX).map_err(|error| error.to_string())?;
+    pub fn new() -> std::result::Result<Vm, NoMemory> {
+        let (lua, sandbox) = Sandbox::open()?;
+        lua.gc_collect()?;
+        lua.set_memory_limit(VM_BYTES_MAX)?;
         let base_bytes = lua.used_memory();
         let vm = Vm { lua, sandbox, scripts: HashMap::default(), libraries: HashMap::new(), base_bytes };
-        vm.set_hook(HOOK_INSTRUCTIONS).map_err(|error| error.to_string())?;
+        vm.set_hook(HOOK_INSTRUCTIONS)?;
         Ok(vm)
     }
     /// Memory of the interpreter.

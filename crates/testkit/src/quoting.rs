@@ -1,10 +1,25 @@
 //! Command lines in redis-cli's syntax: words, `"..."` with escapes, `'...'`.
 
+/// Why a line is not a list of arguments.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum QuotingError {
+    /// A quote is not closed.
+    #[error("unbalanced quotes: {0}")]
+    Unbalanced(String),
+    /// The line ends after a backslash.
+    #[error("nothing after a backslash")]
+    Backslash,
+    /// `\\x` without two digits.
+    #[error("two hex digits follow \\x")]
+    Hex,
+}
+
 /// Splits a line into arguments.
 ///
 /// # Errors
-/// When a quote is not closed.
-pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
+/// When a quote or an escape is incomplete.
+pub fn split(line: &str) -> Result<Vec<Vec<u8>>, QuotingError> {
+    let unbalanced = || QuotingError::Unbalanced(line.into());
     let mut out = Vec::new();
     let mut bytes = line.bytes().peekable();
     loop {
@@ -17,9 +32,9 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
             b'"' => {
                 bytes.next();
                 loop {
-                    match bytes.next().ok_or_else(|| format!("unbalanced quotes: {line}"))? {
+                    match bytes.next().ok_or_else(unbalanced)? {
                         b'"' => break,
-                        b'\\' => match bytes.next().ok_or("nothing after a backslash")? {
+                        b'\\' => match bytes.next().ok_or(QuotingError::Backslash)? {
                             b'n' => word.push(b'\n'),
                             b'r' => word.push(b'\r'),
                             b't' => word.push(b'\t'),
@@ -28,7 +43,7 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
                                     bytes
                                         .next()
                                         .and_then(|b| (b as char).to_digit(16))
-                                        .ok_or("two hex digits follow \\x")
+                                        .ok_or(QuotingError::Hex)
                                 };
                                 word.push((hex()? * 16 + hex()?) as u8);
                             }
@@ -41,7 +56,7 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
             b'\'' => {
                 bytes.next();
                 loop {
-                    match bytes.next().ok_or_else(|| format!("unbalanced quotes: {line}"))? {
+                    match bytes.next().ok_or_else(unbalanced)? {
                         b'\'' => break,
                         other => word.push(other),
                     }

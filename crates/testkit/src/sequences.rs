@@ -34,22 +34,38 @@ pub struct Sequences<'a> {
     pub leaves_out: fn(&[Vec<u8>]) -> bool,
 }
 
+/// Why a run of sequences stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    /// The servers differ. The text is for people: the sequence, shortened, and the differences.
+    #[error("{0}")]
+    Different(String),
+    /// A server closed the connection.
+    #[error("seed {seed}: {why}")]
+    Closed {
+        /// The generator's seed.
+        seed: u64,
+        /// Which server, and at which command.
+        why: io::Error,
+    },
+}
+
 impl Sequences<'_> {
     /// Sends `commands` commands.
     ///
     /// # Errors
-    /// A text for people: the difference between the servers, or which server closed the connection at which
-    /// command.
-    pub fn run(&mut self, commands: usize) -> Result<(), String> {
+    /// The first difference between the servers, or the end of a connection.
+    pub fn run(&mut self, commands: usize) -> Result<(), Stopped> {
         let mut left = commands;
         while left > 0 {
             let wanted = left.min(self.commands_max);
             left -= wanted;
             let mut sequence: Vec<Command> = (0..wanted).map(|_| self.generator.command()).collect();
             sequence.retain(|args| !(self.leaves_out)(args));
-            let found = self.differences(&sequence).map_err(|e| format!("seed {}: {e}", self.seed))?;
+            let found =
+                self.differences(&sequence).map_err(|why| Stopped::Closed { seed: self.seed, why })?;
             if !found.is_empty() {
-                return Err(self.report(&sequence, &found));
+                return Err(Stopped::Different(self.report(&sequence, &found)));
             }
         }
         Ok(())

@@ -20,8 +20,10 @@ pub(super) const BANNED_WORDS: &[(&str, usize)] = &[
     ("crates/chain/", 1),
     ("crates/commands/", 26),
     ("crates/engine/", 16),
-    ("crates/import/", 18),
+    ("crates/import/", 8),
     ("crates/keyspace/", 1),
     ("crates/search/", 1),
-    ("crates/server/", 3),
 ];
+
+/// Public functions that fail with a `String`, by crate. A crate that is not here has none.
+pub(super) const TEXT_ERRORS: &[(&str, usize)] = &[("crates/import/", 19)];

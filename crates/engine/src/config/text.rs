@@ -119,12 +119,17 @@ pub fn quote(word: &[u8]) -> String {
     out
 }
 
+/// A command line argument before the first option.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no option: options begin with --")]
+pub struct NoOption(pub String);
+
 /// Turns command line arguments (`--port 6380 --save ''`) into configuration text as redis-server does. `--name`
 /// begins a line, and the arguments after it are its words. `--save` alone means `save ""`.
 ///
 /// # Errors
 /// When an argument comes before the first option.
-pub fn text_of_arguments(args: &[String]) -> Result<String, String> {
+pub fn text_of_arguments(args: &[String]) -> Result<String, NoOption> {
     let mut text = String::new();
     // True when the next argument may begin an option. After a bare name the next argument is its value, even with a
     // leading "--".
@@ -144,7 +149,7 @@ pub fn text_of_arguments(args: &[String]) -> Result<String, String> {
                     may_begin = true;
                 }
             }
-            _ if text.is_empty() => return Err(format!("'{arg}' is no option: options begin with --")),
+            _ if text.is_empty() => return Err(NoOption(arg.clone())),
             _ => {
                 text.push(' ');
                 text.push_str(&quote(arg.as_bytes()));

@@ -28,7 +28,7 @@ impl Value {
     ///
     /// # Errors
     /// The reason, in redis-server's words.
-    pub fn parse(spec: &OptionSpec, words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+    pub(crate) fn parse(spec: &OptionSpec, words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
         match spec.kind {
             Kind::OutputLimits => return limits(words, before),
             Kind::Words => {

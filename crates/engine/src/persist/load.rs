@@ -4,8 +4,8 @@ use super::LOADING;
 use super::loaders::Loaders;
 use crate::config::Opt;
 use crate::session::load_library;
-use crate::{Engine, Now, TABLE};
-use std::io::Read;
+use crate::{Engine, Now, StartError, TABLE, system_text};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
@@ -65,8 +65,8 @@ impl Engine {
     /// # Errors
     /// The problem with the file, its place, and advice. The keys before that place are loaded, and LOADING
     /// continues.
-    pub fn load(&self, load: Load<'_>, now: Now) -> Result<(), String> {
-        let loaded = self.load_into(load, now)?;
+    pub fn load(&self, load: Load<'_>, now: Now) -> Result<(), StartError> {
+        let loaded = self.load_into(load, now).map_err(StartError::Data)?;
         let mut state = self.persist.state.lock();
         (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
         // The loaded data is on the disk.
@@ -110,8 +110,8 @@ impl Engine {
         let (mut source, total_bytes) = self
             .host
             .open_file(&name)
-            .and_then(|file| file.ok_or("it is not there".into()))
-            .map_err(failed)?;
+            .and_then(|file| file.ok_or_else(|| io::Error::other("it is not there")))
+            .map_err(|e| failed(system_text(&e)))?;
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
         self.load_into(load, now).map(drop).map_err(failed)
     }

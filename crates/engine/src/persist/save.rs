@@ -3,7 +3,7 @@
 use super::{ENDED, FINAL, Running};
 use crate::config::Opt;
 use crate::session::REDIS_VERSION;
-use crate::{Engine, Now, ShutdownRequest};
+use crate::{Engine, Now, SaveError, ShutdownRequest, system_text};
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,6 +110,7 @@ impl Engine {
         let engine = self.clone();
         let work = Box::new(move || drop(engine.run_save(running, Moment::Announced, now)));
         if let Err(why) = self.host.spawn("bgsave", work) {
+            let why = system_text(&why);
             self.host.log(&format!("Can't save in background: {why}"));
             self.save_ended(now, true, &Ended::Failed(why));
             return Err(NO_SAVE);
@@ -189,7 +190,7 @@ impl Engine {
     ///
     /// # Errors
     /// The save failed and the options do not force the stop. The server continues.
-    pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), String> {
+    pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), SaveError> {
         let saves = self.saves_at_end(request);
         if saves {
             self.persist.set(FINAL, true);
@@ -203,7 +204,7 @@ impl Engine {
         match ended {
             Err(why) if !request.force => {
                 self.persist.set(FINAL, false);
-                Err(why)
+                Err(SaveError(why))
             }
             _ => {
                 self.persist.set(ENDED, saves);
@@ -319,7 +320,7 @@ impl Engine {
         match wrote {
             Ok(()) => Ended::Done { keys, bytes, changes },
             Err(_) if running.cancel.load(Relaxed) => Ended::Cancelled,
-            Err(why) => Ended::Failed(why),
+            Err(why) => Ended::Failed(system_text(&why)),
         }
     }
     /// Counts keys, waits for `rdb-key-save-delay`, and stops a cancelled save.

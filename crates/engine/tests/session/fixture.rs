@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test binary uses its part of it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -105,7 +106,7 @@ impl Host for TestHost {
     fn open_folder(&self, _name: &str, _file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
         Ok(self.folder.clone())
     }
-    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match name {
             // Their turns are the test's.
             "aof" | "aof-sync" => {}
@@ -141,7 +142,7 @@ impl Host for TestHost {
     }
     // A host may wait on a helper thread.
     #[allow(clippy::disallowed_methods)]
-    fn reload_tls(&self, config: &Config) -> Result<(), String> {
+    fn reload_tls(&self, config: &Config) -> io::Result<()> {
         let is_bad = config.text(Opt::TlsCertFile) == b"bad";
         self.reloads.fetch_add(1, Relaxed);
         for _ in 0..SLOW_RELOAD_MS {
@@ -150,29 +151,29 @@ impl Host for TestHost {
             }
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
-        if is_bad { Err("no".into()) } else { Ok(()) }
+        if is_bad { Err(io::Error::other("no")) } else { Ok(()) }
     }
-    fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+    fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         match path {
-            b"/nosuch" => Err("No such file or directory".into()),
+            b"/nosuch" => Err(io::Error::from_raw_os_error(2)),
             path => Ok(path.into()),
         }
     }
-    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
         bytes.fill(0xa5);
         Ok(())
     }
-    fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String> {
-        self.acl_files.lock().get(path).cloned().ok_or("No such file or directory".into())
+    fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.acl_files.lock().get(path).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
     }
-    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String> {
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
         if path.contains("readonly") {
-            return Err("no".into());
+            return Err(io::Error::other("no"));
         }
         self.acl_files.lock().insert(path.into(), text());
         Ok(())
     }
-    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
         let _ = self.asked.lock().send(Asked::Rewritten(edit("# mine\n")));
         Ok(())
     }
@@ -258,9 +259,9 @@ impl Server {
     /// With an append-only file in `folder`, which is loaded.
     pub fn on_disk(text: &str, folder: Arc<dyn Folder>) -> Result<Server, String> {
         let server = Server::with_folder(&format!("appendonly yes\n{text}"), "", Some(folder))?;
-        let found = server.engine.find_aof()?;
+        let found = server.engine.find_aof().map_err(|why| why.to_string())?;
         server.engine.begin_loading(found.total_bytes(), server.now);
-        server.engine.start_aof(found, server.now)?;
+        server.engine.start_aof(found, server.now).map_err(|why| why.to_string())?;
         Ok(server)
     }
     fn with_folder(text: &str, acl: &str, folder: Option<Arc<dyn Folder>>) -> Result<Server, String> {
@@ -298,7 +299,7 @@ impl Server {
             ..ServerFacts::default()
         };
         let engine = Engine::new(config, keyspace, host, facts, now);
-        engine.load_users()?;
+        engine.load_users().map_err(|why| why.to_string())?;
         Ok(Server {
             engine,
             now,

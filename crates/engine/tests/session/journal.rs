@@ -6,7 +6,7 @@ use crate::fixture::{Peer, Server, Stop, command};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
-use strand_commands::replay::{Others, Replay};
+use strand_commands::replay::{Others, Replay, ReplayError};
 use strand_commands::serial::dataset_digest;
 use strand_engine::Now;
 use strand_keyspace::Keyspace;
@@ -240,9 +240,9 @@ fn a_journal_of_several_workers_makes_the_data_again() {
     }
     for mut argv in all {
         let line = shown(&argv);
-        let none: Others<'_> = &mut |_, _, _| Err("it is not about keys".into());
+        let none: Others<'_> = &mut |_, _, _| Err(ReplayError::Refused("it"));
         let run = replay.command(&twin, &mut argv, now_ms, none);
-        let error = run.err().or(replay.first_error.take());
+        let error = run.err().map(|why| why.to_string()).or(replay.first_error.take());
         assert!(error.is_none(), "seed {seed}: {error:?}: {line}");
     }
     assert_eq!(dataset_digest(&twin, now_ms).to_hex(), digest, "seed {seed}: our own data differ");

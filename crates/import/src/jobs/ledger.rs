@@ -42,7 +42,7 @@ impl Ledger {
     pub fn most(&self) -> u64 {
         self.budget - SERVICE_BYTES - JOB_BYTES
     }
-    /// Gives `name` so many bytes more, if nobody holds them.
+    /// Gives `bytes` more to `name`, if they are free.
     pub fn take(&mut self, name: &str, bytes: u64) -> bool {
         let fits = bytes <= self.free();
         if fits {
@@ -54,7 +54,7 @@ impl Ledger {
     pub fn force(&mut self, name: &str, bytes: u64) {
         *self.held.entry(name.to_owned()).or_default() += bytes;
     }
-    /// Takes so many back from `name`, no more than it holds.
+    /// Takes `bytes` back from `name`, at most what `name` holds.
     pub fn give_back(&mut self, name: &str, bytes: u64) {
         if let Some(held) = self.held.get_mut(name) {
             *held = held.saturating_sub(bytes);

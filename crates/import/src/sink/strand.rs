@@ -145,7 +145,7 @@ impl Sink for Strand {
         if self.dry_run || self.transaction.is_none() {
             return self.send(&args, Awaited::Reported);
         }
-        // Not with the changes: whoever asks is told now.
+        // The report is not sent with the changes: readers of the status see the report now.
         self.connection.send(&args)?;
         self.connection.receive().map(drop)
     }

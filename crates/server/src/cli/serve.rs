@@ -89,7 +89,7 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), String> 
             .map_err(|why| format!("cannot read the configuration from stdin: {why}"))?;
         load(&config, Source { name: "stdin".into(), text, is_numbered: true })?;
     }
-    let text = text_of_arguments(rest)?.into_bytes();
+    let text = text_of_arguments(rest).map_err(|why| why.to_string())?.into_bytes();
     load(&config, Source { name: "command line".into(), text, is_numbered: false })?;
     Ok((config, file))
 }

@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strand_engine::{Engine, PeerInfo, ShutdownRequest};
+use strand_engine::{Engine, PeerInfo, SaveError, ShutdownRequest};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -120,15 +120,15 @@ struct Saving {
     name: &'static str,
     /// Time for commands in flight after the save.
     grace: Duration,
-    done: oneshot::Receiver<Result<(), String>>,
+    done: oneshot::Receiver<Result<(), SaveError>>,
 }
 
 /// Waits for the end of the final save: the signal, the time that follows, and the result. Never ready without a
 /// save.
-async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<(), String>) {
+async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<(), SaveError>) {
     match saving {
         Some(Saving { name, grace, done }) => {
-            let done = done.await.unwrap_or_else(|_| Err("the save panicked".into()));
+            let done = done.await.unwrap_or_else(|_| Err(SaveError("the save panicked".into())));
             (*name, *grace, done)
         }
         None => std::future::pending().await,
@@ -140,7 +140,7 @@ fn save_at_end(
     engine: &Arc<Engine>,
     request: ShutdownRequest,
     clock: Clock,
-) -> io::Result<oneshot::Receiver<Result<(), String>>> {
+) -> io::Result<oneshot::Receiver<Result<(), SaveError>>> {
     let (tell, told) = oneshot::channel();
     let engine = engine.clone();
     std::thread::Builder::new().name("save".into()).spawn(move || {

@@ -13,7 +13,7 @@ use super::tls::Tls;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,8 +22,8 @@ use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
 use strand_diag::history::Figure;
 use strand_engine::{
-    Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ProfileAsk, ServiceMemory,
-    ShutdownRequest, Signal, WriteFile,
+    Config, CpuFacts, Folder, Host, MemoryFacts, NoProfile, Now, OpenedFile, PeerInfo, ProfileAsk,
+    ServiceMemory, ShutdownRequest, Signal, StartError, WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -45,7 +45,7 @@ pub enum Request {
     /// CONFIG SET changed this option.
     Changed(String),
     /// The snapshot is loaded. After an error the server does not start.
-    Loaded(Result<(), String>),
+    Loaded(Result<(), StartError>),
 }
 
 /// How the workers drive their sockets.
@@ -165,21 +165,25 @@ impl ServerHost {
     /// Keeps other servers from writing the snapshot `name`.
     ///
     /// # Errors
-    /// When another server writes it, or the lock's file cannot be created. The text is for the log.
-    pub fn lock_snapshot(&self, name: &str) -> Result<(), String> {
+    /// `WouldBlock` when another server writes it; another kind when the lock's file cannot be created.
+    pub fn lock_snapshot(&self, name: &str) -> io::Result<()> {
         let mut lock = self.snapshot_lock.lock();
-        let folder = std::env::current_dir().map_err(|e| system_text(&e))?;
+        let folder = std::env::current_dir()?;
         if lock.as_ref().is_some_and(|lock| lock.is_of(&folder, name)) {
             return Ok(());
         }
-        let (new, left) = DirLock::take(&folder, name).map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock => format!(
-                "another server (process {e}) saves to {name} in this folder: give this one another dir or dbfilename"
-            ),
-            _ => format!(
-                "cannot lock {name} by {name}.lock in {}: {e}. Give a dir that this server may write to",
-                folder.display()
-            ),
+        let (new, left) = DirLock::take(&folder, name).map_err(|e| {
+            let text = match e.kind() {
+                io::ErrorKind::WouldBlock => format!(
+                    "another server (process {e}) saves to {name} in this folder: give this one another dir or \
+                     dbfilename"
+                ),
+                _ => format!(
+                    "cannot lock {name} by {name}.lock in {}: {e}. Give a dir that this server may write to",
+                    folder.display()
+                ),
+            };
+            io::Error::new(e.kind(), text)
         })?;
         *lock = Some(new);
         if left > 0 {
@@ -288,8 +292,8 @@ impl Host for ServerHost {
     fn system_report(&self) -> Vec<(String, String)> {
         super::system::report()
     }
-    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
-        self.profiles.take(ask)
+    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
+        self.profiles.take(ask).map_err(NoProfile)
     }
     fn sample_heap(&self, on: bool) {
         if let Err(why) = self.profiles.sample_heap(on) {
@@ -338,41 +342,40 @@ impl Host for ServerHost {
     fn config_changed(&self, name: &str) {
         let _ = self.requests.send(Request::Changed(name.to_string()));
     }
-    fn reload_tls(&self, config: &Config) -> Result<(), String> {
+    fn reload_tls(&self, config: &Config) -> io::Result<()> {
         self.tls
             .reload(config)
             .map(|_| ())
             .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
+            .map_err(io::Error::other)
     }
-    fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
-        files::change_dir(path).map_err(|e| system_text(&e))
+    fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        files::change_dir(path)
     }
-    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
         for piece in bytes.chunks_mut(RANDOM_BYTES_AT_ONCE) {
             match rustix::rand::getrandom(&mut *piece, rustix::rand::GetRandomFlags::empty()) {
                 Ok(n) if n == piece.len() => {}
-                Ok(_) => return Err("too few random bytes".into()),
-                Err(e) => return Err(system_text(&e.into())),
+                Ok(_) => return Err(io::Error::other("too few random bytes")),
+                Err(e) => return Err(e.into()),
             }
         }
         Ok(())
     }
-    fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String> {
-        fs::read(path).map_err(|e| system_text(&e))
+    fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>> {
+        fs::read(path)
     }
-    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String> {
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
         let _one = self.acl_file.lock();
-        replace(Path::new(path), &text(), ACL_FILE_MODE).map_err(|e| {
-            tracing::warn!("cannot write the ACL file {path}: {e}");
-            e.to_string()
-        })
+        replace(Path::new(path), &text(), ACL_FILE_MODE)
+            .inspect_err(|e| tracing::warn!("cannot write the ACL file {path}: {e}"))
     }
     fn log(&self, text: &str) {
         tracing::info!("{text}");
     }
-    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(work);
-        thread.map(drop).map_err(|e| system_text(&e))
+        thread.map(drop)
     }
     fn signal(&self) -> Box<dyn Signal> {
         Box::<Changes>::default()
@@ -383,21 +386,19 @@ impl Host for ServerHost {
     fn nap_us(&self, us: u64) {
         std::thread::sleep(std::time::Duration::from_micros(us));
     }
-    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> Result<(), String> {
+    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         self.lock_snapshot(name)?;
         // Read once, because CONFIG SET dir may change the working folder meanwhile.
-        let replaced =
-            std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write));
-        replaced.map_err(|e| system_text(&e))
+        std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write))
     }
-    fn open_file(&self, name: &str) -> Result<Option<OpenedFile>, String> {
-        disk::open(name).map_err(|e| system_text(&e))
+    fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
+        disk::open(name)
     }
-    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
         let Some(path) = &self.config_file else {
-            return Err("The server is running without a config file".into());
+            return Err(io::Error::other("The server is running without a config file"));
         };
-        rewrite(&path.lock(), edit).map_err(|e| e.to_string())
+        rewrite(&path.lock(), edit)
     }
 }
 
@@ -434,12 +435,6 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     file.persist(path).map_err(|error| error.error)?;
     // The new name must be on the disk too.
     fs::File::open(folder)?.sync_all()
-}
-
-/// The system's text for an error, as C programs print it.
-fn system_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 /// Memory of the machine, or of the control group if that has less.

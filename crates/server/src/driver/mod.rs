@@ -47,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strand_engine::config::{find, text};
-use strand_engine::{Config, Engine, FoundAof, Load, OpenedFile, ServerFacts};
+use strand_engine::{Config, Engine, FoundAof, Load, OpenedFile, ServerFacts, StartError};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
 use tls::Tls;
@@ -181,17 +181,17 @@ fn start(
 
 /// Locks the snapshot for this server from the start, if there are `save` points. A server with default save
 /// points leaves the snapshot to the server that has the lock.
-fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
+fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
     let config = engine.config();
     if config.save_points().is_empty() {
         return Ok(());
     }
     match host.lock_snapshot(&config.dbfilename()) {
-        Err(why) if why.starts_with("another server") && config.has_default_save_points() => {
+        Err(why) if why.kind() == io::ErrorKind::WouldBlock && config.has_default_save_points() => {
             tracing::warn!("{why}. No snapshots are written here: `save` is empty");
-            config.set(&[(b"save", b"")], false).map(drop).map_err(|e| format!("{e:?}"))
+            config.set(&[(b"save", b"")], false).map(drop).map_err(|e| io::Error::other(format!("{e:?}")))
         }
-        Err(why) if why.starts_with("another server") => Err(why),
+        Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(why),
         Err(why) => {
             // As in redis-server, the save fails later, and writers get its error.
             tracing::warn!("snapshots cannot be written: {why}");
@@ -211,14 +211,15 @@ enum Data {
 }
 
 /// Finds the data. From then on clients get the loading error.
-fn find_data(engine: &Engine, clock: Clock) -> Result<Data, String> {
+fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
     if engine.wants_aof() {
         let found = engine.find_aof()?;
         engine.begin_loading(found.total_bytes(), clock.now());
         return Ok(Data::Aof(found));
     }
     let name = engine.config().dbfilename();
-    let file = disk::open(&name).map_err(|e| format!("cannot open the snapshot {name}: {e}"))?;
+    let file =
+        disk::open(&name).map_err(|e| StartError::Files(format!("cannot open the snapshot {name}: {e}")))?;
     let Some(file) = file else { return Ok(Data::None) };
     engine.begin_loading(file.1, clock.now());
     Ok(Data::Snapshot(file))
@@ -245,8 +246,9 @@ fn load_data(
             }
         };
         let done = catch_unwind(AssertUnwindSafe(load));
-        let done =
-            done.unwrap_or_else(|_| Err("loading the data failed inside the server, see its log".into()));
+        let done = done.unwrap_or_else(|_| {
+            Err(StartError::Data("loading the data failed inside the server, see its log".into()))
+        });
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };

@@ -6,7 +6,7 @@ use super::{Names, manifest_path, no_files};
 use crate::config::Opt;
 use crate::folder::Folder;
 use crate::host::OpenedFile;
-use crate::{Engine, Now, TABLE};
+use crate::{Engine, Now, StartError, TABLE};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,7 +68,10 @@ impl Engine {
     ///
     /// # Errors
     /// The problem, for the administrator. Nothing has been changed.
-    pub fn find_aof(&self) -> Result<FoundAof, String> {
+    pub fn find_aof(&self) -> Result<FoundAof, StartError> {
+        self.find_files().map_err(StartError::Files)
+    }
+    fn find_files(&self) -> Result<FoundAof, String> {
         let names = Names::of(&self.config);
         let mut found = self.open_aof_folder()?;
         if let Some(old) = old_file(&*found.folder, &found.manifest, &names, self)? {
@@ -86,7 +89,7 @@ impl Engine {
     fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), String> {
         for file in found.manifest.to_load() {
             let opened = match found.is_outside {
-                true => self.host.open_file(&file.name).map_err(std::io::Error::other),
+                true => self.host.open_file(&file.name),
                 false => found.folder.open(&file.name),
             };
             let opened =
@@ -209,7 +212,7 @@ impl Engine {
             let others: Others<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
             replay
                 .command(&self.keyspace, &mut argv, now.unix_ms(), others)
-                .map_err(|why| damaged(place, offset, &why))?;
+                .map_err(|why| damaged(place, offset, &why.to_string()))?;
             read += 1;
             if read.is_multiple_of(COMMANDS_PER_LOOK) {
                 self.persist.loading.loaded_bytes.store(place.before + offset, Relaxed);

@@ -192,12 +192,6 @@ fn no_files() -> String {
     "the host keeps no files".into()
 }
 
-/// The system's text for an error.
-fn system_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
-}
-
 impl Engine {
     /// True while replies wait until their writes are on the disk.
     pub(crate) fn always_syncs(&self) -> bool {

@@ -4,7 +4,7 @@
 use crate::session::{InFiles, Kind, Own, replay_script};
 use crate::{Engine, Now};
 use strand_chain::Chain;
-use strand_commands::replay::shown;
+use strand_commands::replay::{ReplayError, shown};
 use strand_commands::spec::{CommandSpec, Exec};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
@@ -18,12 +18,12 @@ const SHOWN_REPLY_BYTES_MAX: usize = 256;
 /// Why the command may not be in a file.
 pub(super) fn run_other(
     engine: &Engine,
-    spec: &CommandSpec,
+    spec: &'static CommandSpec,
     args: Args<'_>,
     db: usize,
     now: Now,
-) -> Result<Option<String>, String> {
-    let refused = || Err(format!("{} cannot be run from a file", spec.name));
+) -> Result<Option<String>, ReplayError> {
+    let refused = || Err(ReplayError::Refused(spec.name));
     match spec.exec {
         Exec::Session(held) => {
             let own = Own::of(held);

@@ -7,10 +7,10 @@
 
 use super::load::{FoundAof, write_manifest};
 use super::writer::Writer;
-use super::{Mode, Names, system_text};
+use super::{Mode, Names};
 use crate::config::Opt;
 use crate::persist::{AOF_FAILED, LOADING};
-use crate::{Engine, Now};
+use crate::{Engine, Now, StartError, system_text};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -50,8 +50,11 @@ impl Engine {
     ///
     /// # Errors
     /// The reason why the server cannot start.
-    pub fn start_aof(self: &Arc<Self>, mut found: FoundAof, now: Now) -> Result<(), String> {
-        self.load_files(&mut found, now)?;
+    pub fn start_aof(self: &Arc<Self>, mut found: FoundAof, now: Now) -> Result<(), StartError> {
+        self.load_files(&mut found, now).map_err(StartError::Data)?;
+        self.begin_writing(found, now).map_err(StartError::Writing)
+    }
+    fn begin_writing(self: &Arc<Self>, found: FoundAof, now: Now) -> Result<(), String> {
         let changes = self.keyspace.changes();
         self.persist.state.lock().saved_changes = changes;
         let names = Names::of(&self.config);
@@ -125,8 +128,10 @@ impl Engine {
     fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), String> {
         let begun = self.persist.aof.begun.fetch_add(1, AcqRel) + 1;
         let (writes, syncs) = (self.clone(), self.clone());
-        self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)))?;
-        self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun)))
+        let writer = self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)));
+        let begun =
+            writer.and_then(|()| self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun))));
+        begun.map_err(|e| system_text(&e))
     }
     /// Call this when `appendfsync` or `appendonly` has changed.
     pub(crate) fn look_at_gates(&self) {
@@ -166,8 +171,8 @@ impl Engine {
         let engine = self.clone();
         let work = Box::new(move || engine.rewrite_in_background(now));
         self.host.spawn("aof-rewrite", work).map(|()| Began::Now).map_err(|why| {
-            self.host.log(&format!("Can't rewrite append only file in background: {why}"));
-            self.rewrite_ended(now, Err(io::Error::other(why)));
+            self.host.log(&format!("Can't rewrite append only file in background: {}", system_text(&why)));
+            self.rewrite_ended(now, Err(why));
             NO_REWRITE
         })
     }

@@ -6,11 +6,12 @@
 //! failed sync the state of the disk is unknown. With `always` the server then ends. Otherwise writes are refused
 //! until a new base is complete.
 
+use super::Names;
 use super::syncs::{Order, Syncs};
-use super::{Names, system_text};
 use crate::config::Opt;
 use crate::folder::{AppendFile, Folder};
 use crate::persist::AOF_FAILED;
+use crate::system_text;
 use crate::timing::Event;
 use crate::{Engine, Now};
 use std::io::{self, IoSlice};

@@ -1,10 +1,10 @@
 //! CONFIG GET SET RESETSTAT REWRITE HELP.
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
-use crate::Engine;
 use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{Change, OPTIONS, Opt, OptionSpec, SetError, find, nearest, text};
 use crate::session::run::Next;
+use crate::{Engine, system_text};
 use strand_commands::{glob, introspect};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -158,7 +158,8 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
 /// Applies options outside the engine: the folder and the certificates. Returns the failed option and the reason.
 fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> {
     if changed.contains(&Opt::Dir) {
-        let dir = engine.host.change_dir(&engine.config.dir()).map_err(|why| (Opt::Dir, why))?;
+        let dir =
+            engine.host.change_dir(&engine.config.dir()).map_err(|why| (Opt::Dir, system_text(&why)))?;
         // Quoted text is valid.
         let _ = engine.config.load_text(&format!("dir {}", text::quote(&dir)));
     }

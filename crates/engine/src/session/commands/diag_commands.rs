@@ -115,7 +115,7 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>) -> Result<Vec<u8>, Vec<u8
     } else {
         return Err(syntax());
     };
-    engine.host.profile(ask).map_err(String::into_bytes)
+    engine.host.profile(ask).map_err(|why| why.0.into_bytes())
 }
 
 /// `DIAG DOCTOR`

@@ -11,6 +11,7 @@ use super::{Failure, Run};
 use fastrand::Rng;
 use generator::{Generator, Gn};
 use parking_lot::Mutex;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,
@@ -153,17 +154,17 @@ impl Host for SimHost {
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.0.garbage.lock().push(garbage);
     }
-    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
         self.0.rng.lock().fill(bytes);
         Ok(())
     }
-    fn read_acl_file(&self, _path: &str) -> Result<Vec<u8>, String> {
-        Err("there are no files".into())
+    fn read_acl_file(&self, _path: &str) -> io::Result<Vec<u8>> {
+        Err(io::Error::other("there are no files"))
     }
-    fn write_acl_file(&self, _path: &str, _text: &dyn Fn() -> Vec<u8>) -> Result<(), String> {
-        Err("there are no files".into())
+    fn write_acl_file(&self, _path: &str, _text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
+        Err(io::Error::other("there are no files"))
     }
-    fn spawn(&self, _name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+    fn spawn(&self, _name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         self.0.new_tasks.lock().push(Task::new(None, work));
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
-/// After so many failures it is asked whether the documents are to blame.
+/// After this number of failures the sink asks whether the documents are to blame.
 const FAILURES_UNTIL_PROBE: u32 = 4;
 
 /// What became of a message.

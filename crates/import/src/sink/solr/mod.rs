@@ -18,9 +18,9 @@ use request::{Client, Pending};
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
-/// A batch is closed when it has so many bytes.
+/// A batch with this number of bytes is closed.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
-/// A batch is closed when it has so many documents.
+/// A batch with this number of documents is closed.
 pub const BATCH_DOCUMENTS_MAX: usize = 1000;
 /// Batches whose answers are awaited, beside the one that is made.
 pub const BATCHES_UNDER_WAY_MAX: usize = 2;

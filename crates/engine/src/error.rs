@@ -1,0 +1,36 @@
+//! Errors at the start and the end of a server. The driver shows them to the administrator.
+
+/// Why a server cannot start with its users or its data. The text names the file, the place and what helps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The users of the configuration or of the ACL file are invalid.
+    #[error("{0}")]
+    Users(String),
+    /// A file of the data cannot be found or opened. Nothing has been changed.
+    #[error("{0}")]
+    Files(String),
+    /// A file of the data is damaged, or belongs to another program or version. Everything before the named place is
+    /// loaded, and LOADING continues.
+    #[error("{0}")]
+    Data(String),
+    /// The data is loaded, and the append-only file cannot be written.
+    #[error("{0}")]
+    Writing(String),
+}
+
+/// Why there is no profile: the text of the error reply.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoProfile(pub String);
+
+/// Why the last save of a stopping server failed. The server continues.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SaveError(pub String);
+
+/// The system's text for an error, as C programs print it: without the number.
+pub fn system_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
+}
