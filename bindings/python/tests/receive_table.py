@@ -6,7 +6,7 @@ usage: receive_table.py [--json]
 It is what Foolscap's own bench_banana.py measures (that one does not run on Python 3): the stream is cut into chunks and
 handed to a receiver until the string is whole. Columns: a plain byte string as the buffer, added to and cut at each chunk,
 as receivers do that have no chain; StringChain as Foolscap ships it; strand_chain's in its place; and the decoder of
-crates/banana by its own bench (`cargo bench -p strand-banana --bench banana`). Processor time of the median repetition; memory
+bindings/banana by its own bench (`cargo bench -p strand-banana --bench banana`). Processor time of the median repetition; memory
 is how far the peak of the resident set rose, of the string's size, in one repetition. Each cell is a process of its own
 (`receive_table.py --cell BUFFER BYTES`), without giving memory back to the kernel in between (ALLOCATOR): whether that
 happens hangs on what else lies in the heap. The last column's strings are kept, so its memory is fresh each time. A cell that would take more than CELL_S_MAX seconds, to judge by

@@ -64,37 +64,9 @@ pub type OpenedFile = (Box<dyn Read + Send>, u64);
 pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
 /// What the driver does for the engine. Worker and helper threads call these methods. A method must not block, except
-/// [`Host::run_service`] on a helper thread and the methods that run on helper threads only: [`Host::reload_tls`],
-/// [`Host::change_dir`], [`Host::rewrite_config`], the methods of the ACL file, and those marked "may block".
-pub trait Host: Send + Sync {
-    /// Runs a command of a service outside the engine (search) on a helper thread. A command with
-    /// [`strand_commands::cost::Cost::Text`] runs on the worker first.
-    fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome;
-    /// The commands that recreate the definitions of the services (indexes, pattern sets). May block.
-    fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
-        let _ = now_ms;
-        Vec::new()
-    }
-    /// Reports that a client that used a service has disconnected.
-    fn client_gone(&self, client: u64) {
-        let _ = client;
-    }
-    /// The allocator's figures.
-    fn memory(&self) -> MemoryFacts;
-    /// Bytes that the allocator has given out. Called up to some hundred times a second.
-    fn allocated_bytes(&self) -> u64 {
-        self.memory().used_bytes
-    }
-    /// Returns freed pages to the system at once. Runs on a helper thread.
-    fn purge_memory(&self) {}
-    /// The allocator's own report. Runs on a helper thread.
-    fn allocator_report(&self) -> String {
-        String::new()
-    }
-    /// The memory of the services.
-    fn service_memory(&self) -> ServiceMemory {
-        ServiceMemory::default()
-    }
+/// [`HostServices::run_service`] on a helper thread and the methods that run on helper threads only: [`Host::reload_tls`],
+/// [`HostFiles::change_dir`], [`HostFiles::rewrite_config`], the methods of the ACL file, and those marked "may block".
+pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures + Send + Sync {
     /// How sockets are driven: `epoll`, `io_uring`, or both.
     fn multiplexing_api(&self) -> &'static str {
         "epoll"
@@ -116,60 +88,8 @@ pub trait Host: Send + Sync {
     fn die(&self, text: &str) {
         self.log(text);
     }
-    /// Opens the folder `name` of the working folder for the append-only file `file`. Creates a missing folder.
-    /// `None`: the host keeps no files. May block.
-    ///
-    /// # Errors
-    /// The system's error. Also an error when another server uses the folder.
-    fn open_folder(&self, name: &str, file: &str) -> io::Result<Option<Arc<dyn Folder>>> {
-        let _ = (name, file);
-        Ok(None)
-    }
-    /// The system's figures about the process and the machine, for the history. May block.
-    fn system_figures(&self) -> Vec<Figure> {
-        Vec::new()
-    }
-    /// The system's report about the process and the machine as names and texts. May block.
-    fn system_report(&self) -> Vec<(String, String)> {
-        Vec::new()
-    }
-    /// Takes, starts or stops a profile and returns the bytes of the answer. May block.
-    ///
-    /// # Errors
-    /// When there is none.
-    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
-        let _ = ask;
-        Err(NoProfile("ERR this host takes no profiles".into()))
-    }
-    /// Switches the sampling of allocations on or off.
-    fn sample_heap(&self, on: bool) {
-        let _ = on;
-    }
-    /// The newest lines of the log.
-    fn log_tail(&self) -> Vec<u8> {
-        Vec::new()
-    }
-    /// The system settings that the start found unsuitable: rule, finding, advice.
-    fn start_checks(&self) -> Vec<(&'static str, String, String)> {
-        Vec::new()
-    }
-    /// The place of a worker's thread in the system's words, for a log line. Empty when the system does not tell it.
-    fn worker_place(&self, worker: usize) -> String {
-        let _ = worker;
-        String::new()
-    }
-    /// Processor time used so far.
-    fn cpu(&self) -> CpuFacts;
     /// SHUTDOWN: stop gracefully.
     fn shutdown(&self, request: ShutdownRequest);
-    /// More `INFO search` lines: (name, value).
-    fn info_search(&self) -> Vec<(String, String)>;
-    /// Drops `garbage` on a helper thread, because freeing it takes long.
-    fn reclaim(&self, garbage: Box<dyn Send>);
-    /// `redis.log` in a script. The level is 0 (debug) to 3 (warning).
-    fn script_logs(&self, level: i64, text: &[u8]) {
-        let _ = (level, text);
-    }
     /// The number of clients that the system allows when `wanted` clients are configured.
     fn clients_max(&self, wanted: usize) -> usize {
         wanted
@@ -187,6 +107,46 @@ pub trait Host: Send + Sync {
         let _ = config;
         Ok(())
     }
+    /// Fills `bytes` with cryptographically secure randomness.
+    ///
+    /// # Errors
+    /// When the system has none.
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+/// The services outside the engine: text search and regular expressions.
+pub trait HostServices {
+    /// Runs a command of a service outside the engine (search) on a helper thread. A command with
+    /// [`strand_commands::cost::Cost::Text`] runs on the worker first.
+    fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome;
+    /// The commands that recreate the definitions of the services (indexes, pattern sets). May block.
+    fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
+        let _ = now_ms;
+        Vec::new()
+    }
+    /// Reports that a client that used a service has disconnected.
+    fn client_gone(&self, client: u64) {
+        let _ = client;
+    }
+    /// The memory of the services.
+    fn service_memory(&self) -> ServiceMemory {
+        ServiceMemory::default()
+    }
+    /// More `INFO search` lines: (name, value).
+    fn info_search(&self) -> Vec<(String, String)>;
+}
+
+/// Files. These methods run on helper threads and may block.
+pub trait HostFiles {
+    /// Opens the folder `name` of the working folder for the append-only file `file`. Creates a missing folder.
+    /// `None`: the host keeps no files. May block.
+    ///
+    /// # Errors
+    /// The system's error. Also an error when another server uses the folder.
+    fn open_folder(&self, name: &str, file: &str) -> io::Result<Option<Arc<dyn Folder>>> {
+        let _ = (name, file);
+        Ok(None)
+    }
     /// CONFIG SET dir: changes the working folder and returns its absolute path. Runs on a helper thread.
     ///
     /// # Errors
@@ -194,16 +154,6 @@ pub trait Host: Send + Sync {
     fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         Ok(path.into())
     }
-    /// Logs a failed login. The host limits the number of lines, so that a peer cannot fill the log. `user` is the
-    /// name only when the user exists: an unknown name may be a password in the wrong place.
-    fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
-        let _ = (peer, user);
-    }
-    /// Fills `bytes` with cryptographically secure randomness.
-    ///
-    /// # Errors
-    /// When the system has none.
-    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()>;
     /// Reads the ACL file. Runs on a helper thread, or before the first client.
     ///
     /// # Errors
@@ -215,27 +165,6 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// The reason, for the log.
     fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()>;
-    /// Writes a line to the log.
-    fn log(&self, text: &str) {
-        let _ = text;
-    }
-    /// Runs `work` on a new thread.
-    ///
-    /// # Errors
-    /// When the system cannot create a thread.
-    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let _ = name;
-        work();
-        Ok(())
-    }
-    /// A new signal for threads that may block.
-    fn signal(&self) -> Box<dyn Signal>;
-    /// Yields the processor. May block.
-    fn yield_now(&self) {}
-    /// Sleeps. May block.
-    fn nap_us(&self, us: u64) {
-        let _ = us;
-    }
     /// Replaces the file `name` of the working folder with the output of `write`, atomically and only after the new
     /// content is on the disk. `in_parts`: the content is synced in parts while it is written, so that the last sync
     /// is short. May block.
@@ -262,6 +191,97 @@ pub trait Host: Send + Sync {
         let _ = edit;
         Err(io::Error::other("the host keeps no configuration file"))
     }
+}
+
+/// The log.
+pub trait HostLog {
+    /// The newest lines of the log.
+    fn log_tail(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    /// The system settings that the start found unsuitable: rule, finding, advice.
+    fn start_checks(&self) -> Vec<(&'static str, String, String)> {
+        Vec::new()
+    }
+    /// `redis.log` in a script. The level is 0 (debug) to 3 (warning).
+    fn script_logs(&self, level: i64, text: &[u8]) {
+        let _ = (level, text);
+    }
+    /// Logs a failed login. The host limits the number of lines, so that a peer cannot fill the log. `user` is the
+    /// name only when the user exists: an unknown name may be a password in the wrong place.
+    fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
+        let _ = (peer, user);
+    }
+    /// Writes a line to the log.
+    fn log(&self, text: &str) {
+        let _ = text;
+    }
+}
+
+/// Threads, and waiting. Only a host waits: the engine waits at its [`Signal`].
+pub trait HostThreads {
+    /// The place of a worker's thread in the system's words, for a log line. Empty when the system does not tell it.
+    fn worker_place(&self, worker: usize) -> String {
+        let _ = worker;
+        String::new()
+    }
+    /// Drops `garbage` on a helper thread, because freeing it takes long.
+    fn reclaim(&self, garbage: Box<dyn Send>);
+    /// Runs `work` on a new thread.
+    ///
+    /// # Errors
+    /// When the system cannot create a thread.
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        let _ = name;
+        work();
+        Ok(())
+    }
+    /// A new signal for threads that may block.
+    fn signal(&self) -> Box<dyn Signal>;
+    /// Yields the processor. May block.
+    fn yield_now(&self) {}
+    /// Sleeps. May block.
+    fn nap_us(&self, us: u64) {
+        let _ = us;
+    }
+}
+
+/// Figures and profiles of the process and the machine.
+pub trait HostFigures {
+    /// The allocator's figures.
+    fn memory(&self) -> MemoryFacts;
+    /// Bytes that the allocator has given out. Called up to some hundred times a second.
+    fn allocated_bytes(&self) -> u64 {
+        self.memory().used_bytes
+    }
+    /// Returns freed pages to the system at once. Runs on a helper thread.
+    fn purge_memory(&self) {}
+    /// The allocator's own report. Runs on a helper thread.
+    fn allocator_report(&self) -> String {
+        String::new()
+    }
+    /// The system's figures about the process and the machine, for the history. May block.
+    fn system_figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+    /// The system's report about the process and the machine as names and texts. May block.
+    fn system_report(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    /// Takes, starts or stops a profile and returns the bytes of the answer. May block.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
+        let _ = ask;
+        Err(NoProfile("ERR this host takes no profiles".into()))
+    }
+    /// Switches the sampling of allocations on or off.
+    fn sample_heap(&self, on: bool) {
+        let _ = on;
+    }
+    /// Processor time used so far.
+    fn cpu(&self) -> CpuFacts;
 }
 
 /// Memory as the allocator and the kernel see it, in bytes.

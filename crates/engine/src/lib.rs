@@ -39,8 +39,8 @@ pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use error::{NoProfile, SaveError, StartError, system_text};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
-    CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ProfileAsk, ServerFacts, ServiceMemory,
-    ShutdownRequest, Signal, Wake, WriteFile,
+    CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts, Now,
+    OpenedFile, PeerInfo, ProfileAsk, ServerFacts, ServiceMemory, ShutdownRequest, Signal, Wake, WriteFile,
 };
 pub use persist::{FoundAof, Load};
 pub use session::{

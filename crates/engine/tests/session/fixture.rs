@@ -53,6 +53,44 @@ pub struct TestHost {
 pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
+    fn mono_us(&self) -> u64 {
+        let happens = self.on_clock.lock().take();
+        happens.into_iter().for_each(|happens| happens());
+        self.mono_us.fetch_add(self.step_us.load(Relaxed), Relaxed)
+    }
+    fn now(&self) -> Now {
+        let mono_us = self.mono_us();
+        Now { unix_us: 1_700_000_000_000_000 + mono_us as i64, mono_us }
+    }
+    fn die(&self, text: &str) {
+        self.died.lock().get_or_insert(text.into());
+    }
+    fn shutdown(&self, request: ShutdownRequest) {
+        let _ = self.asked.lock().send(Asked::Shutdown(request));
+    }
+    fn config_changed(&self, name: &str) {
+        let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
+    }
+    // A host may wait on a helper thread.
+    #[allow(clippy::disallowed_methods)]
+    fn reload_tls(&self, config: &Config) -> io::Result<()> {
+        let is_bad = config.text(Opt::TlsCertFile) == b"bad";
+        self.reloads.fetch_add(1, Relaxed);
+        for _ in 0..SLOW_RELOAD_MS {
+            if !is_bad || self.reloads.load(Relaxed) > 1 {
+                break;
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        if is_bad { Err(io::Error::other("no")) } else { Ok(()) }
+    }
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
+        bytes.fill(0xa5);
+        Ok(())
+    }
+}
+
+impl HostServices for TestHost {
     /// A text says where it wants to be searched.
     fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let args = call.args;
@@ -82,86 +120,20 @@ impl Host for TestHost {
     fn client_gone(&self, client: u64) {
         let _ = self.asked.lock().send(Asked::ClientGone(client));
     }
-    fn memory(&self) -> MemoryFacts {
-        MemoryFacts {
-            used_bytes: self.used_bytes.load(Relaxed),
-            active_bytes: 2 << 20,
-            rss_bytes: 3 << 20,
-            system_bytes: self.system_bytes.load(Relaxed),
-            ..MemoryFacts::default()
-        }
-    }
-    fn mono_us(&self) -> u64 {
-        let happens = self.on_clock.lock().take();
-        happens.into_iter().for_each(|happens| happens());
-        self.mono_us.fetch_add(self.step_us.load(Relaxed), Relaxed)
-    }
-    fn now(&self) -> Now {
-        let mono_us = self.mono_us();
-        Now { unix_us: 1_700_000_000_000_000 + mono_us as i64, mono_us }
-    }
-    fn die(&self, text: &str) {
-        self.died.lock().get_or_insert(text.into());
-    }
-    fn open_folder(&self, _name: &str, _file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
-        Ok(self.folder.clone())
-    }
-    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        match name {
-            // Their turns are the test's.
-            "aof" | "aof-sync" => {}
-            // They wait for the one that reads.
-            name if name.starts_with("load-") => _ = thread(work),
-            _ => work(),
-        }
-        Ok(())
-    }
-    fn signal(&self) -> Box<dyn Signal> {
-        Box::<Changes>::default()
-    }
-    fn system_figures(&self) -> Vec<Figure> {
-        self.figures.lock().clone()
-    }
-    fn purge_memory(&self) {
-        self.purges.fetch_add(1, Relaxed);
-    }
-    fn cpu(&self) -> CpuFacts {
-        CpuFacts { system_us: 1_000_002, user_us: 3 }
-    }
-    fn shutdown(&self, request: ShutdownRequest) {
-        let _ = self.asked.lock().send(Asked::Shutdown(request));
-    }
     fn info_search(&self) -> Vec<(String, String)> {
         vec![("search_indexes".into(), "0".into())]
     }
-    fn reclaim(&self, garbage: Box<dyn Send>) {
-        drop(garbage);
-    }
-    fn config_changed(&self, name: &str) {
-        let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
-    }
-    // A host may wait on a helper thread.
-    #[allow(clippy::disallowed_methods)]
-    fn reload_tls(&self, config: &Config) -> io::Result<()> {
-        let is_bad = config.text(Opt::TlsCertFile) == b"bad";
-        self.reloads.fetch_add(1, Relaxed);
-        for _ in 0..SLOW_RELOAD_MS {
-            if !is_bad || self.reloads.load(Relaxed) > 1 {
-                break;
-            }
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-        if is_bad { Err(io::Error::other("no")) } else { Ok(()) }
+}
+
+impl HostFiles for TestHost {
+    fn open_folder(&self, _name: &str, _file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
+        Ok(self.folder.clone())
     }
     fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         match path {
             b"/nosuch" => Err(io::Error::from_raw_os_error(2)),
             path => Ok(path.into()),
         }
-    }
-    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
-        bytes.fill(0xa5);
-        Ok(())
     }
     fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>> {
         self.acl_files.lock().get(path).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
@@ -176,6 +148,48 @@ impl Host for TestHost {
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
         let _ = self.asked.lock().send(Asked::Rewritten(edit("# mine\n")));
         Ok(())
+    }
+}
+
+impl HostLog for TestHost {}
+
+impl HostThreads for TestHost {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        match name {
+            // Their turns are the test's.
+            "aof" | "aof-sync" => {}
+            // They wait for the one that reads.
+            name if name.starts_with("load-") => _ = thread(work),
+            _ => work(),
+        }
+        Ok(())
+    }
+    fn signal(&self) -> Box<dyn Signal> {
+        Box::<Changes>::default()
+    }
+    fn reclaim(&self, garbage: Box<dyn Send>) {
+        drop(garbage);
+    }
+}
+
+impl HostFigures for TestHost {
+    fn memory(&self) -> MemoryFacts {
+        MemoryFacts {
+            used_bytes: self.used_bytes.load(Relaxed),
+            active_bytes: 2 << 20,
+            rss_bytes: 3 << 20,
+            system_bytes: self.system_bytes.load(Relaxed),
+            ..MemoryFacts::default()
+        }
+    }
+    fn system_figures(&self) -> Vec<Figure> {
+        self.figures.lock().clone()
+    }
+    fn purge_memory(&self) {
+        self.purges.fetch_add(1, Relaxed);
+    }
+    fn cpu(&self) -> CpuFacts {
+        CpuFacts { system_us: 1_000_002, user_us: 3 }
     }
 }
 

@@ -22,8 +22,9 @@ use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun, Services};
 use strand_commands::migrate;
 use strand_diag::history::Figure;
 use strand_engine::{
-    Config, CpuFacts, Folder, Host, MemoryFacts, NoProfile, Now, OpenedFile, PeerInfo, ProfileAsk,
-    ServiceMemory, ShutdownRequest, Signal, StartError, WriteFile,
+    Config, CpuFacts, Folder, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts,
+    NoProfile, Now, OpenedFile, PeerInfo, ProfileAsk, ServiceMemory, ShutdownRequest, Signal, StartError,
+    WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -208,6 +209,52 @@ impl Services for ServerHost {
 }
 
 impl Host for ServerHost {
+    fn multiplexing_api(&self) -> &'static str {
+        self.loops.name()
+    }
+    fn mono_us(&self) -> u64 {
+        self.clock.mono_us()
+    }
+    fn mono_ns(&self) -> u64 {
+        self.clock.mono_ns()
+    }
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+    fn die(&self, text: &str) {
+        tracing::error!("{text}");
+        std::process::exit(1);
+    }
+    fn shutdown(&self, request: ShutdownRequest) {
+        // The receiver is gone only when the server is already stopping.
+        let _ = self.requests.send(Request::Stop(request));
+    }
+    fn clients_max(&self, wanted: usize) -> usize {
+        files::clients_max(wanted, self.loops.workers)
+    }
+    fn config_changed(&self, name: &str) {
+        let _ = self.requests.send(Request::Changed(name.to_string()));
+    }
+    fn reload_tls(&self, config: &Config) -> io::Result<()> {
+        self.tls
+            .reload(config)
+            .map(|_| ())
+            .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
+            .map_err(io::Error::other)
+    }
+    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
+        for piece in bytes.chunks_mut(RANDOM_BYTES_AT_ONCE) {
+            match rustix::rand::getrandom(&mut *piece, rustix::rand::GetRandomFlags::empty()) {
+                Ok(n) if n == piece.len() => {}
+                Ok(_) => return Err(io::Error::other("too few random bytes")),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HostServices for ServerHost {
     fn run_service(&self, run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         run(self, call)
     }
@@ -217,6 +264,46 @@ impl Host for ServerHost {
     fn client_gone(&self, client: u64) {
         self.search.client_gone(client);
     }
+    fn service_memory(&self) -> ServiceMemory {
+        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: self.search.caches_bytes() }
+    }
+    fn info_search(&self) -> Vec<(String, String)> {
+        self.search.info()
+    }
+}
+
+impl HostFiles for ServerHost {
+    fn open_folder(&self, name: &str, file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
+        DiskFolder::open(name, file).map(Some)
+    }
+    fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        files::change_dir(path)
+    }
+    fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
+        let _one = self.acl_file.lock();
+        replace(Path::new(path), &text(), ACL_FILE_MODE)
+            .inspect_err(|e| tracing::warn!("cannot write the ACL file {path}: {e}"))
+    }
+    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
+        self.lock_snapshot(name)?;
+        // Read once, because CONFIG SET dir may change the working folder meanwhile.
+        std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write))
+    }
+    fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
+        disk::open(name)
+    }
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
+        let Some(path) = &self.config_file else {
+            return Err(io::Error::other("The server is running without a config file"));
+        };
+        rewrite(&path.lock(), edit)
+    }
+}
+
+impl HostLog for ServerHost {
     fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
         let (is_said, unsaid) = self.failed_logins.lock().add(self.clock.now().mono_us);
         if unsaid > 0 {
@@ -229,6 +316,48 @@ impl Host for ServerHost {
             tracing::warn!("a login from {} at {} as {user} failed", peer.addr, peer.laddr);
         }
     }
+    fn log_tail(&self) -> Vec<u8> {
+        super::logging::tail()
+    }
+    fn start_checks(&self) -> Vec<Check> {
+        self.checks.get().cloned().unwrap_or_default()
+    }
+    fn script_logs(&self, level: i64, text: &[u8]) {
+        let text = String::from_utf8_lossy(&text[..text.len().min(SCRIPT_LOG_BYTES_MAX)]);
+        match level {
+            0 => tracing::debug!("script: {text}"),
+            1 | 2 => tracing::info!("script: {text}"),
+            _ => tracing::warn!("script: {text}"),
+        }
+    }
+    fn log(&self, text: &str) {
+        tracing::info!("{text}");
+    }
+}
+
+impl HostThreads for ServerHost {
+    fn worker_place(&self, worker: usize) -> String {
+        super::system::thread_place(&format!("worker-{worker}"))
+    }
+    fn reclaim(&self, garbage: Box<dyn Send>) {
+        self.reclaimer.reclaim(garbage);
+    }
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+        thread.map(drop)
+    }
+    fn signal(&self) -> Box<dyn Signal> {
+        Box::<Changes>::default()
+    }
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+    fn nap_us(&self, us: u64) {
+        std::thread::sleep(std::time::Duration::from_micros(us));
+    }
+}
+
+impl HostFigures for ServerHost {
     fn memory(&self) -> MemoryFacts {
         // jemalloc's figures are those of its last epoch. Without statistics they are 0.
         let _ = tikv_jemalloc_ctl::epoch::advance();
@@ -263,28 +392,6 @@ impl Host for ServerHost {
         let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, Default::default());
         String::from_utf8_lossy(&report).into_owned()
     }
-    fn service_memory(&self) -> ServiceMemory {
-        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: self.search.caches_bytes() }
-    }
-    fn multiplexing_api(&self) -> &'static str {
-        self.loops.name()
-    }
-    fn mono_us(&self) -> u64 {
-        self.clock.mono_us()
-    }
-    fn mono_ns(&self) -> u64 {
-        self.clock.mono_ns()
-    }
-    fn now(&self) -> Now {
-        self.clock.now()
-    }
-    fn die(&self, text: &str) {
-        tracing::error!("{text}");
-        std::process::exit(1);
-    }
-    fn open_folder(&self, name: &str, file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
-        DiskFolder::open(name, file).map(Some)
-    }
     fn system_figures(&self) -> Vec<Figure> {
         self.profiles.tick();
         self.system.lock().figures()
@@ -300,15 +407,6 @@ impl Host for ServerHost {
             tracing::warn!("{why}");
         }
     }
-    fn log_tail(&self) -> Vec<u8> {
-        super::logging::tail()
-    }
-    fn start_checks(&self) -> Vec<Check> {
-        self.checks.get().cloned().unwrap_or_default()
-    }
-    fn worker_place(&self, worker: usize) -> String {
-        super::system::thread_place(&format!("worker-{worker}"))
-    }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;
@@ -317,88 +415,6 @@ impl Host for ServerHost {
         let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
         let user_us = ((total_us as f64 * share) as u64).max(user * 1_000_000 / TICKS_PER_S).min(total_us);
         CpuFacts { system_us: total_us - user_us, user_us }
-    }
-    fn shutdown(&self, request: ShutdownRequest) {
-        // The receiver is gone only when the server is already stopping.
-        let _ = self.requests.send(Request::Stop(request));
-    }
-    fn info_search(&self) -> Vec<(String, String)> {
-        self.search.info()
-    }
-    fn script_logs(&self, level: i64, text: &[u8]) {
-        let text = String::from_utf8_lossy(&text[..text.len().min(SCRIPT_LOG_BYTES_MAX)]);
-        match level {
-            0 => tracing::debug!("script: {text}"),
-            1 | 2 => tracing::info!("script: {text}"),
-            _ => tracing::warn!("script: {text}"),
-        }
-    }
-    fn reclaim(&self, garbage: Box<dyn Send>) {
-        self.reclaimer.reclaim(garbage);
-    }
-    fn clients_max(&self, wanted: usize) -> usize {
-        files::clients_max(wanted, self.loops.workers)
-    }
-    fn config_changed(&self, name: &str) {
-        let _ = self.requests.send(Request::Changed(name.to_string()));
-    }
-    fn reload_tls(&self, config: &Config) -> io::Result<()> {
-        self.tls
-            .reload(config)
-            .map(|_| ())
-            .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
-            .map_err(io::Error::other)
-    }
-    fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
-        files::change_dir(path)
-    }
-    fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
-        for piece in bytes.chunks_mut(RANDOM_BYTES_AT_ONCE) {
-            match rustix::rand::getrandom(&mut *piece, rustix::rand::GetRandomFlags::empty()) {
-                Ok(n) if n == piece.len() => {}
-                Ok(_) => return Err(io::Error::other("too few random bytes")),
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
-    }
-    fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>> {
-        fs::read(path)
-    }
-    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
-        let _one = self.acl_file.lock();
-        replace(Path::new(path), &text(), ACL_FILE_MODE)
-            .inspect_err(|e| tracing::warn!("cannot write the ACL file {path}: {e}"))
-    }
-    fn log(&self, text: &str) {
-        tracing::info!("{text}");
-    }
-    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(work);
-        thread.map(drop)
-    }
-    fn signal(&self) -> Box<dyn Signal> {
-        Box::<Changes>::default()
-    }
-    fn yield_now(&self) {
-        std::thread::yield_now();
-    }
-    fn nap_us(&self, us: u64) {
-        std::thread::sleep(std::time::Duration::from_micros(us));
-    }
-    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
-        self.lock_snapshot(name)?;
-        // Read once, because CONFIG SET dir may change the working folder meanwhile.
-        std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write))
-    }
-    fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
-        disk::open(name)
-    }
-    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> io::Result<()> {
-        let Some(path) = &self.config_file else {
-            return Err(io::Error::other("The server is running without a config file"));
-        };
-        rewrite(&path.lock(), edit)
     }
 }
 

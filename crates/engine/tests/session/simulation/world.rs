@@ -19,8 +19,8 @@ use std::sync::atomic::{
 };
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
 use strand_engine::{
-    Config, CpuFacts, Engine, Host, LaneJob, MemoryFacts, Now, PeerInfo, ServerFacts, Session,
-    ShutdownRequest, Signal, Turn,
+    Config, CpuFacts, Engine, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, LaneJob,
+    MemoryFacts, Now, PeerInfo, ServerFacts, Session, ShutdownRequest, Signal, Turn,
 };
 use strand_keyspace::{Keyspace, Value};
 use strand_testkit::linearizability::{Call, Request, Step};
@@ -128,13 +128,6 @@ impl Signal for Count {
 }
 
 impl Host for SimHost {
-    fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
-        call.reply.error("ERR no services here");
-        ServiceOutcome::Done
-    }
-    fn memory(&self) -> MemoryFacts {
-        MemoryFacts::default()
-    }
     fn mono_us(&self) -> u64 {
         if self.0.chance(4) {
             self.0.pause(Need::Go);
@@ -144,25 +137,37 @@ impl Host for SimHost {
     fn now(&self) -> Now {
         self.0.now()
     }
-    fn cpu(&self) -> CpuFacts {
-        CpuFacts::default()
-    }
     fn shutdown(&self, _request: ShutdownRequest) {}
-    fn info_search(&self) -> Vec<(String, String)> {
-        Vec::new()
-    }
-    fn reclaim(&self, garbage: Box<dyn Send>) {
-        self.0.garbage.lock().push(garbage);
-    }
     fn random_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
         self.0.rng.lock().fill(bytes);
         Ok(())
     }
+}
+
+impl HostServices for SimHost {
+    fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
+        call.reply.error("ERR no services here");
+        ServiceOutcome::Done
+    }
+    fn info_search(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+impl HostFiles for SimHost {
     fn read_acl_file(&self, _path: &str) -> io::Result<Vec<u8>> {
         Err(io::Error::other("there are no files"))
     }
     fn write_acl_file(&self, _path: &str, _text: &dyn Fn() -> Vec<u8>) -> io::Result<()> {
         Err(io::Error::other("there are no files"))
+    }
+}
+
+impl HostLog for SimHost {}
+
+impl HostThreads for SimHost {
+    fn reclaim(&self, garbage: Box<dyn Send>) {
+        self.0.garbage.lock().push(garbage);
     }
     fn spawn(&self, _name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         self.0.new_tasks.lock().push(Task::new(None, work));
@@ -177,6 +182,15 @@ impl Host for SimHost {
     fn nap_us(&self, us: u64) {
         let until_us = Some(self.0.clock_us.load(Relaxed) + us);
         self.0.pause(Need::Change { count: Arc::default(), seen: 0, until_us });
+    }
+}
+
+impl HostFigures for SimHost {
+    fn memory(&self) -> MemoryFacts {
+        MemoryFacts::default()
+    }
+    fn cpu(&self) -> CpuFacts {
+        CpuFacts::default()
     }
 }
 

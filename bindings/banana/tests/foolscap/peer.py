@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Foolscap's side of crates/banana/tests/foolscap.rs.
+"""Foolscap's side of bindings/banana/tests/foolscap.rs.
 
 peer.py record DIR   sends what NAMES lists with Foolscap's own sender and writes DIR/NAME.banana (the bytes) and
                      DIR/NAME.tokens (what Foolscap's own receiver makes of them, one line a token)

@@ -4,7 +4,7 @@
 //! memory growth according to the allocator and to the kernel. `make foolscap` shows the result beside Foolscap's
 //! own receiver. `cargo test` runs small sizes and checks the promised bounds.
 
-#[path = "../../wire/benches/common/mod.rs"]
+#[path = "../../../crates/wire/benches/common/mod.rs"]
 mod common;
 
 use common::{Receiver, Row, feed, feed_chunks, measure};
