@@ -20,8 +20,17 @@ pub struct Dataset {
     pub documents: u64,
     /// Documents that failed.
     pub failed: u64,
-    /// True when the last run was cut short.
+    /// True when the last run was cut short, or is not over yet.
     pub interrupted: bool,
+    /// What the import tells that runs into the dataset now: names and values, as `IMPORT.VERSION STATUS` has them.
+    pub running: Option<Vec<(String, String)>>,
+}
+
+impl Dataset {
+    /// What the import that runs tells under `name`.
+    pub fn told(&self, name: &str) -> Option<&str> {
+        self.running.as_ref()?.iter().find(|(told, _)| told == name).map(|(_, value)| &value[..])
+    }
 }
 
 /// A server's datasets, in the order of their names.
@@ -58,8 +67,9 @@ fn look(
     tell: &mut dyn FnMut(&[u8], &str),
 ) -> Result<Dataset, ImportError> {
     let shown = String::from_utf8_lossy(name).into_owned();
+    let running = status(connection.call(&[COMMAND.as_bytes(), b"STATUS", name])?)?;
     let mut paths = strings(connection.call(&[COMMAND.as_bytes(), b"LIST", name])?)?;
-    let mut dataset = Dataset { name: shown, ..Dataset::default() };
+    let mut dataset = Dataset { name: shown, running, ..Dataset::default() };
     // An intent ends in a slash.
     let recorded_paths = paths.len();
     paths.retain(|path| !path.ends_with(b"/"));
@@ -82,6 +92,21 @@ fn look(
     letters.sort();
     letters.iter().for_each(|(path, reason)| tell(path, reason));
     Ok(dataset)
+}
+
+fn status(value: Value) -> Result<Option<Vec<(String, String)>>, ImportError> {
+    let words = match value {
+        Value::Null => return Ok(None),
+        Value::Array(words) => words,
+        other => return Err(unexpected(&other)),
+    };
+    let text = |word: &Value| match word {
+        Value::Bulk(bytes) | Value::Simple(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        Value::Int(number) => Ok(number.to_string()),
+        other => Err(unexpected(other)),
+    };
+    let pair = |pair: &[Value]| Ok((text(&pair[0])?, text(&pair[1])?));
+    words.chunks_exact(2).map(pair).collect::<Result<_, _>>().map(Some)
 }
 
 fn strings(value: Value) -> Result<Vec<Vec<u8>>, ImportError> {

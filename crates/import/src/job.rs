@@ -20,6 +20,7 @@ mod reports;
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
 pub use failed::Mode;
+pub use reports::Pace;
 
 use crate::cache::CacheUse;
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind};
@@ -216,6 +217,9 @@ impl Job<'_> {
         level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
         self.documents_more += documents_in(new) as i64 - documents_in(old) as i64;
         self.reports.listed += documents_in(new);
+        if !known.recorded && old.is_empty() && self.within.parent().is_none() {
+            self.reports.found(documents_in(new));
+        }
         self.report(path)?;
         // The plan asks for records next: nothing else may be under way.
         let rejected = self.sink.drain()?;

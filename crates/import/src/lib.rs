@@ -33,7 +33,7 @@ pub mod versions;
 pub use cache::{CacheCounts, CacheOptions};
 pub use compare::compare;
 pub use filter::FilterOptions;
-pub use job::{Forecast, MaxDelete, Mode, run};
+pub use job::{Forecast, MaxDelete, Mode, Pace, run};
 pub use sink::{Destination, Notices};
 pub use source::remote::RemoteOptions;
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
@@ -162,6 +162,10 @@ pub trait Progress {
     /// this version token, and is not there any more.
     fn removed_from(&mut self, container: &[u8], name: &[u8], token: &[u8]) {
         let _ = (container, name, token);
+    }
+    /// How far the run is, at `path`; told from time to time.
+    fn pace(&mut self, path: &[u8], pace: &Pace) {
+        let _ = (path, pace);
     }
     /// What the run costs; told before it changes anything, where the options ask for it.
     fn forecast(&mut self, forecast: &Forecast) {

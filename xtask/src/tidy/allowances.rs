@@ -20,7 +20,6 @@ pub(super) const BANNED_WORDS: &[(&str, usize)] = &[
     ("crates/chain/", 1),
     ("crates/commands/", 26),
     ("crates/engine/", 16),
-    ("crates/import/", 8),
     ("crates/keyspace/", 1),
     ("crates/search/", 1),
 ];

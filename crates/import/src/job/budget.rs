@@ -15,15 +15,15 @@ use crate::sink::strand::BYTES_UNDER_WAY_MAX;
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, recorded_name};
 use std::time::{Duration, Instant};
 
-/// So few documents may always be removed.
+/// Up to this number of documents may always be removed.
 pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
 
 /// How much of a dataset one run may remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxDelete {
-    /// So many documents.
+    /// A number of documents.
     Documents(u64),
-    /// So many hundredths of the documents that are held; up to [`DELETES_ALWAYS_ALLOWED`] documents in any case.
+    /// Hundredths of the documents that are held; up to [`DELETES_ALWAYS_ALLOWED`] documents in any case.
     Percent(u8),
 }
 
@@ -125,9 +125,10 @@ impl Job<'_> {
         }
         let mut plan = Plan { containers: 1, ..Plan::default() };
         self.plan(&[], old, new, below, &mut plan)?;
+        let took = started.elapsed();
+        self.reports.plan(plan.documents, plan.containers, took, self.options.forecast);
         if self.options.forecast {
-            self.reports.plan(plan.documents);
-            self.progress.forecast(&plan.forecast(started.elapsed(), self.source.is_remote()));
+            self.progress.forecast(&plan.forecast(took, self.source.is_remote()));
         }
         match max.allows(plan) {
             true => Ok(()),
@@ -152,8 +153,9 @@ impl Job<'_> {
                 Change::Removed(_) => false,
                 _ => below.reread,
             };
-            if entry.kind == Kind::Document && self.options.forecast && is_read {
-                let size = self.source.size(&entry).unwrap_or(0);
+            if entry.kind == Kind::Document && is_read {
+                // To ask for a size may take a while: some sources have none in their listings.
+                let size = if self.options.forecast { self.source.size(&entry).unwrap_or(0) } else { 0 };
                 plan.documents += 1;
                 plan.bytes += size;
                 plan.largest = plan.largest.max(size);
@@ -183,6 +185,9 @@ impl Job<'_> {
                 continue;
             }
             let child = join(path, recorded.name);
+            if self.report(&child)? {
+                self.sink.drain()?;
+            }
             let Some(mut known) = self.recorded(&child, recorded.token)? else { continue };
             self.keep_parts(&child, &known);
             let deeper = below.below(&child, known.len())?;

@@ -1,11 +1,46 @@
-//! What a run tells the server of how it goes, for those who ask there (`IMPORT.VERSION STATUS`, `/v1/import`).
+//! What a run tells of how it goes: to its [`Progress`](crate::Progress), and to the server, for those who ask there
+//! (`IMPORT.VERSION STATUS`, `/v1/import`).
+//!
+//! The plan of a run ([`super::budget`]) compares the listings with the records before anything is read. So each run but a
+//! dataset's first knows how many documents it will read. A folder that is new has no record: its documents are added when
+//! the run lists the folder, or by the plan where a forecast is wanted.
 
 use super::Job;
-use crate::ImportError;
+use crate::{ImportError, Summary};
 use std::time::{Duration, Instant};
 
 /// Longest path in a report, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Documents that were listed so far.
+    pub listed: u64,
+    /// Documents that are done.
+    pub done: u64,
+    /// Documents of the source that were read so far, without those in archives.
+    pub read: u64,
+    /// Bytes that were read of them.
+    pub bytes_read: u64,
+    /// How many documents will have been read at the end; `None` where nobody knows.
+    pub to_read: Option<u64>,
+    /// How long the rest takes, if the rest goes as what is done went; `None` before anything is done.
+    pub rest: Option<Duration>,
+}
+
+/// What the plan of a run found.
+#[derive(Clone, Copy)]
+struct Planned {
+    /// When the plan was done.
+    at: Instant,
+    /// How long its listings took, and how many there were.
+    listing: Duration,
+    containers: u64,
+    documents: u64,
+    /// New folders are counted in.
+    is_whole: bool,
+}
 
 /// When was told, and what was listed.
 pub(super) struct Reports {
@@ -16,8 +51,7 @@ pub(super) struct Reports {
     pub(super) listed: u64,
     /// Documents of the source that were read so far, without those in archives.
     pub(super) read: u64,
-    /// When reading began, and how many documents the plan found to read; known where there is a forecast.
-    planned: Option<(Instant, u64)>,
+    planned: Option<Planned>,
 }
 
 impl Reports {
@@ -25,9 +59,47 @@ impl Reports {
         Reports { every, begun: Instant::now(), told: None, listed: 0, read: 0, planned: None }
     }
 
-    /// Tells how many documents will be read from now on.
-    pub(super) fn plan(&mut self, documents: u64) {
-        self.planned = Some((Instant::now(), documents));
+    /// The plan found `documents` to read in `containers`. Its listings took `listing`. `is_whole`:
+    /// the plan listed the folders that are new, too.
+    pub(super) fn plan(&mut self, documents: u64, containers: u64, listing: Duration, is_whole: bool) {
+        self.planned = Some(Planned { at: Instant::now(), listing, containers, documents, is_whole });
+    }
+
+    /// A container without a record was listed. It has `documents`.
+    pub(super) fn found(&mut self, documents: u64) {
+        if let Some(planned) = self.planned.as_mut().filter(|planned| !planned.is_whole) {
+            planned.documents += documents;
+        }
+    }
+
+    /// How far the run is that has done what `summary` says.
+    fn pace(&self, summary: &Summary) -> Pace {
+        let rest = self.planned.and_then(|planned| {
+            let containers = summary.containers + summary.containers_skipped;
+            planned.rest(planned.at.elapsed(), self.read, containers)
+        });
+        Pace {
+            listed: self.listed,
+            done: summary.told(),
+            read: self.read,
+            bytes_read: summary.bytes_read,
+            to_read: self.planned.map(|planned| planned.documents),
+            rest,
+        }
+    }
+}
+
+impl Planned {
+    /// How long the rest takes after `taken`. Until then `read` documents were read and `listed` containers were listed.
+    fn rest(self, taken: Duration, read: u64, listed: u64) -> Option<Duration> {
+        match self.documents {
+            // Only listings are left: they take as long as the plan's.
+            0 => {
+                let share = self.containers.saturating_sub(listed) as f64 / self.containers.max(1) as f64;
+                Some(self.listing.mul_f64(share))
+            }
+            all => remaining(taken, read, all),
+        }
     }
 }
 
@@ -42,21 +114,27 @@ fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
 impl Job<'_> {
     /// Tells how the run went, whether it is time to or not.
     pub(super) fn report_end(&mut self) -> Result<(), ImportError> {
-        self.reports.told = None;
-        self.report(b"")
+        self.tell(b"").map(drop)
     }
 
-    /// Tells how the run goes, when it is time to.
-    pub(super) fn report(&mut self, path: &[u8]) -> Result<(), ImportError> {
+    /// Tells how the run goes, when it is time to; true when the sink has something more under way then.
+    pub(super) fn report(&mut self, path: &[u8]) -> Result<bool, ImportError> {
         let reports = &mut self.reports;
         if reports.told.is_some_and(|told| told.elapsed() < reports.every) {
-            return Ok(());
+            return Ok(false);
         }
         reports.told = Some(Instant::now());
-        let summary = &self.summary;
+        self.progress.pace(path, &self.reports.pace(&self.summary));
+        self.tell(path)?;
+        Ok(true)
+    }
+
+    fn tell(&mut self, path: &[u8]) -> Result<(), ImportError> {
+        let (reports, summary) = (&self.reports, &self.summary);
+        let pace = reports.pace(summary);
         let numbers = [
-            ("listed", reports.listed),
-            ("done", summary.told()),
+            ("listed", pace.listed),
+            ("done", pace.done),
             ("added", summary.added),
             ("updated", summary.updated),
             ("removed", summary.removed),
@@ -64,7 +142,8 @@ impl Job<'_> {
             ("failed", summary.failed),
             ("containers", summary.containers),
             ("opened", summary.opened),
-            ("bytes_read", summary.bytes_read),
+            ("read", pace.read),
+            ("bytes_read", pace.bytes_read),
             ("milliseconds", reports.begun.elapsed().as_millis() as u64),
         ];
         let source = self.options.source.to_string_lossy();
@@ -84,10 +163,10 @@ impl Job<'_> {
             let counts = [("cache_hits", counts.hits + counts.texts), ("cache_misses", counts.misses)];
             words.extend(counts.map(|(name, number)| (name, number.to_string().into_bytes())));
         }
-        if let Some((began, all)) = reports.planned {
-            words.push(("to_read", all.to_string().into_bytes()));
-            if let Some(rest) = remaining(began.elapsed(), reports.read, all) {
-                words.push(("remaining_milliseconds", rest.as_millis().to_string().into_bytes()));
+        let rest_ms = pace.rest.map(|rest| rest.as_millis() as u64);
+        for (name, number) in [("to_read", pace.to_read), ("remaining_milliseconds", rest_ms)] {
+            if let Some(number) = number {
+                words.push((name, number.to_string().into_bytes()));
             }
         }
         words.push(("path", path[..path.len().min(PATH_BYTES_MAX)].to_vec()));
@@ -107,5 +186,26 @@ mod tests {
         // What the plan did not foresee is no reason to count backwards.
         assert_eq!(remaining(second, 9, 8), Some(Duration::ZERO));
         assert_eq!(remaining(Duration::MAX, 1, u64::MAX), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn what_only_lists_takes_as_long_as_the_plan_did() {
+        let second = Duration::from_secs(1);
+        let plan = |documents| {
+            let mut reports = Reports::new(second);
+            reports.plan(documents, 4, 8 * second, false);
+            reports
+        };
+        let planned = |documents| plan(documents).planned.expect("just made");
+        assert_eq!(planned(0).rest(second, 0, 1), Some(6 * second));
+        assert_eq!(planned(0).rest(second, 0, 9), Some(Duration::ZERO));
+        assert_eq!((planned(5).rest(second, 0, 1), planned(5).rest(second, 1, 1)), (None, Some(4 * second)));
+        // New folders come on top, where the plan has not looked into them.
+        let mut reports = plan(5);
+        reports.found(2);
+        assert_eq!(reports.pace(&Summary::default()).to_read, Some(7));
+        reports.plan(5, 4, second, true);
+        reports.found(2);
+        assert_eq!(reports.pace(&Summary::default()).to_read, Some(5));
     }
 }

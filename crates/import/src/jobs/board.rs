@@ -10,7 +10,7 @@ mod told;
 
 use super::definition::Definition;
 use super::ledger::{JOB_BYTES, Ledger};
-use super::schedule;
+use super::schedule::{self, Trigger};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const AGAIN_FIRST_MS: u64 = 1_000;
 /// The longest such pause.
 const AGAIN_MAX_MS: u64 = 300_000;
 
-/// A folder that does not get quiet is imported after so many times the quiet time that its job asks for.
+/// A folder that does not get quiet is imported after this multiple of the quiet time that its job asks for.
 pub const QUIET_TIMES_MAX: u64 = 10;
 
 /// What a run does.
@@ -54,14 +54,16 @@ pub enum Action {
 /// What a running job tells.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
-    /// It waits for so many bytes.
+    /// The run waits for these bytes.
     Need(u64),
-    /// It holds so many less.
+    /// The run holds these bytes less.
     Free(u64),
-    /// It holds so many bytes of containers.
+    /// The containers that the run holds have these bytes.
     Containers(u64),
     /// How far it is.
     Progress(Map<String, Value>),
+    /// What the run will cost.
+    Forecast(Map<String, Value>),
     /// A document failed.
     Failed(String, String),
     /// It waits for its sink.
@@ -72,7 +74,7 @@ pub enum Report {
     Error(String),
 }
 
-/// At most so many jobs at once, and so many bytes a second, for sources that begin so.
+/// Most jobs at once, and most bytes a second, for sources with this prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLimit {
     /// How the sources begin.
@@ -92,6 +94,7 @@ struct Running {
     /// What it will be counted as when it ends because it was made to.
     ending: Option<Ending>,
     progress: Map<String, Value>,
+    forecast: Option<Map<String, Value>>,
     waiting: Option<String>,
     summary: Option<Map<String, Value>>,
     error: Option<String>,
@@ -144,6 +147,8 @@ pub struct Board {
     running_max: usize,
     limits: Vec<SourceLimit>,
     turn: u64,
+    /// The clock at the last [`Board::tick`].
+    ticked_ms: u64,
     rng: fastrand::Rng,
 }
 
@@ -157,6 +162,7 @@ impl Board {
             running_max: running_max.max(1),
             limits,
             turn: 0,
+            ticked_ms: 0,
             rng,
         }
     }
@@ -323,6 +329,7 @@ impl Board {
                 running.waiting = None;
                 running.progress = progress;
             }
+            Report::Forecast(forecast) => running.forecast = Some(forecast),
             Report::Waiting(what) => running.waiting = Some(what),
             Report::Summary(summary) => running.summary = Some(summary),
             Report::Error(error) => running.error = Some(error),
@@ -370,8 +377,10 @@ impl Board {
         if let Some(error) = running.error {
             last["error"] = error.into();
         }
-        if let Some(summary) = running.summary {
-            last["summary"] = Value::Object(summary);
+        for (key, told) in [("forecast", running.forecast), ("summary", running.summary)] {
+            if let Some(told) = told {
+                last[key] = Value::Object(told);
+            }
         }
         job.last = last;
     }
@@ -379,6 +388,10 @@ impl Board {
     /// Decides what is to be done now.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Action> {
         let mut actions = Vec::new();
+        let back_ms = std::mem::replace(&mut self.ticked_ms, now_ms).saturating_sub(now_ms);
+        if back_ms > 0 {
+            self.set_back(back_ms, now_ms);
+        }
         self.note_due(now_ms);
         let is_blocked = !self.grant(&mut actions);
         if !is_blocked {
@@ -395,6 +408,24 @@ impl Board {
         let stirred = self.jobs.values().filter(|job| job.is_idle() && !job.is_paused);
         let stirred = stirred.filter_map(Job::quiet_ms);
         due.chain(again.map(|job| job.not_before_ms)).chain(stirred).min()
+    }
+
+    /// The clock was set back by `back_ms`. All that waits for a moment waits no longer than before: lengths of time stay
+    /// as they are, and cron's fields are read anew.
+    fn set_back(&mut self, back_ms: u64, now_ms: u64) {
+        let earlier = |at: &mut u64| *at = at.saturating_sub(back_ms);
+        for job in self.jobs.values_mut() {
+            earlier(&mut job.not_before_ms);
+            job.last_start_ms.iter_mut().for_each(earlier);
+            job.running.iter_mut().for_each(|running| earlier(&mut running.since_ms));
+            job.stirred.iter_mut().for_each(|(first, last)| [first, last].into_iter().for_each(earlier));
+            match &job.definition.trigger {
+                Trigger::Cron(_) => {
+                    job.due_ms = schedule::next_ms(&job.definition.trigger, None, now_ms, 0);
+                }
+                Trigger::Demand | Trigger::Every(_) => job.due_ms.iter_mut().for_each(earlier),
+            }
+        }
     }
 
     fn note_due(&mut self, now_ms: u64) {

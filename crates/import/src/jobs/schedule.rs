@@ -51,8 +51,8 @@ pub fn next_ms(trigger: &Trigger, last_ms: Option<u64>, now_ms: u64, jitter_ms: 
         Trigger::Demand => return None,
         Trigger::Every(interval) => {
             let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            // Once, when more than one interval was missed.
-            last_ms.map_or(now_ms, |last| last.saturating_add(interval).max(now_ms))
+            // Once, when more than one interval was missed. A start in the future was noted by a clock that was set back since.
+            last_ms.map_or(now_ms, |last| last.min(now_ms).saturating_add(interval).max(now_ms))
         }
         Trigger::Cron(cron) => {
             let now = jiff::Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?;
@@ -83,6 +83,7 @@ mod tests {
         assert_eq!(next_ms(&every, None, 5, 0), Some(5));
         assert_eq!(next_ms(&every, Some(1_000), 5_000, 7), Some(61_007));
         assert_eq!(next_ms(&every, Some(1_000), 1_000_000, 0), Some(1_000_000));
+        assert_eq!(next_ms(&every, Some(9_000_000), 5_000, 0), Some(65_000), "the clock was set back");
         assert_eq!(next_ms(&Trigger::Demand, Some(1), 2, 3), None);
         // Each fifth minute: whatever the zone is, that is a multiple of five minutes.
         let five = cron("*/5 * * * *").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Progress, Silent};
 
@@ -80,9 +80,9 @@ fn the_forecast_is_what_the_run_then_does() {
 }
 
 #[test]
-fn reports_tell_how_long_the_rest_takes_where_it_is_foretold() {
+fn reports_tell_how_long_the_rest_takes_from_the_second_run_on_or_where_it_is_foretold() {
     let (fake, tree) = (Fake::start(), mails(300));
-    let reports = |forecast| {
+    let reports = |fake: &Fake, forecast| {
         fake.state().reports.clear();
         let options = ImportOptions { forecast, report_every: Duration::ZERO, ..fake.options(tree.path()) };
         strand_import::run(&options, &mut Foretold::default()).expect("nothing goes wrong");
@@ -92,7 +92,7 @@ fn reports_tell_how_long_the_rest_takes_where_it_is_foretold() {
             .map(|words| words.chunks(2).map(|w| (w[0].clone(), w[1].clone())).collect())
             .collect()
     };
-    let told: Vec<BTreeMap<String, String>> = reports(true);
+    let told: Vec<BTreeMap<String, String>> = reports(&fake, true);
     let (before, during): (Vec<_>, Vec<_>) = told
         .iter()
         .filter(|r| r.contains_key("to_read"))
@@ -100,5 +100,24 @@ fn reports_tell_how_long_the_rest_takes_where_it_is_foretold() {
     assert!(!before.is_empty(), "nothing was read yet: there is no pace");
     assert!(during.len() >= 299 && told.iter().filter_map(|r| r.get("to_read")).all(|all| all == "300"));
     assert!(during.iter().all(|r| r["remaining_milliseconds"].parse::<u64>().is_ok()));
-    assert!(reports(false).iter().all(|r: &BTreeMap<_, _>| !r.contains_key("to_read")));
+    // Nothing is left to read: what is left are listings, and at the end there are none.
+    let told = reports(&fake, false);
+    let rest = |r: &BTreeMap<String, String>| r.get("remaining_milliseconds").map(|ms| ms.parse::<u64>());
+    assert_eq!(
+        told.iter().filter_map(|r| r.get("to_read")).collect::<BTreeSet<_>>(),
+        BTreeSet::from([&"0".to_owned()])
+    );
+    assert_eq!(rest(told.last().expect("one at least")), Some(Ok(0)));
+    // The plan tells where it is, too.
+    assert!(told.iter().any(|r| r["path"] == "f5/in" && !r.contains_key("to_read")), "{told:?}");
+    // A first run knows nothing. The next one knows what changed, and of a new folder when it lists the folder.
+    let fake = Fake::start();
+    assert!(reports(&fake, false).iter().all(|r| !r.contains_key("to_read")));
+    (0..7).for_each(|i| tree.write(&format!("f1/in/{}.eml", 50 + i), mail("s", "changed")));
+    (0..5).for_each(|i| tree.write(&format!("new/deep/{i}.eml"), mail("s", "new")));
+    let told = reports(&fake, false);
+    let to_read: BTreeSet<_> = told.iter().filter_map(|r| r.get("to_read").cloned()).collect();
+    assert_eq!(to_read, BTreeSet::from(["7".to_owned(), "12".to_owned()]));
+    let last = told.last().expect("one at least");
+    assert_eq!((&last["read"][..], &last["to_read"][..], rest(last)), ("12", "12", Some(Ok(0))));
 }

@@ -56,7 +56,14 @@ fn only_what_failed_is_read_again() {
     assert!(told[1].starts_with("b/box.mbox/") && told[1].ends_with(&format!(".eml: {NO_MAIL}")), "{told:?}");
     assert_eq!(
         dataset,
-        Dataset { name: "d".into(), containers: 6, documents: 4, failed: 3, interrupted: false }
+        Dataset {
+            name: "d".into(),
+            containers: 6,
+            documents: 4,
+            failed: 3,
+            interrupted: false,
+            running: None
+        }
     );
 
     // Nothing is better yet: nothing is written, and only the three are opened, and the mailbox itself.

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use strand_import::filter::ByteSize;
-use strand_import::{Forecast, Outcome, Progress};
+use strand_import::{Forecast, Outcome, Pace, Progress};
 
 /// Shortest time between two plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -19,6 +19,7 @@ pub struct Display {
     lines: bool,
     listed: u64,
     done: u64,
+    rest: Option<Duration>,
     last_line: Instant,
 }
 
@@ -45,6 +46,7 @@ impl Display {
             bar,
             listed: 0,
             done: 0,
+            rest: None,
             last_line: Instant::now(),
         }
     }
@@ -53,6 +55,13 @@ impl Display {
         match &self.bar {
             Some(bar) => bar.suspend(|| print_line(line)),
             None => print_line(line),
+        }
+    }
+    /// Shows on the bar where the run is, and how long the rest takes.
+    fn place(&self, path: &[u8]) {
+        if let Some(bar) = &self.bar {
+            let place = if path.is_empty() { String::new() } else { printable(path) };
+            bar.set_message(format!("{}{place}", left(self.rest)));
         }
     }
     /// Removes the bar.
@@ -68,8 +77,8 @@ impl Progress for Display {
         self.listed += documents;
         if let Some(bar) = &self.bar {
             bar.set_length(self.listed);
-            bar.set_message(if path.is_empty() { String::new() } else { printable(path) });
         }
+        self.place(path);
     }
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let sign = match outcome {
@@ -90,8 +99,13 @@ impl Progress for Display {
         }
         if self.lines && self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
-            eprintln!("{}: {} of {} documents listed so far", self.into, self.done, self.listed);
+            let (into, done, listed, left) = (&self.into, self.done, self.listed, left(self.rest));
+            eprintln!("{into}: {done} of {listed} documents listed so far, {left}at {}", printable(path));
         }
+    }
+    fn pace(&mut self, path: &[u8], pace: &Pace) {
+        self.rest = pace.rest;
+        self.place(path);
     }
     fn forecast(&mut self, forecast: &Forecast) {
         let Forecast { containers, documents, bytes, removed, memory_bytes, time } = *forecast;
@@ -111,6 +125,20 @@ impl Progress for Display {
         } else if self.lines {
             eprintln!("{name}: created the text index {name}");
         }
+    }
+}
+
+/// How long the rest of a run takes, in front of a place; empty where nobody knows.
+fn left(rest: Option<Duration>) -> String {
+    rest.map_or_else(String::new, |rest| format!("about {} left, ", seconds(rest)))
+}
+
+/// A length of time as people read it: `8 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..60 => format!("{s} s"),
+        s @ 60..3600 => format!("{} min {} s", s / 60, s % 60),
+        s => format!("{} h {} min", s / 3600, s % 3600 / 60),
     }
 }
 
@@ -156,7 +184,16 @@ pub fn safe(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{left, printable};
+    use std::time::Duration;
+
+    #[test]
+    fn the_rest_is_told_in_the_units_that_fit() {
+        let left = |s| left(Some(Duration::from_secs(s)));
+        assert_eq!([left(0), left(59)], ["about 0 s left, ", "about 59 s left, "]);
+        assert_eq!([left(200), left(7_500)], ["about 3 min 20 s left, ", "about 2 h 5 min left, "]);
+        assert_eq!(super::left(None), "");
+    }
 
     #[test]
     fn paths_are_safe_to_print() {

@@ -21,7 +21,7 @@ use tikv_jemalloc_ctl::{Access, AsName};
 
 /// Text of `strand import --help` below the options.
 const AFTER_HELP: &str = "\
-The dataset becomes exactly what SOURCE long_locks: documents that are not there any more are removed, also when SOURCE is \
+The dataset becomes exactly what SOURCE holds: documents that are not there any more are removed, also when SOURCE is \
 another folder than at the last run. Only what changed since then is read and sent.
 
 A document is a hash at NAME:path. What is in archives (zip, tar, gz, xz, zstd, mbox, in one another too) are documents \

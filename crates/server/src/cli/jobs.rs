@@ -1,6 +1,6 @@
 //! `strand jobs`: the datasets of a server and their failed documents, and the service for scheduled imports.
 
-use super::display::{print_line, printable, safe};
+use super::display::{print_line, printable, safe, seconds};
 use super::import::exit_code;
 use super::json;
 use crate::jobs::client;
@@ -268,9 +268,11 @@ fn print_job(job: &Value, is_json: bool) {
     }
     if let (Some(done), Some(listed)) = (job["progress"]["done"].as_u64(), job["progress"]["listed"].as_u64())
     {
-        line +=
-            &format!(", {done} of {listed} documents listed so far, at {}", text(&job["progress"]["path"]));
+        let progress = &job["progress"];
+        let path = progress["path"].as_str().unwrap_or_default();
+        line += &place(done, listed, progress["remaining_milliseconds"].as_u64(), path);
     }
+    line += &forecast(&job["forecast"], &Value::Null);
     if let Some(held) = job["held_bytes"].as_u64().filter(|held| *held > 0) {
         line += &format!(", holds {}", ByteSize(held));
     }
@@ -282,11 +284,42 @@ fn print_job(job: &Value, is_json: bool) {
             let [added, updated, removed, failed] = ["added", "updated", "removed", "failed"].map(number);
             line += &format!(", {added} added, {updated} updated, {removed} removed, {failed} failed");
         }
+        line += &forecast(&last["forecast"], last);
         if let Some(error) = last["error"].as_str() {
             line += &format!(": {}", safe(error));
         }
     }
     print_line(&line);
+}
+
+/// How far a run is.
+fn place(done: u64, listed: u64, rest_ms: Option<u64>, path: &str) -> String {
+    let left = rest_ms.map(|ms| format!("about {} left, ", seconds(Duration::from_millis(ms))));
+    let (left, path) = (left.unwrap_or_default(), printable(path.as_bytes()));
+    format!(", {done} of {listed} documents listed so far, {left}at {path}")
+}
+
+/// What a run was to cost, and beside it what the run `last` did.
+fn forecast(told: &Value, last: &Value) -> String {
+    if !told.is_object() {
+        return String::new();
+    }
+    let [documents, removed, bytes] =
+        ["documents", "removed", "bytes"].map(|key| told[key].as_u64().unwrap_or(0));
+    let time = told["seconds"].as_f64().unwrap_or(0.0);
+    let mut line = format!(
+        "; forecast: {documents} documents ({}) to read, {removed} to remove, {time:.1} s",
+        ByteSize(bytes)
+    );
+    let summary = &last["summary"];
+    if summary.is_object() {
+        let [documents, removed, bytes] =
+            ["opened", "removed", "bytes_read"].map(|key| summary[key].as_u64().unwrap_or(0));
+        let time = summary["seconds"].as_f64().unwrap_or(0.0);
+        line +=
+            &format!("; actual: {documents} documents ({}), {removed} removed, {time:.1} s", ByteSize(bytes));
+    }
+    line
 }
 
 fn ask_server(args: &JobsArgs) -> ExitCode {
@@ -324,10 +357,22 @@ fn print_dataset(dataset: &datasets::Dataset, is_json: bool) {
     if is_json {
         return json::print_dataset(dataset);
     }
-    let datasets::Dataset { name, containers, documents, failed, interrupted } = dataset;
-    let cut = if *interrupted { ", the last run was cut short" } else { "" };
-    print_line(&format!(
-        "{}: {documents} documents in {containers} containers, {failed} failed{cut}",
-        safe(name)
-    ));
+    let datasets::Dataset { name, containers, documents, failed, interrupted, running } = dataset;
+    let mut line =
+        format!("{}: {documents} documents in {containers} containers, {failed} failed", safe(name));
+    if running.is_some() {
+        let number = |name| dataset.told(name).and_then(|text| text.parse::<u64>().ok());
+        line += ", an import runs";
+        if let (Some(done), Some(listed)) = (number("done"), number("listed")) {
+            line += &place(
+                done,
+                listed,
+                number("remaining_milliseconds"),
+                dataset.told("path").unwrap_or_default(),
+            );
+        }
+    } else if *interrupted {
+        line += ", the last run was cut short";
+    }
+    print_line(&line);
 }

@@ -8,7 +8,7 @@ use super::display::print_line;
 use super::import::{allocations, peak_memory_bytes};
 use serde_json::{Map, Value};
 use strand_import::datasets::Dataset;
-use strand_import::{CacheCounts, Forecast, Outcome, Progress, Summary};
+use strand_import::{CacheCounts, Forecast, Outcome, Pace, Progress, Summary};
 
 /// A [`Progress`] that prints lines of JSON.
 pub struct JsonLines {
@@ -51,25 +51,53 @@ impl Progress for JsonLines {
         }
         print(line);
     }
+    fn pace(&mut self, path: &[u8], pace: &Pace) {
+        pace_line(pace).path(path).print();
+    }
     fn forecast(&mut self, forecast: &Forecast) {
-        let mut line = event("forecast");
-        for (name, number) in [
-            ("containers", forecast.containers),
-            ("documents", forecast.documents),
-            ("bytes", forecast.bytes),
-            ("removed", forecast.removed),
-            ("memory_bytes", forecast.memory_bytes),
-        ] {
-            line.insert(name.to_owned(), number.into());
-        }
-        line.insert("seconds".to_owned(), forecast.time.as_secs_f64().into());
-        print(line);
+        print_forecast(forecast);
     }
     fn index_created(&mut self, name: &str) {
         let mut line = event("index");
         line.insert("name".to_owned(), name.into());
         print(line);
     }
+}
+
+/// Prints what a run will cost.
+pub fn print_forecast(forecast: &Forecast) {
+    let mut line = event("forecast");
+    for (name, number) in [
+        ("containers", forecast.containers),
+        ("documents", forecast.documents),
+        ("bytes", forecast.bytes),
+        ("removed", forecast.removed),
+        ("memory_bytes", forecast.memory_bytes),
+    ] {
+        line.insert(name.to_owned(), number.into());
+    }
+    line.insert("seconds".to_owned(), forecast.time.as_secs_f64().into());
+    print(line);
+}
+
+/// The line that tells how far a run is.
+pub fn pace_line(pace: &Pace) -> Line {
+    let Pace { listed, done, read, bytes_read, to_read, rest } = *pace;
+    let mut line = Line::event("progress");
+    let rest_ms = rest.map(|rest| u64::try_from(rest.as_millis()).unwrap_or(u64::MAX));
+    for (name, number) in [
+        ("listed", Some(listed)),
+        ("done", Some(done)),
+        ("read", Some(read)),
+        ("bytes_read", Some(bytes_read)),
+        ("to_read", to_read),
+        ("remaining_milliseconds", rest_ms),
+    ] {
+        if let Some(number) = number {
+            line = line.number(name, number);
+        }
+    }
+    line
 }
 
 /// Prints the last line of a run that finished.
@@ -161,6 +189,13 @@ pub fn print_dataset(dataset: &Dataset) {
         [("containers", dataset.containers), ("documents", dataset.documents), ("failed", dataset.failed)];
     for (name, number) in numbers {
         line.insert(name.to_owned(), number.into());
+    }
+    if let Some(running) = &dataset.running {
+        let words = running.iter().map(|(name, value)| {
+            let number = value.parse::<u64>().ok().filter(|_| !matches!(&name[..], "path" | "source"));
+            (name.clone(), number.map_or_else(|| value.as_str().into(), Value::from))
+        });
+        line.insert("running".to_owned(), Value::Object(words.collect()));
     }
     print(line);
 }

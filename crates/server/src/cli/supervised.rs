@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use strand_import::memory::{Lender, Memory};
-use strand_import::{Outcome, Progress};
+use strand_import::{Forecast, Outcome, Pace, Progress};
 
 /// Shortest time between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -57,39 +57,43 @@ impl Lender for Asking {
 
 /// Reports failures at once, and progress from time to time.
 pub struct Supervised {
-    listed: u64,
-    done: u64,
+    pace: Pace,
     told: Option<Instant>,
 }
 
 impl Supervised {
     /// A reporter for a new run.
     pub fn new() -> Supervised {
-        Supervised { listed: 0, done: 0, told: None }
+        Supervised { pace: Pace::default(), told: None }
     }
 
     fn report(&mut self, path: &[u8]) {
         if self.told.is_none_or(|told| told.elapsed() >= REPORT_EVERY) {
             self.told = Some(Instant::now());
-            Line::event("progress")
-                .number("listed", self.listed)
-                .number("done", self.done)
-                .path(path)
-                .print();
+            json::pace_line(&self.pace).path(path).print();
         }
     }
 }
 
 impl Progress for Supervised {
     fn listed(&mut self, path: &[u8], documents: u64) {
-        self.listed += documents;
+        self.pace.listed += documents;
         self.report(path);
     }
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
-        self.done += u64::from(outcome != Outcome::Removed);
+        self.pace.done += u64::from(outcome != Outcome::Removed);
         match outcome {
             Outcome::Failed(reason) => json::print_failed(path, reason),
             _ => self.report(path),
         }
+    }
+    fn pace(&mut self, path: &[u8], pace: &Pace) {
+        // What was counted here is newer.
+        let Pace { listed, done, .. } = self.pace;
+        self.pace = Pace { listed, done, ..*pace };
+        self.report(path);
+    }
+    fn forecast(&mut self, forecast: &Forecast) {
+        json::print_forecast(forecast);
     }
 }

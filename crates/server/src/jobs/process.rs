@@ -96,6 +96,10 @@ fn report(mut line: Map<String, Value>) -> Option<Report> {
             line.remove("event");
             Some(Report::Progress(line))
         }
+        "forecast" => {
+            line.remove("event");
+            Some(Report::Forecast(line))
+        }
         "summary" => {
             line.remove("event");
             Some(Report::Summary(line))

@@ -114,6 +114,58 @@ fn triggers_pauses_and_ends() {
 }
 
 #[test]
+fn a_clock_that_is_set_delays_nothing_and_repeats_nothing() {
+    const DAY: u64 = 86_400_000;
+    // Half past midnight, whatever the zone of this machine is: cron asks for each minute.
+    let begin = 20_000 * DAY;
+    let jobs =
+        [("a", r#","every":"10s""#), ("b", r#","watch":"2s""#), ("c", r#","cron":"* * * * *""#), ("d", "")];
+    let mut board = Board::new(512 * MB, 9, Vec::new(), 1);
+    jobs.iter().for_each(|(name, more)| board.put(job(name, more), begin).unwrap());
+    assert_eq!(started(&board.tick(begin)), ["a"]);
+    board.ended("a", Some(0), begin + 1);
+    board.run("d", Work::Import).unwrap();
+    assert_eq!(started(&board.tick(begin + 2)), ["d"]);
+    board.ended("d", Some(1), begin + 1000);
+    board.stir("b", begin + 1000);
+    assert_eq!(board.tick(begin + 1000), []);
+    // A day back: what would have been in 1 s, 2 s, 9 s and within a minute is so still.
+    let now = begin + 1000 - DAY;
+    assert_eq!(board.tick(now), []);
+    assert_eq!(started(&board.tick(now + 1000)), ["d"]);
+    assert_eq!(started(&board.tick(now + 2000)), ["b"]);
+    assert_eq!((board.tick(now + 8_999), started(&board.tick(now + 9_000))), (vec![], vec!["a"]));
+    assert_eq!(started(&board.tick(now + 59_000)), ["c"]);
+    ["a", "b", "c", "d"].iter().for_each(|name| board.ended(name, Some(0), now + 59_500));
+    // A year ahead: each job whose time has come runs, once.
+    let now = now + 365 * DAY;
+    let mut ran = started(&board.tick(now)).iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    ran.sort();
+    assert_eq!(ran, ["a", "c"]);
+    ["a", "c"].iter().for_each(|name| board.ended(name, Some(0), now + 1));
+    assert_eq!(board.tick(now + 2), []);
+    assert_eq!(started(&board.tick(now + 10_000)), ["a"]);
+}
+
+#[test]
+fn a_forecast_is_told_beside_what_was_done() {
+    let mut board = board(256, 9, &[("a", "")]);
+    board.run("a", Work::Import).unwrap();
+    board.tick(1);
+    let map = |text: &str| serde_json::from_str(text).unwrap();
+    board.report("a", Report::Forecast(map(r#"{"documents":3}"#)));
+    assert_eq!(board.show("a").unwrap()["forecast"]["documents"], 3);
+    board.report("a", Report::Summary(map(r#"{"opened":2}"#)));
+    board.ended("a", Some(0), 2);
+    let shown = board.show("a").unwrap();
+    assert_eq!(
+        (&shown["last"]["forecast"]["documents"], &shown["last"]["summary"]["opened"]),
+        (&3.into(), &2.into())
+    );
+    assert_eq!(shown.get("forecast"), None);
+}
+
+#[test]
 fn sources_are_limited_and_datasets_are_not_shared() {
     let limits = vec![SourceLimit { source: "/s/slow".into(), running: 2, rate: Some(10) }];
     let mut board = Board::new(1 << 30, 99, limits, 1);

@@ -59,6 +59,9 @@ impl Board {
         if let Some(running) = &job.running {
             shown["started_ms"] = running.since_ms.into();
             shown["progress"] = Value::Object(running.progress.clone());
+            if let Some(forecast) = &running.forecast {
+                shown["forecast"] = Value::Object(forecast.clone());
+            }
             if let Some(waiting) = &running.waiting {
                 shown["waits"] = waiting.as_str().into();
             }
