@@ -62,7 +62,7 @@ pub enum Reading<'a> {
 ///
 /// # Errors
 /// The reason why it is a dead letter.
-pub fn extract(
+pub(crate) fn extract(
     facts: &FileFacts<'_>,
     reading: Reading<'_>,
     extractor: &mut Extractor,

@@ -56,16 +56,37 @@ impl Default for Limits {
     }
 }
 
+/// Why a file of limits cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitsError {
+    /// The file cannot be read.
+    #[error("--cache-config {}: {why}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The problem.
+        why: std::io::Error,
+    },
+    /// A line is wrong, or the limits contradict each other.
+    #[error("--cache-config {}: {why}", file.display())]
+    Content {
+        /// The file.
+        file: PathBuf,
+        /// The line and the problem.
+        why: String,
+    },
+}
+
 /// Reads a file of `/etc/cachefilesd.conf`'s syntax: the limits, and the folder where it names one.
 ///
 /// # Errors
 /// What is wrong, with the line's number.
-pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), String> {
-    let failed = |error: std::io::Error| format!("--cache-config {}: {error}", file.display());
+pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), LimitsError> {
+    let failed = |why| LimitsError::Read { file: file.into(), why };
     let mut text = String::new();
     let opened = std::fs::File::open(file).map_err(failed)?;
     opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    parse(&text).map_err(|error| format!("--cache-config {}: {error}", file.display()))
+    parse(&text).map_err(|why| LimitsError::Content { file: file.into(), why })
 }
 
 fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
@@ -150,7 +171,7 @@ mod tests {
             let error = parse(bad).unwrap_err();
             assert!(error.contains(said), "{bad:?}: {error}");
         }
-        assert!(read_config(Path::new("/no/such/file")).unwrap_err().contains("/no/such/file"));
+        assert!(read_config(Path::new("/no/such/file")).unwrap_err().to_string().contains("/no/such/file"));
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl DiskCache {
     ///
     /// # Errors
     /// Why it cannot be used, for a person: another process has it, or the folder cannot be written.
-    pub fn open(options: &CacheOptions) -> Result<Arc<DiskCache>, String> {
+    pub(crate) fn open(options: &CacheOptions) -> Result<Arc<DiskCache>, String> {
         let folder = options.folder.join(FOLDER);
         let failed = |error: io::Error| format!("{}: {error}", folder.display());
         std::fs::create_dir_all(&folder).map_err(failed)?;

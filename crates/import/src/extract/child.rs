@@ -95,7 +95,7 @@ impl Extractor {
     ///
     /// # Errors
     /// The reason why nothing, or not all, could be read.
-    pub fn extract(
+    pub(crate) fn extract(
         &mut self,
         content: Content,
         bytes: &[u8],

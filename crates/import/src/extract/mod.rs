@@ -145,7 +145,7 @@ impl Content {
 ///
 /// # Errors
 /// The reason why nothing, or not all, could be read.
-pub fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
+pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
     let mut text = Text::new();
     let read = match content {
         Content::Html => html::extract(&charset::decode_html(bytes), &mut text, fields),

@@ -72,7 +72,7 @@ impl Filter {
     ///
     /// # Errors
     /// What is wrong with them, for a person.
-    pub fn new(options: &FilterOptions) -> Result<Option<Filter>, String> {
+    pub(crate) fn new(options: &FilterOptions) -> Result<Option<Filter>, String> {
         let mut seen = Vec::new();
         let mut globs = OverrideBuilder::new("");
         for (option, sign, list) in

@@ -8,6 +8,7 @@
 mod metrics;
 mod told;
 
+use super::JobError;
 use super::definition::Definition;
 use super::ledger::{JOB_BYTES, Ledger};
 use super::schedule::{self, Trigger};
@@ -181,20 +182,17 @@ impl Board {
     ///
     /// # Errors
     /// There are [`JOBS_MAX`]; another job fills the same dataset.
-    pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), String> {
+    pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), JobError> {
         let place = |d: &Definition| (d.into.clone(), d.server.clone(), d.to.clone());
         let clash = self.jobs.values().find(|job| {
             job.definition.name != definition.name && place(&job.definition) == place(&definition)
         });
         if let Some(clash) = clash {
-            return Err(format!(
-                "the job {:?} fills the dataset {:?} already",
-                clash.definition.name, definition.into
-            ));
+            return Err(JobError::Taken { job: clash.definition.name.clone(), dataset: definition.into });
         }
         let name = definition.name.clone();
         if self.jobs.len() >= JOBS_MAX && !self.jobs.contains_key(&name) {
-            return Err(format!("there are {JOBS_MAX} jobs already"));
+            return Err(JobError::Full);
         }
         let jitter = self.jitter_ms(definition.jitter);
         let job = self.jobs.entry(name).or_insert_with(|| Job {
@@ -228,15 +226,15 @@ impl Board {
         self.turn
     }
 
-    fn job(&mut self, name: &str) -> Result<&mut Job, String> {
-        self.jobs.get_mut(name).ok_or_else(|| format!("there is no job {name:?}"))
+    fn job(&mut self, name: &str) -> Result<&mut Job, JobError> {
+        self.jobs.get_mut(name).ok_or_else(|| JobError::NoJob(name.into()))
     }
 
     /// Somebody wants the job to run now. A job that runs is not begun a second time: it runs again when it is done.
     ///
     /// # Errors
     /// There is no such job.
-    pub fn run(&mut self, name: &str, work: Work) -> Result<(), String> {
+    pub fn run(&mut self, name: &str, work: Work) -> Result<(), JobError> {
         let turn = self.turn();
         let job = self.job(name)?;
         job.not_before_ms = 0;
@@ -272,7 +270,7 @@ impl Board {
     ///
     /// # Errors
     /// There is no such job.
-    pub fn pause(&mut self, name: &str) -> Result<Vec<Action>, String> {
+    pub fn pause(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         let was = std::mem::replace(&mut job.is_paused, true);
         Ok(if job.running.is_some() && !was { vec![Action::Stop(name.to_owned())] } else { Vec::new() })
@@ -282,7 +280,7 @@ impl Board {
     ///
     /// # Errors
     /// There is no such job.
-    pub fn resume(&mut self, name: &str) -> Result<Vec<Action>, String> {
+    pub fn resume(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         let was = std::mem::replace(&mut job.is_paused, false);
         Ok(if job.running.is_some() && was { vec![Action::Continue(name.to_owned())] } else { Vec::new() })
@@ -292,7 +290,7 @@ impl Board {
     ///
     /// # Errors
     /// There is no such job.
-    pub fn cancel(&mut self, name: &str) -> Result<Vec<Action>, String> {
+    pub fn cancel(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         job.wanted = None;
         Ok(job.end(Ending::Cancelled).then(|| Action::Kill(name.to_owned())).into_iter().collect())
@@ -302,7 +300,7 @@ impl Board {
     ///
     /// # Errors
     /// There is no such job.
-    pub fn remove(&mut self, name: &str) -> Result<Vec<Action>, String> {
+    pub fn remove(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         if job.running.is_none() {
             self.jobs.remove(name);

@@ -1,5 +1,6 @@
 //! [`Definition`]: what a job imports, where to, and when; read from JSON (a TOML file is turned into that).
 
+use super::JobError;
 use super::schedule::{self, Trigger};
 use crate::filter::ByteSize;
 use serde_json::{Map, Value};
@@ -64,7 +65,10 @@ impl Definition {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(given: Map<String, Value>) -> Result<Definition, String> {
+    pub fn parse(given: Map<String, Value>) -> Result<Definition, JobError> {
+        Definition::read(given).map_err(JobError::Definition)
+    }
+    fn read(given: Map<String, Value>) -> Result<Definition, String> {
         if let Some(odd) = given.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(format!("{odd:?} is no key of a job; there are {}", KEYS.join(", ")));
         }
@@ -161,7 +165,7 @@ fn options(given: Option<&Value>) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    fn parse(json: &str) -> Result<Definition, String> {
+    fn parse(json: &str) -> Result<Definition, JobError> {
         Definition::parse(serde_json::from_str(json).unwrap())
     }
 
@@ -194,7 +198,7 @@ mod tests {
             (r#"{"name":"a","source":"s","priority":"x"}"#, "priority"),
         ] {
             let error = parse(json).unwrap_err();
-            assert!(error.contains(word), "{json}: {error}");
+            assert!(error.to_string().contains(word), "{json}: {error}");
         }
     }
 }

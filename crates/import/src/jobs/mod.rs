@@ -6,9 +6,11 @@
 
 pub mod board;
 pub mod definition;
+mod error;
 pub mod ledger;
 pub mod schedule;
 
 pub use board::{Action, Board, Report, Work};
 pub use definition::Definition;
+pub use error::JobError;
 pub use ledger::Ledger;

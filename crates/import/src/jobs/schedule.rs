@@ -20,7 +20,7 @@ pub enum Trigger {
 ///
 /// # Errors
 /// What was expected.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let expected = || format!("{text:?}: expected a number and ms, s, m, h or d, as 10m");
     let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(expected)?;
     let (number, unit) = text.split_at(at);
@@ -40,7 +40,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// What the library says.
-pub fn cron(text: &str) -> Result<Trigger, String> {
+pub(crate) fn cron(text: &str) -> Result<Trigger, String> {
     let cron = Cron::from_str(text).map_err(|error| format!("cron {text:?}: {error}"))?;
     Ok(Trigger::Cron(Box::new(cron)))
 }

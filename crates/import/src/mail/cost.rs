@@ -19,7 +19,7 @@ const COMPARED_PER_STEP: u64 = 16;
 ///
 /// # Errors
 /// The reason why it is a dead letter.
-pub fn check(message: &[u8]) -> Result<(), String> {
+pub(crate) fn check(message: &[u8]) -> Result<(), String> {
     match count(message, DECODED_DEPTH_MAX, STEPS_MAX) {
         Some(_) => Ok(()),
         None => Err(format!(

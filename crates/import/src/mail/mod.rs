@@ -58,7 +58,7 @@ pub fn looks_like_mail(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// The reason why it is a dead letter.
-pub fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
+pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err("the file is empty".into());
     }

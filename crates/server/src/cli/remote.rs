@@ -2,7 +2,7 @@
 
 use clap::Args;
 use std::path::{Path, PathBuf};
-use strand_import::cache::limits::{self, Limits};
+use strand_import::cache::limits::{self, Limits, LimitsError};
 use strand_import::source::remote::versions::parse_moment;
 use strand_import::{CacheOptions, RemoteOptions};
 
@@ -45,7 +45,7 @@ pub struct RemoteArgs {
 #[derive(Clone, Debug)]
 pub struct CacheConfig(Limits, Option<PathBuf>);
 
-fn read_config(file: &str) -> Result<CacheConfig, String> {
+fn read_config(file: &str) -> Result<CacheConfig, LimitsError> {
     limits::read_config(Path::new(file)).map(|(limits, folder)| CacheConfig(limits, folder))
 }
 

@@ -68,8 +68,8 @@ impl Config {
             return Err("listen: only with a token beyond this machine".to_owned());
         }
         let limits = tables(take("limit"), "limit")?.into_iter().map(limit).collect::<Result<_, _>>()?;
-        let jobs =
-            tables(take("job"), "job")?.into_iter().map(Definition::parse).collect::<Result<_, _>>()?;
+        let parse = |given| Definition::parse(given).map_err(|error| error.to_string());
+        let jobs = tables(take("job"), "job")?.into_iter().map(parse).collect::<Result<_, _>>()?;
         match table.keys().next() {
             Some(odd) => Err(format!("{odd:?} is no key of this file")),
             None => Ok(Config { listen, memory, running, state: state.into(), token, limits, jobs }),

@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use strand_import::jobs::{Definition, Work};
+use strand_import::jobs::{Definition, JobError, Work};
 use subtle_eq::is_equal;
 
 /// Largest body of a request, in bytes.
@@ -148,11 +148,11 @@ impl Service {
                         given.insert("name".to_owned(), name.into());
                         Definition::parse(given)
                     }
-                    _ => Err("expected an object of JSON".to_owned()),
+                    _ => Err(JobError::Definition("expected an object of JSON".to_owned())),
                 };
                 match definition {
                     Ok(definition) => state.board.put(definition, now_ms()).map(|()| Vec::new()),
-                    Err(error) => return bad(error),
+                    Err(error) => return bad(error.to_string()),
                 }
             }
             (&Method::DELETE, "") => state.board.remove(name),
@@ -172,7 +172,7 @@ impl Service {
             }
         };
         match done {
-            Err(error) => (StatusCode::CONFLICT, problem(&error)),
+            Err(error) => (StatusCode::CONFLICT, problem(&error.to_string())),
             Ok(actions) => {
                 self.apply(&mut state, actions);
                 self.watch(&mut state);

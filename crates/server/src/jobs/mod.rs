@@ -62,7 +62,7 @@ pub fn serve(path: &Path) -> Result<(), String> {
     let mut fixed = BTreeSet::new();
     for definition in config.jobs {
         fixed.insert(definition.name.clone());
-        board.put(definition, now)?;
+        board.put(definition, now).map_err(|error| error.to_string())?;
     }
     match std::fs::read(folder.join(STATE_FILE)) {
         Ok(saved) => {

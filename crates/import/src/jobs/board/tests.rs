@@ -180,7 +180,7 @@ fn sources_are_limited_and_datasets_are_not_shared() {
         "{actions:?}"
     );
     let error = board.put(job("x", r#","into":"other""#), 0).unwrap_err();
-    assert!(error.contains("other"), "{error}");
+    assert!(error.to_string().contains("other"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the board tells of its jobs, to those who ask and to the service that takes over after this one.
 
-use super::{Board, Definition, JOB_BYTES, Totals, Work, schedule};
+use super::{Board, Definition, JOB_BYTES, JobError, Totals, Work, schedule};
 use crate::filter::ByteSize;
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ impl Board {
     ///
     /// # Errors
     /// There is no such job.
-    pub fn errors(&self, name: &str) -> Result<Value, String> {
-        let job = self.jobs.get(name).ok_or_else(|| format!("there is no job {name:?}"))?;
+    pub fn errors(&self, name: &str) -> Result<Value, JobError> {
+        let job = self.jobs.get(name).ok_or_else(|| JobError::NoJob(name.into()))?;
         let letters = job.errors.iter().map(|(path, reason)| json!({"path": path, "reason": reason}));
         Ok(json!({"name": name, "last": job.last, "failed": letters.collect::<Vec<_>>()}))
     }

@@ -52,16 +52,20 @@ struct Page {
     next: Option<(String, String)>,
 }
 
+/// A text that is no moment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no moment like 2026-11-22T20:00:00Z")]
+pub struct NoMoment(String);
+
 /// A moment as RFC 3339 writes it, or as seconds since 1970.
 ///
 /// # Errors
 /// It is none.
-pub fn parse_moment(text: &str) -> Result<i64, String> {
+pub fn parse_moment(text: &str) -> Result<i64, NoMoment> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);
     }
-    let bad = || format!("{text:?} is no moment like 2026-11-22T20:00:00Z");
-    seconds(text).ok_or_else(bad)
+    seconds(text).ok_or_else(|| NoMoment(text.into()))
 }
 
 /// The whole seconds of a moment.
