@@ -231,7 +231,7 @@ impl Blob {
         }
         Ok(())
     }
-    /// Sets the capacity to `capacity` or to the length, whichever is larger. Works in place when the blob is
+    /// Sets the capacity to the larger of `capacity` and the length. Works in place when the blob is
     /// unique and the allocator supports it.
     ///
     /// # Errors

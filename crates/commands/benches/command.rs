@@ -26,7 +26,7 @@ const RUNS: [u32; 2] = [200_000, 200];
 const ROUNDS: usize = 7;
 const VALUE_BYTES: usize = 256;
 const KEY_DIGITS: usize = 12;
-/// The output is emptied after so many replies, as after a write to the socket.
+/// Replies of one pipeline. Then the output is emptied, as after a write to the socket.
 const PIPELINE: u32 = 32;
 const NOW_MS: i64 = 1_700_000_000_000;
 const SEED: u64 = 42;

@@ -15,9 +15,9 @@ use strand_wire::args::Args;
 pub const LONG_ELEMENTS: usize = 4096;
 /// A collection with more bytes than this is long as well: copying them into a reply takes about as long.
 pub const LONG_BYTES: usize = 1 << 20;
-/// A call whose cost is that of its arguments is as good as one of fixed cost up to so many.
+/// A call with at most this many arguments counts as a call of fixed cost, if its cost is that of its arguments.
 pub const QUICK_ARGUMENTS: usize = 16;
-/// So many bytes are copied in the time of an element.
+/// Bytes that are copied in the time of one element.
 pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
 /// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`SlowPath`] form.
@@ -135,7 +135,7 @@ impl SlowPath {
 }
 
 impl Cost {
-    /// Elements of a call with these arguments on a keyspace of so many shards, as far as can be told without looking at
+    /// Elements of a call with these arguments on a keyspace of `shards` shards, as far as can be told without looking at
     /// the data. More than [`LONG_ELEMENTS`]: it is long.
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
@@ -228,7 +228,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             return collection.elements().max(collection.heap_bytes().div_ceil(ELEMENT_BYTES));
         }
         (Cost::Serialized, Some(value)) => {
-            /// So many bytes are compressed in the time of an element.
+            /// Bytes that are compressed in the time of one element.
             const COMPRESSED_BYTES: usize = 16;
             let bytes = match value {
                 ValueRef::Str(s) => s.len(),
@@ -299,7 +299,7 @@ pub(crate) fn takes_one(args: Args<'_>) -> bool {
     args.len() == 2
 }
 
-/// True when some call of the command may lock shards that are not those of its keys: it waits for whoever holds any.
+/// True when some call of the command may lock shards that are not those of its keys: it waits until no other call holds a shard.
 pub fn locks_all(spec: &CommandSpec) -> bool {
     matches!(spec.cost(), Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
 }

@@ -23,8 +23,8 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
 }
 
-/// How many elements matching `pattern` may try: so many whatever the text, and so many more for each of its bytes.
-/// Nothing for bytes that are not looked at again: behind the last `*`.
+/// Steps of matching `pattern`: a fixed number, and a number for each byte of the text. The bytes behind the last `*`
+/// are matched once and cost nothing more.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
     let rest = &pattern[prefix..];

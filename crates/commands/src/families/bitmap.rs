@@ -169,8 +169,8 @@ fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
     }
 }
 
-/// The bits from `start` to `end` inclusive, in units of so many bits, counted from the end when negative, as far as
-/// they are in a string of `len` bytes.
+/// The bits from `start` to `end` inclusive, as far as a string of `len` bytes has them. Both count units of `unit`
+/// bits, from the end when negative.
 fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
     let total = len as i64 * 8 / unit;
     let absolute = |i: i64| if i < 0 { i.saturating_add(total).max(0) } else { i };

@@ -132,12 +132,12 @@ pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
     call.reply.int(call.txn.len(call.db) as i64);
 }
 
-/// `FLUSHDB [ASYNC|SYNC]` (slow lane, whichever is said): empties the database. Reply: OK.
+/// `FLUSHDB [ASYNC|SYNC]` (slow lane with either word): empties the database. Reply: OK.
 pub(crate) fn flushdb(call: &mut LaneCall<'_>) {
     flush(call, Some(call.db));
 }
 
-/// `FLUSHALL [ASYNC|SYNC]` (slow lane, whichever is said): empties every database, at one moment for everybody. Reply: OK.
+/// `FLUSHALL [ASYNC|SYNC]` (slow lane with either word): empties every database at one moment. Reply: OK.
 pub(crate) fn flushall(call: &mut LaneCall<'_>) {
     flush(call, None);
 }
@@ -335,7 +335,7 @@ impl<'a> Filter<'a> {
 
 /// What becomes of a match that takes long.
 enum Pace<'a> {
-    /// So many steps are left; a match that needs more ends the call.
+    /// The steps that are left. A match that needs more steps ends the call.
     Within(usize),
     /// It is taken to its end, asking now and then whether to go on.
     Asking(&'a dyn Fn() -> bool),

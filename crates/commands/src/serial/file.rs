@@ -215,7 +215,7 @@ pub struct Loading {
 pub enum Progress<'a> {
     /// A name and a value about the file.
     Aux(&'a [u8], &'a [u8]),
-    /// So many bytes were read, and so many keys loaded: told after each key, and now and then within a large one.
+    /// The progress of loading, after each key and now and then within a large value.
     Read {
         /// Of the file.
         bytes: u64,

@@ -158,7 +158,7 @@ impl Categories {
         "import",
         "search",
     ];
-    /// So many of them are redis-server's.
+    /// Number of categories that redis-server has too.
     pub const REDIS: usize = 21;
 
     /// The categories that follow from a command's flags and group, as redis-server derives them: `read` and `write`,

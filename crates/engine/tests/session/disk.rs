@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
-/// So many crashes; STRAND_CRASHES gives another number.
+/// Crashes of a test. STRAND_CRASHES gives another number.
 const CRASHES: u64 = 300;
 const PEERS: usize = 3;
 
@@ -25,7 +25,7 @@ pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 #[derive(Default)]
 pub struct State {
     files: BTreeMap<String, File>,
-    /// The power fails after so many operations.
+    /// Operations before the power fails.
     power_left: Option<usize>,
     /// Bytes that still have a place.
     room: Option<usize>,
@@ -40,7 +40,7 @@ pub struct State {
 #[derive(Clone, Default)]
 struct File {
     bytes: Vec<u8>,
-    /// So many of them stay when the power fails.
+    /// The first bytes that stay when the power fails.
     synced: usize,
 }
 
@@ -60,7 +60,7 @@ impl Disk {
         self.0.lock().files[name].bytes.clone()
     }
 
-    /// So many more bytes have a place from now on; `None`: any number.
+    /// Bytes that have a place from now on; `None`: any number.
     pub fn set_room(&self, room: Option<usize>) {
         self.0.lock().room = room;
     }
@@ -265,7 +265,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
             assert!(found >= *known, "{found} of {known} in crash {crash}");
         }
         disk.power_fails_after(rng.usize(0..40));
-        // A turn for whoever waits; the bound is for a disk that is never asked.
+        // Turns for the clients that wait. The bound is for a disk without an operation.
         for _ in 0..200 {
             if disk.is_dead() {
                 break;

@@ -24,7 +24,7 @@ pub enum Asked {
     ClientGone(u64),
 }
 
-/// Connections are spread over so many.
+/// Workers that the connections are spread over.
 const WORKERS: usize = 3;
 
 /// A wait without end is looked at again after so long.

@@ -70,7 +70,7 @@ const MORE: &[&str] = &[
     "GEOADD places 13.{n} 38.{n} p{n}",
 ];
 
-/// A write of so many keys that it is promised, with some of the keys that all others use among them.
+/// A write of enough keys to be a promise. Some of the keys are those of the other writes.
 fn long_write(rng: &mut fastrand::Rng) -> String {
     let is_set = rng.bool();
     let shared = ["one", "two", "kept", "soon", "float", "visitors"].map(String::from);

@@ -56,7 +56,7 @@ fn several_threads_load_what_one_reads() {
     load(&again, &file).expect("it is whole");
     let digest = |server: &Server| dataset_digest(server.engine.keyspace(), server.now.unix_ms()).to_hex();
     assert_eq!(digest(&again), digest(&server));
-    // A key that is there already is found by whichever thread puts it.
+    // The thread that puts a key finds that the key is there already.
     let mut other = Server::new();
     other.connect().run(&other, "SET key:15000 mine");
     let mut peer = other.connect();

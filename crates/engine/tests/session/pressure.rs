@@ -55,7 +55,7 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     assert_eq!(told, "-OOM an import would need 32 MB, waiting for 28 MB|");
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=3|"));
     assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_hgetall:calls=2,"));
-    // So many keys are not looked at; they count as their names.
+    // The values of this many keys are not looked at. The names alone count.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
     let told = peer.run(&server, &many);
     assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);

@@ -321,7 +321,7 @@ fn limits_have_names() {
     );
     let mut p = server.connect();
     assert_eq!(p.run(&server, &format!("PUBLISH {long}c x")), "-ERR a channel may have at most 16384 bytes|");
-    // With so many patterns PUBLISH runs on a helper thread, and means the same.
+    // With this many patterns PUBLISH runs on a helper thread, and does what it does on a worker.
     p.hold_jobs = true;
     assert_eq!(p.run(&server, "PUBLISH pattern:77 x"), "");
     let job = p.job.take().expect("it does");

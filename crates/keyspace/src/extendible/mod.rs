@@ -38,7 +38,7 @@ pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
 const SPLIT_ITEMS_MIN: usize = SEGMENT_ITEMS_MAX / 4 * 3;
 /// Two buddies with at most this many items together are merged.
 const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
-/// Limit of the directory: this many entries for each segment, or one for each item, whichever is more. Keyed
+/// Limit of the directory: the larger of this many entries for each segment and one for each item. Keyed
 /// hashes stay far below. If positions still collide, a segment grows past its size instead of the directory.
 const DIRECTORY_PER_SEGMENT_MAX: usize = 16;
 

@@ -1,7 +1,7 @@
 //! BITOP: strings combined bit by bit into another.
 //!
 //! On a worker while the strings are short; long ones are combined with nothing held ([`crate::optimistic`]). Whether a
-//! string has changed meanwhile is a comparison of pointers, since whoever writes a shared string copies it.
+//! string has changed meanwhile is a comparison of pointers, because a write to a shared string copies the string.
 
 use crate::call::{Call, LaneCall};
 use crate::errors;

@@ -266,7 +266,7 @@ pub(crate) fn blmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     counted_keys(args, 2, end).map_or(0, |(_, count)| part_elements(count, value))
 }
 
-/// The places of so many elements at an end.
+/// The places of the `count` elements at an end.
 pub(super) fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
     let (len, count) = (list.len(), count.min(list.len()));
     match from {

@@ -11,7 +11,7 @@ use strand_keyspace::{Changed, Collection, ListValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// So many elements are looked at between two looks whether anybody still waits for the reply.
+/// Elements between two checks whether a client still waits for the reply.
 const LOOKED_AT: usize = 4096;
 
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use \
@@ -95,9 +95,9 @@ struct Wish {
     /// The first of them, from 1 on.
     rank: u64,
     from: End,
-    /// At most so many, 0 is all; `None` is one, not as an array.
+    /// Most matches; 0 is all. `None`: one match, and the reply is not an array.
     count: Option<usize>,
-    /// At most so many elements are looked at; 0 is all.
+    /// Most elements that are compared; 0 is all.
     len_max: usize,
 }
 

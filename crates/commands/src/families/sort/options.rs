@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use strand_wire::args::Args;
 
-/// Most GET patterns of one call: a result has so many values for each element.
+/// Most GET patterns of one call. A result has a value for each element and pattern.
 const GETS_MAX: usize = 1024;
 
 const TOO_MANY_GETS: &str = "ERR too many GET patterns";

@@ -15,9 +15,9 @@ use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
 use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
 use strand_wire::args::Args;
 
-/// Approximate trimming without LIMIT removes at most so many entries for each that a block may have ...
+/// Most blocks of entries that approximate trimming without LIMIT removes.
 const LIMIT_BLOCKS: u64 = 100;
-/// ... or so many where a block may have any number, and never more than the last.
+/// Most entries where a block may have any number of entries.
 const LIMIT_DEFAULT: u64 = 10_000;
 const LIMIT_MAX: u64 = 1_000_000;
 

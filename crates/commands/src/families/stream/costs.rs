@@ -112,7 +112,7 @@ pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// So many pending entries are freed in the time of an element.
+/// Pending entries that are freed in the time of one element.
 const FREED_PER_ELEMENT: usize = 8;
 
 /// XINFO: all blocks are counted; with FULL as many entries as asked for, of the stream, its groups and their consumers.

@@ -10,7 +10,7 @@ use strand_keyspace::types::stream::{Consumer, Entries, Group, Id, StreamValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// XINFO STREAM FULL shows so many entries, and pending ones of each group and consumer, when no COUNT says more.
+/// Entries that XINFO STREAM FULL shows without COUNT. The number of pending entries of a group or a consumer is equal.
 const COUNT_DEFAULT: u64 = 10;
 
 /// `XINFO STREAM key [FULL [COUNT n]]`. Reply: a map.

@@ -15,7 +15,7 @@ use strand_wire::reply::Reply;
 
 /// XAUTOCLAIM's COUNT when none is given.
 const CLAIMS_DEFAULT: i64 = 100;
-/// XAUTOCLAIM looks at so many pending entries for each that it may claim.
+/// Pending entries that XAUTOCLAIM looks at for each entry that it may claim.
 const LOOKS_PER_CLAIM: i64 = 10;
 /// The greatest COUNT of XAUTOCLAIM.
 const CLAIMS_MAX: i64 = i64::MAX / 16;

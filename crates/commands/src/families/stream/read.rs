@@ -340,7 +340,7 @@ fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv>
     Some(argv)
 }
 
-/// The head of a reply of so many streams.
+/// The head of a reply with `streams` streams.
 fn open(reply: &mut Reply<'_>, streams: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(streams),

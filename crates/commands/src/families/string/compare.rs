@@ -10,7 +10,7 @@ use strand_keyspace::{Db, Key, StrRef};
 
 /// Digits of a digest.
 const DIGITS: usize = 16;
-/// SET compares values of up to so many bytes: it runs on a worker whatever its options are.
+/// SET compares values of up to this length. SET runs on a worker with any options.
 pub(super) const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
 
 const BAD_DIGEST: &str = "ERR a digest has exactly 16 hexadecimal digits";

@@ -15,7 +15,7 @@ use std::fmt;
 use strand_testkit::linearizability::{self, Call, Request};
 use world::{Fault, World};
 
-/// So many seeds are tried unless STRAND_SEEDS says otherwise.
+/// Seeds of a test. STRAND_SEEDS gives another number.
 const SEEDS: u64 = 200;
 
 /// What came of a seed.
@@ -108,7 +108,7 @@ fn a_seed_goes_the_same_way_again() {
     assert_eq!(traces.len(), 5, "seeds differ");
 }
 
-/// A server with a planted bug does not get through: of so many seeds some find it.
+/// A server with a planted bug is found by at least `at_least` of `of` seeds.
 fn is_found(fault: Fault, of: u64, at_least: usize) {
     let found = (0..of).filter(|seed| simulate(*seed, Some(fault)).is_err()).count();
     println!("{fault:?}: found by {found} of {of} seeds");

@@ -5,7 +5,7 @@ use strand_testkit::linearizability::{Operation, Step};
 
 /// Keys.
 pub const KEYS: usize = 4;
-/// Beyond so many arguments a command runs on a helper thread.
+/// A command with more arguments runs on a helper thread.
 const LONG: usize = 4200;
 
 /// A text that no other step has, and that is a number.

@@ -32,7 +32,7 @@ const STACK_WORDS: usize = 1 << 18;
 /// A seed that takes more steps, or so much simulated time, hangs.
 const STEPS_MAX: usize = 400_000;
 const TIME_US_MAX: u64 = 20_000_000;
-/// So often somebody looks whether clients wait for ever, and gives them what they wait for, so many times at most.
+/// Steps between two checks whether clients wait for ever, and most rescues of clients that do.
 const STEPS_PER_LOOK: usize = 1000;
 const RESCUES_MAX: usize = 30;
 
@@ -360,7 +360,7 @@ impl World {
         }
         world
     }
-    /// A client with so many steps before it.
+    /// A client that will take `steps` steps.
     fn connect(&mut self, steps: usize, first: Vec<Step>) -> Client {
         self.connections += 1;
         let wire = Wire::new(self.shared.fault == Some(Fault::LostWake) && self.rng.bool());
