@@ -248,6 +248,71 @@ fn bare_repositories_links_submodules_and_tags() {
 }
 
 #[test]
+fn a_damaged_pack_loses_nothing() {
+    let tree = Tree::new(&[]);
+    init(&tree);
+    let long = |text: &str| mail("s", &(0..200).map(|i| format!("{text} {}\n", i * i)).collect::<String>());
+    for name in ["a.eml", "b.eml", "in/c.eml", "in/deep/d.eml"] {
+        tree.write(name, long(name));
+    }
+    commit(&tree);
+    let fake = Fake::start();
+    fake.import(&source(tree.path(), "main"));
+    let before = fake.state().clone();
+    for name in ["b.eml", "in/c.eml", "in/deep/e.eml"] {
+        tree.write(name, long(&format!("{name} anew")));
+    }
+    commit(&tree);
+    git(tree.path(), &["gc", "-q", "--aggressive"]);
+    let fresh = Fake::start();
+    fresh.import(&source(tree.path(), "main"));
+    let expected = fresh.state().keys.clone();
+    let packs =
+        std::fs::read_dir(tree.at(".git/objects/pack")).expect("a folder").map(|e| e.expect("a file").path());
+    let packs: Vec<_> = packs.filter(|path| path.extension().is_some_and(|end| end == "pack")).collect();
+    let [pack] = &packs[..] else { panic!("{packs:?}") };
+    let whole = std::fs::read(pack).expect("a pack");
+    // The file is made anew: git writes packs that nobody may change.
+    let write = |bytes: &[u8]| {
+        std::fs::remove_file(pack).expect("it is there");
+        std::fs::write(pack, bytes).expect("it can be written");
+    };
+    let mut random = numbers(0xbad);
+    let (mut refused, mut failed) = (0, 0);
+    for round in 0..80 {
+        let mut bytes = whole.clone();
+        if round % 2 == 0 {
+            bytes.truncate(random() as usize % whole.len());
+        } else {
+            let at = random() as usize % whole.len();
+            bytes[at] ^= 1 << (random() % 8);
+        }
+        write(&bytes);
+        let fake = Fake::with(before.clone());
+        match fake.try_import(&source(tree.path(), "main")) {
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains(&tree.path().display().to_string()), "round {round}: {text}");
+                refused += 1;
+            }
+            Ok(summary) => failed += summary.failed,
+        }
+        // Each document has its old text or its new one, and none is gone.
+        let kept = fake.state().keys.clone();
+        assert!(before.keys.keys().all(|key| kept.contains_key(key)), "round {round}: {:?}", fake.ids());
+        for (key, document) in &kept {
+            let known = [before.keys.get(key), expected.get(key)];
+            let shown = String::from_utf8_lossy(key);
+            assert!(known.contains(&Some(document)), "round {round}: {shown} is {document:?}");
+        }
+        write(&whole);
+        fake.import(&source(tree.path(), "main"));
+        assert_eq!(fake.state().keys, expected, "round {round}");
+    }
+    assert!(refused > 10 && failed > 10, "{refused} runs refused, {failed} documents failed");
+}
+
+#[test]
 fn a_dataset_moves_between_a_folder_and_its_repository() {
     let tree = Tree::new(&[("a.eml", &mail("a", "1")), ("in/b.eml", &mail("b", "2"))]);
     let fake = Fake::start();

@@ -13,6 +13,7 @@ mod files;
 mod filters;
 mod git;
 mod interruptions;
+mod listings;
 mod nested;
 mod parts;
 mod restic;

@@ -32,6 +32,8 @@ use std::rc::Rc;
 pub const SCHEME: &str = "s3://";
 /// Most pages of one prefix; a page has up to 1,000 keys.
 pub const PAGES_MAX: usize = 100_000;
+/// What is said of a server whose pages lead around in a circle.
+pub(super) const SAME_PAGE: &str = "the server leads to the same page again";
 /// How the library says that a server answered a range with something else (some answer 200 and not 206).
 const NO_RANGES: &str = "non-partial response";
 /// Where a bucket is when nobody says it.
@@ -145,7 +147,10 @@ impl S3 {
             return self.runtime.block_on(versions.list(prefix, PAGES_MAX, &mut document, &mut folder));
         }
         let mut page_token = None;
-        for _ in 0..PAGES_MAX {
+        // A token that comes again would lead around for ever. The held one is changed ever more rarely, so that it is met
+        // again in a circle of any length.
+        let mut held = None;
+        for number in 1..=PAGES_MAX {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
                 page_token,
@@ -162,6 +167,12 @@ impl S3 {
             page_token = page.page_token;
             if page_token.is_none() {
                 return Ok(());
+            }
+            if page_token == held {
+                return Err(io::Error::other(SAME_PAGE));
+            }
+            if number.is_power_of_two() {
+                held.clone_from(&page_token);
             }
         }
         Err(io::Error::other(format!("more than {PAGES_MAX} pages of keys")))

@@ -3,7 +3,7 @@
 //! The library lists no versions, so [`Versions`] asks by itself (`ListObjectVersions`), signed by the library's signer. Of each key the
 //! newest version counts that is not younger than the moment; a delete marker says that there was none.
 
-use super::s3::other;
+use super::s3::{SAME_PAGE, other};
 use super::throttle::Throttle;
 use super::{BACKOFF_FIRST, BACKOFF_MAX, RETRIES_MAX};
 use crate::extract::push_characters;
@@ -93,7 +93,9 @@ impl Versions {
         folder: &mut dyn FnMut(&str) -> io::Result<()>,
     ) -> io::Result<()> {
         let (mut next, mut held): (_, Option<Version>) = (None, None);
-        for _ in 0..pages_max {
+        // As in the other listing: a page that comes again is found in a circle of any length.
+        let mut marked = None;
+        for number in 1..=pages_max {
             let page = self.page(prefix, next.as_ref()).await?;
             for below in &page.prefixes {
                 folder(below)?;
@@ -116,6 +118,12 @@ impl Versions {
             next = page.next;
             if next.is_none() {
                 return held.filter(|done| !done.is_marker).map_or(Ok(()), |done| document(&done));
+            }
+            if next == marked {
+                return Err(other(SAME_PAGE));
+            }
+            if number.is_power_of_two() {
+                marked.clone_from(&next);
             }
         }
         Err(other(format!("more than {pages_max} pages of versions")))

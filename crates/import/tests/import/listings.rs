@@ -1,0 +1,171 @@
+//! Listings of object stores as no store should send them: keys out of order, a key twice, pages without an end.
+
+use crate::fake::{Fake, counts};
+use crate::files::mail;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use strand_import::{ImportOptions, RemoteOptions, Silent, Summary};
+
+/// One page of a listing, and the token of the page after it.
+#[derive(Clone, Copy)]
+struct Page {
+    token: &'static str,
+    keys: &'static [&'static str],
+    folders: &'static [&'static str],
+    next: Option<&'static str>,
+}
+
+const fn page(token: &'static str, keys: &'static [&'static str], next: Option<&'static str>) -> Page {
+    Page { token, keys, folders: &[], next }
+}
+
+/// A store with one bucket, which answers listings from its pages.
+struct Store {
+    endpoint: String,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    pages: Vec<Page>,
+    listings: usize,
+    bodies: usize,
+}
+
+impl Store {
+    fn start(pages: &[Page]) -> Store {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+        let state = Arc::new(Mutex::new(State { pages: pages.to_vec(), ..State::default() }));
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let shared = shared.clone();
+                // A client that goes away takes its answer along.
+                std::thread::spawn(move || answer(connection, &shared));
+            }
+        });
+        Store { endpoint, state }
+    }
+
+    fn import(&self, fake: &Fake, cutoff: Option<usize>) -> Result<Summary, String> {
+        let endpoint = Some(self.endpoint.clone());
+        let remote =
+            RemoteOptions { endpoint, anonymous: true, list_cutoff: cutoff, ..RemoteOptions::default() };
+        let options = ImportOptions { remote, ..fake.options(Path::new("s3://data")) };
+        strand_import::run(&options, &mut Silent).map_err(|error| error.to_string())
+    }
+}
+
+fn answer(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(&connection);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 2 {
+        line.clear();
+    }
+    let target = first.split(' ').nth(1).unwrap_or_default();
+    let mut state = state.lock().expect("no panic");
+    let body = match target.split_once('?') {
+        Some((_, query)) => {
+            state.listings += 1;
+            let asked = |name: &str| query.split('&').find_map(|word| word.strip_prefix(name));
+            let prefix = asked("prefix=").unwrap_or_default().replace("%2F", "/");
+            let token = asked("continuation-token=").unwrap_or_default();
+            let found = state.pages.iter().find(|page| page.token == format!("{prefix}{token}"));
+            listing(*found.expect("a page that was told of"))
+        }
+        None => {
+            state.bodies += 1;
+            mail(target.trim_start_matches("/data/"), "text")
+        }
+    };
+    drop(state);
+    let date = "Last-Modified: Mon, 23 Nov 2020 12:00:00 GMT\r\nETag: \"1\"";
+    let head =
+        format!("HTTP/1.1 200 OK\r\n{date}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    (&connection).write_all(format!("{head}{body}").as_bytes())
+}
+
+fn listing(page: Page) -> String {
+    let key = |key: &&str| {
+        let size = mail(key, "text").len();
+        let facts = format!("<Size>{size}</Size><LastModified>2020-11-23T12:00:00.000Z</LastModified>");
+        format!("<Contents><Key>{key}</Key><ETag>\"1\"</ETag>{facts}</Contents>")
+    };
+    let keys: String = page.keys.iter().map(key).collect();
+    let folder = |folder: &&str| format!("<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>");
+    let folders: String = page.folders.iter().map(folder).collect();
+    let next = page.next.map(|token| format!("<NextContinuationToken>{token}</NextContinuationToken>"));
+    let (next, is_cut) = (next.unwrap_or_default(), page.next.is_some());
+    format!("<ListBucketResult><IsTruncated>{is_cut}</IsTruncated>{next}{keys}{folders}</ListBucketResult>")
+}
+
+const OUT_OF_ORDER: [Page; 3] = [
+    Page { token: "", keys: &["z.eml", "b.eml"], folders: &["sub/"], next: Some("2") },
+    Page { token: "2", keys: &["m.eml", "a.eml"], folders: &["sub/"], next: None },
+    Page { token: "sub/", keys: &["sub/y.eml", "sub/x.eml"], folders: &[], next: None },
+];
+
+#[test]
+fn keys_out_of_order_are_put_into_order() {
+    for cutoff in [None, Some(2)] {
+        let store = Store::start(&OUT_OF_ORDER);
+        let fake = Fake::start();
+        let added = store.import(&fake, cutoff).expect("nothing goes wrong");
+        assert_eq!(counts(&added).0, [6, 0, 0, 0, 0], "{cutoff:?}: {:?}", added.dead_letters);
+        assert_eq!(fake.ids(), ["a.eml", "b.eml", "m.eml", "sub/x.eml", "sub/y.eml", "z.eml"], "{cutoff:?}");
+        for id in fake.ids() {
+            assert_eq!(fake.field(&id, "subject").as_deref(), Some(&id[..]), "{cutoff:?}");
+        }
+        // Another order is no change.
+        {
+            let mut state = store.state.lock().expect("no panic");
+            (state.pages[0].keys, state.pages[1].keys) = (&["a.eml", "m.eml"], &["z.eml", "b.eml"]);
+        }
+        let again = store.import(&fake, cutoff).expect("nothing goes wrong");
+        assert_eq!(counts(&again).0, [0, 0, 0, 6, 0], "{cutoff:?}");
+        assert_eq!(store.state.lock().expect("no panic").bodies, 6, "{cutoff:?}");
+    }
+}
+
+#[test]
+fn a_listing_that_cannot_be_true_changes_nothing() {
+    let broken: [(&[Page], &str); 3] = [
+        (&[page("", &["a.eml", "b.eml"], Some("2")), page("2", &["a.eml"], None)], "twice"),
+        (&[page("", &["a.eml"], Some("2")), page("2", &[], Some("2"))], "page again"),
+        (
+            &[
+                page("", &["a.eml"], Some("2")),
+                page("2", &[], Some("3")),
+                page("3", &[], Some("4")),
+                page("4", &[], Some("2")),
+            ],
+            "page again",
+        ),
+    ];
+    for (pages, said) in broken {
+        for cutoff in [None, Some(1)] {
+            let store = Store::start(&OUT_OF_ORDER);
+            let fake = Fake::start();
+            store.import(&fake, cutoff).expect("nothing goes wrong");
+            let before = fake.state().keys.clone();
+            {
+                let mut state = store.state.lock().expect("no panic");
+                (state.pages, state.listings) = (pages.to_vec(), 0);
+            }
+            let error = store.import(&fake, cutoff).expect_err("the listing is not believed");
+            assert!(error.contains(said) && error.contains("s3://data"), "{error}");
+            assert_eq!(fake.state().keys, before, "{said}");
+            let listings = store.state.lock().expect("no panic").listings;
+            assert!(listings < 20, "{listings} pages were asked for");
+            // A store that is well again is followed again.
+            store.state.lock().expect("no panic").pages = OUT_OF_ORDER.to_vec();
+            let again = store.import(&fake, cutoff).expect("nothing goes wrong");
+            assert_eq!(counts(&again).0, [0, 0, 0, 6, 0], "{said}");
+        }
+    }
+}
