@@ -16,5 +16,6 @@ mod interruptions;
 mod listings;
 mod nested;
 mod parts;
+mod proof;
 mod restic;
 mod retry;
