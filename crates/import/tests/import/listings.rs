@@ -51,9 +51,18 @@ impl Store {
     }
 
     fn import(&self, fake: &Fake, cutoff: Option<usize>) -> Result<Summary, String> {
+        self.import_as_of(fake, cutoff, None)
+    }
+
+    fn import_as_of(
+        &self,
+        fake: &Fake,
+        list_cutoff: Option<usize>,
+        as_of: Option<i64>,
+    ) -> Result<Summary, String> {
         let endpoint = Some(self.endpoint.clone());
         let remote =
-            RemoteOptions { endpoint, anonymous: true, list_cutoff: cutoff, ..RemoteOptions::default() };
+            RemoteOptions { endpoint, anonymous: true, list_cutoff, as_of, ..RemoteOptions::default() };
         let options = ImportOptions { remote, ..fake.options(Path::new("s3://data")) };
         strand_import::run(&options, &mut Silent).map_err(|error| error.to_string())
     }
@@ -70,6 +79,10 @@ fn answer(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let target = first.split(' ').nth(1).unwrap_or_default();
     let mut state = state.lock().expect("no panic");
     let body = match target.split_once('?') {
+        Some((_, query)) if query.ends_with("&versions=") => {
+            state.listings += 1;
+            VERSIONS_WITHOUT_END.to_owned()
+        }
         Some((_, query)) => {
             state.listings += 1;
             let asked = |name: &str| query.split('&').find_map(|word| word.strip_prefix(name));
@@ -103,6 +116,10 @@ fn listing(page: Page) -> String {
     let (next, is_cut) = (next.unwrap_or_default(), page.next.is_some());
     format!("<ListBucketResult><IsTruncated>{is_cut}</IsTruncated>{next}{keys}{folders}</ListBucketResult>")
 }
+
+/// A page of versions that says it comes after itself.
+const VERSIONS_WITHOUT_END: &str = "<ListVersionsResult><IsTruncated>true</IsTruncated>\
+    <NextKeyMarker>a.eml</NextKeyMarker><NextVersionIdMarker>1</NextVersionIdMarker></ListVersionsResult>";
 
 const OUT_OF_ORDER: [Page; 3] = [
     Page { token: "", keys: &["z.eml", "b.eml"], folders: &["sub/"], next: Some("2") },
@@ -168,4 +185,17 @@ fn a_listing_that_cannot_be_true_changes_nothing() {
             assert_eq!(counts(&again).0, [0, 0, 0, 6, 0], "{said}");
         }
     }
+}
+
+#[test]
+fn a_listing_of_versions_without_an_end_changes_nothing() {
+    let store = Store::start(&OUT_OF_ORDER);
+    let fake = Fake::start();
+    store.import(&fake, None).expect("nothing goes wrong");
+    let before = fake.state().keys.clone();
+    store.state.lock().expect("no panic").listings = 0;
+    let error =
+        store.import_as_of(&fake, None, Some(2_000_000_000)).expect_err("the listing is not believed");
+    assert!(error.contains("page again"), "{error}");
+    assert_eq!((store.state.lock().expect("no panic").listings, &fake.state().keys), (2, &before));
 }
