@@ -24,27 +24,27 @@ pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(unpredictable_function_pointer_comparisons)] // Only variants without one are compared.
 pub enum Cost {
-    /// Few, whatever the arguments and the data.
+    /// A few elements, for any arguments and any data.
     Fixed,
     /// One for each argument.
     Arguments,
-    /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
+    /// The elements of the collection at its first key. Its bytes count, too. Looked at with the key's shard held.
     Elements,
     /// What this says of each value at its keys, added up: elements of the call on that value. Looked at with the keys'
     /// shards held, so it must be quick: O(log n). One for each argument, too.
     InData(fn(Args<'_>, ValueRef<'_>) -> usize),
-    /// Few where the first says so of the arguments alone; else as [`Cost::InData`] of the second.
+    /// A few elements if the first function says so from the arguments alone. Otherwise as [`Cost::InData`] with the second.
     InDataUnless(fn(Args<'_>) -> bool, fn(Args<'_>, ValueRef<'_>) -> usize),
     /// As [`Cost::Elements`] for the value at its first key in the database's system companion.
     SystemElements,
     /// Bytes that are copied or made to put argument 2 at the end of the string at its first key: what is added, and
     /// all, when a reply on its way out shares it or when there is no room behind it. Looked at with the key's shard held.
     Append,
-    /// The same, to put argument 3 at the offset in argument 2.
+    /// As [`Cost::Append`], to put argument 3 at the offset in argument 2.
     Overwrite,
-    /// The same, to write the bit at the offset in argument 2.
+    /// As [`Cost::Append`], to write the bit at the offset in argument 2.
     SetBit,
-    /// The same, to write what BITFIELD's operations write; one for each argument, too.
+    /// As [`Cost::Append`], to write what BITFIELD's operations write. One for each argument, too.
     BitField,
     /// Bytes of the string at its first key, all of which are looked at. Looked at with the key's shard held.
     Digest,
@@ -59,7 +59,7 @@ pub enum Cost {
     /// Elements of the collection at its first key that SORT goes through, and keys that it looks up for them. Looked at with
     /// the key's shard held; where those keys are few, their shards are held from there on, too.
     Sort,
-    /// As many as the number in this argument says, whatever its sign.
+    /// The number in this argument, without its sign.
     CountArgument(usize),
     /// As many as the number behind the word COUNT says; the options begin with this argument, in pairs but for NOVALUES.
     CountOption(usize),
@@ -118,7 +118,7 @@ pub enum Merge {
     Most,
     /// Arrays: one after the other.
     Append,
-    /// All the same: any.
+    /// The replies are equal: any one of them.
     Any,
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn lpos(call: &mut Call<'_, '_>) {
 
 /// Which of the equal elements are wanted.
 struct Wish {
-    /// The first of them, from 1 on.
+    /// The number of the first match that is wanted. Counts from 1.
     rank: u64,
     from: End,
     /// Most matches; 0 is all. `None`: one match, and the reply is not an array.
@@ -117,7 +117,7 @@ impl Wish {
                 if rank == 0 {
                     return Err(RANK_ZERO.into());
                 }
-                // The smallest integer has no opposite, and stays negative in redis-server: the first match will do.
+                // `i64::MIN` has no positive counterpart. It stays negative in redis-server, so the first match counts.
                 wish.rank = rank.checked_abs().map_or(1, i64::unsigned_abs);
                 wish.from = if rank < 0 { End::Back } else { End::Front };
             } else if args.is(at, "COUNT") {
