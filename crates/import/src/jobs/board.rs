@@ -42,13 +42,13 @@ pub enum Work {
 pub enum Action {
     /// Begin this job with these words.
     Start(String, Vec<String>),
-    /// Tell it that it has the memory it asked for.
+    /// Tell this job that it has the memory it asked for.
     Grant(String),
-    /// Stop it where it is.
+    /// Stop this job where it is.
     Stop(String),
-    /// Let it go on.
+    /// Let this job go on.
     Continue(String),
-    /// End it.
+    /// End this job.
     Kill(String),
 }
 
@@ -57,21 +57,21 @@ pub enum Action {
 pub enum Report {
     /// The run waits for these bytes.
     Need(u64),
-    /// The run holds these bytes less.
+    /// The run gives these bytes back.
     Free(u64),
     /// The containers that the run holds have these bytes.
     Containers(u64),
-    /// How far it is.
+    /// How far the run is.
     Progress(Map<String, Value>),
     /// What the run will cost.
     Forecast(Map<String, Value>),
     /// A document failed.
     Failed(String, String),
-    /// It waits for its sink.
+    /// The run waits for its sink.
     Waiting(String),
     /// The run's figures.
     Summary(Map<String, Value>),
-    /// Why it had to stop.
+    /// Why the run had to stop.
     Error(String),
 }
 

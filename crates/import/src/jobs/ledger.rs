@@ -18,7 +18,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// With nobody in it. A budget below [`BUDGET_BYTES_MIN`] counts as that.
+    /// An empty ledger. A budget below [`BUDGET_BYTES_MIN`] is raised to it.
     pub fn new(budget: u64) -> Ledger {
         Ledger { budget: budget.max(BUDGET_BYTES_MIN), held: BTreeMap::new() }
     }
@@ -26,7 +26,7 @@ impl Ledger {
     pub fn budget(&self) -> u64 {
         self.budget
     }
-    /// Bytes that are held, the service's own among them.
+    /// Bytes that are held, with the service's own.
     pub fn held(&self) -> u64 {
         SERVICE_BYTES + self.held.values().sum::<u64>()
     }
@@ -50,7 +50,7 @@ impl Ledger {
         }
         fits
     }
-    /// Gives them whether they are there or not.
+    /// Gives `bytes` more to `name`, even if they are not free.
     pub fn force(&mut self, name: &str, bytes: u64) {
         *self.held.entry(name.to_owned()).or_default() += bytes;
     }
