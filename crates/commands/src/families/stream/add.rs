@@ -19,6 +19,7 @@ use strand_wire::args::Args;
 const LIMIT_BLOCKS: u64 = 100;
 /// Most entries where a block may have any number of entries.
 const LIMIT_DEFAULT: u64 = 10_000;
+/// Most entries for blocks of any size.
 const LIMIT_MAX: u64 = 1_000_000;
 
 const TOO_SMALL: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
