@@ -15,7 +15,7 @@ use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
 use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
 use strand_wire::args::Args;
 
-/// Most blocks of entries that approximate trimming without LIMIT removes.
+/// Approximate trimming without LIMIT removes at most as many entries as this many full blocks have.
 const LIMIT_BLOCKS: u64 = 100;
 /// Most entries where a block may have any number of entries.
 const LIMIT_DEFAULT: u64 = 10_000;
