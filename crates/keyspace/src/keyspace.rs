@@ -62,6 +62,8 @@ pub struct Keyspace {
     pub(crate) snapshots_over: Arc<Mutex<usize>>,
     /// Number of views created so far.
     pub(crate) views: AtomicU64,
+    /// Bytes that views of all keys keep, all views together.
+    pub(crate) view_bytes: Arc<AtomicUsize>,
     databases: usize,
     base_bits: u8,
     pub(crate) settings: Settings,
@@ -144,6 +146,7 @@ impl Keyspace {
             mark_seeds: [b ^ d.rotate_left(17), a ^ c.rotate_left(29)],
             snapshots_over: Arc::default(),
             views: AtomicU64::new(0),
+            view_bytes: Arc::default(),
             databases,
             base_bits,
             settings: Settings::default(),

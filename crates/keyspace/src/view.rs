@@ -2,7 +2,7 @@
 //!
 //! At that moment the shards of all the keys are held. From then on a shard keeps the former state of a key of the
 //! view before the first write to it. The keys of a view are named, or they are all keys of some shards. Memory grows
-//! with the view's own keys that are written. A view of all keys keeps at most [`KEPT_BYTES_MAX`].
+//! with the view's own keys that are written. Views of all keys keep at most [`KEPT_BYTES_MAX`] together.
 
 use crate::extendible::position_of;
 use crate::keepers::Frozen;
@@ -11,9 +11,10 @@ use crate::shard::Shard;
 use crate::{Key, Keyspace, Txn};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Most bytes of former records that a view of all keys keeps, all its shards together.
+/// Most bytes of former records that the views of all keys of a keyspace keep together. A view that needs more is lost.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a former record besides its key and its value.
 const KEPT_ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Option<Viewed>)>();
@@ -34,8 +35,12 @@ pub(crate) struct Viewing {
     positions: Option<Vec<u64>>,
     /// Former state of the keys that were written since the moment.
     kept: HashMap<Box<[u8]>, Option<Viewed>, ahash::RandomState>,
-    /// Bytes that may still be kept. At 0 nothing more is kept, and the view is lost.
-    bytes_left: usize,
+    /// Bytes of `kept`, if they count.
+    kept_bytes: usize,
+    /// Bytes that all views of all keys keep. `None`: the view is of named keys, and its bytes do not count.
+    all_bytes: Option<Arc<AtomicUsize>>,
+    /// A record was not kept.
+    is_lost: bool,
     /// The database's table when it was emptied or exchanged. Earlier writes are in `kept`.
     frozen: Option<Frozen>,
 }
@@ -45,15 +50,23 @@ impl Viewing {
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if slot == self.slot
             && self.frozen.is_none()
-            && self.bytes_left > 0
+            && !self.is_lost
             && self.positions.as_ref().is_none_or(|positions| positions.binary_search(&position).is_ok())
             && !self.kept.contains_key(key)
         {
             let table = shard.table(slot).map(|table| &table.records);
             let was = table.and_then(|records| Some(records.at(records.locate(position, key)?)));
             let was = was.map(|item| viewed(&RecordRef(item)));
-            let value_bytes = was.as_ref().map_or(0, |(value, _)| value.heap_bytes());
-            self.bytes_left = self.bytes_left.saturating_sub(KEPT_ENTRY_BYTES + key.len() + value_bytes);
+            if let Some(all_bytes) = &self.all_bytes {
+                let value_bytes = was.as_ref().map_or(0, |(value, _)| value.heap_bytes());
+                let bytes = KEPT_ENTRY_BYTES + key.len() + value_bytes;
+                if all_bytes.fetch_add(bytes, Relaxed) + bytes > KEPT_BYTES_MAX {
+                    all_bytes.fetch_sub(bytes, Relaxed);
+                    self.is_lost = true;
+                    return;
+                }
+                self.kept_bytes += bytes;
+            }
             self.kept.insert(key.into(), was);
         }
     }
@@ -71,6 +84,14 @@ impl Viewing {
         let records = &self.frozen.as_ref()?.0;
         let at = records.locate(position_of(key.hash.0), key.bytes);
         Some(at.map(|at| viewed(&RecordRef(records.at(at)))))
+    }
+}
+
+impl Drop for Viewing {
+    fn drop(&mut self) {
+        if let Some(all_bytes) = &self.all_bytes {
+            all_bytes.fetch_sub(self.kept_bytes, Relaxed);
+        }
     }
 }
 
@@ -106,27 +127,35 @@ impl<'k> Txn<'k> {
     /// When the shard of one of the keys is not held.
     pub fn view(&mut self, db: usize, keys: ViewKeys) -> View<'k> {
         self.settle_all();
-        self.begin_view(db, keys.0.into_iter().map(|(shard, positions)| (shard, Some(positions))), usize::MAX)
+        self.begin_view(db, keys.0.into_iter().map(|(shard, positions)| (shard, Some(positions))), false)
     }
     /// A view of all keys of database `db` in the held shards, at this moment. Much writing makes it lose what it
     /// keeps, see [`View::is_lost`].
     pub fn view_of_held(&mut self, db: usize) -> View<'k> {
         self.settle_all();
         let held: Vec<usize> = self.held_shards().map(|(shard, _)| shard).collect();
-        let bytes_max = KEPT_BYTES_MAX / held.len().max(1);
-        self.begin_view(db, held.into_iter().map(|shard| (shard, None)), bytes_max)
+        self.begin_view(db, held.into_iter().map(|shard| (shard, None)), true)
     }
     fn begin_view(
         &mut self,
         db: usize,
         parts: impl Iterator<Item = (usize, Option<Vec<u64>>)>,
-        bytes_left: usize,
+        counts: bool,
     ) -> View<'k> {
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let id = keyspace.views.fetch_add(1, Relaxed);
         let mut shards = Vec::new();
         for (shard, positions) in parts {
-            let viewing = Viewing { id, slot, positions, kept: HashMap::default(), bytes_left, frozen: None };
+            let viewing = Viewing {
+                id,
+                slot,
+                positions,
+                kept: HashMap::default(),
+                kept_bytes: 0,
+                all_bytes: counts.then(|| keyspace.view_bytes.clone()),
+                is_lost: false,
+                frozen: None,
+            };
             self.held(shard).guard.keepers().viewings.push(viewing);
             shards.push(shard);
         }
@@ -149,13 +178,13 @@ impl<'k> View<'k> {
             None => txn.db(self.db).get(key).map(|record| viewed(&record)),
         }
     }
-    /// True when the shard of `key` had to keep more than it may. A record that [`View::read`] returned before is of
+    /// True when the shard of `key` had to keep more than the views may. A record that [`View::read`] returned before is of
     /// the moment of the view, and one that it returns from now on may be newer. Views of named keys are never lost.
     ///
     /// # Panics
     /// When `txn` does not hold the key's shard.
     pub fn is_lost(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> bool {
-        self.viewing(txn, key).is_some_and(|viewing| viewing.bytes_left == 0)
+        self.viewing(txn, key).is_some_and(|viewing| viewing.is_lost)
     }
     fn viewing<'t>(&self, txn: &'t mut Txn<'k>, key: &Key<'_>) -> Option<&'t Viewing> {
         let keepers = txn.held(self.keyspace.shard_of(key.hash)).guard.keepers.as_ref()?;

@@ -67,3 +67,32 @@ fn a_view_keeps_what_is_written_of_its_own_keys_and_that_once() {
     assert_eq!(kept(), None);
     assert!(!keyspace.lock_shard(0, NOW_MS).db(0).set_str(&keys[0], StrRef::of(b"1"), None));
 }
+
+#[test]
+fn views_of_all_keys_share_one_bound_and_give_their_bytes_back() {
+    const VALUE_BYTES: usize = 1 << 20;
+    let keyspace = Keyspace::new(4, DATABASES, [1, 2, 3, 4]);
+    let names: Vec<String> = (0..2 * KEPT_BYTES_MAX / VALUE_BYTES).map(|i| format!("key:{i}")).collect();
+    let put = |name: &str| {
+        let (key, text) = (keyspace.key(name.as_bytes()), vec![b'x'; VALUE_BYTES]);
+        let value = Value::Str(Str::from_slice(&text));
+        keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, value, None);
+    };
+    names.iter().for_each(|name| put(name));
+    let kept_bytes = || keyspace.view_bytes.load(Relaxed);
+    let is_lost = |view: &View<'_>| {
+        names.iter().any(|name| {
+            let key = keyspace.key(name.as_bytes());
+            view.is_lost(&mut keyspace.lock(&[key.hash], NOW_MS), &key)
+        })
+    };
+    let views = [0, 1].map(|_| keyspace.lock_all(NOW_MS).view_of_held(0));
+    names[..KEPT_BYTES_MAX / VALUE_BYTES / 4].iter().for_each(|name| put(name));
+    assert!(!views.iter().any(is_lost), "half of the bytes are kept");
+    assert!(kept_bytes() > KEPT_BYTES_MAX / 2, "{} bytes", kept_bytes());
+    names.iter().for_each(|name| put(name));
+    assert!(views.iter().all(is_lost));
+    assert!(kept_bytes() <= KEPT_BYTES_MAX, "{} bytes", kept_bytes());
+    drop(views);
+    assert_eq!(kept_bytes(), 0);
+}
