@@ -29,8 +29,16 @@ pub struct NoProfile(pub String);
 #[error("{0}")]
 pub struct SaveError(pub String);
 
-/// The system's text for an error, as C programs print it: without the number.
+/// The system's text for an error, as C programs print it: without the number at its end. Other texts stay whole.
 pub fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
+    let without = text.strip_suffix(')').and_then(|rest| rest.rsplit_once(" (os error "));
+    without.map_or(&*text, |(system, _)| system).to_string()
+}
+
+#[test]
+fn only_the_number_at_the_end_of_a_text_goes() {
+    let advice = "x: Permission denied (os error 13). Give a dir that this server may write to";
+    assert_eq!(system_text(&std::io::Error::from_raw_os_error(13)), "Permission denied");
+    assert_eq!(system_text(&std::io::Error::other(advice)), advice);
 }

@@ -1,9 +1,8 @@
 //! The driver's side of the engine: the time, facts about the process and the peer, and [`Host`], the services that
 //! need the system.
 
-use crate::Config;
-use crate::NoProfile;
 use crate::folder::Folder;
+use crate::{Config, NoProfile};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
@@ -150,14 +149,14 @@ pub trait HostFiles {
     /// CONFIG SET dir: changes the working folder and returns its absolute path. Runs on a helper thread.
     ///
     /// # Errors
-    /// The system's error text.
+    /// The system's error.
     fn change_dir(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         Ok(path.into())
     }
     /// Reads the ACL file. Runs on a helper thread, or before the first client.
     ///
     /// # Errors
-    /// The system's error text.
+    /// The system's error.
     fn read_acl_file(&self, path: &str) -> io::Result<Vec<u8>>;
     /// Replaces the ACL file with the text of `text`, atomically. Runs on a helper thread. Concurrent calls run one
     /// after another, and each calls `text` when its turn comes. So the last writer writes the newest text.
@@ -178,7 +177,7 @@ pub trait HostFiles {
     /// Opens the file `name` of the working folder and returns it with its length. `None` when the file is missing.
     ///
     /// # Errors
-    /// The system's error text.
+    /// The system's error.
     fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
         let _ = name;
         Ok(None)

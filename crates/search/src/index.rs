@@ -38,8 +38,8 @@ const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Name of the column with the keys.
 pub(crate) const KEY: &str = "key";
-/// Name of the column with the documents' numbers: each document that is written gets the next one, so a key whose
-/// document has the same number was not written in between.
+/// Name of the column with the documents' numbers: each document that is written gets the next number. A key
+/// whose document has one number at two moments was not written in between.
 pub(crate) const NUMBER: &str = "number";
 /// Name of the column with the expiry times (unix milliseconds).
 pub(crate) const EXPIRE: &str = "expire";

@@ -122,7 +122,7 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
 }
 
 /// What the index finds now, and the bytes of its segments. A merge may remove a segment's files before they are
-/// measured: then the same documents are in another segment.
+/// measured. The documents of these files are in another segment then.
 fn measured(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
     let mut tries = 0;
     loop {

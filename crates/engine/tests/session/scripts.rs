@@ -1,4 +1,4 @@
-//! Long scripts: they leave the worker, hold nothing while they only read, and are atomic all the same.
+//! Long scripts: they leave the worker, hold nothing while they only read, and are atomic.
 
 use crate::fixture::{Peer, Server, Stop, command};
 use std::cell::{Cell, RefCell};

@@ -255,7 +255,7 @@ impl FieldType {
     }
     /// An argument of SET before [`FieldType::fit`]. For an unsigned type a negative number counts as a large one. So
     /// does, for a signed type, a number so small that its distance to the type's largest number has no 64 bits: as in
-    /// redis-server, such a number saturates at the largest.
+    /// redis-server, that number saturates at the largest.
     pub fn given(self, value: i64) -> i128 {
         let most = i64::MAX >> (64 - self.bits.max(1));
         match self.signed {

@@ -4,6 +4,19 @@ use super::serve;
 use crate::{Search, difference, exec, versions};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
+/// The options that the queries have in common.
+const LIMIT: Arg =
+    Arg::block("limit", &[Arg::integer("offset").token("LIMIT"), Arg::integer("count")]).optional();
+const PARAMS: Arg = Arg::block(
+    "params",
+    &[
+        Arg::integer("count").token("PARAMS"),
+        Arg::block("pair", &[Arg::string("name"), Arg::string("value")]).multiple(),
+    ],
+)
+.optional();
+const DIALECT: Arg = Arg::integer("dialect").token("DIALECT").optional();
+
 /// IMPORT.VERSION KEEP, for the table that has the other subcommands.
 pub const KEEP: &[CommandSpec] = &[CommandSpec::sub(
     "keep",
@@ -38,16 +51,9 @@ pub(super) const SEARCH: &[CommandSpec] = &[
         Arg::string("version").token("TO").optional(),
         Arg::word("verbatim", "VERBATIM").optional(),
         Arg::integer("timeout").token("TIMEOUT").optional(),
-        Arg::block("limit", &[Arg::integer("offset").token("LIMIT"), Arg::integer("count")]).optional(),
-        Arg::block(
-            "params",
-            &[
-                Arg::integer("count").token("PARAMS"),
-                Arg::block("pair", &[Arg::string("name"), Arg::string("value")]).multiple(),
-            ],
-        )
-        .optional(),
-        Arg::integer("dialect").token("DIALECT").optional(),
+        LIMIT,
+        PARAMS,
+        DIALECT,
     ])
     .exec(Exec::Service(|services, call| serve(services, call, difference::difference))),
     CommandSpec::new(
@@ -136,16 +142,9 @@ pub(super) const SEARCH: &[CommandSpec] = &[
             ],
         )
         .optional(),
-        Arg::block("limit", &[Arg::integer("offset").token("LIMIT"), Arg::integer("count")]).optional(),
-        Arg::block(
-            "params",
-            &[
-                Arg::integer("count").token("PARAMS"),
-                Arg::block("pair", &[Arg::string("name"), Arg::string("value")]).multiple(),
-            ],
-        )
-        .optional(),
-        Arg::integer("dialect").token("DIALECT").optional(),
+        LIMIT,
+        PARAMS,
+        DIALECT,
         Arg::string("version").token("VERSION").optional(),
     ])
     .exec(Exec::Service(|services, call| serve(services, call, exec::search))),

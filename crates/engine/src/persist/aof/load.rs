@@ -6,7 +6,7 @@ use super::{Names, manifest_path, no_files};
 use crate::config::Opt;
 use crate::folder::Folder;
 use crate::host::OpenedFile;
-use crate::{Engine, Now, StartError, TABLE};
+use crate::{Engine, Now, StartError, TABLE, system_text};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -89,7 +89,7 @@ impl Engine {
     fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), String> {
         for file in found.manifest.to_load() {
             let opened = match found.is_outside {
-                true => self.host.open_file(&file.name),
+                true => self.host.open_file(&file.name).map_err(|e| std::io::Error::other(system_text(&e))),
                 false => found.folder.open(&file.name),
             };
             let opened =
@@ -312,7 +312,7 @@ fn old_file(
             names.file, names.folder
         )
     };
-    if engine.host.open_file(&names.file).map_err(|e| failed(&e))?.is_none() {
+    if engine.host.open_file(&names.file).map_err(|e| failed(&system_text(&e)))?.is_none() {
         return Ok(None);
     }
     let is_half_done = manifest.increments.is_empty()

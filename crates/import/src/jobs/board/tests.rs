@@ -253,7 +253,7 @@ fn a_folder_that_changed_is_imported_when_it_is_quiet() {
     assert_eq!(started(&board.tick(9001)), ["a"]);
     board.ended("a", Some(0), 9002);
     assert_eq!((board.tick(20_000), board.wakes_ms()), (vec![], None));
-    // One that is never quiet is imported all the same.
+    // A folder that is never quiet is imported too.
     let mut now = 30_000;
     while started(&board.tick(now)).is_empty() {
         board.stir("a", now);
