@@ -78,6 +78,15 @@ pub(crate) enum HeldShards<'h> {
     All,
 }
 
+impl HeldShards<'_> {
+    fn has(self, shard: usize) -> bool {
+        match self {
+            HeldShards::Some(shards) => shards.binary_search(&shard).is_ok(),
+            HeldShards::All => true,
+        }
+    }
+}
+
 /// What a run in [`Mode::Past`] reads: the records of one database at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Past<'r> {
@@ -308,19 +317,15 @@ impl Run<'_, '_> {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
         let keys = run::keys_of(spec, args, keyspace);
-        match (self.past, self.held) {
-            (Some(past), _) => {
-                if let Err(why) = self.copy(past, spec, &keys) {
-                    return self.stopped(why);
-                }
+        if let Some(past) = self.past {
+            if let Err(why) = self.copy(past, spec, &keys) {
+                return self.stopped(why);
             }
-            (None, HeldShards::Some(shards)) => {
-                let is_held = |key: &Key<'_>| shards.binary_search(&keyspace.shard_of(key.hash)).is_ok();
-                if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
-                    return self.stopped(Stop::NeedsAll);
-                }
+        } else if matches!(self.held, HeldShards::Some(_)) {
+            let is_held = |key: &Key<'_>| self.held.has(keyspace.shard_of(key.hash));
+            if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
+                return self.stopped(Stop::NeedsAll);
             }
-            (None, HeldShards::All) => {}
         }
         if self.is_on_worker() {
             let mut elements = spec.cost().elements(args, keyspace.shards());
@@ -400,9 +405,7 @@ impl Run<'_, '_> {
                 continue;
             }
             let of_data = self.engine.keyspace.key(key.bytes);
-            if let HeldShards::Some(shards) = self.held
-                && shards.binary_search(&self.engine.keyspace.shard_of(of_data.hash)).is_err()
-            {
+            if !self.held.has(self.engine.keyspace.shard_of(of_data.hash)) {
                 return Err(Stop::NeedsAll);
             }
             if let Some((value, expire_at_ms)) = (past.read)(&of_data)? {
