@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# make test-real: the importer beside real servers and peers, at size. Installs what `make test` does not need: Debian's restic, and
+# make test-real: the importer beside real servers and peers, at size. Installs what `make test` does not need: Debian's restic,
+# nfs-ganesha with libnfs and FUSE, and
 # versitygw (an S3 server over a folder), which the Go toolchain builds from its module once (two to four minutes).
 # Without Go on this machine the S3 server is rclone's, and that is said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 strand="$1"
 
-if ! command -v restic >/dev/null; then
-    echo "real: installing restic"
+missing=()
+command -v restic >/dev/null || missing+=(restic)
+command -v ganesha.nfsd >/dev/null || missing+=(nfs-ganesha nfs-ganesha-vfs)
+command -v pkg-config >/dev/null || missing+=(pkg-config)
+[ -e /usr/include/nfsc/libnfs.h ] || missing+=(libnfs-dev)
+[ -e /usr/include/fuse3/fuse.h ] || missing+=(libfuse3-dev fuse3)
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "real: installing ${missing[*]}"
     sudo=""
     [ "$(id -u)" = 0 ] || sudo="sudo"
     export DEBIAN_FRONTEND=noninteractive
     $sudo apt-get update -qq
-    $sudo apt-get install -y -qq --no-install-recommends restic >/dev/null
+    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 if [ -z "${VERSITYGW:-}" ]; then
     tools="$PWD/target/real"

@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.parse
 
+import nfs
 import sources
 from sources import KEY, SECRET, World, counts, mail, rclone
 
@@ -344,4 +345,4 @@ def snapshots_of_restic_are_imported_as_the_folder_is(world):
 
 
 if __name__ == "__main__":
-    sources.main("real.py", CHECKS + sources.CHECKS)
+    sources.main("real.py", CHECKS + nfs.CHECKS + sources.CHECKS)

@@ -15,7 +15,8 @@ use crate::sink::strand::BYTES_UNDER_WAY_MAX;
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, recorded_name};
 use std::time::{Duration, Instant};
 
-/// Up to this number of documents may always be removed.
+/// Up to this number of documents may always be removed, unless the source is empty now: it may be a folder whose disk
+/// is not mounted.
 pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
 
 /// How much of a dataset one run may remove.
@@ -23,7 +24,7 @@ pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
 pub enum MaxDelete {
     /// A number of documents.
     Documents(u64),
-    /// Hundredths of the documents that are held; up to [`DELETES_ALWAYS_ALLOWED`] documents in any case.
+    /// Hundredths of the documents that are held; up to [`DELETES_ALWAYS_ALLOWED`] documents in any case, unless the source is empty.
     Percent(u8),
 }
 
@@ -71,6 +72,8 @@ const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
 /// What a run would do to the documents that are held.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
+    /// The source has nothing at all.
+    is_emptied: bool,
     held: u64,
     removed: u64,
     containers: u64,
@@ -103,7 +106,9 @@ impl MaxDelete {
             MaxDelete::Documents(most) => plan.removed <= most,
             MaxDelete::Percent(percent) => {
                 let share = u128::from(plan.held) * u128::from(percent);
-                plan.removed <= DELETES_ALWAYS_ALLOWED || u128::from(plan.removed) * 100 <= share
+                let are_few = plan.removed <= DELETES_ALWAYS_ALLOWED;
+                let is_emptied = plan.is_emptied && plan.removed > 0;
+                are_few && !is_emptied || u128::from(plan.removed) * 100 <= share
             }
         }
     }
@@ -123,7 +128,7 @@ impl Job<'_> {
         if max == MaxDelete::Percent(100) && !self.options.forecast {
             return Ok(());
         }
-        let mut plan = Plan { containers: 1, ..Plan::default() };
+        let mut plan = Plan { is_emptied: new.is_empty(), containers: 1, ..Plan::default() };
         self.plan(&[], old, new, below, &mut plan)?;
         let took = started.elapsed();
         self.reports.plan(plan.documents, plan.containers, took, self.options.forecast);

@@ -47,6 +47,24 @@ fn an_emptied_source_stops_the_run_before_anything_is_removed() {
     assert_eq!(counts(&with(MaxDelete::Percent(100)).expect("all may go")).0[2], 100);
 }
 
+#[test]
+fn an_emptied_source_of_few_documents_stops_the_run_too() {
+    let (fake, tree) = (Fake::start(), mails(3));
+    fake.import(tree.path());
+    let empty = Tree::new(&[]);
+    match fake.try_import(empty.path()) {
+        Err(ImportError::TooManyDeletions { removed: 3, held: 3 }) => {}
+        other => panic!("{other:?}"),
+    }
+    // The documents of a source that is not empty may all go.
+    let other = Tree::new(&[]);
+    other.write("new.eml", mail("s", "new"));
+    assert_eq!(counts(&fake.import(other.path())).0, [1, 0, 3, 0, 0]);
+    let options = ImportOptions { max_delete: MaxDelete::Documents(1), ..fake.options(empty.path()) };
+    let done = strand_import::run(&options, &mut Silent).expect("one may go");
+    assert_eq!(counts(&done).0[2], 1);
+}
+
 /// Keeps the forecast.
 #[derive(Default)]
 struct Foretold(Option<Forecast>);

@@ -104,7 +104,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub attachments: bool,
     /// Stop before anything is changed when more documents than this would be removed: a number, or a share of those that
-    /// are held (a share allows up to 100 documents in any case)
+    /// are held (a share allows up to 100 documents in any case, unless SOURCE is empty)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
     #[command(flatten)]
