@@ -1,25 +1,32 @@
 //! Reusable blocks: each thread has a free list, so a connection holds a block only while it contains bytes.
 //!
 //! A pooled block is a unique blob of [`BLOCK_BYTES`], initialised over its whole length: zeroed when it was
-//! allocated, later with any old content. Any blob of this shape may be returned. Blocks may move between threads.
-//! Each list is bounded.
+//! allocated, later with any old content. Any blob of this shape may be returned. Blocks may move between threads:
+//! one thread fills the stream of changes, and another one frees it. A full list gives blocks to a list of all
+//! threads, where an empty list finds them. Each list is bounded.
 
 use crate::Blob;
 use crate::blob::HEADER_BYTES;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a block. With its header the allocation has 16 KiB. That is redis-server's read size, holds a pipeline
 /// of 30 commands with 256-byte values, and fits into a core's first-level cache.
 pub(crate) const BLOCK_BYTES: usize = 16 * 1024 - HEADER_BYTES;
 /// Most free blocks of a thread: 1 MiB.
 const FREE_BLOCKS_MAX: usize = 64;
+/// Blocks that a thread gives to the list of all threads, or takes from there, at once.
+const BATCH_BLOCKS: usize = 32;
+/// Most batches in the list of all threads: 8 MiB.
+const BATCHES_MAX: usize = 16;
 
 thread_local! {
     static FREE: RefCell<FreeList> = RefCell::new(FreeList::new());
 }
 
+/// Blocks of threads that free more than they take, in batches of [`BATCH_BLOCKS`].
+static BATCHES: Mutex<Vec<Vec<Blob>>> = Mutex::new(Vec::new());
 /// The lengths of all threads' lists.
 static COUNTS: Mutex<Vec<Weak<AtomicUsize>>> = Mutex::new(Vec::new());
 
@@ -39,24 +46,47 @@ impl FreeList {
     }
     #[inline]
     fn pop(&mut self) -> Option<Blob> {
-        let block = self.blocks.pop();
+        let block = self.blocks.pop().or_else(|| self.take_batch());
         self.count.store(self.blocks.len(), Relaxed);
         block
     }
     #[inline]
     fn push(&mut self, block: Blob) {
-        if self.blocks.len() < FREE_BLOCKS_MAX {
-            self.blocks.push(block);
-            self.count.store(self.blocks.len(), Relaxed);
+        if self.blocks.len() == FREE_BLOCKS_MAX {
+            self.give_batch();
+        }
+        self.blocks.push(block);
+        self.count.store(self.blocks.len(), Relaxed);
+    }
+    #[cold]
+    fn take_batch(&mut self) -> Option<Blob> {
+        self.blocks = batches().pop()?;
+        self.blocks.pop()
+    }
+    #[cold]
+    fn give_batch(&mut self) {
+        // The first ones were not used for the longest time.
+        let batch: Vec<Blob> = self.blocks.drain(..BATCH_BLOCKS).collect();
+        let mut batches = batches();
+        if batches.len() < BATCHES_MAX {
+            batches.push(batch);
+        } else {
+            // Free the blocks without the lock.
+            drop(batches);
         }
     }
 }
 
-/// Bytes of the free blocks of all threads.
+fn batches() -> MutexGuard<'static, Vec<Vec<Blob>>> {
+    BATCHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of all free blocks.
 pub fn pooled_bytes() -> usize {
     let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let blocks: usize = counts.iter().filter_map(Weak::upgrade).map(|count| count.load(Relaxed)).sum();
-    blocks * (BLOCK_BYTES + HEADER_BYTES)
+    let of_threads: usize = counts.iter().filter_map(Weak::upgrade).map(|count| count.load(Relaxed)).sum();
+    let shared = batches().len() * BATCH_BLOCKS;
+    (of_threads + shared) * (BLOCK_BYTES + HEADER_BYTES)
 }
 
 /// A unique block of length [`BLOCK_BYTES`] with any content. Running out of memory ends the process.
@@ -92,14 +122,13 @@ fn allocate() -> Blob {
 mod tests {
     use super::*;
 
-    /// The only test that may compare the count of all threads. Other tests' threads only add to the count, and
-    /// their blocks are freed with them.
+    /// Other tests' threads only add to the count of all threads, and their blocks are freed with them.
     #[test]
     fn free_blocks_of_a_thread_are_counted_while_it_lives() {
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let blocks: Vec<_> = (0..FREE_BLOCKS_MAX + 3).map(|_| take()).collect();
+            let blocks: Vec<_> = (0..FREE_BLOCKS_MAX).map(|_| take()).collect();
             blocks.into_iter().for_each(give);
             tell.send(free_blocks()).expect("the test waits");
             let _ = ended.recv();

@@ -70,13 +70,17 @@ impl Encoded {
     }
     #[inline]
     fn header(&mut self, mark: u8, n: usize) {
-        let digit = |n: usize| b'0' + n as u8;
+        let digit = |n: usize| b'0' + (n % 10) as u8;
         match n {
             0..10 => self.bytes.extend_from_slice(&[mark, digit(n), b'\r', b'\n']),
-            10..100 => self.bytes.extend_from_slice(&[mark, digit(n / 10), digit(n % 10), b'\r', b'\n']),
+            10..100 => self.bytes.extend_from_slice(&[mark, digit(n / 10), digit(n), b'\r', b'\n']),
+            100..1000 => {
+                self.bytes.extend_from_slice(&[mark, digit(n / 100), digit(n / 10), digit(n), b'\r', b'\n']);
+            }
             _ => self.long_header(mark, n),
         }
     }
+    #[cold]
     fn long_header(&mut self, mark: u8, n: usize) {
         let mut digits = [0; 20];
         let mut at = digits.len();

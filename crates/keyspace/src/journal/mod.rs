@@ -16,11 +16,12 @@ pub use padding::padding;
 
 use effects::Effects;
 use parking_lot::Mutex;
+use spin::{Yield, mutex::SpinMutex};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
 use strand_chain::Chain;
@@ -36,12 +37,17 @@ const COPIED_BYTES_MAX: usize = 4 << 10;
 /// Larger buffers of effects are not kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
+/// A lane with its lock. Its thread locks the lane once for each transaction, and the taker now and then, so the lock
+/// is almost never held. Its unlock is one store: an unlock that reads and writes at once would wait until the bytes
+/// are in the cache (`JOURNAL=1 ONLY=SET cargo bench -p strand-engine --bench pipeline`: PLACEHOLDER).
+type SharedLane = Arc<SpinMutex<Lane, Yield>>;
+
 /// Numbers the journals of the process, so that a thread finds its lane in each.
 static JOURNALS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Lanes of this thread, by journal.
-    static LANES: RefCell<Vec<(u64, Arc<Mutex<Lane>>)>> = const { RefCell::new(Vec::new()) };
+    static LANES: RefCell<Vec<(u64, SharedLane)>> = const { RefCell::new(Vec::new()) };
     /// Reusable effects for the next transaction of this thread.
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
 }
@@ -53,7 +59,7 @@ pub struct Journal {
     /// The offset after the last transaction that has its position.
     tail: Aligned,
     is_on: AtomicBool,
-    lanes: Mutex<Vec<Arc<Mutex<Lane>>>>,
+    lanes: Mutex<Vec<SharedLane>>,
     /// Offset of the next byte to take.
     frontier: AtomicU64,
     /// Where [`JOURNAL_FULL`] is set and cleared.
@@ -206,7 +212,7 @@ impl Journal {
             return None;
         }
         let len = effects.len();
-        let offset = self.tail.0.fetch_add(len as u64, AcqRel);
+        let offset = self.tail.0.fetch_add(len as u64, SeqCst);
         Some(Placed { journal: self, offset, len, effects: Some(effects) })
     }
     fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
@@ -232,7 +238,7 @@ impl Journal {
             if let Some((_, lane)) = lanes.iter().find(|(id, _)| *id == self.id) {
                 return put(&mut lane.lock());
             }
-            let lane = Arc::<Mutex<Lane>>::default();
+            let lane = SharedLane::default();
             self.lanes.lock().push(lane.clone());
             // Drop the lanes of journals that have ended.
             lanes.retain(|(_, lane)| Arc::strong_count(lane) > 1);
