@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make test-real: the importer beside real servers and peers, at size. Installs what `make test` does not need: Debian's restic,
-# nfs-ganesha with libnfs and FUSE, and
-# versitygw (an S3 server over a folder), which the Go toolchain builds from its module once (two to four minutes).
+# faketime, and nfs-ganesha with libnfs and FUSE; and versitygw (an S3 server over a folder), which the Go toolchain builds from its
+# module once (two to four minutes).
 # Without Go on this machine the S3 server is rclone's, and that is said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +9,7 @@ strand="$1"
 
 missing=()
 command -v restic >/dev/null || missing+=(restic)
+command -v faketime >/dev/null || missing+=(faketime)
 command -v ganesha.nfsd >/dev/null || missing+=(nfs-ganesha nfs-ganesha-vfs)
 command -v pkg-config >/dev/null || missing+=(pkg-config)
 [ -e /usr/include/nfsc/libnfs.h ] || missing+=(libnfs-dev)

@@ -344,5 +344,25 @@ def snapshots_of_restic_are_imported_as_the_folder_is(world):
     assert len(world.ids()) == files and done["containers_skipped"] >= 0, (len(world.ids()), files)
 
 
+@check
+def a_clock_that_is_behind_or_ahead_loses_no_change(world):
+    server = f"127.0.0.1:{world.strand.port}"
+    for clock in ("-1h", "+1h"):
+        dataset = f"at{clock}"
+        world.write("clock/a.txt", "one\n")
+        world.write("clock/b.txt", "other\n")
+        # Each text is as long as the one before, and comes at once after a run.
+        for text, expected in (("one", [2, 0, 0, 0, 0]), (None, [0, 0, 0, 2, 0]), ("two", [0, 1, 0, 1, 0]), ("six", [0, 1, 0, 1, 0])):
+            if text:
+                world.write("clock/a.txt", f"{text}\n")
+            command = ["faketime", "-f", clock, world.binary, "import", f"{world.folder}/clock", "--into", dataset, "--server", server]
+            done = subprocess.run([*command, "--no-index", "--json"], env=world.environment, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr[-500:]
+            summary = json.loads(done.stdout.splitlines()[-1])
+            assert counts(summary) == expected, (clock, text, summary)
+            held = world.client.hget(f"{dataset}:a.txt", "body").decode().strip()
+            assert held == (text or "one"), (clock, text, held)
+
+
 if __name__ == "__main__":
     sources.main("real.py", CHECKS + nfs.CHECKS + sources.CHECKS)
