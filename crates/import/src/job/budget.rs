@@ -107,8 +107,7 @@ impl MaxDelete {
             MaxDelete::Percent(percent) => {
                 let share = u128::from(plan.held) * u128::from(percent);
                 let are_few = plan.removed <= DELETES_ALWAYS_ALLOWED;
-                let is_emptied = plan.is_emptied && plan.removed > 0;
-                are_few && !is_emptied || u128::from(plan.removed) * 100 <= share
+                are_few && !plan.is_emptied || u128::from(plan.removed) * 100 <= share
             }
         }
     }
