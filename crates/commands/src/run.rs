@@ -11,7 +11,7 @@ use crate::spec::{CommandSpec, KeySpec};
 use crate::wait::Wait;
 use smallvec::SmallVec;
 use strand_chain::Chain;
-use strand_keyspace::journal::Arg;
+use strand_keyspace::journal::{Arg, Sent};
 use strand_keyspace::{Key, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
@@ -63,7 +63,11 @@ pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Ca
 
 /// A command has run: unless it said what its effect is, that is the command as it was sent.
 pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
-    txn.end_command(db, (0..args.len()).map(|at| arg(args, at)));
+    txn.end_command(db, || match args.encoded() {
+        // One copy in place of a header and a copy for each argument.
+        Some(bytes) => Sent::Encoded(args.len(), bytes),
+        None => Sent::Args((0..args.len()).map(|at| arg(args, at))),
+    });
 }
 
 /// A long command, encoded as its own effect before any shard is held: that takes as long as the arguments are.

@@ -4,7 +4,7 @@
 //! freed after the shards are released. [`crate::db`] finds and changes records.
 
 use crate::event::{Caller, KeptEvents, KeyEvent};
-use crate::journal::effects::{Arg, Effects, EffectsMark};
+use crate::journal::effects::{Arg, Effects, EffectsMark, Sent};
 use crate::journal::{Journal, Placed};
 use crate::settings::{JOURNAL, LISTENER};
 use crate::shard::{Clock, LockedShard, Shard};
@@ -219,11 +219,14 @@ impl<'k> Txn<'k> {
             self.effects.get_or_insert_with(Journal::effects).begin();
         }
     }
-    /// Ends a command. If it changed something and named no effect, its arguments are its effect.
+    /// Ends a command. If it changed something and named no effect, its arguments are its effect: then `sent` is called.
     #[inline]
-    pub fn end_command<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+    pub fn end_command<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> Sent<'a, I>)
+    where
+        I: ExactSizeIterator<Item = Arg<'a>>,
+    {
         if let Some(effects) = &mut self.effects {
-            effects.end(db, args);
+            effects.end(db, sent);
         }
     }
     /// True while changes are recorded. Then a command must name its effect unless that is its arguments.

@@ -39,6 +39,15 @@ impl Arg<'_> {
     }
 }
 
+/// The arguments of a command as a client has sent them.
+#[derive(Clone, Copy, Debug)]
+pub enum Sent<'a, I> {
+    /// This number of arguments in RESP, each with its header.
+    Encoded(usize, &'a [u8]),
+    /// One by one.
+    Args(I),
+}
+
 /// Encoded bytes, with large arguments by reference.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
@@ -112,6 +121,15 @@ impl Encoded {
             self.bytes.extend_from_slice(b"\r\n");
         }
     }
+    fn sent<'a>(&mut self, sent: Sent<'a, impl ExactSizeIterator<Item = Arg<'a>>>) {
+        match sent {
+            Sent::Args(args) => self.command(args),
+            Sent::Encoded(args, bytes) => {
+                self.header(b'*', args);
+                self.bytes.extend_from_slice(bytes);
+            }
+        }
+    }
     fn truncate(&mut self, bytes: usize, blobs: usize) {
         self.bytes.truncate(bytes);
         self.blob_bytes -= self.blobs.drain(blobs..).map(|(_, blob)| blob.len()).sum::<usize>();
@@ -167,9 +185,14 @@ impl Effects {
     /// Ends the current command. If it changed something and named no effect, the command as it was sent is the
     /// effect.
     #[inline]
-    pub(crate) fn end<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+    pub(crate) fn end<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> Sent<'a, I>)
+    where
+        I: ExactSizeIterator<Item = Arg<'a>>,
+    {
         if self.changes > 0 && !self.is_own {
-            self.add(db, args);
+            self.select(db);
+            self.encoded.sent(sent());
+            self.commands += 1;
         }
         self.changes = 0;
     }
@@ -272,6 +295,9 @@ mod tests {
     fn words<'a>(line: &'a str) -> Vec<Arg<'a>> {
         line.split(' ').map(|word| Arg::Bytes(word.as_bytes())).collect()
     }
+    fn sent<'a>(line: &'a str) -> Sent<'a, std::vec::IntoIter<Arg<'a>>> {
+        Sent::Args(words(line).into_iter())
+    }
     fn text(effects: &mut Effects) -> String {
         let mut out = Chain::new();
         let len = effects.len();
@@ -289,18 +315,18 @@ mod tests {
     fn one_command_stands_alone_and_several_stand_together() {
         let mut effects = Effects::default();
         effects.begin();
-        effects.end(0, words("GET a").into_iter());
+        effects.end(0, || sent("GET a"));
         assert!(!effects.close(), "it changed nothing");
         effects.begin();
         effects.changed();
-        effects.end(0, words("SET a 1").into_iter());
+        effects.end(0, || sent("SET a 1"));
         assert!(effects.close());
         assert_eq!(text(&mut effects), "| SET a 1");
         effects.reset();
         for (db, line) in [(0, "SET a 1"), (3, "INCR b"), (3, "INCR c")] {
             effects.begin();
             effects.changed();
-            effects.end(db, words(line).into_iter());
+            effects.end(db, || sent(line));
         }
         assert!(effects.close());
         assert_eq!(text(&mut effects), "| MULTI | SET a 1 | SELECT 3 | INCR b | INCR c | SELECT 0 | EXEC");
@@ -313,11 +339,11 @@ mod tests {
         effects.changed();
         effects.own(2, words("SREM s a").into_iter());
         effects.changed();
-        effects.end(2, words("SPOP s").into_iter());
+        effects.end(2, || sent("SPOP s"));
         effects.begin();
         effects.changed();
         effects.begin_own();
-        effects.end(0, words("SPOP t").into_iter());
+        effects.end(0, || sent("SPOP t"));
         assert!(effects.close());
         assert_eq!(text(&mut effects), "| SELECT 2 | SREM s a | SELECT 0");
     }

@@ -1,6 +1,7 @@
 //! Compares promises with a twin that carries out each at once, during random work of every kind.
 
 use super::*;
+use crate::journal::Sent;
 use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
 use crate::{KeyEvent, KeyHash};
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ fn a_promise_is_its_own_work_wherever_it_is_carried_out() {
     let mut txn = keyspace.lock(&[key.hash], NOW_MS);
     txn.begin_command(|| (KeyEvent::NONE, true), true, 7);
     assert!(txn.db(0).get(&key).is_some());
-    txn.end_command(0, std::iter::empty());
+    txn.end_command(0, || Sent::Args(std::iter::empty()));
     drop(txn);
     carry_out(&keyspace, 0, "b");
     assert_eq!(keyspace.journal().tail(), tail);
