@@ -30,6 +30,10 @@ def check(function):
     return function
 
 
+# Starts of a server with other ports before a test gives up.
+STARTS_MAX = 5
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -40,19 +44,27 @@ class Strand:
     """A server of our own; `options` as on its command line."""
 
     def __init__(self, binary, *options):
-        self.port, self.http_port = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.http_port}"
         self.binary = binary
-        self.process = subprocess.Popen(
-            [binary, "serve", "--port", str(self.port), "--http-port", str(self.http_port), "--loglevel", "warning", "--save", "", *options]
-        )
+        # Between the choice of a port and its use another program may take the port: the server ends, and gets other ones.
+        for _ in range(STARTS_MAX):
+            self.port, self.http_port = free_port(), free_port()
+            self.url = f"http://127.0.0.1:{self.http_port}"
+            doors = ["--port", str(self.port), "--http-port", str(self.http_port)]
+            self.process = subprocess.Popen([binary, "serve", *doors, "--loglevel", "warning", "--save", "", *options])
+            if self.listens():
+                return
+        raise RuntimeError("the server ended at start")
+
+    def listens(self):
+        """Waits until both doors are open; false when the server has ended."""
         for _ in range(400):
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
+                for port in (self.port, self.http_port):
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return self.process.poll() is None
             except OSError:
                 if self.process.poll() is not None:
-                    raise RuntimeError("the server ended at start")
+                    return False
                 time.sleep(0.025)
         raise RuntimeError("the server does not listen")
 

@@ -116,6 +116,10 @@ impl<'a> Change<'a> {
     pub fn is_container(&self) -> bool {
         self.entry().kind == Kind::Container
     }
+    /// True when the new container does not have it.
+    pub fn is_removed(&self) -> bool {
+        matches!(self, Change::Removed(_))
+    }
 }
 
 #[cfg(test)]

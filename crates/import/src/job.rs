@@ -14,12 +14,14 @@ mod budget;
 mod divided;
 mod documents;
 mod failed;
+mod moves;
 mod nested;
 mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
 pub use failed::Mode;
+pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
 
 use crate::cache::CacheUse;
@@ -34,6 +36,7 @@ use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
 use divided::Divided;
+use moves::Moves;
 use nested::Within;
 use reports::Reports;
 use std::time::{Duration, Instant};
@@ -85,6 +88,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         within: Within::default(),
         throttle: Throttle::new(options.rate),
         divided: Divided::default(),
+        moves: Moves::default(),
         reports: Reports::new(options.report_every),
         extractor: Extractor::new(options.extractor.clone(), options.memory.clone()),
     };
@@ -133,6 +137,8 @@ struct Level {
     reread: bool,
     /// No container is skipped: what the tokens say is not to be trusted, or how many documents are behind them.
     open_all: bool,
+    /// Documents that will be removed are noted, because they may have moved.
+    notes_moves: bool,
 }
 
 impl Level {
@@ -173,6 +179,7 @@ struct Job<'a> {
     throttle: Throttle,
     /// Parts of containers that are recorded whole, by their paths.
     divided: Divided,
+    moves: Moves,
     reports: Reports,
     extractor: Extractor,
 }
@@ -234,7 +241,8 @@ impl Job<'_> {
         // child's new token, the old token must not be believed.
         let is_planned = known.recorded || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == Mode::Import {
-            self.check_plan(old, new, level.below(path, known.blob.len())?)?;
+            let below = level.below(path, known.blob.len())?;
+            self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
         let is_content = self.source.tokens() == Tokens::Content;
         let changes = is_divided
@@ -251,9 +259,11 @@ impl Job<'_> {
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.options.memory.containers(below.held_bytes);
         self.remove_nested(path, old, new, below)?;
+        self.remove_children(path, old, new, below, true)?;
         let children = self.children(path, &known, new, below)?;
         let nested = self.nested(path, old, new, below)?;
         let blob = self.documents(path, old, new, &children, &nested, level.reread)?;
+        self.remove_children(path, old, new, below, false)?;
         self.commit(path, &known, &blob, changes, &children)?;
         Ok(Some(blob))
     }
@@ -268,16 +278,7 @@ impl Job<'_> {
             if part.is_some() {
                 return Ok(part);
             }
-            // The token of a record is that record's checksum. Without the record the container is as if it were new.
-            if token.len() <= size_of::<Digest>() {
-                return Ok(None);
-            }
-            let recalled = source.recall(token, EXTRACTOR_VERSION).map_err(ImportError::List)?;
-            recalled.map(Some).ok_or_else(|| ImportError::Unrecallable {
-                dataset: dataset.clone(),
-                path: String::from_utf8_lossy(path).into_owned(),
-                tree: token.iter().map(|b| format!("{b:02x}")).collect(),
-            })
+            recall(&mut **source, dataset, path, token)
         })
     }
 
@@ -300,28 +301,53 @@ impl Job<'_> {
         new: Container<'_>,
         below: Level,
     ) -> Result<Vec<Child>, ImportError> {
-        let mut children = Vec::new();
-        for change in diff(view(&known.blob), new).filter(Change::is_container) {
-            let child = join(path, change.entry().name);
-            let recorded = change.recorded().map_or(&[][..], |old| old.token);
-            match change {
-                Change::Removed(_) => self.remove(&child, recorded, below)?,
-                // A run that was cut short may have changed what is below without changing the token here.
-                Change::Unchanged { old, .. } if !known.interrupted && !below.reread && !below.open_all => {
-                    self.summary.containers_skipped += 1;
-                    if below.depth == 1 {
-                        self.summary.unchanged += old.size;
-                    }
-                    children.push(Child {
-                        token: old.token.to_vec(),
-                        documents: old.size,
-                        is_recallable: false,
-                    });
+        let changes =
+            || diff(view(&known.blob), new).filter(|change| change.is_container() && !change.is_removed());
+        let mut children: Vec<Option<Child>> = changes().map(|_| None).collect();
+        // Containers that lose documents come last: what has moved out of them is copied before it is removed.
+        for loses in [false, true] {
+            for (i, change) in changes().enumerate() {
+                let child = join(path, change.entry().name);
+                if self.moves.loses(&child) != loses {
+                    continue;
                 }
-                _ => children.push(self.child(&child, change, known.interrupted, below)?),
+                children[i] = Some(match change {
+                    // A run that was cut short may have changed what is below without changing the token here.
+                    Change::Unchanged { old, .. }
+                        if !known.interrupted && !below.reread && !below.open_all =>
+                    {
+                        self.summary.containers_skipped += 1;
+                        if below.depth == 1 {
+                            self.summary.unchanged += old.size;
+                        }
+                        Child { token: old.token.to_vec(), documents: old.size, is_recallable: false }
+                    }
+                    _ => self.child(&child, change, known.interrupted, below)?,
+                });
             }
         }
-        Ok(children)
+        Ok(children.into_iter().map(|child| child.expect("it loses documents or not")).collect())
+    }
+
+    /// Removes the containers that are gone: `first`, those that must go before anything is added, else all others. What has
+    /// moved out of the others is copied before they go.
+    fn remove_children(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        below: Level,
+        first: bool,
+    ) -> Result<(), ImportError> {
+        for change in diff(old, new) {
+            if let Change::Removed(entry) = change
+                && entry.kind == Kind::Container
+                && moves::removes_first(old, new, entry.name) == first
+            {
+                self.remove(&join(path, entry.name), entry.token, below)?;
+            }
+        }
+        Ok(())
     }
 
     /// A container that may have changed.
@@ -434,6 +460,25 @@ impl Job<'_> {
     fn fail(&mut self, path: &[u8], reason: &str) {
         self.count(path, Outcome::Failed(reason));
     }
+}
+
+/// The container that was imported with this token, of a source that keeps what it once was; `None` when the token is of a
+/// record: a checksum. Without the record the container is as if it were new.
+fn recall(
+    source: &mut dyn Source,
+    dataset: &str,
+    path: &[u8],
+    token: &[u8],
+) -> Result<Option<Vec<u8>>, ImportError> {
+    if token.len() <= size_of::<Digest>() {
+        return Ok(None);
+    }
+    let recalled = source.recall(token, EXTRACTOR_VERSION).map_err(ImportError::List)?;
+    recalled.map(Some).ok_or_else(|| ImportError::Unrecallable {
+        dataset: dataset.to_owned(),
+        path: String::from_utf8_lossy(path).into_owned(),
+        tree: token.iter().map(|b| format!("{b:02x}")).collect(),
+    })
 }
 
 fn documents_in(container: Container<'_>) -> u64 {

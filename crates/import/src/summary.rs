@@ -26,6 +26,8 @@ pub struct Summary {
     pub into: String,
     /// Documents that are new at the server.
     pub added: u64,
+    /// Of these, documents that lay elsewhere in the source and were copied at the server.
+    pub moved: u64,
     /// Documents replaced.
     pub updated: u64,
     /// Documents deleted.

@@ -39,13 +39,17 @@ pub(crate) fn version(source: &dyn Source, path: &[u8], entry: &Entry<'_>) -> Op
         Tokens::Content => [&b"content\0"[..], entry.token].concat(),
         Tokens::Stamps => source.cache_name(path, entry)?,
     };
-    // Its name says what kind of a document it is, and so does lying in a Maildir.
-    let dot = entry.name.iter().rposition(|b| *b == b'.');
-    let kind = dot.map_or(&[][..], |dot| &entry.name[dot..]);
-    let in_maildir = [u8::from(entry.get(FLAGS_KEY).is_some())];
     let producer = EXTRACTOR_VERSION.to_le_bytes();
-    let name = [&b"text\0"[..], &[FORMAT], &producer, &in_maildir, kind, b"\0", &bytes].concat();
+    let name = [&b"text\0"[..], &[FORMAT], &producer, &kind(entry), b"\0", &bytes].concat();
     Some(Version::new(&name, entry.token))
+}
+
+/// By what the extractor chooses, besides the bytes: whether the document lies in a Maildir, and the end of its name.
+pub(crate) fn kind(entry: &Entry<'_>) -> Vec<u8> {
+    let dot = entry.name.iter().rposition(|b| *b == b'.');
+    let in_maildir = u8::from(entry.get(FLAGS_KEY).is_some());
+    let suffix = dot.map_or(&[][..], |dot| &entry.name[dot..]);
+    [&[in_maildir], suffix].concat()
 }
 
 impl Text {

@@ -5,14 +5,16 @@
 //! A mount that is not there looks like an empty folder. So a run that has a record to compare with first walks over the
 //! listings alone, counts what would be removed of what is held, and stops when that is more than [`MaxDelete`] allows.
 
+use super::moves::removes_first;
 use super::{Job, Level, join, view};
 use crate::ImportError;
 use crate::container::{Container, Kind};
 use crate::diff::{Change, diff};
+use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, recorded_name};
+use crate::versions::{DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
 use std::time::{Duration, Instant};
 
 /// Up to this number of documents may always be removed, unless the source is empty now: it may be a folder whose disk
@@ -150,6 +152,8 @@ impl Job<'_> {
         plan: &mut Plan,
     ) -> Result<(), ImportError> {
         let nothing = crate::container::Builder::new(0).finish().expect("nothing in it");
+        // A document that is read again anyway is not copied.
+        let notes = below.notes_moves && old.producer() == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
             let entry = change.entry();
             let is_read = match change {
@@ -181,6 +185,9 @@ impl Job<'_> {
                 let held = inner + u64::from(recorded.get(DIGEST_NOTE).is_some());
                 plan.held += held;
                 plan.removed += if removed { held } else { 0 };
+                if removed && notes {
+                    self.note_removed(join(path, recorded.name), &recorded);
+                }
                 continue;
             }
             // A tree that is unchanged: how many documents it holds the root says.
@@ -192,9 +199,10 @@ impl Job<'_> {
             if self.report(&child)? {
                 self.sink.drain()?;
             }
-            let Some(mut known) = self.recorded(&child, recorded.token)? else { continue };
+            let Some((mut known, is_doubtful)) = self.recorded(&child, recorded.token)? else { continue };
             self.keep_parts(&child, &known);
-            let deeper = below.below(&child, known.len())?;
+            let mut deeper = below.below(&child, known.len())?;
+            deeper.notes_moves &= !(is_doubtful || removed && removes_first(old, new, recorded.name));
             plan.containers += u64::from(!removed);
             plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
             if deeper.depth > super::DEPTH_MAX {
@@ -216,14 +224,17 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The record of a container, or the tree that its parent's record names; `None` where nothing is known.
-    fn recorded(&mut self, path: &[u8], token: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
-        let recorded = self.sink.read(&[recorded_name(path)])?.pop().flatten();
-        let recorded = recorded.or_else(|| self.divided.get(path).cloned());
-        if recorded.is_some() || token.len() <= size_of::<crate::container::Digest>() {
-            return Ok(recorded);
-        }
-        self.source.recall(token, 0).map_err(ImportError::List)
+    /// The record of a container, or the tree that its parent's record names; `None` where nothing is known. True: a run
+    /// that was cut short may have changed what is in the container.
+    fn recorded(&mut self, path: &[u8], token: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
+        let mut found = self.sink.read(&[recorded_name(path), intent_name(path)])?;
+        let is_doubtful = found.pop().flatten().is_some();
+        let recorded = found.pop().flatten().or_else(|| self.divided.get(path).cloned());
+        let known = match recorded {
+            Some(recorded) => Some(recorded),
+            None => super::recall(&mut *self.source, &self.options.into, path, token)?,
+        };
+        Ok(known.map(|blob| (blob, is_doubtful)))
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Job::documents`] is the entry. The bytes of a document decide, and its text where a cache has that.
 
 use super::failed::{self, Mode};
+use super::moves::Moved;
 use super::nested::{self, Nested};
 use super::{Child, ERROR_NOTE, Job, join, record_error, view};
 use crate::cache::texts::{self, Text};
@@ -17,7 +18,7 @@ use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
 
 /// The note of a document that names fields itself: its hash is replaced as a whole.
-const MORE_NOTE: &[u8] = b"~more";
+pub(super) const MORE_NOTE: &[u8] = b"~more";
 
 /// What a document's entry becomes in the new container.
 struct Record<'a> {
@@ -41,6 +42,8 @@ struct DocumentPlace<'a> {
     old: Option<Entry<'a>>,
     new: Entry<'a>,
     nested: Option<&'a nested::Opened>,
+    /// A document that is about to be removed and may be the same one.
+    moved: Option<&'a Moved>,
 }
 
 impl DocumentPlace<'_> {
@@ -71,6 +74,9 @@ impl Job<'_> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
         let retry = self.options.mode == Mode::RetryFailed;
+        let rejected = self.sink.drain()?;
+        debug_assert!(rejected.is_empty());
+        let moved = self.moved(old, new)?;
         let mut children = children.iter();
         // Documents that will be read are asked for some way ahead, and read in their order.
         let will_read = |change: &Change<'_>| {
@@ -99,14 +105,19 @@ impl Job<'_> {
                 }
                 continue;
             }
-            if let Change::Removed(entry) = change {
-                self.remove_document(path, &child, entry)?;
+            if matches!(change, Change::Removed(_)) {
                 continue;
             }
-            let nested = nested.get(entry.name);
-            let place =
-                DocumentPlace { container: path, path: &child, old: change.recorded(), new: entry, nested };
+            let (old, nested) = (change.recorded(), nested.get(entry.name));
+            let moved = moved.get(entry.name).filter(|_| nested.is_none());
+            let place = DocumentPlace { container: path, path: &child, old, new: entry, nested, moved };
             match change {
+                Change::Added(_) if moved.is_some_and(|moved| moved.token == entry.token) => {
+                    match self.copy(place, entry.token, &mut builder)? {
+                        true => Ok(()),
+                        false => self.read(place, reread, &mut builder),
+                    }
+                }
                 Change::Unchanged { old, .. }
                     if !reread && nested.is_none() && !(retry && failed::has_failed(&old)) =>
                 {
@@ -119,6 +130,16 @@ impl Job<'_> {
             }?;
         }
         let rejected = self.sink.drain()?;
+        // After the additions: what has moved is copied from where it was.
+        for change in diff(old, new) {
+            if let Change::Removed(entry) = change
+                && entry.kind == Kind::Document
+            {
+                self.remove_document(path, &join(path, entry.name), entry)?;
+            }
+        }
+        let none = self.sink.drain()?;
+        debug_assert!(none.is_empty());
         let blob = builder.finish().map_err(record_error(path))?;
         if rejected.is_empty() {
             return Ok(blob);
@@ -180,6 +201,34 @@ impl Job<'_> {
             more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
         };
         push(builder, place, &record)
+    }
+
+    /// The document lay elsewhere: the server makes it of what it has. False when the sink does not copy.
+    fn copy(
+        &mut self,
+        place: DocumentPlace<'_>,
+        token: &[u8],
+        builder: &mut Builder,
+    ) -> Result<bool, ImportError> {
+        let Some(moved) = place.moved else { return Ok(false) };
+        let mut fields = vec![("path", place.path), ("name", place.new.name)];
+        fields.extend(place.new.get(FLAGS_KEY).map(|flags| ("flags", flags)));
+        if !self.sink.copy(&moved.path, place.path, &fields, builder.len())? {
+            return Ok(false);
+        }
+        self.summary.moved += 1;
+        self.count(place.path, Outcome::Added);
+        let record = Record {
+            token,
+            size: moved.size,
+            digest: Some(&moved.digest),
+            error: None,
+            maybe: false,
+            inner: None,
+            more: moved.more,
+        };
+        push(builder, place, &record)?;
+        Ok(true)
     }
 
     /// The document is new or its token is: its bytes decide.
@@ -262,6 +311,9 @@ impl Job<'_> {
             };
         }
         let token = &token[..];
+        if place.moved.is_some_and(|moved| moved.digest == digest) && self.copy(place, token, builder)? {
+            return Ok(());
+        }
         // What was read is of the version that the listing told: the text may be kept under it.
         let version = version.filter(|_| text.is_none() && token == place.new.token);
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);

@@ -73,6 +73,24 @@ pub(crate) trait Sink: Records {
         index: usize,
     ) -> Result<(), ImportError>;
 
+    /// True when the sink can make a document of another one that it has.
+    fn copies(&self) -> bool {
+        false
+    }
+
+    /// Copies the document at `from` to `path` and sets `fields`; deletes those of them that are empty. False: the sink does not
+    /// copy, and nothing was done. Only where [`Sink::copies`].
+    fn copy(
+        &mut self,
+        from: &[u8],
+        path: &[u8],
+        fields: &[(&str, &[u8])],
+        index: usize,
+    ) -> Result<bool, ImportError> {
+        let _ = (from, path, fields, index);
+        Ok(false)
+    }
+
     /// Sets one field, or deletes it when `value` is empty. Only where [`Sink::changes_fields`].
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError>;
 

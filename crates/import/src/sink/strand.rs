@@ -29,6 +29,8 @@ enum Awaited {
     Placed { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
     /// HSET that shows whether what was there is a hash; then HREPLACE.
     Shown { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
+    /// COPY; then HSET and HDEL of these fields.
+    Copied { index: usize, pairs: Vec<(Vec<u8>, Vec<u8>)>, key: Vec<u8> },
     /// A change of one field, or the removal of absent ones.
     Changed { index: usize, held: bool },
     /// UNLINK.
@@ -51,6 +53,8 @@ pub(crate) struct Strand {
     rejected: Vec<Rejected>,
     /// Where all changes of the run are to be seen at one moment.
     transaction: Option<Transaction>,
+    /// Whether COPY is allowed; `None` before the first one.
+    copies: Option<bool>,
     /// How many versions the text indexes keep, in digits; `None` where no index can follow the documents.
     keep: Option<String>,
 }
@@ -122,6 +126,33 @@ impl Sink for Strand {
         }
         self.send(&args, Awaited::Replaced { index, held, present, key: key.clone() })?;
         if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
+    }
+
+    /// In a transaction the replies come at the end, too late for a document that cannot be copied.
+    fn copies(&self) -> bool {
+        !self.dry_run && self.transaction.is_none() && self.copies != Some(false)
+    }
+
+    fn copy(
+        &mut self,
+        from: &[u8],
+        path: &[u8],
+        fields: &[(&str, &[u8])],
+        index: usize,
+    ) -> Result<bool, ImportError> {
+        if !self.copies() {
+            return Ok(false);
+        }
+        let (from, key) = (self.key(from), self.key(path));
+        let pairs = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect();
+        self.send(&[&b"COPY"[..], &from, &key], Awaited::Copied { index, pairs, key: key.clone() })?;
+        if self.copies.is_none() {
+            // The user of this connection may have no right to copy. Nothing is under way behind the first COPY.
+            while self.copies.is_none() {
+                self.settle()?;
+            }
+        }
+        Ok(self.copies == Some(true))
     }
 
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError> {
@@ -246,6 +277,7 @@ impl Strand {
             bytes_under_way: 0,
             rejected,
             transaction,
+            copies: None,
             keep: (options.db == 0).then(|| options.keep_versions.to_string()),
         })
     }
@@ -295,6 +327,33 @@ impl Strand {
         self.send(&args, Awaited::Changed { index, held })
     }
 
+    /// COPY has answered: the copy gets its own fields.
+    fn place_copy(
+        &mut self,
+        index: usize,
+        pairs: &[(Vec<u8>, Vec<u8>)],
+        key: &[u8],
+        is_copied: bool,
+    ) -> Result<(), ImportError> {
+        if !is_copied {
+            // The next run reads the document.
+            let reason =
+                "its copy at the server failed: a key of this name exists, or the document was deleted there";
+            self.rejected.push(Rejected { index, reason: reason.to_owned(), was_added: true });
+            return Ok(());
+        }
+        let (empty, set): (Vec<_>, Vec<_>) = pairs.iter().partition(|(_, value)| value.is_empty());
+        let mut args: Vec<&[u8]> = vec![b"HSET", key];
+        args.extend(set.iter().flat_map(|(name, value)| [&name[..], value]));
+        self.send(&args, Awaited::Changed { index, held: false })?;
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let mut args: Vec<&[u8]> = vec![b"HDEL", key];
+        args.extend(empty.iter().map(|(name, _)| &name[..]));
+        self.send(&args, Awaited::Changed { index, held: false })
+    }
+
     fn key(&self, path: &[u8]) -> Vec<u8> {
         [&self.dataset[..], b":", path].concat()
     }
@@ -336,6 +395,16 @@ impl Strand {
                 let reason = "a key of this name exists and is no hash".to_owned();
                 self.rejected.push(Rejected { index, reason, was_added: true });
                 Ok(())
+            }
+            (Awaited::Copied { .. }, Value::Error(text))
+                if self.copies.is_none() && text.starts_with(b"NOPERM") =>
+            {
+                self.copies = Some(false);
+                Ok(())
+            }
+            (Awaited::Copied { index, pairs, key }, Value::Int(copied)) => {
+                self.copies = Some(true);
+                self.place_copy(index, &pairs, &key, copied == 1)
             }
             // A server that does not know reports is as good.
             (Awaited::Reported, _) => Ok(()),
@@ -384,6 +453,7 @@ impl Awaited {
         match self {
             Awaited::Replaced { .. } | Awaited::Shown { .. } => ["HSET", "of a document"],
             Awaited::Placed { .. } => ["HREPLACE", "of a document"],
+            Awaited::Copied { .. } => ["COPY", "of a document"],
             Awaited::Changed { .. } => ["HSET or HDEL", "of a document"],
             Awaited::Removed => ["UNLINK", "of a document"],
             Awaited::Reported => [COMMAND, "REPORT"],

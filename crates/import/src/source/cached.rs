@@ -98,6 +98,10 @@ impl Source for Cached {
         Some(&self.cache)
     }
 
+    fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+        self.source.borrow().identity(entry)
+    }
+
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         self.source.borrow_mut().recall(token, producer)
     }

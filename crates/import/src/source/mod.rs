@@ -72,6 +72,10 @@ macro_rules! asks_its_source {
         fn cache(&self) -> Option<&$crate::cache::CacheUse> {
             self.source.cache()
         }
+
+        fn identity(&self, entry: &$crate::container::Entry<'_>) -> Option<Vec<u8>> {
+            self.source.identity(entry)
+        }
     };
 }
 pub(crate) use asks_its_source;
@@ -119,6 +123,12 @@ pub trait Source {
     fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
         let _ = (path, entry);
         None
+    }
+
+    /// What a document keeps when it is moved to another place of this source. Documents of one identity and one token have
+    /// the same bytes. Of one identity and different tokens they may have the same bytes. `None` where nothing is known.
+    fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+        (self.tokens() == Tokens::Content && !entry.token.is_empty()).then(|| entry.token.to_vec())
     }
 
     /// The cache that this source is read through.

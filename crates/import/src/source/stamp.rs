@@ -70,6 +70,12 @@ impl Stamp {
     }
 }
 
+/// What a renamed file keeps of its token: all but the time of the rename. `None` of what is no token of a [`Stamp`].
+pub fn identity(token: &[u8]) -> Option<Vec<u8>> {
+    let token: &StampToken = token.try_into().ok()?;
+    Some([&token[..16], &token[24..]].concat())
+}
+
 fn nanoseconds(seconds: i64, fraction: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(fraction)
 }
@@ -101,6 +107,7 @@ mod tests {
         for (i, other) in others.iter().enumerate() {
             assert_ne!(other.token(false), STAMP.token(false));
             assert_eq!(other.token(true) == STAMP.token(true), i == 3);
+            assert_eq!(identity(&other.token(false)) == identity(&STAMP.token(false)), i == 3);
         }
     }
 

@@ -222,6 +222,13 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
             }
             None => reply.array(0),
         },
+        "COPY" => match state.keys.get(args.at(1)).cloned() {
+            Some(copied) if !state.keys.contains_key(args.at(2)) => {
+                state.keys.insert(args.at(2).to_vec(), copied);
+                reply.int(1);
+            }
+            _ => reply.int(0),
+        },
         "EXISTS" => reply.int(args.skip(1).iter().filter(|k| state.keys.contains_key(*k)).count() as i64),
         "UNLINK" => reply.int(i64::from(state.keys.remove(args.at(1)).is_some())),
         "IMPORT.VERSION" => version(state, args, reply),

@@ -14,6 +14,7 @@ mod filters;
 mod git;
 mod interruptions;
 mod listings;
+mod moves;
 mod nested;
 mod parts;
 mod proof;

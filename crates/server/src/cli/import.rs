@@ -227,6 +227,9 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
             "opened {} documents ({} bytes), listed {} folders, recorded {}",
             summary.opened, summary.bytes_read, summary.containers, summary.recorded
         );
+        if summary.moved > 0 {
+            eprintln!("copied {} of the added documents at the server: they have moved", summary.moved);
+        }
         if summary.containers_skipped > 0 {
             eprintln!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
         }

@@ -108,6 +108,7 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     let skipped = summary.skipped;
     for (name, number) in [
         ("added", summary.added),
+        ("moved", summary.moved),
         ("updated", summary.updated),
         ("removed", summary.removed),
         ("unchanged", summary.unchanged),

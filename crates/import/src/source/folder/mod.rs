@@ -7,7 +7,7 @@
 pub mod maildir;
 
 use super::parts::{self, Parted, Spill};
-use super::stamp::Stamp;
+use super::stamp::{self, Stamp};
 use super::{
     AT_NOTE, FLAGS_KEY, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, beneath,
 };
@@ -96,6 +96,10 @@ impl Source for Folder {
             return Err(ReadError::Replaced);
         }
         Ok(Box::new(LocalFile { file, in_maildir: entry.get(FLAGS_KEY).is_some() }))
+    }
+
+    fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+        stamp::identity(entry.token)
     }
 
     /// A folder may lie on another machine.
