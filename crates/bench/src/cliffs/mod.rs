@@ -11,6 +11,7 @@ mod crowds;
 mod event;
 mod frames;
 mod hashes;
+mod instruments;
 mod keyspace;
 mod large;
 mod noise;
@@ -28,7 +29,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use strand_testkit::process::{Kind, Server};
+use strand_testkit::process::{Kind, Server, free_port};
 
 /// Result of a row.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -91,6 +92,7 @@ const STAGES: &[Stage] = &[
     Stage { rows: types::ROWS, options: &[], run: types::run },
     Stage { rows: scripts::ROWS, options: &[], run: scripts::run },
     Stage { rows: large::ROWS, options: &[], run: large::run },
+    Stage { rows: instruments::ROWS, options: &[], run: instruments::run },
     Stage { rows: crowds::ROWS, options: &["--maxclients", "12000"], run: crowds::run },
 ];
 
@@ -105,6 +107,8 @@ enum Cell {
 struct Lab<'a> {
     options: &'a Options,
     server: Server,
+    /// Strand's door for HTTP.
+    http_port: u16,
     probe: Probe,
     cells: Vec<(&'static str, Cell)>,
 }
@@ -265,10 +269,12 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
 }
 
 fn measure(options: &Options, stage: &Stage, kind: Kind) -> Result<Vec<(&'static str, Cell)>> {
-    let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
-    let server = Server::measured(kind, &options.strand, &[workers, stage.options].concat(), "0", &[])?;
+    let http_port = free_port()?;
+    let door = http_port.to_string();
+    let own: &[&str] = if kind == Kind::Strand { &["--workers", "1", "--http-port", &door] } else { &[] };
+    let server = Server::measured(kind, &options.strand, &[own, stage.options].concat(), "0", &[])?;
     let probe = Probe::open(&server)?;
-    let mut lab = Lab { options, server, probe, cells: Vec::new() };
+    let mut lab = Lab { options, server, http_port, probe, cells: Vec::new() };
     if let Err(e) = (stage.run)(&mut lab) {
         eprintln!("  {}: {e}", kind.name());
     }

@@ -365,8 +365,13 @@ impl Strand {
         if let Some(transaction) = &mut self.transaction {
             return transaction.queue(args);
         }
-        while self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
-            self.settle()?;
+        if self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
+            // Half of it at once: a reply at a time would send a command at a time.
+            while self.awaited.len() > COMMANDS_UNDER_WAY_MAX / 2
+                || self.bytes_under_way > BYTES_UNDER_WAY_MAX / 2
+            {
+                self.settle()?;
+            }
         }
         let bytes = self.connection.send(args)?;
         self.bytes_under_way += bytes;

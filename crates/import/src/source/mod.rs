@@ -229,6 +229,12 @@ pub trait Object {
     /// What the system says.
     fn stat(&self) -> io::Result<Stat>;
 
+    /// True when all bytes have been read once there are as many as [`Object::stat`] tells: no object of this kind is longer
+    /// than it says.
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     /// Reads bytes at `offset` into `into`; gives how many, 0 at the end only.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::bytes::refused;
 use crate::mail::{MESSAGE_BYTES_MAX, cost};
-use mail_parser::{MessageParser, MimeHeaders, PartType};
+use mail_parser::{MimeHeaders, PartType};
 use std::io;
 
 /// Parts that sign a mail, not attachments that somebody reads.
@@ -16,7 +16,7 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
     cost::check(message).map_err(refused)?;
     let mut found = Vec::new();
     crate::mail::with_stack(message.len(), || {
-        let Some(parsed) = MessageParser::default().parse(message) else { return };
+        let Some(parsed) = crate::mail::PARSER.parse(message) else { return };
         for (number, part) in parsed.attachments().enumerate() {
             let kind = part.content_type().and_then(|c| c.subtype()).unwrap_or_default();
             if SIGNATURES.iter().any(|s| kind.eq_ignore_ascii_case(s)) {

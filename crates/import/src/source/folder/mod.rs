@@ -13,8 +13,9 @@ use super::{
 };
 use crate::container::{Builder, Container, ContainerError, Entry, Kind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, statat};
+use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -91,11 +92,13 @@ impl Source for Folder {
         let at = entry.get(AT_NOTE).unwrap_or(entry.name);
         let path = crate::job::join(path, at);
         let file = File::from(beneath::open(self.folder.as_fd(), &path)?);
+        let opened = fstat(&file).map_err(io::Error::from)?;
         // Opened without waiting: what took the file's place may be a pipe.
-        if !file.metadata()?.is_file() {
+        if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return Err(ReadError::Replaced);
         }
-        Ok(Box::new(LocalFile { file, in_maildir: entry.get(FLAGS_KEY).is_some() }))
+        let opened = Cell::new(Some(Stamp::of_stat(&opened)));
+        Ok(Box::new(LocalFile { file, opened, in_maildir: entry.get(FLAGS_KEY).is_some() }))
     }
 
     fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
@@ -114,14 +117,23 @@ impl Source for Folder {
 #[derive(Debug)]
 struct LocalFile {
     file: File,
+    /// Of the moment when it was opened, until somebody asks.
+    opened: Cell<Option<Stamp>>,
     in_maildir: bool,
 }
 
 impl Object for LocalFile {
     fn stat(&self) -> io::Result<Stat> {
-        let stamp = Stamp::of(&self.file.metadata()?);
+        let stamp = match self.opened.take() {
+            Some(opened) => opened,
+            None => Stamp::of_stat(&fstat(&self.file)?),
+        };
         let token = stamp.token(self.in_maildir).to_vec();
         Ok(Stat { size: stamp.size, token, is_young: stamp.racy_for_ns(now_ns()) > 0 })
+    }
+    /// A file that grows meanwhile has another size when it has been read.
+    fn is_exact(&self) -> bool {
+        true
     }
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.file.read_at(into, offset)
