@@ -36,24 +36,32 @@ def check(function):
     return function
 
 
-# Runs a program and tells its status and peak memory (KB). The kernel counts what a process held before it became the
-# program: as a child of this script every program seems to hold what the script does. This parent holds next to nothing.
+# Runs a program and tells its status and peak memory (KB): all of it, and without the pages of files, of which the program's
+# own are most. The kernel counts what a process held before it became the program: as a child of this script every program
+# seems to hold what the script does. This parent holds next to nothing.
 LAUNCHER = """
-import os, sys
+import os, sys, time
 child = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)
-_, status, usage = os.wait4(child, 0)
-sys.stderr.write(f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}\\n")
+own = 0
+while True:
+    ended, status, usage = os.wait4(child, os.WNOHANG)
+    if ended:
+        break
+    with open(f"/proc/{child}/status") as lines:
+        own = max([own] + [int(line.split()[1]) for line in lines if line.startswith("RssAnon:")])
+    time.sleep(0.002)
+sys.stderr.write(f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss} {own}\\n")
 """
 
 
 def measured(arguments, environment):
-    """Runs a program to its end; seconds, and peak memory in MB."""
+    """Runs a program to its end; seconds, and peak memory in MB: all of it, and without the pages of files."""
     started = time.time()
     done = subprocess.run([sys.executable, "-I", "-S", "-c", LAUNCHER, *arguments], env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
-    code, kilobytes = map(int, done.stderr.splitlines()[-1].split())
+    code, kilobytes, own = map(int, done.stderr.splitlines()[-1].split())
     assert code == 0, (arguments, code, done.stderr)
-    return time.time() - started, kilobytes / 1024
+    return time.time() - started, kilobytes / 1024, own / 1024
 
 
 @check
@@ -87,7 +95,8 @@ def a_large_bucket_is_decided_in_one_listing(world):
     peer = [rclone(), "--config", "", "-q", "sync", remote, f"{world.folder}/copy"]
     measured(peer, environment)
     theirs = measured(peer, environment)
-    print(f"     unchanged: strand {ours[0]:.2f} s, {ours[1]:.0f} MB; rclone sync {theirs[0]:.2f} s, {theirs[1]:.0f} MB")
+    for name, (seconds, memory, own) in (("strand import", ours), ("rclone sync", theirs)):
+        print(f"     {OBJECTS} unchanged objects, {name}: {seconds:.2f} s, {memory:.0f} MB ({own:.1f} MB without pages of files)")
 
 
 class Flat(http.server.BaseHTTPRequestHandler):
@@ -127,7 +136,7 @@ def a_listing_of_very_many_keys_takes_bounded_memory(world):
         endpoint = f"http://127.0.0.1:{server.server_port}"
         listing = [world.binary, "import", "s3://flat", "--into", "flat", "--endpoint", endpoint, "--to", "ndjson:/dev/null"]
         # All keys are listed and none is read.
-        seconds, megabytes = measured([*listing, "--include", "nothing", "-q"], world.environment)
+        seconds, megabytes, _ = measured([*listing, "--include", "nothing", "-q"], world.environment)
         print(f"     {KEYS} keys of one prefix in {seconds:.0f} s, {megabytes:.0f} MB")
         assert megabytes <= LISTING_MB
     finally:
@@ -318,8 +327,8 @@ def an_unchanged_folder_beside_rclone_and_restic(world):
     figures = {}
     for name, again in (("strand import", ours), ("rclone sync", sync), ("restic backup --dry-run", [*restic, "backup", "--dry-run", f"{world.folder}/plain"])):
         figures[name] = min(measured(again, environment) for _ in range(3))
-    for name, (seconds, memory) in figures.items():
-        print(f"     {FILES // 5} unchanged files, {name}: {seconds:.2f} s, {memory:.0f} MB")
+    for name, (seconds, memory, own) in figures.items():
+        print(f"     {FILES // 5} unchanged files, {name}: {seconds:.2f} s, {memory:.0f} MB ({own:.1f} MB without pages of files)")
 
 
 @check

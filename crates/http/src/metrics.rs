@@ -7,6 +7,7 @@
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
+use crate::turns::step_back;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -52,7 +53,7 @@ pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
         true => exemplars(&context).await,
         false => HashMap::new(),
     };
-    let text = exposition(&String::from_utf8_lossy(&info), is_open, &slow);
+    let text = exposition(&String::from_utf8_lossy(&info), is_open, &slow).await;
     let mut response = Response::new(ResponseBody::whole(text));
     let media = if is_open { OPEN_METRICS } else { PROMETHEUS };
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
@@ -80,9 +81,12 @@ async fn exemplars(context: &Context) -> HashMap<String, String> {
     found
 }
 
+/// Lines between two yields to other tasks: about 20 us.
+const LINES_A_TURN: usize = 32;
+
 /// Converts the text of INFO. `slow` has the exemplars by command. In OpenMetrics (`is_open`) a counter is declared
 /// without the suffix of its series.
-fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> String {
+async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut labelled: Vec<(String, String, String)> = Vec::new();
     let mut version = "";
@@ -95,7 +99,10 @@ fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> Stri
         };
         let _ = writeln!(out, "# HELP strand_{name} {about}\n# TYPE strand_{name} {kind}");
     };
-    for line in info.lines() {
+    for (i, line) in info.lines().enumerate() {
+        if i % LINES_A_TURN == LINES_A_TURN - 1 {
+            step_back().await;
+        }
         let Some((name, value)) = line.split_once(':') else { continue };
         if name == "strand_version" {
             version = value;
@@ -136,7 +143,10 @@ fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> Stri
     let _ = writeln!(out, "strand_build_info{{version=\"{version}\"}} 1");
     labelled.sort_by(|a, b| a.0.cmp(&b.0));
     let mut before = "";
-    for (series, labels, n) in &labelled {
+    for (i, (series, labels, n)) in labelled.iter().enumerate() {
+        if i % LINES_A_TURN == LINES_A_TURN - 1 {
+            step_back().await;
+        }
         if series != before {
             declare(&mut out, series, "by label, of INFO");
             before = series;
@@ -199,6 +209,17 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Polls until the task is done: it only yields.
+    fn polled<T>(task: impl Future<Output = T>) -> T {
+        let mut task = std::pin::pin!(task);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        loop {
+            if let std::task::Poll::Ready(done) = task.as_mut().poll(&mut cx) {
+                return done;
+            }
+        }
+    }
+
     #[test]
     fn numbers_become_series_and_names_labels() {
         let info = "# Server\r\nstrand_version:0.1.0\r\nredis_mode:standalone\r\nprocess_id:7\r\n\r\n# Memory\r\nused_memory:1024\r\n\
@@ -209,8 +230,8 @@ mod tests {
             latency_percentiles_usec_get:p50=1.003,p99.9=7.5\r\n\
             importstat_0:db=0,dataset=mail,runs=2,added=7,removed=1,bytes_read=9,running=1\r\n";
         let slow = HashMap::from([("get".to_string(), "# {trace_id=\"ab\"} 12 7".to_string())]);
-        let text = exposition(info, false, &HashMap::new());
-        let open = exposition(info, true, &slow);
+        let text = polled(exposition(info, false, &HashMap::new()));
+        let open = polled(exposition(info, true, &slow));
         assert!(open.contains("_microseconds_total{command=\"get\"} 0 # {trace_id=\"ab\"} 12 7\n"), "{open}");
         assert!(open.ends_with("\n# EOF\n") && !text.contains("# EOF"));
         assert!(open.contains("# TYPE strand_commands counter\nstrand_commands_total{"), "{open}");

@@ -2,7 +2,8 @@
 //! without.
 //!
 //! Prints messages per second, also those of the parsing library alone, the importer's peak memory, and the cost of
-//! importing the unchanged archive again (which must open nothing). The importer runs in this process, the server
+//! importing the unchanged archive again (which must open nothing). Without an index it is imported into several datasets, and
+//! the fastest import counts, as the fastest round of the library does. The importer runs in this process, the server
 //! is a child. Without the archive, and under `cargo test`, the project's samples are used. `cargo bench -p
 //! strand-server --bench import`, `-- --json` for one line of JSON.
 
@@ -12,7 +13,7 @@ use std::time::Instant;
 use strand_import::{ImportOptions, Silent, Summary};
 use strand_testkit::process::Server;
 
-/// Rounds of the parsing library, of which the fastest counts.
+/// Rounds of the parsing library, and imports without an index, of which the fastest counts.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -30,18 +31,22 @@ fn main() {
     let parsed_per_s = parser_alone(&source);
     for index in [true, false] {
         let server = Server::strand(Path::new(env!("CARGO_BIN_EXE_strand")), &[], None).expect("it starts");
-        let import = || {
+        let import = |dataset: &str| {
             let options = ImportOptions {
                 address: server.address.to_string(),
                 index,
-                ..ImportOptions::new(&source, "mail")
+                ..ImportOptions::new(&source, dataset)
             };
             strand_import::run(&options, &mut Silent).expect("nothing goes wrong")
         };
         let before_kb = peak_kb(true);
-        let first = import();
+        let mut first = import("mail");
         let peak_kb = peak_kb(false).saturating_sub(before_kb);
-        let second = import();
+        for round in 1..if index { 1 } else { ROUNDS } {
+            let other = import(&format!("mail{round}"));
+            first = if other.took < first.took { other } else { first };
+        }
+        let second = import("mail");
         assert_eq!(second.opened, 0, "the same import again opens no document");
         report(&first, &second, index, peak_kb, parsed_per_s, has("--json"));
     }

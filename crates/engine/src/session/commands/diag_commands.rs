@@ -20,6 +20,8 @@ pub(super) fn phases(engine: &Engine) -> Value {
     let stats = &engine.stats;
     let ids = 0..stats.ids.len();
     let commands = ids.filter_map(|id| {
+        // The sums of a command's histograms take some microseconds, and a worker may wait for this core.
+        engine.host.yield_now();
         let phases = [("executing", &stats.histograms), ("queued", &stats.queued), ("parked", &stats.parked)];
         let known = phases.iter().filter_map(|(name, of)| Some((name.to_string(), spread(&of.of(id)?))));
         let mut row: Map<String, Value> = known.collect();

@@ -51,9 +51,10 @@ const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        let looks_at_keys =
-            SECTIONS.iter().any(|(name, shown, _)| *shown == ByName && wanted(args, name, *shown));
-        if looks_at_keys
+        // These sections read every key, or sum up the histograms of every command.
+        let is_long = |shown: Shown| matches!(shown, ByName | InAll);
+        let is_long = SECTIONS.iter().any(|(name, shown, _)| is_long(*shown) && wanted(args, name, *shown));
+        if is_long
             || self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX
             || args.len() > ARGS_AT_ONCE_MAX
         {
@@ -75,6 +76,8 @@ pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<
                 text.push_str("\r\n");
             }
             write(&facts, &mut text);
+            // On a helper thread a worker may wait for this core.
+            engine.host.yield_now();
         }
     }
     reply.verbatim("txt", text.as_bytes());
