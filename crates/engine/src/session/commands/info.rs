@@ -51,9 +51,11 @@ const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        // These sections read every key, or sum up the histograms of every command.
-        let is_long = |shown: Shown| matches!(shown, ByName | InAll);
-        let is_long = SECTIONS.iter().any(|(name, shown, _)| is_long(*shown) && wanted(args, name, *shown));
+        // A section that reads every key, or several that sum up the histograms of every command.
+        let of = |kind: Shown| {
+            SECTIONS.iter().filter(move |(name, shown, _)| *shown == kind && wanted(args, name, kind))
+        };
+        let is_long = of(ByName).next().is_some() || of(InAll).nth(1).is_some();
         if is_long
             || self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX
             || args.len() > ARGS_AT_ONCE_MAX
