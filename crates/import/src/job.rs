@@ -1,14 +1,16 @@
-//! The run: folder by folder, children first, each compared, sent, acknowledged and only then recorded.
+//! The run of an import. It works folder by folder, children first. Each folder is compared, sent, acknowledged and
+//! then recorded.
 //!
-//! [`run`] is the entry. Per folder: what the server has ([`crate::versions`]) is merged with the listing; when something
-//! is new, the listing is stored as the *intent* first, so that a run that is cut short never leaves a document behind
-//! that nobody knows of; child folders come next, then the folder's own documents, pipelined within [`BYTES_UNDER_WAY_MAX`]
-//! and [`COMMANDS_UNDER_WAY_MAX`]; when every reply is in, the new container is recorded. A document is replaced by one
-//! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in [`crate::sink`].
+//! [`run`] is the entry. For each folder the run merges what the server has ([`crate::versions`]) with the listing.
+//! When something is new, the run first stores the listing as the *intent*. So a run that is cut short leaves no
+//! document behind that nobody knows of. Child folders come next, then the folder's own documents. At most
+//! [`BYTES_UNDER_WAY_MAX`] bytes and [`COMMANDS_UNDER_WAY_MAX`] commands are under way. When every reply has come, the
+//! new container is recorded. One HSET sets all fields of a document, and one HDEL removes the fields that the document
+//! lacks. So no reader ever finds the document gone. Sending is in [`crate::sink`].
 //!
-//! Where tokens are made of content ([`Tokens::Content`]), a child whose token is as recorded is not opened at all. The
-//! source can list such a child again by its token, so its record is dropped as soon as the parent's record names the
-//! token; what stays recorded are the root, and containers in which something failed.
+//! Some sources make their tokens of content ([`Tokens::Content`]). There a child with an unchanged token is not opened
+//! at all. The source can list such a child again by its token, so the child's record is dropped as soon as the
+//! parent's record names the token. The root keeps its record, and so do containers in which something failed.
 
 mod budget;
 mod divided;
@@ -43,7 +45,8 @@ use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
 pub const DEPTH_MAX: usize = 128;
-/// Most bytes of containers that a run holds at once: those of the folders on the way to the one it works on.
+/// Most bytes of containers that a run holds at once. These are the containers from the root down to the current
+/// folder.
 pub const CONTAINERS_HELD_BYTES_MAX: usize = 1 << 30;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
@@ -59,7 +62,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let dry_run = options.dry_run || options.mode == Mode::Verify;
     let mut options = ImportOptions { dry_run, ..options.clone() };
     if options.mode == Mode::Verify {
-        // What is compared is what the source has, not what a cache says of it.
+        // A check reads the source itself, and never a cache of it.
         options.remote.cache = None;
     }
     let options = &options;
@@ -128,14 +131,14 @@ fn check(options: &ImportOptions) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// How far down a container lies, and what is held of those above it.
+/// How deep a container lies, and how many bytes of the containers above it are held.
 #[derive(Clone, Copy, Default)]
 struct Level {
     depth: usize,
     held_bytes: usize,
-    /// The extractor is another one than at the last run: every document is read again.
+    /// The extractor has changed since the last run, so every document is read again.
     reread: bool,
-    /// No container is skipped: what the tokens say is not to be trusted, or how many documents are behind them.
+    /// No container is skipped, because its token, or the number of documents behind the token, cannot be trusted.
     open_all: bool,
     /// Documents that will be removed are noted, because they may have moved.
     notes_moves: bool,
@@ -155,13 +158,13 @@ impl Level {
     }
 }
 
-/// What a child container became.
+/// The result of a child container.
 struct Child {
-    /// Its token in its parent's record; empty when its documents must be looked at again.
+    /// Its token in its parent's record. Empty when its documents must be looked at again.
     token: Vec<u8>,
-    /// Documents in it and below; only told of the root's children, and only where tokens are content.
+    /// Documents in it and below. Known only for the root's children, and only where tokens are content.
     documents: u64,
-    /// Its token says all that its record does: the record may go.
+    /// The token says all that the record does, so the record may go.
     is_recallable: bool,
 }
 
@@ -172,12 +175,12 @@ struct Job<'a> {
     progress: &'a mut dyn Progress,
     summary: Summary,
     buffer: Vec<u8>,
-    /// Documents in the new containers less those in the old ones, of all that were opened.
+    /// Documents in the new containers minus documents in the old ones, over all opened containers.
     documents_more: i64,
     /// The archive that is open.
     within: Within,
     throttle: Throttle,
-    /// Parts of containers that are recorded whole, by their paths.
+    /// Parts of containers that are recorded in one piece, by their paths.
     divided: Divided,
     moves: Moves,
     reports: Reports,
@@ -185,8 +188,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Brings the container at `path` and all below it up to date; `token` is what the parent's record calls it. Gives
-    /// its new blob; none when it failed.
+    /// Brings the container at `path`, and everything below it, up to date. `token` is the container's token in its
+    /// parent's record. Returns the new blob, or `None` when the container failed.
     fn container(
         &mut self,
         path: &[u8],
@@ -228,17 +231,17 @@ impl Job<'_> {
             self.reports.found(documents_in(new));
         }
         self.report(path)?;
-        // The plan asks for records next: nothing else may be under way.
+        // The plan reads records next, so no other command may be under way.
         let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());
         self.progress.listed(path, documents_in(new));
         for (name, reason) in &listing.refused {
             self.fail(&join(path, name), reason);
         }
-        // What this run is about to touch must be known before it is touched: a run that is cut short leaves documents of
-        // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
-        // Where a child may be skipped by its token, an updated child counts too: until the parent's record names the
-        // child's new token, the old token must not be believed.
+        // A document must be known before the run touches it: after a run that is cut short nobody can say whether such
+        // a document is the old or the new one, there or gone. The documents that an earlier run left so are among
+        // them. Where a child can be skipped by its token, an updated child counts too: the old token must not be
+        // believed before the parent's record names the new one.
         let is_planned = known.recorded || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == Mode::Import {
             let below = level.below(path, known.blob.len())?;
@@ -269,7 +272,8 @@ impl Job<'_> {
     }
 
     fn load(&mut self, path: &[u8], token: &[u8]) -> Result<Known, ImportError> {
-        // Documents of a folder come after its children: what is under way here are containers, nothing to be refused.
+        // A folder's documents come after its children. So only containers are under way here, and the sink refuses
+        // none of these.
         let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());
         let (source, dataset) = (&mut self.source, &self.options.into);
@@ -282,7 +286,7 @@ impl Job<'_> {
         })
     }
 
-    /// Lists the folder; again after the racy window when a file in it is too young to be trusted.
+    /// Lists the folder. When a file in it is too young to be trusted, lists it again after the racy window.
     fn list(&mut self, path: &[u8]) -> Result<Listing, source::ListError> {
         let path = self.within.path(path);
         let listing = self.source.list(path, false)?;
@@ -293,7 +297,7 @@ impl Job<'_> {
         self.source.list(path, true)
     }
 
-    /// The containers below, in the order of names; gives what became of those that `new` has.
+    /// Brings the child containers up to date. Returns the result of each child that `new` has, in the order of names.
     fn children(
         &mut self,
         path: &[u8],
@@ -312,7 +316,7 @@ impl Job<'_> {
                     continue;
                 }
                 children[i] = Some(match change {
-                    // A run that was cut short may have changed what is below without changing the token here.
+                    // A run that was cut short may have changed the documents below, while the token here stayed.
                     Change::Unchanged { old, .. }
                         if !known.interrupted && !below.reread && !below.open_all =>
                     {
@@ -329,8 +333,8 @@ impl Job<'_> {
         Ok(children.into_iter().map(|child| child.expect("it loses documents or not")).collect())
     }
 
-    /// Removes the containers that are gone: `first`, those that must go before anything is added, else all others. What has
-    /// moved out of the others is copied before they go.
+    /// Removes the containers that are gone. With `first`, only those that must go before anything is added, else only
+    /// the others. Documents that have moved out of the others are copied before these go.
     fn remove_children(
         &mut self,
         path: &[u8],
@@ -350,7 +354,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// A container that may have changed.
+    /// Brings a container that may have changed up to date.
     fn child(
         &mut self,
         path: &[u8],
@@ -359,8 +363,9 @@ impl Job<'_> {
         below: Level,
     ) -> Result<Child, ImportError> {
         let (old, new) = (change.recorded(), change.entry());
-        // How many documents the skipped containers hold is known of the root's children only: the number of the last
-        // run, and what came and went since. Where that number cannot be trusted, nothing is skipped, and all are told.
+        // The number of documents in skipped containers is known for the root's children only. It is the number of the
+        // last run, plus what came since, minus what went. Where that number cannot be trusted, no container is
+        // skipped, and all documents are counted.
         let counts = self.source.tokens() == Tokens::Content && below.depth == 1;
         let same_kind = |old: Entry<'_>| match old.token.is_empty() {
             true => old.size > 0,
@@ -389,16 +394,16 @@ impl Job<'_> {
         }
         let is_clean = is_clean(view(&blob));
         let token = if is_clean { new.token.to_vec() } else { Vec::new() };
-        // A tree does not tell what is in the archives in it, nor what a filter left of it.
+        // A tree's token says nothing about the content of archives, nor about a filter.
         let is_whole = new.token.len() > size_of::<Digest>();
         let is_recallable =
             is_clean && is_whole && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
         Ok(Child { token, documents, is_recallable })
     }
 
-    /// A folder is gone: so are its documents, those of the folders below, and its record, in this order.
+    /// Removes a folder that is gone: first its documents, then those of the folders below, then its record.
     fn remove(&mut self, path: &[u8], token: &[u8], level: Level) -> Result<(), ImportError> {
-        // No run records a container this deep: the server's are not ours.
+        // No run records a container this deep, so the record is not ours.
         if level.depth > DEPTH_MAX {
             return Err(too_much(path, &format!("containers nested more than {DEPTH_MAX} deep")));
         }
@@ -407,7 +412,7 @@ impl Job<'_> {
         let old = view(&known.blob);
         self.documents_more -= documents_in(old) as i64;
         if known.recorded {
-            // Nothing of it is meant to stay: should it be back when this run was cut short, all of it is sent again.
+            // The intent is empty. If the run is cut short and the folder comes back, all of the folder is sent again.
             let nothing = Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
             self.sink.store(&intent_name(path), &nothing)?;
         }
@@ -428,8 +433,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Records the new container, unless it is what is recorded already, and drops the intent, and the records of children
-    /// that the new record makes superfluous.
+    /// Records the new container if it differs from the recorded one. Then drops the intent, and the children's records
+    /// that the new record replaces.
     fn commit(
         &mut self,
         path: &[u8],
@@ -462,8 +467,8 @@ impl Job<'_> {
     }
 }
 
-/// The container that was imported with this token, of a source that keeps what it once was; `None` when the token is of a
-/// record: a checksum. Without the record the container is as if it were new.
+/// The container that was imported with this token, if the source can still list it. `None` for a checksum of a record:
+/// without that record the container counts as new.
 fn recall(
     source: &mut dyn Source,
     dataset: &str,
@@ -485,7 +490,7 @@ fn documents_in(container: Container<'_>) -> u64 {
     container.iter().filter(|e| e.kind == Kind::Document).count() as u64
 }
 
-/// True when the server holds every document of the container and below just as its token says.
+/// True when the server holds every document of the container and below, exactly as the token says.
 fn is_clean(container: Container<'_>) -> bool {
     container.iter().all(|entry| {
         let held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();
@@ -494,12 +499,12 @@ fn is_clean(container: Container<'_>) -> bool {
     })
 }
 
-/// A container that was checked when it was read, or that this process wrote.
+/// Parses a container that was checked at its reading, or that this process wrote.
 fn view(blob: &[u8]) -> Container<'_> {
     Container::parse(blob).expect("checked or built here")
 }
 
-/// The path of what is called `name` in the container `path`. A part of a container is no step of the way.
+/// The path of the entry `name` in the container `path`. The name of a part of a container is not a step of the path.
 pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let path = parts::divide(path).map_or(path, |(above, _)| above);
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }

@@ -1,4 +1,4 @@
-//! Containers that were recorded whole and are listed in [`parts`] now.
+//! Containers that were recorded in one piece, and that are listed in [`parts`] now.
 
 use super::{Job, join, view};
 use crate::ImportError;
@@ -7,12 +7,12 @@ use crate::source::parts;
 use crate::versions::damaged;
 use std::collections::BTreeMap;
 
-/// Parts of containers that are recorded whole, by their paths, until they are loaded.
+/// Parts of containers that were recorded in one piece, by their paths, until each part is loaded.
 #[derive(Default)]
 pub(super) struct Divided(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Divided {
-    /// The part at `path`, once.
+    /// The part at `path`. It is taken out.
     pub(super) fn take(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         self.0.remove(path)
     }
@@ -23,15 +23,15 @@ impl Divided {
 }
 
 impl Job<'_> {
-    /// What is recorded in parts is listed in parts.
+    /// A container that is recorded in parts is listed in parts.
     pub(super) fn keep_parts(&mut self, path: &[u8], known: &[u8]) {
         if parts::has_parts(view(known)) {
             self.source.keep_parts(self.within.path(path));
         }
     }
 
-    /// Divides what is known of the container, where it is listed in parts. True when there was something to divide: until
-    /// all parts are recorded, the record of the whole says what the server holds.
+    /// Divides the known container if the listing is in parts. Returns true when there was something to divide. Until
+    /// all parts are recorded, the one record says what the server holds.
     pub(super) fn divide(
         &mut self,
         path: &[u8],
@@ -50,7 +50,7 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// True when a source that makes no parts has a folder that is called as a part.
+    /// True when a source without parts has a folder with the name of a part.
     pub(super) fn has_reserved(&self, listing: &[u8]) -> bool {
         let is_reserved = |name: &[u8]| parts::number(name).is_some();
         let folders = |kind| kind == Kind::Container;

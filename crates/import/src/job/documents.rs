@@ -1,6 +1,7 @@
-//! A folder's own documents: each kept, flagged, read and sent, or removed, and what the new container says of it.
+//! A folder's own documents. Each is kept, flagged, read and sent, or removed. The new container says which.
 //!
-//! [`Job::documents`] is the entry. The bytes of a document decide, and its text where a cache has that.
+//! [`Job::documents`] is the entry. The bytes of a document decide what happens to it, or its text where a cache has
+//! the text.
 
 use super::failed::{self, Mode};
 use super::moves::Moved;
@@ -17,24 +18,24 @@ use crate::source::{self, AT_NOTE, FLAGS_KEY, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
 
-/// The note of a document that names fields itself: its hash is replaced as a whole.
+/// The note of a document with fields of its own names. Such a document's hash is replaced as a whole.
 pub(super) const MORE_NOTE: &[u8] = b"~more";
 
-/// What a document's entry becomes in the new container.
+/// The document's entry in the new container.
 struct Record<'a> {
     token: &'a [u8],
     size: u64,
     digest: Option<&'a [u8]>,
     error: Option<&'a str>,
-    /// Whether it is there is not known, and was not found out.
+    /// Nobody knows whether the server has the document.
     maybe: bool,
-    /// What it holds, when it is an archive.
+    /// The numbers of documents and failures in it, when it is an archive.
     inner: Option<&'a [u8]>,
-    /// Its hash has fields outside of the list.
+    /// Its hash has fields that are not in the list of fields.
     more: bool,
 }
 
-/// Where a document stands: its id, and what is known of it.
+/// A document's place: its id, and its old and new entries.
 #[derive(Clone, Copy)]
 struct DocumentPlace<'a> {
     container: &'a [u8],
@@ -51,7 +52,7 @@ impl DocumentPlace<'_> {
     fn is_held(&self) -> bool {
         self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
     }
-    /// What is to be recorded of the documents in it.
+    /// The note about the documents in it, for the new record.
     fn inner(&self) -> Option<&[u8]> {
         match self.nested {
             Some(opened) => opened.note.as_ref().map(|note| &note[..]),
@@ -61,7 +62,7 @@ impl DocumentPlace<'_> {
 }
 
 impl Job<'_> {
-    /// The folder's own documents; gives the new container, every change of it acknowledged.
+    /// Works on the folder's own documents. Returns the new container, of which the sink has acknowledged every change.
     pub(super) fn documents(
         &mut self,
         path: &[u8],
@@ -78,7 +79,7 @@ impl Job<'_> {
         debug_assert!(rejected.is_empty());
         let moved = self.moved(old, new)?;
         let mut children = children.iter();
-        // Documents that will be read are asked for some way ahead, and read in their order.
+        // The source is told some documents ahead which documents will be read, and in which order.
         let will_read = |change: &Change<'_>| {
             let is_changed = matches!(change, Change::Added(_) | Change::Updated { .. });
             let is_there = !matches!(change, Change::Removed(_));
@@ -130,7 +131,7 @@ impl Job<'_> {
             }?;
         }
         let rejected = self.sink.drain()?;
-        // After the additions: what has moved is copied from where it was.
+        // Removals follow the additions, because a moved document is copied from its old place.
         for change in diff(old, new) {
             if let Change::Removed(entry) = change
                 && entry.kind == Kind::Document
@@ -147,7 +148,7 @@ impl Job<'_> {
         self.reject(path, view(&blob), &rejected).map_err(record_error(path))
     }
 
-    /// The document will be read soon, unless its text is there already.
+    /// Tells the source that the document will be read soon, unless the cache has its text.
     fn ask_for(&mut self, container: &[u8], entry: &Entry<'_>) {
         let container = self.within.path(container);
         let version = texts::version(&*self.source, container, entry);
@@ -157,7 +158,7 @@ impl Job<'_> {
         }
     }
 
-    /// Nothing differs: the record goes on, a dead letter stays one.
+    /// Keeps the record of an unchanged document. A dead letter stays a dead letter.
     fn keep(
         &mut self,
         place: DocumentPlace<'_>,
@@ -181,7 +182,7 @@ impl Job<'_> {
         push(builder, place, &record)
     }
 
-    /// Only the Maildir flags differ: one field changes, the message is not read.
+    /// Changes the field of the Maildir flags, without reading the message.
     fn flag(
         &mut self,
         place: DocumentPlace<'_>,
@@ -203,7 +204,7 @@ impl Job<'_> {
         push(builder, place, &record)
     }
 
-    /// The document lay elsewhere: the server makes it of what it has. False when the sink does not copy.
+    /// Copies the document at the server from its old place. Returns false when the sink does not copy.
     fn copy(
         &mut self,
         place: DocumentPlace<'_>,
@@ -231,7 +232,7 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// The document is new or its token is: its bytes decide.
+    /// Reads a document that is new, or that has a new token. Its bytes decide.
     fn read(
         &mut self,
         place: DocumentPlace<'_>,
@@ -265,7 +266,7 @@ impl Job<'_> {
         };
         let _loan = self.options.memory.for_document(self.source.size(&place.new), place.path);
         let version = texts::version(&*self.source, self.within.path(place.container), &place.new);
-        // An archive's own document is made of its listing; nothing of it is read.
+        // An archive's own document has only name and size, so the archive is not read for it.
         let version = version.filter(|_| facts.archive.is_none());
         let text = version.and_then(|version| self.source.cache()?.text(version));
         let (mut is_mail, mut content) = (false, None);
@@ -293,10 +294,10 @@ impl Job<'_> {
             self.throttle.read(buffer.len() as u64);
             let done = match read {
                 Ok(done) => done,
-                // What the server holds stays as it is: the next run tries again.
+                // The server keeps the document as it is. The next run tries again.
                 Err(error) => return self.dead(place, &[], &error.to_string(), true, builder),
             };
-            // Written to just now: what it holds is sent, but the next run looks again.
+            // The file was written a moment ago. Its content is sent, and the next run looks at the file again.
             let young = done.stat.is_young && done.stat.token != place.new.token;
             token = if young { Vec::new() } else { done.stat.token.clone() };
             facts.size = done.stat.size;
@@ -314,10 +315,10 @@ impl Job<'_> {
         if place.moved.is_some_and(|moved| moved.digest == digest) && self.copy(place, token, builder)? {
             return Ok(());
         }
-        // What was read is of the version that the listing told: the text may be kept under it.
+        // The bytes belong to the version that the listing named, so the text is kept under that version.
         let version = version.filter(|_| text.is_none() && token == place.new.token);
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
-        // What is read again because something in it failed is not sent again.
+        // A document is sent again when it is read again because something in it failed.
         let is_retried = self.options.mode == Mode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
         let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
@@ -325,7 +326,7 @@ impl Job<'_> {
         let mut error = place.nested.and_then(|nested| nested.error.clone());
         let mut fields = None;
         if is_kept {
-            // The same bytes cannot be read any better.
+            // The reader fails in the same way on the same bytes.
             let is_read = content.is_some() || text.is_some();
             let before = place.old.and_then(|old| old.get(ERROR_NOTE)).filter(|_| is_read);
             error = error.or_else(|| before.map(|reason| String::from_utf8_lossy(reason).into_owned()));
@@ -385,7 +386,8 @@ impl Job<'_> {
         push(builder, place, &record)
     }
 
-    /// A dead letter. `keep`: what the server holds of it may still be right and stays; else it goes.
+    /// Records a dead letter. With `keep` the server keeps the document, which may still be right. Else the document is
+    /// removed.
     fn dead(
         &mut self,
         place: DocumentPlace<'_>,
@@ -435,7 +437,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The container again, with the documents that the server refused as dead letters that are tried again.
+    /// Builds the container again. Documents that the server refused become dead letters, which the next run tries
+    /// again.
     fn reject(
         &mut self,
         path: &[u8],
@@ -476,7 +479,7 @@ fn push(builder: &mut Builder, place: DocumentPlace<'_>, record: &Record<'_>) ->
     pushed.map_err(record_error(place.container))
 }
 
-/// Of a file that is no mail only the size is in its document, so only that can differ.
+/// The digest of a file that is not read. Its document has only the size, so only the size can differ.
 fn file_digest(size: u64) -> Digest {
     digest(format!("file of {size} bytes").as_bytes())
 }

@@ -1,5 +1,5 @@
-//! Two runs that are no whole import: one reads again what failed ([`Mode::RetryFailed`]), the other changes nothing and holds
-//! what the server has against the source ([`Mode::Verify`]).
+//! Two runs that are no whole import. One reads the failed documents again ([`Mode::RetryFailed`]). The other changes
+//! nothing, and compares the server with the source ([`Mode::Verify`]).
 
 use super::{ERROR_NOTE, Job, nested, view};
 use crate::ImportError;
@@ -8,19 +8,20 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::source::{AT_NOTE, FLAGS_KEY, ListError, Listing, Skipped, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known};
 
-/// What a run does.
+/// The purpose of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Makes the dataset what the source holds.
+    /// Makes the dataset equal to the source.
     #[default]
     Import,
-    /// Reads again the documents that failed, and looks at nothing else.
+    /// Reads the failed documents again, and no others.
     RetryFailed,
-    /// Reads every document and compares it with what the server has. Nothing is changed. What differs has failed.
+    /// Reads every document, compares it with the server's, and changes nothing. A document that differs counts as
+    /// failed.
     Verify,
 }
 
-/// True for what a run that retries looks at again.
+/// True for an entry that a retrying run looks at again.
 pub(super) fn has_failed(entry: &Entry<'_>) -> bool {
     let inner = entry.get(INNER_NOTE).map_or(0, |note| nested::counts(note).1);
     entry.kind == Kind::Document
@@ -28,7 +29,7 @@ pub(super) fn has_failed(entry: &Entry<'_>) -> bool {
 }
 
 impl Job<'_> {
-    /// Refuses to retry where the last run did not come to its end, or read documents otherwise than this one would.
+    /// Refuses to retry after a run that was cut short, or that read documents in another way than this run would.
     pub(super) fn check_retry(&self, known: &Known) -> Result<(), ImportError> {
         let old = view(&known.blob);
         if known.recorded && !known.interrupted && old.producer() == EXTRACTOR_VERSION {
@@ -41,8 +42,8 @@ impl Job<'_> {
         Err(ImportError::Options(text))
     }
 
-    /// The container as it is recorded, with the documents that failed as the source lists them now. The source is asked
-    /// only where some have failed.
+    /// The recorded container, in which the failed documents have the entries of a new listing. The source is listed
+    /// only when documents have failed.
     pub(super) fn list_failed(&mut self, path: &[u8], known: &Known) -> Result<Listing, ListError> {
         let old = view(&known.blob);
         let now = match old.iter().any(|entry| has_failed(&entry)) {
@@ -54,7 +55,7 @@ impl Job<'_> {
         for entry in old.iter() {
             let found = now.and_then(|now| now.find(entry.name)).filter(|f| f.kind == Kind::Document);
             let pushed = match (entry.kind, found) {
-                // Where tokens are not made of content, nothing tells whether a failure is below.
+                // Where tokens are not made of content, no token shows a failure below.
                 (Kind::Container, _) if self.source.tokens() == Tokens::Stamps => {
                     builder.push(Kind::Container, entry.name, 0, &[], [])
                 }

@@ -1,8 +1,8 @@
-//! Archives among the documents: each is opened where it lies and imported like a folder of its own.
+//! Archives among the documents. Each is opened where it lies, and imported as a folder is.
 //!
-//! An archive is a document and holds documents: its own hash has its name and size, and the containers in it are
-//! recorded below its path as a folder's are. The archive's entry notes how many documents it holds and how many of them
-//! failed ([`INNER_NOTE`]). An archive whose token is unchanged is not opened, unless something in it failed or is lost.
+//! An archive is a document that holds documents. Its own hash has its name and size. The containers in it are recorded
+//! below its path, as a folder's are. The archive's entry notes how many documents it holds, and how many of them
+//! failed ([`INNER_NOTE`]). An archive with an unchanged token is opened only if something in it failed or is lost.
 
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
@@ -15,27 +15,27 @@ use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Bytes that decide whether a document is an archive.
+/// Bytes at the beginning of a document that decide whether it is an archive.
 const BEGINNING_BYTES: usize = 1024;
 
-/// What was opened of a folder's archives, by name.
+/// The opened archives of a folder, by name.
 pub(super) type Nested = BTreeMap<Vec<u8>, Opened>;
 
-/// An archive that was opened, or kept without being opened.
+/// An archive that was opened, or that was kept without being opened.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// The value of [`INNER_NOTE`]; `None` when the document was an archive and is none any more.
+    /// The value of [`INNER_NOTE`]. `None` when the document is no archive any more.
     pub(super) note: Option<[u8; 16]>,
-    /// What the archive's document is called; `None` for a mail.
+    /// The kind of the archive's document. `None` for a mail.
     pub(super) kind: Option<&'static str>,
-    /// Why it could not be opened.
+    /// The reason why it could not be opened.
     pub(super) error: Option<String>,
 }
 
-/// The archive that the job is in.
+/// The archive in which the job works now.
 #[derive(Default)]
 pub(super) struct Within {
-    /// Its id; empty outside of any.
+    /// Its id. Empty outside of archives.
     parent: Vec<u8>,
     depth: usize,
     budget: Option<Rc<Budget>>,
@@ -46,7 +46,7 @@ impl Within {
     pub(super) fn parent(&self) -> Option<&[u8]> {
         (self.depth > 0).then_some(&self.parent)
     }
-    /// Where `path` lies in the source that is read now.
+    /// The place of `path` in the source that is read now.
     pub(super) fn path<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         match self.depth {
             0 => path,
@@ -61,13 +61,13 @@ pub(super) fn may_hold(entry: &Entry<'_>) -> bool {
     entry.kind == Kind::Document && (entry.get(INNER_NOTE).is_some() || maybe)
 }
 
-/// Documents and failures in an archive, from its note.
+/// The numbers of documents and of failures in an archive, from its note.
 pub(super) fn counts(note: &[u8]) -> (u64, u64) {
     let number = |range: std::ops::Range<usize>| {
         let bytes = note.get(range).and_then(|b| b.try_into().ok());
         bytes.map_or(0, u64::from_le_bytes)
     };
-    // What is no note of ours is looked at again.
+    // A note of another length is not ours, so the archive is looked at again.
     if note.len() == 16 { (number(0..8), number(8..16)) } else { (0, 1) }
 }
 
@@ -84,7 +84,8 @@ fn is_mail_name(entry: &Entry<'_>) -> bool {
 }
 
 impl Job<'_> {
-    /// Removes what was in archives that are gone. Before the child containers: a folder may have an archive's name now.
+    /// Removes the documents of archives that are gone. Comes before the child containers, because a folder may have
+    /// the archive's name now.
     pub(super) fn remove_nested(
         &mut self,
         path: &[u8],
@@ -102,7 +103,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Brings what is in the folder's archives up to date.
+    /// Brings the documents in the folder's archives up to date.
     pub(super) fn nested(
         &mut self,
         path: &[u8],
@@ -122,7 +123,7 @@ impl Job<'_> {
             let child = join(path, entry.name);
             let recorded = change.recorded().and_then(|old| old.get(INNER_NOTE));
             if !candidate {
-                // Attachments were wanted once and are not any more.
+                // An earlier run imported attachments, and this run does not.
                 if recorded.is_some() {
                     self.remove(&child, &[], below)?;
                     nested.insert(entry.name.to_vec(), Opened { note: None, kind: None, error: None });
@@ -150,8 +151,8 @@ impl Job<'_> {
         Ok(nested)
     }
 
-    /// Opens the document `entry` as an archive and imports what is in it; `None` when it is none, or cannot be read:
-    /// then the reading of the document tells why.
+    /// Opens the document `entry` as an archive, and imports its content. `None` when the document is no archive, or
+    /// cannot be read. In the second case the reading of the document tells the reason.
     fn open_archive(
         &mut self,
         path: &[u8],
@@ -180,7 +181,7 @@ impl Job<'_> {
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
             Ok(archive) => archive,
-            // A mail that cannot be parsed is a dead letter by itself.
+            // A mail that cannot be parsed becomes a dead letter by itself.
             Err(_) if format == Format::Mail => return Ok(None),
             Err(error) => return Ok(Some(Opened { note: note(0, 1), kind, error: Some(error) })),
         };
@@ -199,7 +200,7 @@ impl Job<'_> {
         Ok(Some(Opened { note: note(documents, failed + u64::from(!unchanged)), kind, error }))
     }
 
-    /// True when the server holds everything that is recorded of the archive `path`.
+    /// True when the server holds every document that is recorded of the archive `path`.
     fn is_complete(&mut self, path: &[u8], level: Level) -> Result<bool, ImportError> {
         let known = self.load(path, &[])?;
         let below = level.below(path, known.blob.len())?;
