@@ -1,11 +1,11 @@
-//! Sinks: where a run's documents go, and where it is recorded what went there.
+//! Sinks: where a run's documents go, and where their records are kept.
 //!
-//! [`Sink`] is what the job needs of each. [`strand`] is a server of ours, which keeps the records itself. Everything else is an
-//! [`outlet`]: a feed of puts and deletes ([`lines`]: a file or the standard output, as NDJSON or XML; [`solr`]: a collection)
-//! beside [`records`] in a file of ours. [`Destination`] is what a user calls them.
+//! [`Sink`] is what the job needs of each. [`strand`] is a server of ours, which keeps the records itself. Every other
+//! sink is an [`outlet`]: a feed of puts and deletes, with [`records`] in a file of ours. The feed is [`lines`] (a file
+//! or the standard output, as NDJSON or XML) or [`solr`] (a collection). [`Destination`] is a user's name for a sink.
 //!
-//! A document is recorded only when its sink has taken it, and named as meant to change before it is sent. So a run that is
-//! cut short loses nothing, and what it sends again replaces what it had sent.
+//! A document is named as about to change before it is sent, and it is recorded only when the sink has taken it. So a
+//! run that is cut short loses nothing, and a document that is sent again replaces the first one.
 
 mod destination;
 mod lines;
@@ -29,21 +29,21 @@ use std::time::{Duration, Instant};
 /// A document that the sink refused.
 #[derive(Debug)]
 pub(crate) struct Rejected {
-    /// Its position in the container that is being built.
+    /// Position of the document in the container that is being built.
     pub(crate) index: usize,
-    /// The sink's words.
+    /// The reason, in the sink's words.
     pub(crate) reason: String,
-    /// It was counted as added, else as updated.
+    /// True: the document was counted as added. False: as updated.
     pub(crate) was_added: bool,
 }
 
-/// What is recorded of a dataset.
+/// The records of a dataset.
 pub(crate) trait Records {
     /// The containers of these names. Nothing may be under way.
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError>;
 
-    /// Which of the documents `names` of the container `path` are not there any more, of those that were recorded as held.
-    /// Nothing may be under way.
+    /// Which of the documents `names` of the container `path` are gone, although the records say that the sink holds
+    /// them. Nothing may be under way.
     fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError>;
 
     /// Stores a container.
@@ -58,12 +58,13 @@ pub(crate) trait Sink: Records {
     /// True when one field of a document can be changed without the others.
     fn changes_fields(&self) -> bool;
 
-    /// Creates the text index of the dataset when there is none; says whether it was missing.
+    /// Creates the text index of the dataset if there is none. Returns true when the index was missing.
     fn ensure_index(&mut self) -> Result<bool, ImportError> {
         Ok(false)
     }
 
-    /// Replaces the document at `path`. `held`: the sink has it. `named`: what is there may have fields outside of the list.
+    /// Replaces the document at `path`. `held`: the sink has the document. `named`: the sink's document may have fields
+    /// that are not in the list of fields.
     fn replace(
         &mut self,
         path: &[u8],
@@ -73,13 +74,13 @@ pub(crate) trait Sink: Records {
         index: usize,
     ) -> Result<(), ImportError>;
 
-    /// True when the sink can make a document of another one that it has.
+    /// True when the sink can copy a document that it has.
     fn copies(&self) -> bool {
         false
     }
 
-    /// Copies the document at `from` to `path` and sets `fields`; deletes those of them that are empty. False: the sink does not
-    /// copy, and nothing was done. Only where [`Sink::copies`].
+    /// Copies the document at `from` to `path`. Sets the `fields` of the copy, and deletes those that are empty here.
+    /// Returns false when the sink does not copy, and has done nothing. Only where [`Sink::copies`].
     fn copy(
         &mut self,
         from: &[u8],
@@ -91,35 +92,37 @@ pub(crate) trait Sink: Records {
         Ok(false)
     }
 
-    /// Sets one field, or deletes it when `value` is empty. Only where [`Sink::changes_fields`].
+    /// Sets one field, or deletes the field when `value` is empty. Only where [`Sink::changes_fields`].
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError>;
 
     /// Deletes a document.
     fn remove(&mut self, path: &[u8]) -> Result<(), ImportError>;
 
-    /// Waits until everything is taken; gives the documents that were refused since the last call.
+    /// Waits until the sink has taken everything. Returns the documents that were refused since the last call.
     fn drain(&mut self) -> Result<Vec<Rejected>, ImportError>;
 
-    /// Why the document at `path` is not in the sink as it should be; `None` when it is.
+    /// Compares the sink's document at `path` with `fields`. Returns the difference, or `None` when there is none.
     fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError>;
 
-    /// Tells those who watch how the run goes.
+    /// Tells watchers how the run goes.
     fn report(&mut self, words: &[(&str, Vec<u8>)]) -> Result<(), ImportError> {
         let _ = words;
         Ok(())
     }
 
-    /// The run is over: what it wrote is published as `version`. Gives the token that clients wait for, where there is one.
+    /// Ends the run, and publishes the written data as `version`. Returns the token that clients can wait for, if the
+    /// sink has one.
     fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError>;
 }
 
-/// How often it is looked whether another importer has ended.
+/// Time between two looks whether another importer has ended.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// So long a busy dataset is tried again in any case: a server learns a moment later that an importer has ended.
+/// A busy dataset is tried again for this long in any case, because a server learns a moment later that an importer has
+/// ended.
 const BUSY_GRACE: Duration = Duration::from_secs(2);
 
-/// Opens the sink that the options name; waits for another importer of the dataset, where the options say so.
+/// Opens the sink that the options name. Waits for another importer of the dataset, if the options say so.
 pub(crate) fn open(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
     let (begun, mut is_told) = (Instant::now(), false);
     loop {
@@ -153,7 +156,7 @@ fn open_now(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
     Ok(Box::new(outlet::Outlet::new(feed, records, options.dry_run)))
 }
 
-/// Is told what a run waits for: a sink that is busy, or away.
+/// Is told what a run waits for: a busy sink, or one that does not answer.
 #[derive(Clone, Default)]
 pub struct Notices(pub Option<Arc<Listener>>);
 

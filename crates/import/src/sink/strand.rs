@@ -1,8 +1,8 @@
-//! [`Strand`]: a server of ours, which is sent a dataset's changes as pipelined commands, in bounded memory.
+//! [`Strand`]: a server of ours. It is sent a dataset's changes as pipelined commands, in bounded memory.
 //!
-//! Commands go out until [`BYTES_UNDER_WAY_MAX`] bytes or [`COMMANDS_UNDER_WAY_MAX`] commands wait for their replies; then
-//! replies are taken first. A refusal that is about one key ([`Rejected`]) is kept for the caller, any other ends the run.
-//! In a dry run nothing is sent.
+//! Commands are sent until [`BYTES_UNDER_WAY_MAX`] bytes or [`COMMANDS_UNDER_WAY_MAX`] commands wait for their replies.
+//! Then half of the replies are taken first. A refusal of one key ([`Rejected`]) is kept for the caller. Any other
+//! refusal ends the run. In a dry run nothing is sent.
 
 use super::transaction::Transaction;
 use super::{Records, Rejected, Sink};
@@ -14,24 +14,24 @@ use crate::{ImportError, ImportOptions, index};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
 
-/// Bytes sent and not acknowledged.
+/// Most bytes that are sent and not acknowledged.
 pub const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
-/// Commands sent and not acknowledged. Their replies (a number each) fit the socket's buffers, so the server never has to
-/// wait for us to read while we wait for it to.
+/// Most commands that are sent and not acknowledged. Their replies (a number each) fit into the socket's buffers. So
+/// server and importer never wait for each other.
 pub const COMMANDS_UNDER_WAY_MAX: usize = 1024;
 
-/// What a reply is awaited for.
+/// The command whose reply is awaited.
 #[derive(Debug)]
 enum Awaited {
     /// HSET of a whole document.
     Replaced { index: usize, held: bool, present: u32, key: Vec<u8> },
     /// HREPLACE of a key that should be free.
     Placed { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
-    /// HSET that shows whether what was there is a hash; then HREPLACE.
+    /// HSET that shows whether the key is a hash. HREPLACE follows.
     Shown { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
-    /// COPY; then HSET and HDEL of these fields.
+    /// COPY. HSET and HDEL of these fields follow.
     Copied { index: usize, pairs: Vec<(Vec<u8>, Vec<u8>)>, key: Vec<u8> },
-    /// A change of one field, or the removal of absent ones.
+    /// A change of one field, or the removal of the fields that a document lacks.
     Changed { index: usize, held: bool },
     /// UNLINK.
     Removed,
@@ -41,7 +41,7 @@ enum Awaited {
     Version(&'static str),
 }
 
-/// A dataset at a server.
+/// A dataset on a server.
 #[derive(Debug)]
 pub(crate) struct Strand {
     connection: Connection,
@@ -51,11 +51,11 @@ pub(crate) struct Strand {
     awaited: VecDeque<(usize, Awaited)>,
     bytes_under_way: usize,
     rejected: Vec<Rejected>,
-    /// Where all changes of the run are to be seen at one moment.
+    /// The transaction that shows all changes of the run at one moment.
     transaction: Option<Transaction>,
     /// Whether COPY is allowed; `None` before the first one.
     copies: Option<bool>,
-    /// How many versions the text indexes keep, in digits; `None` where no index can follow the documents.
+    /// How many versions the text indexes keep, in digits. `None` where no index can follow the documents.
     keep: Option<String>,
 }
 
@@ -101,8 +101,8 @@ impl Sink for Strand {
         index::ensure(&mut self.connection, &self.into, self.dry_run)
     }
 
-    /// Absent fields are deleted at once when the server has the document; else only when the reply shows that the key was
-    /// there after all.
+    /// Removes fields that the document lacks: at once when the server has the document, else only when the reply shows
+    /// that the key existed.
     fn replace(
         &mut self,
         path: &[u8],
@@ -128,7 +128,7 @@ impl Sink for Strand {
         if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
     }
 
-    /// In a transaction the replies come at the end, too late for a document that cannot be copied.
+    /// In a transaction the replies come at the end. That is too late to read a document that cannot be copied.
     fn copies(&self) -> bool {
         !self.dry_run && self.transaction.is_none() && self.copies != Some(false)
     }
@@ -176,7 +176,7 @@ impl Sink for Strand {
         if self.dry_run || self.transaction.is_none() {
             return self.send(&args, Awaited::Reported);
         }
-        // The report is not sent with the changes: readers of the status see the report now.
+        // The report is sent before the changes, so readers of the status see the report now.
         self.connection.send(&args)?;
         self.connection.receive().map(drop)
     }
@@ -194,7 +194,7 @@ impl Sink for Strand {
     fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError> {
         if let Some(transaction) = self.transaction.take() {
             transaction.publish().or_else(|(error, untrue)| {
-                // The next run takes nothing of these containers for granted.
+                // The next run trusts none of these containers.
                 for name in untrue {
                     self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
                 }
@@ -202,12 +202,12 @@ impl Sink for Strand {
             })?;
         }
         let Some(version) = version.filter(|_| !self.dry_run) else { return Ok(None) };
-        // A run without changes has a report under way.
+        // In a run without changes a report is under way.
         while !self.awaited.is_empty() {
             self.settle()?;
         }
         let name: String = version.iter().map(|byte| format!("{byte:02x}")).collect();
-        // Kept before it is published: who has waited for the version can search it.
+        // The version is kept before it is published. So a client that has waited for the version can search it.
         while let Some(count) = &self.keep
             && self.connection.call(&[COMMAND, "KEEP", &self.into, &name, "COUNT", count])? == Value::Null
         {
@@ -252,7 +252,7 @@ impl Sink for Strand {
 }
 
 impl Strand {
-    /// Connects, and holds the dataset for as long as the connection lives.
+    /// Connects, and holds the dataset while the connection lives.
     pub(crate) fn open(options: &ImportOptions) -> Result<Strand, ImportError> {
         let target = Target {
             address: &options.address,
@@ -282,8 +282,8 @@ impl Strand {
         })
     }
 
-    /// Puts the document in place of whatever hash is at `key`, in one step. A key that is not known to be ours is only
-    /// taken when it is free, or when HSET shows that it is a hash.
+    /// Puts the document in place of the hash at `key`, in one step. A key that may not be ours is taken only if it is
+    /// free, or if HSET shows that it is a hash.
     fn replace_whole(
         &mut self,
         key: Vec<u8>,
@@ -304,7 +304,7 @@ impl Strand {
         self.send(&args, awaited)
     }
 
-    /// [`Sink::replace`] where replies come at the end only: whether the key is free, or a hash, is asked for before.
+    /// [`Sink::replace`] for a transaction, whose replies come at the end. So the key's type is asked for first.
     fn replace_at_the_end(
         &mut self,
         key: &[u8],
@@ -327,7 +327,7 @@ impl Strand {
         self.send(&args, Awaited::Changed { index, held })
     }
 
-    /// COPY has answered: the copy gets its own fields.
+    /// Handles the reply to COPY: the copy gets its own fields.
     fn place_copy(
         &mut self,
         index: usize,
@@ -366,7 +366,7 @@ impl Strand {
             return transaction.queue(args);
         }
         if self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
-            // Half of it at once: a reply at a time would send a command at a time.
+            // Half of the replies are taken together. Otherwise each reply would flush one command.
             while self.awaited.len() > COMMANDS_UNDER_WAY_MAX / 2
                 || self.bytes_under_way > BYTES_UNDER_WAY_MAX / 2
             {
@@ -389,7 +389,7 @@ impl Strand {
                 Awaited::Replaced { index, held, .. } | Awaited::Changed { index, held },
                 Value::Error(text),
             ) if text.starts_with(b"WRONGTYPE") => {
-                // HSET and HDEL of one document are refused both.
+                // The server refuses both HSET and HDEL of a document.
                 if self.rejected.last().is_none_or(|r| r.index != index) {
                     let reason = "a key of this name exists and is no hash".to_owned();
                     self.rejected.push(Rejected { index, reason, was_added: !held });
@@ -411,7 +411,7 @@ impl Strand {
                 self.copies = Some(true);
                 self.place_copy(index, &pairs, &key, copied == 1)
             }
-            // A server that does not know reports is as good.
+            // A server without reports is good enough.
             (Awaited::Reported, _) => Ok(()),
             (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
             (Awaited::Placed { index, pairs, key }, Value::Null) => {
@@ -427,7 +427,7 @@ impl Strand {
             (Awaited::Replaced { index, held: false, present, key }, Value::Int(fresh))
                 if fresh < i64::from(present.count_ones()) =>
             {
-                // Something was there: perhaps with fields that this document lacks.
+                // The key existed, perhaps with fields that this document lacks.
                 self.delete_absent(&key, present, index, false)
             }
             (Awaited::Version("SET"), Value::Simple(_)) => Ok(()),

@@ -1,12 +1,12 @@
 //! Sources: where documents come from, listed as containers.
 //!
 //! [`Source`] is what every source can do: list a container, open a document of it, and say what its version tokens are
-//! worth ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`. [`folder`] is a local (or
-//! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository,
-//! [`restic`] a snapshot of one; [`remote`] is a bucket or one object of a web server; [`archive`] is a document of
-//! another source that holds documents itself; `cached` reads through a cache; a container of very many documents is listed in
-//! [`parts`]. Reading one document whole, of one moment,
-//! is in [`read`].
+//! made of ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`.
+//!
+//! [`folder`] is a local or mounted folder, in which a Maildir is listed as one. [`git`] is a revision of a repository,
+//! and [`restic`] a snapshot of one. [`remote`] is a bucket, or one object of a web server. [`archive`] is a document
+//! of another source that holds documents itself. `cached` reads through a cache. [`parts`] lists a container of very
+//! many documents. [`read`] reads one document whole, as it is at one moment.
 
 pub mod archive;
 mod beneath;
@@ -27,10 +27,10 @@ use std::path::{Path, PathBuf};
 
 /// The metadata key of a document's Maildir flags.
 pub const FLAGS_KEY: &[u8] = b"flags";
-/// The note that says where a document lies below its container, when that is not its name.
+/// The note with the place of a document below its container, when the place is not the document's name.
 pub const AT_NOTE: &[u8] = b"~at";
 
-/// Of a source in front of another, its field `source`: what the other one answers for it.
+/// Methods of a source in front of another one, its field `source`. The other source answers.
 macro_rules! asks_its_source {
     () => {
         fn open(
@@ -80,16 +80,16 @@ macro_rules! asks_its_source {
 }
 pub(crate) use asks_its_source;
 
-/// A place that documents come from.
+/// A place with documents.
 pub trait Source {
-    /// What is behind this source's version tokens.
+    /// What this source's version tokens are made of.
     fn tokens(&self) -> Tokens;
 
     /// Lists the container at `path` (names joined by `/`; empty: the root). With `distrust`, documents that are too
     /// young to be trusted get no token, so that the next import looks at them again.
     ///
     /// # Errors
-    /// [`ListError`]; a document that vanishes meanwhile is no error, it is left out.
+    /// [`ListError`]. A document that vanishes during the listing is left out, without an error.
     fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError>;
 
     /// Opens the document `entry` of the container `path`.
@@ -103,51 +103,56 @@ pub trait Source {
         false
     }
 
-    /// How many documents may be asked for before they are opened.
+    /// How many documents may be announced by [`Source::prefetch`] before they are opened.
     fn ahead(&self) -> usize {
         0
     }
 
-    /// The document `entry` of the container `path` will be opened soon, after those that this was said of before.
+    /// Announces that the document `entry` of the container `path` will be opened, after the documents that were
+    /// announced before.
     fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
         let _ = (path, entry);
     }
 
-    /// The document's size in bytes, where that costs less than opening it; `None` when it is not known.
+    /// The document's size in bytes, if the source knows the size without opening the document.
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         Some(entry.size)
     }
 
-    /// What a cache calls the document `entry` of the container `path`, in all of the world: with the entry's token it
-    /// says which bytes they are. `None` where a cache would not help, or the token does not say it for certain.
+    /// The name of the document `entry` of the container `path` in a cache, unique in the world. Name and token
+    /// together say which bytes the document has. `None` where a cache would not help, or where the token is not
+    /// certain.
     fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
         let _ = (path, entry);
         None
     }
 
-    /// What a document keeps when it is moved to another place of this source. Documents of one identity and one token have
-    /// the same bytes. Of one identity and different tokens they may have the same bytes. `None` where nothing is known.
+    /// What a document keeps when it moves within this source. Two documents with one identity and one token have the
+    /// same bytes. With one identity and different tokens they may have the same bytes. `None` where the source knows
+    /// nothing of that.
     fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
         (self.tokens() == Tokens::Content && !entry.token.is_empty()).then(|| entry.token.to_vec())
     }
 
-    /// The cache that this source is read through.
+    /// The cache in front of this source.
     fn cache(&self) -> Option<&CacheUse> {
         None
     }
 
-    /// True when this source lists very large containers in [`parts`]. No folder of such a source is called as a part.
+    /// True when this source lists very large containers in [`parts`]. Such a source has no folder with the name of a
+    /// part.
     fn makes_parts(&self) -> bool {
         false
     }
 
-    /// The container at `path` is recorded in parts: it is to be listed in parts, however small it is now.
+    /// Tells the source that the container at `path` is recorded in parts. It is then listed in parts, however small it
+    /// is now.
     fn keep_parts(&mut self, path: &[u8]) {
         let _ = path;
     }
 
-    /// The container that had this token when it was imported by extractor version `producer`, with every document in it
-    /// as held by the server. `None` when the source does not keep what it once was, or does not have this one.
+    /// The container that had this token when extractor version `producer` imported it, with every document marked as
+    /// held by the server. `None` when the source keeps no old containers, or does not have this one.
     ///
     /// # Errors
     /// [`ListError`].
@@ -157,11 +162,11 @@ pub trait Source {
     }
 }
 
-/// Opens a source by what a user calls it: a folder's path, `git+file:///repository@revision`,
-/// `restic:/repository@snapshot`, `s3://bucket/prefix`, or a URL.
+/// Opens a source by its name: a folder's path, `git+file:///repository@revision`, `restic:/repository@snapshot`,
+/// `s3://bucket/prefix`, or a URL.
 ///
 /// # Errors
-/// What the system, or the repository, says.
+/// The words of the system or of the repository.
 pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
     let source = open_bare(name, options)?;
     Ok(match &options.cache {
@@ -191,8 +196,8 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
     Ok(Box::new(folder::Folder::open(name, options.list_cutoff)?))
 }
 
-/// A repository's folder and the revision in it. A path may hold an `@`, and so may a revision: the first one that has a
-/// folder on its left divides them.
+/// Divides a repository's folder from the revision in it. Both may hold an `@`. The first `@` with a folder on its left
+/// is the border.
 fn divide<'a>(location: &'a str, unsaid: &'a str) -> (&'a Path, &'a str) {
     let divided =
         location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));
@@ -203,21 +208,21 @@ fn divide<'a>(location: &'a str, unsaid: &'a str) -> (&'a Path, &'a str) {
 /// What a source's version tokens are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokens {
-    /// Of times and numbers that a file system keeps: an equal token means that nobody touched the document; another one
-    /// does not mean that its bytes differ, and a container has none.
+    /// Times and numbers of a file system. An equal token means that nobody touched the document. Another token does
+    /// not mean that the bytes differ. A container has no token.
     Stamps,
-    /// Of the bytes themselves: equal tokens mean equal bytes, and equal tokens of containers mean equal subtrees.
+    /// The bytes themselves. Equal tokens mean equal bytes, and equal tokens of containers mean equal subtrees.
     Content,
 }
 
-/// What an object says of itself.
+/// Size and token of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Size in bytes.
     pub size: u64,
-    /// The version token of the bytes that are read now.
+    /// Version token of the bytes that are read now.
     pub token: Vec<u8>,
-    /// True when the object was touched so recently that its token cannot be trusted yet.
+    /// True when the object changed so recently that its token cannot be trusted yet.
     pub is_young: bool,
 }
 
@@ -229,13 +234,12 @@ pub trait Object {
     /// What the system says.
     fn stat(&self) -> io::Result<Stat>;
 
-    /// True when all bytes have been read once there are as many as [`Object::stat`] tells: no object of this kind is longer
-    /// than it says.
+    /// True when the object ends at the size that [`Object::stat`] tells. Then no byte behind that size is asked for.
     fn is_exact(&self) -> bool {
         false
     }
 
-    /// Reads bytes at `offset` into `into`; gives how many, 0 at the end only.
+    /// Reads bytes at `offset` into `into`. Returns their number, which is 0 only at the end.
     ///
     /// # Errors
     /// What the system says.
@@ -247,22 +251,22 @@ pub trait Object {
 pub struct Listing {
     /// The container's blob.
     pub blob: Vec<u8>,
-    /// What was left out.
+    /// The number of things that were left out.
     pub skipped: Skipped,
-    /// For how long from the listing on some document is too young to be trusted; 0 when none is.
+    /// For how many nanoseconds after the listing some document is too young to be trusted. 0 when no document is.
     pub racy_for_ns: i64,
-    /// What is there and cannot be listed, and why.
+    /// Entries that cannot be listed, with the reason.
     pub refused: Vec<(Vec<u8>, String)>,
 }
 
-/// How many things in a listing are no documents.
+/// Numbers of things in a listing that are no documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Symbolic links: not followed, because what they lead to is not the folder's own (and may lead in circles).
+    /// Symbolic links. They are not followed, because they lead out of the folder, or in circles.
     pub links: u64,
     /// Sockets, pipes and devices.
     pub special: u64,
-    /// What a mail program keeps beside the messages of a Maildir, and deliveries that are not finished.
+    /// Files that a mail program keeps beside the messages of a Maildir, and unfinished deliveries.
     pub maildir: u64,
     /// Submodules of a git repository: repositories of their own.
     pub submodules: u64,
@@ -271,11 +275,11 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// All together.
+    /// The sum of all numbers.
     pub fn total(&self) -> u64 {
         self.links + self.special + self.maildir + self.submodules + self.filtered
     }
-    /// Adds those of another listing.
+    /// Adds the numbers of another listing.
     pub fn add(&mut self, other: Skipped) {
         self.links += other.links;
         self.special += other.special;
@@ -307,14 +311,14 @@ pub enum ListError {
     },
 }
 
-/// Why a document could not be read. Each time the next import tries again.
+/// Why a document could not be read. The next import tries again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It was listed and is gone.
+    /// It was listed, and it is gone.
     #[error("the file vanished during the import")]
     Vanished,
-    /// It is no regular file any more, or a folder on the way to it is none.
+    /// It is no regular file any more, or a folder on its path is no folder.
     #[error("the file became something else during the import")]
     Replaced,
     /// It changed during every read.
@@ -329,7 +333,7 @@ impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> ReadError {
         match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => ReadError::Vanished,
-            // A link is in the way, or something that is no folder.
+            // The path has a link in it, or something that is no folder.
             Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV | Errno::NXIO) => ReadError::Replaced,
             _ => ReadError::Io(error),
         }
