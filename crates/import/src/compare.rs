@@ -1,8 +1,9 @@
-//! The comparison of two sources, without a server: what an import of the one would change after an import of the other.
+//! The comparison of two sources without a server: what would an import of the second change after an import of the
+//! first?
 //!
-//! [`compare`] walks both side by side, container by container, and tells each difference to a [`Progress`]. Where both
-//! sides' tokens are made of content, equal tokens cut the walk short; everything else is compared byte by byte. Archives
-//! are documents here: they are equal or not.
+//! [`compare`] walks both sources side by side, container by container, and tells each difference to a [`Progress`].
+//! Where the tokens of both are made of content, equal tokens end the descent. All other documents are compared byte by
+//! byte. An archive counts as one document here.
 
 use crate::cache::{CacheCounts, CacheUse};
 use crate::container::{Builder, Container, Entry, Kind};
@@ -18,13 +19,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Bytes of both documents that are compared at a time.
+/// Bytes of both documents in one comparison.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Compares `before` with `after`, both as a user calls them. In the summary `added` is what only `after` has.
+/// Compares the sources `before` and `after`, both by their names. `added` in the summary counts documents that only
+/// `after` has.
 ///
 /// # Errors
-/// [`ImportError`], when one of them cannot be listed. A document or a folder below that cannot be read is a dead letter.
+/// [`ImportError`], when the root of a source cannot be listed. A document or folder below that cannot be read is a
+/// dead letter.
 pub fn compare(
     before: &Path,
     after: &Path,
@@ -50,14 +53,14 @@ pub fn compare(
     let mut pair = Pair { before, after, is_content, progress, summary: Summary::default() };
     pair.container(b"", Sides::Both, 0, [None, None])?;
     let mut summary = pair.summary;
-    // Both are read through the same cache, with counts of their own.
+    // Both use one cache, each with its own counts.
     let counts = [&pair.before, &pair.after].map(|source| source.cache().map(CacheUse::counts));
     summary.cache = counts.into_iter().flatten().reduce(CacheCounts::plus);
     summary.took = started.elapsed();
     Ok(summary)
 }
 
-/// Which of the two has a container.
+/// Which of the two sources has a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sides {
     Before,
@@ -74,7 +77,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// `parts`: listings that are known without asking.
+    /// `parts`: listings that are known already.
     fn container(
         &mut self,
         path: &[u8],
@@ -152,7 +155,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Where one side lists the container in parts, the other side's listing is divided too; gives what it is divided into.
+    /// If one side lists the container in parts, divides the other side's listing too. Returns the parts.
     fn divide(
         &self,
         path: &[u8],
@@ -176,7 +179,7 @@ impl Pair<'_> {
         Ok(divided)
     }
 
-    /// True when both sides hold the same bytes.
+    /// True when both sides have the same bytes.
     fn is_same(&mut self, path: &[u8], old: &Entry<'_>, new: &Entry<'_>) -> Result<bool, ReadError> {
         if let (Some(before), Some(after)) = (self.before.size(old), self.after.size(new))
             && before != after
@@ -206,7 +209,7 @@ impl Pair<'_> {
     }
 }
 
-/// Reads until `into` is full or the object ends; gives how many bytes.
+/// Reads until `into` is full, or until the object ends. Returns the number of bytes.
 fn fill(object: &dyn Object, at: u64, into: &mut [u8]) -> Result<usize, ReadError> {
     let mut done = 0;
     while done < into.len() {

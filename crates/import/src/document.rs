@@ -1,7 +1,7 @@
-//! Documents: the fields that a file becomes, whatever its type.
+//! Documents: the fields of a file, whatever its type.
 //!
-//! [`extract`] chooses by name, place and content; mail is read by [`crate::mail`], other documents by [`crate::extract`]. What
-//! neither can read keeps its name and size.
+//! [`extract`] chooses by name, place and content. [`crate::mail`] reads mail, and [`crate::extract`] other documents.
+//! A file that neither can read keeps its name and size.
 
 use crate::cache::texts::Text;
 use crate::extract::Content;
@@ -9,16 +9,16 @@ use crate::extract::child::Extractor;
 use crate::fields::Fields;
 use crate::mail;
 
-/// The version of what is below, in [`crate::mail`] and in [`crate::extract`]: raise it when the same file would give other
-/// fields, and the next import reads every document again.
+/// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise it when a file gives other
+/// fields than before. Then the next import reads every document again.
 pub const EXTRACTOR_VERSION: u16 = 3;
 
-/// What is known of a file before its bytes are looked at.
+/// The facts about a file before its bytes are read.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFacts<'a> {
     /// Its id: the path within the source.
     pub path: &'a [u8],
-    /// Its last part.
+    /// The last part of the path.
     pub name: &'a [u8],
     /// Size in bytes.
     pub size: u64,
@@ -26,12 +26,12 @@ pub struct FileFacts<'a> {
     pub flags: Option<&'a [u8]>,
     /// The id of the archive it lies in.
     pub parent: Option<&'a [u8]>,
-    /// What kind of archive it is itself, when it is one.
+    /// The kind of archive, when the file is one.
     pub archive: Option<&'static str>,
 }
 
 impl FileFacts<'_> {
-    /// True when the file claims to be mail by its name or by lying in a Maildir: then it is a dead letter when it is not.
+    /// True when the file claims to be mail, by its name or by lying in a Maildir. If it is none, it is a dead letter.
     pub fn claims_mail(&self) -> bool {
         let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);
         self.flags.is_some() || extension.is_some_and(|e| e.eq_ignore_ascii_case(b".eml"))
@@ -41,7 +41,7 @@ impl FileFacts<'_> {
         let extension = self.name.len().checked_sub(5).map(|at| &self.name[at..]);
         extension.is_some_and(|e| e.eq_ignore_ascii_case(b".mbox"))
     }
-    /// True when the whole file is wanted, judged by its beginning.
+    /// True when the whole file is wanted, by its beginning.
     pub fn is_mail(&self, beginning: &[u8]) -> bool {
         self.archive.is_none() && (self.claims_mail() || mail::looks_like_mail(beginning))
     }
@@ -50,7 +50,7 @@ impl FileFacts<'_> {
 /// How a document's bytes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading<'a> {
-    /// They are not: only name and size are kept.
+    /// Not at all. The document has only name and size.
     Not,
     /// As one mail.
     Mail(&'a [u8]),
@@ -58,10 +58,11 @@ pub enum Reading<'a> {
     Other(Content, &'a [u8]),
 }
 
-/// The document of a file, and why not all of it could be read, when it could not: then it has its name and size at least.
+/// The document of a file. If not all of the file could be read, the reason too: then the document has name and size at
+/// least.
 ///
 /// # Errors
-/// The reason why it is a dead letter.
+/// The reason why the file is a dead letter.
 pub(crate) fn extract(
     facts: &FileFacts<'_>,
     reading: Reading<'_>,
@@ -91,14 +92,14 @@ pub(crate) fn extract(
     Ok((fields, failure))
 }
 
-/// The document of a file of which a cache has the text, as [`extract`] gives it.
+/// The document of a file whose text a cache has. Equal to the one of [`extract`].
 pub(crate) fn place_text(facts: &FileFacts<'_>, text: Text) -> Fields {
     let Text { mut fields, .. } = text;
     set_place(facts, &mut fields);
     fields
 }
 
-/// The fields that are of the place where a document lies.
+/// Sets the fields that describe the place of a document.
 fn set_place(facts: &FileFacts<'_>, fields: &mut Fields) {
     fields.set("path", facts.path.to_vec());
     fields.set("name", facts.name.to_vec());

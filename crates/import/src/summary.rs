@@ -1,4 +1,4 @@
-//! [`Summary`]: what a run did, as numbers, as dead letters, and as the one line at its end.
+//! [`Summary`]: the results of a run as numbers, as dead letters, and as one line.
 
 use crate::Outcome;
 use crate::cache::CacheCounts;
@@ -7,7 +7,7 @@ use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
 
-/// Dead letters that are kept with their reasons; of any further ones only the number is known.
+/// Dead letters that are kept with their reasons. Further ones are only counted.
 pub const DEAD_LETTERS_LISTED_MAX: usize = 100;
 
 /// A document that could not be imported.
@@ -15,11 +15,12 @@ pub const DEAD_LETTERS_LISTED_MAX: usize = 100;
 pub struct DeadLetter {
     /// Its path within the source.
     pub path: Vec<u8>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a run did. Displayed it is the line `mail: 500 added, 50 updated, 250 removed, 2200 unchanged, 0 failed (1.3 s)`.
+/// The results of a run. Its text is the line `mail: 500 added, 50 updated, 250 removed, 2200 unchanged, 0 failed (1.3
+/// s)`.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// The dataset.
@@ -34,28 +35,28 @@ pub struct Summary {
     pub removed: u64,
     /// Documents left alone.
     pub unchanged: u64,
-    /// Documents and folders that could not be imported. Every document of the source is counted in exactly one of
-    /// `added`, `updated`, `unchanged` and `failed`.
+    /// Documents and folders that could not be imported. Every document of the source counts in exactly one of `added`,
+    /// `updated`, `unchanged` and `failed`.
     pub failed: u64,
-    /// The first [`DEAD_LETTERS_LISTED_MAX`] of those that failed.
+    /// The first [`DEAD_LETTERS_LISTED_MAX`] of the failed ones.
     pub dead_letters: Vec<DeadLetter>,
-    /// Documents whose bytes were looked at.
+    /// Documents that were opened.
     pub opened: u64,
-    /// Bytes read of them.
+    /// Bytes that were read of them.
     pub bytes_read: u64,
     /// Processes that were started to extract documents.
     pub extractors: u64,
     /// Containers listed.
     pub containers: u64,
-    /// Containers that were not listed, because their tokens say that nothing below them changed.
+    /// Containers that were not listed, because their tokens show that nothing below has changed.
     pub containers_skipped: u64,
     /// Containers whose new version was recorded.
     pub recorded: u64,
-    /// What a cache gave and took, where there is one.
+    /// Reads and writes of the cache, if there is one.
     pub cache: Option<CacheCounts>,
-    /// What was left out of the listings.
+    /// Numbers of things that were left out of the listings.
     pub skipped: Skipped,
-    /// The version that the dataset has now: the digest of its root container.
+    /// The dataset's new version: the digest of its root container.
     pub version: Option<Digest>,
     /// The token of the version at a Strand server: what `IMPORT.VERSION WAIT` and `FT.SEARCH VERSION` take.
     pub token: Option<String>,
@@ -64,11 +65,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Documents that are counted in one of the four, and folders that failed.
+    /// The sum of the four numbers.
     pub(crate) fn told(&self) -> u64 {
         self.added + self.updated + self.unchanged + self.failed
     }
-    /// Counts what became of the document at `path`.
+    /// Counts the outcome of the document at `path`.
     pub(crate) fn count(&mut self, path: &[u8], outcome: Outcome<'_>) {
         match outcome {
             Outcome::Added => self.added += 1,

@@ -1,11 +1,11 @@
-//! What the server holds of a dataset: its recorded containers, and those that a run was cut short in.
+//! The server's records of a dataset: the recorded containers, and the intents of runs that were cut short.
 //!
-//! Per folder there are up to two containers in the dataset's version: the *recorded* one under the folder's path (the
-//! root's is `.`), which says what the server holds for certain, and the *intent* under the path and a slash: the listing
-//! of a run that has begun to change the folder and has not finished. [`load`] joins the two, so that the next run knows
-//! every document that may be there, also one that an interrupted run added and that has left the source since. And it
-//! asks whether the documents that were recorded are still there: who limits the server's memory, or deletes keys by
-//! hand, gets back with the next run what has gone.
+//! A dataset's version has up to two containers for each folder. The *recorded* one says what the server holds for
+//! certain. Its name is the folder's path, or `.` for the root. The *intent* is the listing of a run that has begun to
+//! change the folder and has not ended. Its name is the path and a slash. [`load`] merges the two. So the next run
+//! knows every document that may be at the server, also one that an interrupted run added and that has left the source
+//! since. [`load`] also asks which recorded documents are still there. So the next run restores documents that were
+//! evicted, or deleted by hand.
 
 use crate::ImportError;
 use crate::connection::{Connection, refused};
@@ -16,18 +16,17 @@ use crate::source::FLAGS_KEY;
 use std::collections::HashSet;
 use strand_wire::client::Value;
 
-/// Keys in one question whether they are there, and questions that are under way together: their replies (a number each)
-/// fit the socket's buffers.
+/// Keys in one EXISTS, and most EXISTS that are under way. The replies (a number each) fit into the socket's buffers.
 const KEYS_ASKED: usize = 64;
 const QUESTIONS_UNDER_WAY_MAX: usize = 64;
 
 /// The command that reads and writes versions.
 pub const COMMAND: &str = "IMPORT.VERSION";
-/// The note that holds the digest of a document's bytes; there exactly when the server holds the document.
+/// The note with the digest of a document's bytes. An entry has the note exactly when the server holds the document.
 pub const DIGEST_NOTE: &[u8] = b"~digest";
-/// The note of a document that holds others: how many (8 bytes), and how many of them failed (8 bytes).
+/// The note of a document that holds others: their number (8 bytes), and the number of those that failed (8 bytes).
 pub const INNER_NOTE: &[u8] = b"~inner";
-/// The note of an entry of which nothing is known: its document may or may not be there.
+/// The note of a doubtful entry: the server may or may not hold its document.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
 
 /// The name under which the container `path` is recorded.
@@ -35,29 +34,29 @@ pub fn recorded_name(path: &[u8]) -> Vec<u8> {
     if path.is_empty() { b".".to_vec() } else { path.to_vec() }
 }
 
-/// The name of its intent. No recorded name ends in a slash.
+/// The name of the container's intent. No recorded name ends in a slash.
 pub fn intent_name(path: &[u8]) -> Vec<u8> {
     let mut name = recorded_name(path);
     name.push(b'/');
     name
 }
 
-/// What is known of one container before a run.
+/// The knowledge about one container before a run.
 #[derive(Debug)]
 pub struct Known {
-    /// As recorded; an empty container when it never was.
+    /// The recorded container. Empty when nothing was recorded.
     pub blob: Vec<u8>,
-    /// True when the server has it recorded.
+    /// True when the server has a record.
     pub recorded: bool,
-    /// True when a run was cut short here: then `blob` is the merge.
+    /// True when a run was cut short here. Then `blob` is the merge of record and intent.
     pub interrupted: bool,
 }
 
-/// Reads what is known of the container `path`, and which of its documents are still there. Nothing else may be under
-/// way. Where there is no record of the container, `unrecorded` gives the container that is known otherwise, if there is one.
+/// Reads the record of the container `path`, and asks which of its documents are still there. Without a record,
+/// `unrecorded` gives the container if it is known otherwise. Nothing else may be under way.
 ///
 /// # Errors
-/// [`ImportError`]; a damaged container is [`ImportError::Damaged`].
+/// [`ImportError`]. A damaged container is [`ImportError::Damaged`].
 pub(crate) fn load(
     records: &mut dyn Sink,
     dataset: &str,
@@ -84,7 +83,7 @@ pub(crate) fn load(
     Ok(Known { blob, recorded: is_recorded, interrupted })
 }
 
-/// The containers of these names at the server, all asked for at once. Nothing else may be under way on the connection.
+/// Reads the containers of these names in one go. Nothing else may be under way on the connection.
 ///
 /// # Errors
 /// As [`load`].
@@ -98,7 +97,7 @@ pub(crate) fn read(
     }
     let mut blobs = Vec::with_capacity(names.len());
     for name in names {
-        // All replies are taken before any is judged: the connection stays in step.
+        // All replies are read before the first is judged, so that the connection stays in step.
         blobs.push((name, connection.receive_container()?));
     }
     let judge = |(name, value): (&Vec<u8>, Value)| match value {
@@ -113,8 +112,8 @@ pub(crate) fn read(
     blobs.into_iter().map(judge).collect()
 }
 
-/// The container that is recorded under `path`, without what a run that was cut short may have changed of it. Nothing else
-/// may be under way on the connection.
+/// Reads the container that is recorded under `path`, without the intent of a run that was cut short. Nothing else may
+/// be under way on the connection.
 ///
 /// # Errors
 /// As [`load`].
@@ -126,8 +125,9 @@ pub(crate) fn recorded(
     Ok(read(connection, dataset, &[recorded_name(path)])?.pop().flatten())
 }
 
-/// The recorded container and what only the intent has. What the run that was cut short may have touched (added, sent
-/// again, removed) is marked with [`MAYBE_NOTE`] and has no token: nothing is known of it, so it is sent whole, or removed.
+/// Merges the recorded container with the intent of a run that was cut short. That run may have added, sent or removed
+/// some documents. Their entries get [`MAYBE_NOTE`] and no token, so the next run sends these documents whole, or
+/// removes them.
 pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
     let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
     let mut builder = Builder::new(recorded.producer());
@@ -148,18 +148,18 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
     builder.finish()
 }
 
-/// What is known of an entry goes on.
+/// Adds the entry as it is.
 fn keep(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
 }
 
-/// Nothing is known of the document but its name, and that it held others.
+/// Adds the entry as a doubtful one. Only its name stays, and the note that it held other documents.
 fn doubt(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     let inner = entry.get(INNER_NOTE).map(|note| (INNER_NOTE, note));
     builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])].into_iter().chain(inner))
 }
 
-/// The container without trust in the documents that are not there any more (evicted, deleted); `None` when all are.
+/// The container, in which documents that were evicted or deleted are doubtful. `None` when no document is missing.
 fn without_missing(
     records: &mut dyn Sink,
     dataset: &str,
@@ -183,8 +183,8 @@ fn without_missing(
     finished.map(Some).map_err(|error| damaged(dataset, path, error))
 }
 
-/// Which of the documents `names` of the container `path` the server does not have. Nothing else may be under way on the
-/// connection.
+/// Asks which of the documents `names` of the container `path` are missing at the server. Nothing else may be under way
+/// on the connection.
 ///
 /// # Errors
 /// As [`load`].
@@ -212,7 +212,7 @@ pub(crate) fn missing<'a>(
     Ok(missing)
 }
 
-/// How many of the keys in each question are there.
+/// The number of keys of each question that exist.
 fn exist(
     connection: &mut Connection,
     questions: impl Iterator<Item = Vec<Vec<u8>>>,
@@ -223,7 +223,7 @@ fn exist(
         connection.send(&words)?;
         asked += 1;
     }
-    // All replies are taken before any is judged: the connection stays in step.
+    // All replies are read before the first is judged, so that the connection stays in step.
     let replies = (0..asked).map(|_| connection.receive()).collect::<Result<Vec<_>, _>>()?;
     let count = |value| match value {
         Value::Int(n) => Ok(n),

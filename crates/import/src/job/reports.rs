@@ -1,9 +1,9 @@
-//! What a run tells of how it goes: to its [`Progress`](crate::Progress), and to the server, for those who ask there
-//! (`IMPORT.VERSION STATUS`, `/v1/import`).
+//! The progress of a run, told to its [`Progress`](crate::Progress) and to the server. Others ask the server by
+//! `IMPORT.VERSION STATUS` and `/v1/import`.
 //!
-//! The plan of a run ([`super::budget`]) compares the listings with the records before anything is read. So each run but a
-//! dataset's first knows how many documents it will read. A folder that is new has no record: its documents are added when
-//! the run lists the folder, or by the plan where a forecast is wanted.
+//! The plan of a run ([`super::budget`]) compares the listings with the records before anything is read. So each run
+//! but a dataset's first knows how many documents it will read. A new folder has no record. Its documents are added
+//! when the run lists the folder, or by the plan if a forecast is wanted.
 
 use super::Job;
 use crate::{ImportError, Summary};
@@ -12,37 +12,37 @@ use std::time::{Duration, Instant};
 /// Longest path in a report, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
 
-/// How far a run is.
+/// The progress of a run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Documents that were listed so far.
+    /// Documents that were listed.
     pub listed: u64,
     /// Documents that are done.
     pub done: u64,
-    /// Documents of the source that were read so far, without those in archives.
+    /// Documents of the source that were read, without those in archives.
     pub read: u64,
-    /// Bytes that were read of them.
+    /// Bytes of these documents.
     pub bytes_read: u64,
-    /// How many documents will have been read at the end; `None` where nobody knows.
+    /// Documents that the run will have read at its end. `None` while the number is unknown.
     pub to_read: Option<u64>,
-    /// How long the rest takes, if the rest goes as what is done went; `None` before anything is done.
+    /// Estimated time for the rest, at the speed so far. `None` before anything is done.
     pub rest: Option<Duration>,
 }
 
-/// What the plan of a run found.
+/// The result of a run's plan.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// When the plan was done.
+    /// The time at which the plan was done.
     at: Instant,
-    /// How long its listings took, and how many there were.
+    /// The time that its listings took, and their number.
     listing: Duration,
     containers: u64,
     documents: u64,
-    /// New folders are counted in.
+    /// True when new folders are counted too.
     is_whole: bool,
 }
 
-/// When was told, and what was listed.
+/// The times of reports, and the numbers behind them.
 pub(super) struct Reports {
     every: Duration,
     begun: Instant,
@@ -72,7 +72,7 @@ impl Reports {
         }
     }
 
-    /// How far the run is that has done what `summary` says.
+    /// The progress of the run, of which `summary` has the results so far.
     fn pace(&self, summary: &Summary) -> Pace {
         let rest = self.planned.and_then(|planned| {
             let containers = summary.containers + summary.containers_skipped;
@@ -90,10 +90,10 @@ impl Reports {
 }
 
 impl Planned {
-    /// How long the rest takes after `taken`. Until then `read` documents were read and `listed` containers were listed.
+    /// Estimated time for the rest, after `taken`. So far `read` documents were read and `listed` containers listed.
     fn rest(self, taken: Duration, read: u64, listed: u64) -> Option<Duration> {
         match self.documents {
-            // Only listings are left: they take as long as the plan's.
+            // Only listings are left. They take as long as the plan's did.
             0 => {
                 let share = self.containers.saturating_sub(listed) as f64 / self.containers.max(1) as f64;
                 Some(self.listing.mul_f64(share))
@@ -103,7 +103,7 @@ impl Planned {
     }
 }
 
-/// How long the rest takes, when the rest goes as what is done went; `None` before anything is done.
+/// Estimated time for the rest, at the speed so far. `None` before anything is done.
 fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
     let rest = all.saturating_sub(done) as f64;
     (done > 0).then(|| {
@@ -112,12 +112,12 @@ fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
 }
 
 impl Job<'_> {
-    /// Tells how the run went, whether it is time to or not.
+    /// Reports the end of the run, at once.
     pub(super) fn report_end(&mut self) -> Result<(), ImportError> {
         self.tell(b"").map(drop)
     }
 
-    /// Tells how the run goes, when it is time to; true when the sink has something more under way then.
+    /// Reports the progress when a report is due. Returns true when the sink has another command under way then.
     pub(super) fn report(&mut self, path: &[u8]) -> Result<bool, ImportError> {
         let reports = &mut self.reports;
         if reports.told.is_some_and(|told| told.elapsed() < reports.every) {
@@ -183,7 +183,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(remaining(second, 0, 9), None);
         assert_eq!(remaining(second, 2, 8), Some(3 * second));
-        // What the plan did not foresee is no reason to count backwards.
+        // The plan may have foreseen less than there is. The numbers do not go back for that.
         assert_eq!(remaining(second, 9, 8), Some(Duration::ZERO));
         assert_eq!(remaining(Duration::MAX, 1, u64::MAX), Some(Duration::MAX));
     }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(planned(0).rest(second, 0, 1), Some(6 * second));
         assert_eq!(planned(0).rest(second, 0, 9), Some(Duration::ZERO));
         assert_eq!((planned(5).rest(second, 0, 1), planned(5).rest(second, 1, 1)), (None, Some(4 * second)));
-        // New folders come on top, where the plan has not looked into them.
+        // New folders are added here if the plan has not listed them.
         let mut reports = plan(5);
         reports.found(2);
         assert_eq!(reports.pace(&Summary::default()).to_read, Some(7));

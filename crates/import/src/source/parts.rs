@@ -1,10 +1,11 @@
-//! Parts: how a container with very many documents is listed, and recorded, in pieces.
+//! Parts: how a container with very many documents is listed and recorded in pieces.
 //!
-//! A container that lists more documents than a bound ([`LISTED_MAX`]) has no documents of its own any more: they lie in up to
-//! [`PARTS`] child containers, by a hash of their names. A part is no folder: the document `a` in the part of the folder `x` is
-//! still `x/a` ([`crate::job::join`] knows). While such a container is listed, its documents go to a file on the disk ([`Spill`])
-//! and come back a part at a time, so the memory for a listing has a bound that does not depend on its length. What was recorded
-//! in parts stays in parts; what was recorded in one piece is divided ([`split`]).
+//! A container with more documents than a bound ([`LISTED_MAX`]) has no documents of its own. They lie in up to
+//! [`PARTS`] child containers, by a hash of their names. A part is no folder: the document `a` in a part of the folder
+//! `x` is still `x/a` ([`crate::job::join`] sees to that). During the listing of such a container its documents go to a
+//! file on the disk ([`Spill`]), and come back one part at a time. So the memory for a listing has a bound that does
+//! not depend on its length. A container that was recorded in parts stays in parts. A container that was recorded in
+//! one piece is divided ([`split`]).
 
 use super::{AT_NOTE, ListError, Listing, Skipped};
 use crate::container::{Builder, Container, ContainerError, Entry, Kind, digest};
@@ -15,15 +16,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Most documents of one container that are held in memory, unless the options say another number.
+/// Most documents of one container that are held in memory, by default.
 pub const LISTED_MAX: usize = 100_000;
-/// How many parts a container has at the most.
+/// Most parts of a container.
 pub const PARTS: usize = 256;
-/// Bytes that are gathered before they go to the disk.
+/// Bytes that are gathered before they are written to the disk.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
-/// How the name of a part begins; two hexadecimal digits follow. No source may have a folder of such a name.
+/// The beginning of a part's name. Two hexadecimal digits follow. No source may have a folder with such a name.
 const BEGINNING: &[u8] = b"\x01part-";
-/// Why a folder is not imported whose name is a part's.
+/// The reason why a folder with the name of a part is not imported.
 pub const RESERVED: &str = "folders of this name are parts of others: rename it";
 
 /// The name of a part.
@@ -31,12 +32,12 @@ pub fn name_of(part: u8) -> Vec<u8> {
     [BEGINNING, format!("{part:02x}").as_bytes()].concat()
 }
 
-/// The part that has the document `name`.
+/// The part in which the document `name` lies.
 pub fn part_of(name: &[u8]) -> u8 {
     digest(name)[0]
 }
 
-/// The number of the part that is called `name`; `None` when it is no part's name.
+/// The number of the part with this name. `None` when the name is no part's.
 pub fn number(name: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
     match name.strip_prefix(BEGINNING)? {
@@ -45,7 +46,7 @@ pub fn number(name: &[u8]) -> Option<u8> {
     }
 }
 
-/// The container that a part is of, and the part's number; `None` when `path` leads to no part.
+/// The container of a part, and the part's number. `None` when `path` leads to no part.
 pub fn divide(path: &[u8]) -> Option<(&[u8], u8)> {
     let at = path.len().checked_sub(BEGINNING.len() + 2)?;
     let part = number(&path[at..])?;
@@ -55,15 +56,16 @@ pub fn divide(path: &[u8]) -> Option<(&[u8], u8)> {
     }
 }
 
-/// True when the container is listed, or recorded, in parts.
+/// True when the container is listed or recorded in parts.
 pub fn has_parts(container: Container<'_>) -> bool {
     container.iter().any(|entry| entry.kind == Kind::Container && number(entry.name).is_some())
 }
 
-/// The container in parts: itself without documents, and the parts by their numbers. `None` when it has no documents.
+/// Divides a container: itself without its documents, and the parts by their numbers. `None` when the container has no
+/// documents.
 ///
 /// # Errors
-/// As for a container that is built anew.
+/// As for a container that is built.
 #[allow(clippy::type_complexity)]
 pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u8>>)>, ContainerError> {
     let push = |into: &mut Builder, e: Entry<'_>| into.push(e.kind, e.name, e.size, e.token, e.pairs());
@@ -94,9 +96,9 @@ pub struct Spill {
     len: u64,
     gathered: BTreeMap<u8, Builder>,
     gathered_bytes: usize,
-    /// Where each part's pieces lie; a piece is a container.
+    /// The places of each part's pieces. A piece is a container.
     pieces: Vec<Vec<Range<u64>>>,
-    /// Documents whose name is a folder's too, and what they are called instead.
+    /// Documents with a folder's name, and their new names.
     renamed: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -119,7 +121,7 @@ impl Spill {
     /// Adds a document.
     ///
     /// # Errors
-    /// The disk's, and what a container cannot hold.
+    /// The disk's, and those of a container that cannot hold the entry.
     pub fn push<'p>(
         &mut self,
         name: &[u8],
@@ -146,7 +148,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Everything was added. A document that is called as one of `folders` gets a number behind its name.
+    /// Ends the adding. A document with the name of one of `folders` gets a number behind its name.
     fn finish(&mut self, folders: &BTreeSet<Vec<u8>>) -> io::Result<()> {
         self.flush()?;
         let mut asked: BTreeMap<u8, Vec<&Vec<u8>>> = BTreeMap::new();
@@ -167,7 +169,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Which of these documents there are.
+    /// Which of these names are documents.
     fn which(&self, part: u8, names: &BTreeSet<&[u8]>) -> io::Result<Vec<Vec<u8>>> {
         let mut found = Vec::new();
         self.each(part, |entry| {
@@ -216,11 +218,11 @@ impl Spill {
     }
 }
 
-/// The containers of a source that are listed in parts just now.
+/// The containers of a source that are listed in parts now.
 pub struct Parted {
     /// Most documents of a container that are held in memory.
     listed_max: usize,
-    /// From the root down to the container that was listed last.
+    /// The containers from the root down to the one that was listed last.
     spills: Vec<(Vec<u8>, Spill)>,
     /// Containers that were recorded in parts.
     kept: BTreeSet<Vec<u8>>,
@@ -233,12 +235,12 @@ impl Parted {
         Parted { listed_max, spills: Vec::new(), kept: BTreeSet::new() }
     }
 
-    /// The container stays in parts, however few documents it has.
+    /// The container stays in parts, even with few documents.
     pub fn keep(&mut self, path: &[u8]) {
         self.kept.insert(path.to_vec());
     }
 
-    /// The container is about to be listed: how many of its documents may be held in memory.
+    /// Begins the listing of a container. Returns how many of its documents may be held in memory.
     pub fn begin(&mut self, path: &[u8]) -> usize {
         let leads = |above: &[u8]| {
             above.is_empty() || path.starts_with(above) && path.get(above.len()) == Some(&b'/')
@@ -247,10 +249,10 @@ impl Parted {
         if self.kept.contains(path) { 0 } else { self.listed_max }
     }
 
-    /// The listing of a container whose documents are in `spill`; it has the parts in their place.
+    /// The listing of a container whose documents are in `spill`. It has the parts in place of the documents.
     ///
     /// # Errors
-    /// The disk's, and what a container cannot hold.
+    /// The disk's, and those of a container that cannot hold an entry.
     pub fn finish(
         &mut self,
         path: &[u8],
@@ -270,7 +272,7 @@ impl Parted {
         builder.finish().map_err(io::Error::other)
     }
 
-    /// The listing of a part; `None` when the container that it is of was not listed.
+    /// The listing of a part. `None` when its container was not listed.
     pub fn part(&self, above: &[u8], part: u8) -> Option<io::Result<Listing>> {
         let (_, spill) = self.spills.iter().find(|(path, _)| path == above)?;
         Some(spill.part(part).map(|blob| Listing {
@@ -341,7 +343,7 @@ mod tests {
         let mut expected = documents;
         expected.extend([b"both~2".to_vec(), b"both~3".to_vec()]);
         assert!(seen == expected);
-        // What leads elsewhere is let go.
+        // Containers that are not on this path are dropped.
         assert_eq!(parted.begin(b"x/folder"), LISTED_MAX);
         assert!(parted.part(b"x", 0).is_some());
         assert_eq!(parted.begin(b"y"), LISTED_MAX);

@@ -1,29 +1,30 @@
-//! Reading one document: whole, of one moment, or not at all.
+//! Reading one document whole, as it is at one moment, or not at all.
 //!
-//! [`read`] looks at the object's [`Stat`] before and after; when they differ the object was written meanwhile and is
-//! read once more, and a second time it is given up. Only the beginning is read of an object that is not wanted whole.
+//! [`read`] looks at the object's [`Stat`] before and after the read. If the two differ, the object was written
+//! meanwhile, and it is read once more. After a second difference it is given up. Of an object that is not wanted whole
+//! only the beginning is read.
 
 use super::{Object, ReadError, Stat};
 use std::io;
 
-/// Bytes that decide whether a file is mail, and all that is read of one that is not.
+/// Bytes that decide whether a file is mail. No more is read of a file that is not wanted whole.
 pub const BEGINNING_BYTES: u64 = 64 * 1024;
-/// Times an object is read that changes while it is read.
+/// Reads of an object that changes during each read.
 pub const READS_MAX: usize = 2;
-/// The reading buffer is given back when one message made it larger than this.
+/// The reading buffer shrinks to this size after a larger message.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
-/// What was read.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// Of the moment that the bytes are of.
+    /// Size and token at the moment of the read.
     pub stat: Stat,
     /// False when only the beginning was wanted.
     pub whole: bool,
 }
 
-/// Reads what `open` opens into `buffer` (cleared first). `want_rest` is shown the beginning and the size and says
-/// whether the rest is wanted.
+/// Opens an object by `open`, and reads it into `buffer`, which is cleared first. `want_rest` sees the beginning and
+/// the size, and decides whether the rest is read.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -60,7 +61,7 @@ fn append(object: &dyn Object, buffer: &mut Vec<u8>, bytes: u64) -> io::Result<(
     let end = buffer.len() + usize::try_from(bytes).unwrap_or(usize::MAX - buffer.len());
     while buffer.len() < end {
         let at = buffer.len();
-        // Room comes as bytes do: a size that the object only claims costs nothing.
+        // The buffer grows with the bytes that arrive, so a false size costs nothing.
         buffer.resize(end.min(at + BEGINNING_BYTES as usize), 0);
         let got = object.read_at(at as u64, &mut buffer[at..]);
         buffer.truncate(at + *got.as_ref().unwrap_or(&0));
