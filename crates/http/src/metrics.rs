@@ -81,7 +81,7 @@ async fn exemplars(context: &Context) -> HashMap<String, String> {
     found
 }
 
-/// Lines between two yields to other tasks: about 20 us.
+/// Lines between two yields to other tasks.
 const LINES_A_TURN: usize = 32;
 
 /// Converts the text of INFO. `slow` has the exemplars by command. In OpenMetrics (`is_open`) a counter is declared

@@ -232,8 +232,7 @@ impl Job<'_> {
         }
         self.report(path)?;
         // The plan reads records next, so no other command may be under way.
-        let rejected = self.sink.drain()?;
-        debug_assert!(rejected.is_empty());
+        self.drain()?;
         self.progress.listed(path, documents_in(new));
         for (name, reason) in &listing.refused {
             self.fail(&join(path, name), reason);
@@ -274,8 +273,7 @@ impl Job<'_> {
     fn load(&mut self, path: &[u8], token: &[u8]) -> Result<Known, ImportError> {
         // A folder's documents come after its children. So only containers are under way here, and the sink refuses
         // none of these.
-        let rejected = self.sink.drain()?;
-        debug_assert!(rejected.is_empty());
+        self.drain()?;
         let (source, dataset) = (&mut self.source, &self.options.into);
         let part = self.divided.take(path);
         versions::load(&mut *self.sink, dataset, path, || {
@@ -284,6 +282,13 @@ impl Job<'_> {
             }
             recall(&mut **source, dataset, path, token)
         })
+    }
+
+    /// Waits for everything that is under way, where no document is among it that the sink may refuse.
+    fn drain(&mut self) -> Result<(), ImportError> {
+        let rejected = self.sink.drain()?;
+        debug_assert!(rejected.is_empty());
+        Ok(())
     }
 
     /// Lists the folder. When a file in it is too young to be trusted, lists it again after the racy window.
@@ -401,7 +406,7 @@ impl Job<'_> {
         Ok(Child { token, documents, is_recallable })
     }
 
-    /// Removes a folder that is gone: first its documents, then those of the folders below, then its record.
+    /// Removes a folder that is gone: first the folders and archives in it, then its documents, then its record.
     fn remove(&mut self, path: &[u8], token: &[u8], level: Level) -> Result<(), ImportError> {
         // No run records a container this deep, so the record is not ours.
         if level.depth > DEPTH_MAX {

@@ -107,7 +107,7 @@ enum Cell {
 struct Lab<'a> {
     options: &'a Options,
     server: Server,
-    /// Strand's door for HTTP.
+    /// Strand's door for HTTP, in the stage that uses it.
     http_port: u16,
     probe: Probe,
     cells: Vec<(&'static str, Cell)>,
@@ -271,8 +271,15 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
 fn measure(options: &Options, stage: &Stage, kind: Kind) -> Result<Vec<(&'static str, Cell)>> {
     let http_port = free_port()?;
     let door = http_port.to_string();
-    let own: &[&str] = if kind == Kind::Strand { &["--workers", "1", "--http-port", &door] } else { &[] };
-    let server = Server::measured(kind, &options.strand, &[own, stage.options].concat(), "0", &[])?;
+    let mut own = Vec::new();
+    if kind == Kind::Strand {
+        own.extend(["--workers", "1"]);
+        // Every other row is measured without the door.
+        if stage.rows == instruments::ROWS {
+            own.extend(["--http-port", &door]);
+        }
+    }
+    let server = Server::measured(kind, &options.strand, &[&own, stage.options].concat(), "0", &[])?;
     let probe = Probe::open(&server)?;
     let mut lab = Lab { options, server, http_port, probe, cells: Vec::new() };
     if let Err(e) = (stage.run)(&mut lab) {

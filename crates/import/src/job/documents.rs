@@ -18,7 +18,7 @@ use crate::source::{self, AT_NOTE, FLAGS_KEY, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use crate::{ImportError, Outcome};
 
-/// The note of a document with fields of its own names. Such a document's hash is replaced as a whole.
+/// The note of a document with fields of its own names. The document's hash is replaced as a whole.
 pub(super) const MORE_NOTE: &[u8] = b"~more";
 
 /// The document's entry in the new container.
@@ -43,7 +43,7 @@ struct DocumentPlace<'a> {
     old: Option<Entry<'a>>,
     new: Entry<'a>,
     nested: Option<&'a nested::Opened>,
-    /// A document that is about to be removed and may be the same one.
+    /// A document that is about to be removed, and that may have moved here.
     moved: Option<&'a Moved>,
 }
 
@@ -75,8 +75,6 @@ impl Job<'_> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
         let retry = self.options.mode == Mode::RetryFailed;
-        let rejected = self.sink.drain()?;
-        debug_assert!(rejected.is_empty());
         let moved = self.moved(old, new)?;
         let mut children = children.iter();
         // The source is told some documents ahead which documents will be read, and in which order.
@@ -139,8 +137,7 @@ impl Job<'_> {
                 self.remove_document(path, &join(path, entry.name), entry)?;
             }
         }
-        let none = self.sink.drain()?;
-        debug_assert!(none.is_empty());
+        self.drain()?;
         let blob = builder.finish().map_err(record_error(path))?;
         if rejected.is_empty() {
             return Ok(blob);

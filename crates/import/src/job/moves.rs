@@ -1,10 +1,11 @@
 //! Moves: a document that is gone at one place and new at another one is copied at the server, not parsed again.
 //!
 //! The walk that counts deletions before the run ([`super::budget`]) notes each document that will be removed
-//! ([`Job::note_removed`]). A document that is added meanwhile is looked up among the noted ones ([`Job::moved`]). In each
-//! container removals come after additions, and containers with removals come last ([`Moves::loses`]), so the document is
-//! usually still at the server. Equal tokens mean equal bytes: such a document is not even read. A file that was renamed has
-//! another token and the same identity ([`Source::identity`]). It is read, and its digest decides.
+//! ([`Job::note_removed`]). A document that is added meanwhile is looked up among the noted ones ([`Job::moved`]). In
+//! each container removals come after additions, and containers with removals come last ([`Moves::loses`]), so the
+//! document is usually still at the server. Equal tokens mean equal bytes, so a document with an equal token is not
+//! even read. A file that was renamed has another token and its former identity ([`Source::identity`]). It is read, and
+//! its digest decides.
 //!
 //! Left out: a document that comes to a folder above its own, which stays; one of two documents that change places between two
 //! folders; archives and what is in them; a run that may remove everything, because it makes no such walk; sinks that cannot
@@ -91,8 +92,7 @@ impl Job<'_> {
         self.moves.add(identity, moved);
     }
 
-    /// What the new documents of a container may have been, by their names: only of noted documents that the server still
-    /// has. Nothing may be under way.
+    /// The noted documents that the new documents of a container may have been, by the new names. The server still has them.
     pub(super) fn moved(
         &mut self,
         old: Container<'_>,
@@ -111,6 +111,10 @@ impl Job<'_> {
                 found.insert(entry.name.to_vec(), moved.clone());
             }
         }
+        if found.is_empty() {
+            return Ok(found);
+        }
+        self.drain()?;
         let paths: Vec<&[u8]> = found.values().map(|moved| &moved.path[..]).collect();
         let missing = self.sink.missing(b"", &paths)?.into_iter().map(<[u8]>::to_vec);
         let missing: HashSet<Vec<u8>> = missing.collect();
@@ -120,7 +124,7 @@ impl Job<'_> {
 }
 
 /// True when a container that is gone must be removed before anything is added: what is in a new archive of its name has the
-/// ids of what was in the container. Where documents are listed in parts, a part of another name may hold such an archive.
+/// ids of what was in the container. Where documents are listed in parts, a part of another name may hold the new archive.
 pub(super) fn removes_first(old: Container<'_>, new: Container<'_>, name: &[u8]) -> bool {
     let is_document = || new.find(name).is_some_and(|entry| entry.kind == Kind::Document);
     parts::has_parts(old) || parts::has_parts(new) || is_document()

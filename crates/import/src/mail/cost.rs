@@ -12,10 +12,11 @@ use memchr::{memchr, memchr_iter, memchr2_iter};
 pub const STEPS_MAX: u64 = 4 << 30;
 /// The library decodes messages within messages as deep as this.
 const DECODED_DEPTH_MAX: usize = 3;
-/// A message of up to this many bytes is not counted. Each of its headers takes 9 bytes and sends the library over all bytes,
-/// comparing what may be a boundary at every second one: `n / 9 * (n + n / 2 * n / 16)` steps are less than [`STEPS_MAX`] for
-/// `n` bytes, and four times as many still are, for what is encoded in the message.
+/// A message of up to this many bytes is not counted, because its steps cannot exceed [`STEPS_MAX`]. Of `n` bytes at most half
+/// are dashes and half are headers of 9 bytes. So at most `n / 18` headers are compared at `n / 2` places, `n / 16` steps each,
+/// and that is `n * n * n / 576` steps. What is encoded in the message takes up to 7 times as many steps once more.
 const UNCOUNTED_BYTES_MAX: usize = 6 << 10;
+const _: () = assert!(8 * (UNCOUNTED_BYTES_MAX as u64).pow(3) / 576 < STEPS_MAX);
 /// Bytes that one comparison with a boundary takes in a step.
 const COMPARED_PER_STEP: u64 = 16;
 

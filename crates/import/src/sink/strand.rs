@@ -146,11 +146,9 @@ impl Sink for Strand {
         let (from, key) = (self.key(from), self.key(path));
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect();
         self.send(&[&b"COPY"[..], &from, &key], Awaited::Copied { index, pairs, key: key.clone() })?;
-        if self.copies.is_none() {
-            // The user of this connection may have no right to copy. Nothing is under way behind the first COPY.
-            while self.copies.is_none() {
-                self.settle()?;
-            }
+        // The user of this connection may have no right to copy. Nothing is under way behind the first COPY.
+        while self.copies.is_none() {
+            self.settle()?;
         }
         Ok(self.copies == Some(true))
     }

@@ -190,9 +190,7 @@ impl Effects {
         I: ExactSizeIterator<Item = Arg<'a>>,
     {
         if self.changes > 0 && !self.is_own {
-            self.select(db);
-            self.encoded.sent(sent());
-            self.commands += 1;
+            self.add_sent(db, sent());
         }
         self.changes = 0;
     }
@@ -208,8 +206,12 @@ impl Effects {
     }
     /// Adds an effect that does not belong to the current command, such as an expired key.
     pub(crate) fn add<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        self.add_sent(db, Sent::Args(args));
+    }
+    #[inline]
+    fn add_sent<'a>(&mut self, db: usize, sent: Sent<'a, impl ExactSizeIterator<Item = Arg<'a>>>) {
         self.select(db);
-        self.encoded.command(args);
+        self.encoded.sent(sent);
         self.commands += 1;
     }
     /// Adds the deletion of a key (or only of `fields`, if there are any) by expiry or eviction.

@@ -40,7 +40,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// A lane with its lock. Its thread locks the lane once for each transaction, and the taker now and then, so the lock
 /// is almost never held. Its unlock is one store: an unlock that reads and writes at once would wait until the bytes
 /// are in the cache (`JOURNAL=1 ONLY=SET cargo bench -p strand-engine --bench pipeline`, pipeline 30: the journal costs a SET
-/// 62 to 93 ns in a build with link-time optimisation).
+/// 62 to 102 ns in a build with link-time optimisation).
 type SharedLane = Arc<SpinMutex<Lane, Yield>>;
 
 /// Numbers the journals of the process, so that a thread finds its lane in each.

@@ -63,13 +63,19 @@ impl Session {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
-        info(&engine, args, now, &mut self.reply())?;
+        info(&engine, args, now, &|| (), &mut self.reply())?;
         DONE
     }
 }
 
-/// INFO, on a worker or a helper thread.
-pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+/// INFO, on a worker or a helper thread. `pause` is called after each section.
+pub(super) fn info(
+    engine: &Engine,
+    args: Args<'_>,
+    now: Now,
+    pause: &dyn Fn(),
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
     let facts = Facts { engine, now };
     let mut text = String::new();
     for (name, shown, write) in SECTIONS {
@@ -78,8 +84,7 @@ pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<
                 text.push_str("\r\n");
             }
             write(&facts, &mut text);
-            // On a helper thread a worker may wait for this core.
-            engine.host.yield_now();
+            pause();
         }
     }
     reply.verbatim("txt", text.as_bytes());

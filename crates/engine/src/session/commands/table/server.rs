@@ -225,7 +225,10 @@ pub(super) const SERVER: &[CommandSpec] = &[
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
         &Own::at_once(|session, args, now| session.info(args, now))
-            .or_apart(|engine, args, at, reply| info::info(engine, args, at.now, reply))
+            // A worker may wait for the helper thread's core.
+            .or_apart(|engine, args, at, reply| {
+                info::info(engine, args, at.now, &|| engine.host.yield_now(), reply)
+            })
             .in_multi(InMulti::After),
     )),
     CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Tells when the last snapshot was written.")
