@@ -17,3 +17,4 @@ pub mod options;
 #[cfg(test)]
 mod page;
 pub mod report;
+pub mod workloads;

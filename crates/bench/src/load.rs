@@ -157,6 +157,31 @@ impl Measured {
 /// # Errors
 /// When the server goes away or returns an error.
 pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<Measured> {
+    prepare(server, load)?;
+    let mut clients = Clients::open(server, load, seed)?;
+    let (cpu, start) = (server.cpu()?, Instant::now());
+    clients.run(seconds)?;
+    let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
+    Ok(Measured { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
+}
+
+/// Sends `requests` requests of `load`, rounded up to whole turns of all connections. Equal arguments send equal bytes.
+/// Returns the number of requests sent.
+///
+/// # Errors
+/// When the server goes away or returns an error.
+pub fn run_requests(server: &Server, load: Workload, requests: u64, seed: u64) -> io::Result<u64> {
+    prepare(server, load)?;
+    let mut clients = Clients::open(server, load, seed)?;
+    let mut room = Room::new(load);
+    while clients.operations < requests {
+        clients.turn(&mut room)?;
+    }
+    Ok(clients.operations)
+}
+
+/// Creates what the requests of `load` need beside keys: an empty or filled collection, the script.
+fn prepare(server: &Server, load: Workload) -> io::Result<()> {
     if load.operation.has_collection() {
         server.connect()?.call(&["DEL", COLLECTION])?;
     }
@@ -166,11 +191,7 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
     if load.operation == Operation::EvalGet {
         server.connect()?.call(&["SCRIPT", "LOAD", GET_SCRIPT])?;
     }
-    let mut clients = Clients::open(server, load, seed)?;
-    let (cpu, start) = (server.cpu()?, Instant::now());
-    clients.run(seconds)?;
-    let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
-    Ok(Measured { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
+    Ok(())
 }
 
 /// As [`run`], from one thread on each of `cores`, each with its own connections.
@@ -240,28 +261,49 @@ impl Clients {
     }
 
     fn run(&mut self, seconds: f64) -> io::Result<()> {
-        let (mut out, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        let mut pending = vec![(0usize, Instant::now()); self.streams.len()];
-        let start = Instant::now();
+        let (mut room, start) = (Room::new(self.load), Instant::now());
         while start.elapsed().as_secs_f64() < seconds {
-            for (stream, pending) in self.streams.iter_mut().zip(&mut pending) {
-                out.clear();
-                let requests = 0..self.load.pipeline;
-                let supply = self.load.operation.supply(self.load.pipeline, &self.value, &mut self.member);
-                supply.iter().for_each(|words| encode_command(&mut out, words));
-                let lines: usize =
-                    requests.map(|_| request(&mut out, self.load, &self.value, &mut self.rng)).sum();
-                let lines = lines + supply.iter().len();
-                *pending = (lines, Instant::now());
-                stream.write_all(&out)?;
-            }
-            for (stream, (lines, sent)) in self.streams.iter_mut().zip(&pending) {
-                read_lines(stream, *lines, &mut buffer)?;
-                self.round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
-            }
-            self.operations += (self.load.pipeline * self.load.connections) as u64;
+            self.turn(&mut room)?;
         }
         Ok(())
+    }
+
+    /// Writes one batch to every connection, then reads all replies.
+    fn turn(&mut self, room: &mut Room) -> io::Result<()> {
+        let Room { out, buffer, pending } = room;
+        for (stream, pending) in self.streams.iter_mut().zip(pending.iter_mut()) {
+            out.clear();
+            let requests = 0..self.load.pipeline;
+            let supply = self.load.operation.supply(self.load.pipeline, &self.value, &mut self.member);
+            supply.iter().for_each(|words| encode_command(out, words));
+            let lines: usize = requests.map(|_| request(out, self.load, &self.value, &mut self.rng)).sum();
+            let lines = lines + supply.iter().len();
+            *pending = (lines, Instant::now());
+            stream.write_all(out)?;
+        }
+        for (stream, (lines, sent)) in self.streams.iter_mut().zip(pending.iter()) {
+            read_lines(stream, *lines, buffer)?;
+            self.round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
+        }
+        self.operations += (self.load.pipeline * self.load.connections) as u64;
+        Ok(())
+    }
+}
+
+/// Memory that the turns of [`Clients`] reuse.
+struct Room {
+    /// One batch of requests.
+    out: Vec<u8>,
+    /// Replies.
+    buffer: Vec<u8>,
+    /// For each connection: the lines that its replies will have, and when the batch was sent.
+    pending: Vec<(usize, Instant)>,
+}
+
+impl Room {
+    fn new(load: Workload) -> Room {
+        let pending = vec![(0, Instant::now()); load.connections];
+        Room { out: Vec::new(), buffer: vec![0; 64 << 10], pending }
     }
 }
 

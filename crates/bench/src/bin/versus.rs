@@ -12,10 +12,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strand_bench::exchange::{self, Exchange};
 use strand_bench::fill::{self, Collection, Content};
-use strand_bench::load::{self, Measured, Operation, Workload};
+use strand_bench::load::{self, Measured};
 use strand_bench::machine::Machine;
 use strand_bench::options::Options as Common;
 use strand_bench::report::{self, Report, Row, grouped, median};
+use strand_bench::workloads::WORKLOADS;
 use strand_testkit::process::{Kind, Server};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -35,38 +36,6 @@ struct Options {
     common: Common,
     beside: Option<String>,
 }
-
-/// Name, operation, pipeline, bytes of a value.
-const WORKLOADS: &[(&str, Operation, usize, usize)] = &[
-    ("GET p30", Operation::Get, 30, 256),
-    ("SET p30", Operation::Set, 30, 256),
-    ("20% SET p30", Operation::Mixed, 30, 256),
-    ("INCR p30", Operation::Incr, 30, 256),
-    ("HSET p30", Operation::Hset, 30, 256),
-    ("HSET 10 B p30", Operation::Hset, 30, 10),
-    ("GET p1", Operation::Get, 1, 256),
-    ("SET p1", Operation::Set, 1, 256),
-    ("MGET 100 p1", Operation::Mget100, 1, 256),
-    ("PING p30", Operation::Ping, 30, 256),
-    ("MSET 10 p30", Operation::Mset10, 30, 3),
-    ("LPUSH p30", Operation::Lpush, 30, 3),
-    ("RPUSH p30", Operation::Rpush, 30, 3),
-    ("LPOP p30", Operation::Lpop, 30, 3),
-    ("RPOP p30", Operation::Rpop, 30, 3),
-    ("LRANGE_100 p30", Operation::Lrange(100), 30, 3),
-    ("LRANGE_300 p30", Operation::Lrange(300), 30, 3),
-    ("LRANGE_500 p30", Operation::Lrange(500), 30, 3),
-    ("LRANGE_600 p30", Operation::Lrange(600), 30, 3),
-    ("LRANGE_100 p1", Operation::Lrange(100), 1, 3),
-    ("SADD p30", Operation::Sadd, 30, 3),
-    ("SPOP p30", Operation::Spop, 30, 3),
-    ("ZADD p30", Operation::Zadd, 30, 3),
-    ("ZPOPMIN p30", Operation::ZpopMin, 30, 3),
-    ("XADD p30", Operation::Xadd, 30, 3),
-    ("EVALSHA get p30", Operation::EvalGet, 30, 256),
-    ("EVALSHA get p1", Operation::EvalGet, 1, 256),
-    ("MULTI of 10", Operation::Multi10, 1, 3),
-];
 
 /// Above this number of connections all rounds of one server come first, with only that server's connections,
 /// because a process often may have only 20,000 open files.
@@ -143,7 +112,7 @@ fn options() -> Result<Options> {
 /// `--only` takes the name of a row or, if there is no such row, a part of names.
 fn wanted(options: &Options, name: &str) -> bool {
     let all = || {
-        let speeds = WORKLOADS.iter().map(|w| w.0).chain(EXCHANGES.iter().map(|e| e.0));
+        let speeds = WORKLOADS.iter().map(|row| row.name).chain(EXCHANGES.iter().map(|e| e.0));
         speeds.chain(CONTENTS.iter().map(|c| c.0))
     };
     let exact = |only: &str| all().any(|name| name == only);
@@ -196,7 +165,7 @@ fn speed(options: &Options) -> Result<Report> {
         &format!("{other} p50/p99/p99.9 us"),
     ];
     let mut report = Report::new(&title, &columns);
-    let rows: Vec<_> = WORKLOADS.iter().filter(|w| wanted(options, w.0)).collect();
+    let rows: Vec<_> = WORKLOADS.iter().filter(|row| wanted(options, row.name)).collect();
     let exchanges: Vec<_> = EXCHANGES.iter().filter(|e| wanted(options, e.0)).collect();
     if rows.is_empty() && exchanges.is_empty() {
         return Ok(report);
@@ -207,16 +176,10 @@ fn speed(options: &Options) -> Result<Report> {
             fill::keys(server, options.common.keys, Content::Bytes(256))?;
         }
     }
-    for (name, operation, pipeline, value_bytes) in rows {
-        let load = Workload {
-            operation: *operation,
-            pipeline: *pipeline,
-            connections: 32,
-            keys: options.common.keys,
-            value_bytes: *value_bytes,
-        };
+    for row in rows {
+        let load = row.load(options.common.keys);
         let mut measure = |i: usize, seconds, seed| Ok(load::run(&servers[i], load, seconds, seed)?);
-        report.row(speed_row(options, name, true, &mut measure)?);
+        report.row(speed_row(options, row.name, true, &mut measure)?);
     }
     for (name, kind) in exchanges {
         let alternates = kind.connections() <= ALTERNATING_CONNECTIONS_MAX;

@@ -1,0 +1,96 @@
+//! Counts the instructions that the server executes for one request of a row of `make versus`, under valgrind's
+//! callgrind. `make bisect` compares commits by this count.
+//!
+//! Times differ by several percent from run to run. Counts of instructions differ by about one percent, also on a busy
+//! machine. The count covers every thread of the process in user space. The kernel's share is left out.
+//!
+//! The server runs twice: once with [`WARM_UP`] requests, once with more. The difference of both totals is the
+//! cost of the additional requests, without the start, the fill and the end.
+
+use regex::Regex;
+use std::error::Error;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use strand_bench::fill::{self, Content};
+use strand_bench::load;
+use strand_bench::options::Options;
+use strand_bench::workloads::{Row, WORKLOADS};
+use strand_testkit::process::{Kind, Server};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const USAGE: &str =
+    "usage: instructions --strand BINARY --only ROW [--keys N] [--requests N] [--at-most INSTRUCTIONS]";
+
+/// Requests of the first run: they create the row's own keys, and make the server allocate its buffers.
+const WARM_UP: u64 = 5_000;
+/// Requests that are counted, unless `--requests` says otherwise. callgrind needs about two seconds for them.
+const REQUESTS: u64 = 50_000;
+/// Keys, unless `--keys` says otherwise. The number of instructions hardly depends on it.
+const KEYS: u64 = 10_000;
+/// The seed of the requests. Each run sends the same bytes.
+const SEED: u64 = 30;
+
+/// Prints the count. Fails when the count is above `--at-most`.
+fn main() -> Result<ExitCode> {
+    let (mut requests, mut at_most) = (REQUESTS, u64::MAX);
+    let defaults =
+        Options { strand: PathBuf::new(), keys: KEYS, seconds: 0.0, rounds: 1, only: None, json: false };
+    let options = defaults.read(std::env::args().skip(1), USAGE, |option, values| {
+        match option {
+            "--requests" => requests = values.of(option)?,
+            "--at-most" => at_most = values.of(option)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let row = find(options.only.as_deref())?;
+    let directory = tempfile::tempdir()?;
+    let program = counting(directory.path(), &options.strand)?;
+    let few = run(&program, row, options.keys, WARM_UP)?;
+    let many = run(&program, row, options.keys, WARM_UP + requests)?;
+    let count = many.instructions.saturating_sub(few.instructions) / (many.requests - few.requests).max(1);
+    println!("{count} instructions a request of {}", row.name);
+    Ok(if count > at_most { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn find(only: Option<&str>) -> Result<&'static Row> {
+    let names = || WORKLOADS.iter().map(|row| row.name).collect::<Vec<_>>().join("\", \"");
+    let only = only.ok_or(USAGE)?;
+    let found = WORKLOADS.iter().find(|row| row.name == only);
+    Ok(found.ok_or_else(|| format!("no speed row is named \"{only}\"; there are \"{}\"", names()))?)
+}
+
+/// Writes the script that runs `strand` under callgrind. Returns its path.
+fn counting(directory: &Path, strand: &Path) -> Result<PathBuf> {
+    let (script, strand) = (directory.join("counting"), fs::canonicalize(strand)?);
+    // Without `exec` the process would be the shell's, and the server would not be found by its pid.
+    let text = format!(
+        "#!/bin/sh\nexec valgrind --tool=callgrind --callgrind-out-file=/dev/null '{}' \"$@\"\n",
+        strand.display()
+    );
+    fs::write(&script, text)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    Ok(script)
+}
+
+/// The totals of one run of the server.
+struct Total {
+    /// Of the whole process, from its start to its end.
+    instructions: u64,
+    /// Of the row.
+    requests: u64,
+}
+
+fn run(program: &Path, row: &Row, keys: u64, requests: u64) -> Result<Total> {
+    // valgrind knows epoll and not every request of io_uring.
+    let options = ["--workers", "1", "--io-driver", "epoll"];
+    let server = Server::started_by(program, Kind::Strand, &options)?;
+    fill::keys(&server, keys, Content::Bytes(256))?;
+    let requests = load::run_requests(&server, row.load(keys), requests, SEED)?;
+    let log = server.shut_down()?;
+    let told = Regex::new(r"Collected : (\d+)")?.captures(&log).ok_or(format!("no count in {log}"))?;
+    Ok(Total { instructions: told[1].parse()?, requests })
+}
