@@ -6,12 +6,12 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings release package
+.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings binary slowest bisect sbom release package
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
+run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
 test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
@@ -27,14 +27,21 @@ test: setup lint ## everything: lints, unit and integration tests, real redis-se
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
-test-real: setup release ## clients of the JVM (needs java and mvn); test suites of redis-py and go-redis; the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
+test-real: setup binary ## clients of the JVM (needs java and mvn); test suites of redis-py and go-redis; the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
 	$(CARGO) build --workspace --quiet
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm
 	$(VENV_PYTHON) tests/real/suites.py target/release/strand
 	scripts/real.sh target/release/strand
 
-package: release ## target/package/strand.deb, tried: man pages, completions, service, alert rules, dashboard
+sbom: ## target/package/strand.cdx.json: every library in the binary, with version, licence and checksum (CycloneDX)
+	@mkdir -p target/package
+	$(CARGO) xtask sbom >target/package/strand.cdx.json
+
+release: ## VERSION=x.y.z: check version, changelog and tag; make the package, the SBOM and the digests; say what is left by hand
+	@scripts/release.sh $(VERSION)
+
+package: binary ## target/package/strand.deb, tried: man pages, completions, service, alert rules, dashboard
 	scripts/package.sh target/release/strand
 
 lint: ## format, clippy with warnings denied, tidy rules
@@ -44,33 +51,39 @@ lint: ## format, clippy with warnings denied, tidy rules
 	$(CARGO) clippy --manifest-path $(BINDINGS) --target-dir $${CARGO_TARGET_DIR:-target} --locked --quiet -- -D warnings
 	$(CARGO) xtask tidy
 
+slowest: ## the ten slowest tests of the workspace, with their seconds (runs all of them)
+	@scripts/slowest.sh $(ARGS)
+
 bench: ## microbenchmarks: chain, decoder, keyspace, container diff
 	$(CARGO) bench --workspace --quiet $(ARGS)
 
-versus: release ## speed and memory beside redis-server in one run (ARGS='--only GET --json')
+versus: binary ## speed and memory beside redis-server in one run (ARGS='--only GET --json')
 	$(CARGO) run --release --quiet -p strand-bench --bin versus -- --strand target/release/strand $(ARGS)
 
-cliffs: release ## the table of DESIGN section 2: what must stay flat (ARGS='--only KEYS --json')
+bisect: ## the commit that made a row of make versus dearer, by instructions (ROW='SET p30' GOOD=commit BAD=HEAD; needs valgrind)
+	@ROW='$(ROW)' GOOD='$(GOOD)' BAD='$(BAD)' PROFILE='$(PROFILE)' scripts/bisect.sh
+
+cliffs: binary ## what must stay flat, beside redis-server: docs/benchmarks.md has the table (ARGS='--only KEYS --json')
 	$(CARGO) run --release --quiet -p strand-bench --bin cliffs -- --strand target/release/strand $(ARGS)
 
-scaling: release ## the headline workload with 1 to 16 workers, as many as there are cores (ARGS='--workers 1,2')
+scaling: binary ## the headline workload with 1 to 16 workers, as many as there are cores (ARGS='--workers 1,2')
 	$(CARGO) run --release --quiet -p strand-bench --bin scaling -- --strand target/release/strand $(ARGS)
 
-durable: release ## what keeping data on a disk costs, beside redis-server (ARGS='--only everysec|always|load|bgsave')
+durable: binary ## what keeping data on a disk costs, beside redis-server (ARGS='--only everysec|always|load|bgsave')
 	$(CARGO) run --release --quiet -p strand-bench --bin durable -- --strand target/release/strand $(ARGS)
 
 foolscap: setup bindings ## Foolscap's own tests with our chain in place of its own (95 s), and what receiving a string costs
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py
 	$(VENV_PYTHON) bindings/python/tests/receive_table.py $(ARGS)
 
-http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
+http: binary ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
 	scripts/http_versus.sh target/release/strand $(ARGS)
 
 fuzz: sequences simulation ## each decoder target for SECONDS_EACH (needs cargo-fuzz; no nightly), after `make sequences` and `make simulation`
 	python3 scripts/fuzz_seeds.py
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} -timeout=10 -rss_limit_mb=1500 || exit 1; done
 
-sequences: release ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
+sequences: binary ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
 		$(CARGO) test --release --quiet -p strand-server --test differential -- random --nocapture --test-threads 2
 
@@ -81,7 +94,7 @@ kills: ## a server under load is killed 200 times, and the power of a disk in me
 	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills --nocapture
 	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk --nocapture
 
-hostile: release ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
+hostile: binary ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets
 
 miri: ## the unsafe code of chain under Miri (needs a nightly toolchain with it)
@@ -93,11 +106,12 @@ pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md a
 docs: ## rustdoc with warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 
-setup:
+setup: ## install what the tests need and this machine lacks (make test begins with it; nothing to do takes 2 s)
 	@scripts/setup.sh
 
 bindings:
 	@scripts/bindings.sh
 
-release:
-	$(CARGO) build --release --quiet
+# What `make run`, `make versus` and kin start: target/release/strand, with link-time optimisation (minutes).
+binary:
+	$(CARGO) build --release --quiet -p strand-server
