@@ -353,7 +353,7 @@ options! {
     SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked whole", no effect: ALWAYS_CHECKED;
     Save "save", Kind::SavePoints, "3600 1 300 100 60 10000", Anytime,
-        "When to write a snapshot: after so many seconds if so many keys changed";
+        "When to write a snapshot: after this number of seconds, if at least this number of keys changed";
     ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
     SetMaxIntsetEntries "set-max-intset-entries", Kind::Integer(0, LONG), "512", Anytime,
         "Integers up to which a set is stored as sorted integers";
