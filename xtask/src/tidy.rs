@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of this tree that only prose would hold otherwise. Each finding names file and line.
+//! `cargo xtask tidy`: checks rules of this tree that the compiler does not know. Each finding names file and line.
 
 mod allowances;
 mod errors;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Which crates of ours a crate may depend on (dev-dependencies aside). ARCHITECTURE.md says why.
+/// The crates of ours that a crate may depend on, dev-dependencies aside. ARCHITECTURE.md has the reasons.
 const EDGES: &[(&str, &[&str])] = &[
     ("strand-chain", &[]),
     ("strand-digest", &[]),
@@ -142,6 +142,7 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
     walk(&root.join("bindings"), &mut files);
     files.retain(|file| file.extension().is_some_and(|e| e == "rs"));
     prose::words(root, &files, findings);
+    prose::comments(root, &files, findings);
     errors::texts(root, &files, findings);
     for file in &files {
         let (path, text) = (shown(root, file), read(file));

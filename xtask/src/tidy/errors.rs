@@ -1,4 +1,5 @@
-//! The rule for errors: a public function of a library crate fails with a type that its callers can tell apart, not with a text.
+//! The rule for errors: a public function of a library crate fails with a type, so that callers can tell errors apart,
+//! and not with a text.
 
 use super::allowances::TEXT_ERRORS;
 use super::{read, shown};

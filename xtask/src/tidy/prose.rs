@@ -1,19 +1,21 @@
-//! The rules for prose: what documents name exists, pages stay short, and comments avoid words that readers stumble over.
+//! The rules for prose: everything that a document or a comment names exists, some pages have a greatest length, and
+//! prose avoids words that make readers stumble.
 //!
-//! That README's figures are those of docs/benchmarks.md is held by a test of `crates/bench/src/page.rs`.
+//! A test in `crates/bench/src/page.rs` compares the figures of README with docs/benchmarks.md.
 
 use super::allowances::BANNED_WORDS;
 use super::{list, read, shown, walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Words that stand for a noun which the reader must look for. STYLE: repeat the noun.
-const BANNED: [&str; 6] = ["so many", "so few", "whoever", "whomever", "whichever", "it has told"];
+/// Words that stand for a noun that the reader must look for. Repeat the noun instead.
+const BANNED: [&str; 7] =
+    ["so many", "so few", "whoever", "whomever", "whichever", "it has told", "all the same"];
 
-/// Pages that are read whole, with the lines that each may have.
+/// Pages with a greatest length in lines.
 const PAGE_LINES_MAX: [(&str, usize); 2] = [("README.md", 120), ("ARCHITECTURE.md", 200)];
 
-/// What a path in backquotes begins with.
+/// Text in backquotes that begins like this is a path.
 const PATH_PREFIXES: [&str; 11] = [
     "crates/",
     "docs/",
@@ -28,7 +30,7 @@ const PATH_PREFIXES: [&str; 11] = [
     ".github/",
 ];
 
-/// Paths, links and Makefile targets that documents name exist; pages that are read whole are short.
+/// Reports paths, links and Makefile targets in documents that do not exist, and pages that are too long.
 pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
     let targets = makefile_targets(root);
     for file in markdown(root) {
@@ -60,9 +62,11 @@ pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
                 look_for_target(&targets, line, &at, findings);
             }
             for (link, _) in line.split("](").skip(1).filter_map(|rest| rest.split_once(')')) {
-                let link = link.split('#').next().unwrap_or_default();
-                let is_here = !link.is_empty() && !link.contains(':');
-                if is_here && !folder.join(link).exists() {
+                let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
+                let target = if page.is_empty() { file.clone() } else { folder.join(page) };
+                let is_here = !link.contains(':');
+                if is_here && (!target.exists() || !anchor.is_empty() && !has_anchor(&read(&target), anchor))
+                {
                     findings.push(format!("{at}: the link `{link}` leads nowhere"));
                 }
             }
@@ -70,14 +74,46 @@ pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
     }
 }
 
-/// Comments of a folder have no more lines with banned words than its allowance.
-pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for file in sources {
+/// Reports paths and Makefile targets that comments and the Makefile name and that do not exist.
+pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
+    let targets = makefile_targets(root);
+    let makefile = root.join("Makefile");
+    for file in sources.iter().chain([&makefile]) {
         let path = shown(root, file);
         for (n, line) in read(file).lines().enumerate() {
+            if *file != makefile && !line.trim_start().starts_with("//") {
+                continue;
+            }
+            let at = format!("{path}:{}", n + 1);
+            for word in line.split_whitespace() {
+                let named = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '/');
+                let is_path = PATH_PREFIXES.iter().any(|prefix| named.starts_with(prefix));
+                let is_plain = named.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b))
+                    && !named.contains("...");
+                // A comment may name a path of its crate.
+                let crates_own =
+                    file.ancestors().any(|folder| folder.starts_with(root) && folder.join(named).exists());
+                if is_path && is_plain && !crates_own {
+                    findings.push(format!("{at}: `{named}` does not exist"));
+                }
+            }
+            for quoted in line.split('`').skip(1).step_by(2) {
+                look_for_target(&targets, quoted, &at, findings);
+            }
+        }
+    }
+}
+
+/// Reports folders with more lines of comments and documents with banned words than their allowance.
+pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in sources.iter().chain(&markdown(root)) {
+        let path = shown(root, file);
+        let is_document = path.ends_with(".md");
+        for (n, line) in read(file).lines().enumerate() {
             let line = line.trim_start().to_ascii_lowercase();
-            if line.starts_with("//") && BANNED.iter().any(|word| has_word(&line, word)) {
+            let is_prose = is_document || line.starts_with("//");
+            if is_prose && BANNED.iter().any(|word| has_word(&line, word)) {
                 found.entry(folder_of(&path)).or_default().push(format!("{path}:{}", n + 1));
             }
         }
@@ -86,7 +122,7 @@ pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>
         let most = BANNED_WORDS.iter().find(|(name, _)| name == folder).map_or(0, |(_, most)| *most);
         if places.len() > most {
             findings.push(format!(
-                "{folder}: {} comment lines have one of {BANNED:?}, at most {most} may: say the noun; they are {}",
+                "{folder}: {} lines have one of {BANNED:?}, at most {most} may: say the noun; they are {}",
                 places.len(),
                 places.join(" ")
             ));
@@ -105,7 +141,16 @@ fn folder_of(path: &str) -> String {
     path.split_inclusive('/').take(2).collect()
 }
 
-/// True when `word` stands in `line` by itself and not as a part of a longer word.
+/// True when a heading of the document `text` has this anchor: in lower case, without punctuation, with dashes for spaces.
+fn has_anchor(text: &str, anchor: &str) -> bool {
+    let of_heading = |heading: &str| -> String {
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+    };
+    text.lines().any(|line| line.starts_with('#') && of_heading(line.trim_start_matches('#')) == anchor)
+}
+
+/// True when `line` has `word` as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
