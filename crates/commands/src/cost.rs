@@ -1,7 +1,8 @@
-//! What a call costs, estimated before it runs ([`Cost`]), and how it runs when that is too much for a worker ([`SlowPath`]).
+//! [`Cost`]: what a call costs, estimated before it runs. [`SlowPath`]: how a call runs that costs too much for a
+//! worker.
 //!
-//! Both stand in the command's row. The estimate is cheap and may be wrong by a small factor: it only has to tell
-//! microseconds from milliseconds.
+//! A command's row names both. An estimate is cheap and may be wrong by a small factor: it must only tell microseconds
+//! from milliseconds.
 
 use crate::call::LaneCall;
 use crate::families::{bitmap, sort};
@@ -10,106 +11,112 @@ use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef, Txn, ValueRef};
 use strand_wire::args::Args;
 
-/// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so
-/// whatever stays on a worker is done in less than a millisecond.
+/// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so a
+/// call that stays on a worker takes less than a millisecond.
 pub const LONG_ELEMENTS: usize = 4096;
-/// A collection with more bytes than this is long as well: copying them into a reply takes about as long.
+/// A call that copies more bytes than this is long too. Copying a mebibyte takes about as long as [`LONG_ELEMENTS`]
+/// elements.
 pub const LONG_BYTES: usize = 1 << 20;
-/// A call with at most this many arguments counts as a call of fixed cost, if its cost is that of its arguments.
+/// A call whose cost is the number of its arguments counts as a call of fixed cost up to this number.
 pub const QUICK_ARGUMENTS: usize = 16;
 /// Bytes that are copied in the time of one element.
 pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
-/// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`SlowPath`] form.
+/// How many elements a call works on. A call with more than [`LONG_ELEMENTS`] leaves the worker and runs as its row's
+/// [`SlowPath`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(unpredictable_function_pointer_comparisons)] // Only variants without one are compared.
 pub enum Cost {
     /// A few elements, for any arguments and any data.
     Fixed,
-    /// One for each argument.
+    /// One element for each argument.
     Arguments,
-    /// The elements of the collection at its first key. Its bytes count, too. Looked at with the key's shard held.
+    /// The elements of the collection at the first key, or its bytes if these take longer. Read with the key's shard
+    /// locked.
     Elements,
-    /// What this says of each value at its keys, added up: elements of the call on that value. Looked at with the keys'
-    /// shards held, so it must be quick: O(log n). One for each argument, too.
+    /// The sum over all keys of what this function says of the value at the key. It runs with the keys' shards locked,
+    /// so it must be quick: O(log n). Besides, one element for each argument.
     InData(fn(Args<'_>, ValueRef<'_>) -> usize),
-    /// A few elements if the first function says so from the arguments alone. Otherwise as [`Cost::InData`] with the second.
+    /// A few elements if the first function says so after a look at the arguments. Otherwise like [`Cost::InData`] with
+    /// the second function.
     InDataUnless(fn(Args<'_>) -> bool, fn(Args<'_>, ValueRef<'_>) -> usize),
-    /// As [`Cost::Elements`] for the value at its first key in the database's system companion.
+    /// Like [`Cost::Elements`], for the value at the first key in the database's system companion.
     SystemElements,
-    /// Bytes that are copied or made to put argument 2 at the end of the string at its first key: what is added, and
-    /// all, when a reply on its way out shares it or when there is no room behind it. Looked at with the key's shard held.
+    /// The bytes that are copied when argument 2 is appended to the string at the first key. These are the new bytes.
+    /// The old bytes count too, if a reply that is not sent yet shares them or if the allocation has no room. Read with
+    /// the key's shard locked.
     Append,
-    /// As [`Cost::Append`], to put argument 3 at the offset in argument 2.
+    /// Like [`Cost::Append`], when argument 3 is written at the offset in argument 2.
     Overwrite,
-    /// As [`Cost::Append`], to write the bit at the offset in argument 2.
+    /// Like [`Cost::Append`], when the bit at the offset in argument 2 is written.
     SetBit,
-    /// As [`Cost::Append`], to write what BITFIELD's operations write. One for each argument, too.
+    /// Like [`Cost::Append`], for what the operations of BITFIELD write. Besides, one element for each argument.
     BitField,
-    /// Bytes of the string at its first key, all of which are looked at. Looked at with the key's shard held.
+    /// The bytes of the string at the first key: the digest reads them all. Read with the key's shard locked.
     Digest,
-    /// Those of the collection at its first key, or bytes of the string there, all of which are compressed. Looked at with
-    /// the key's shard held.
+    /// The elements of the collection at the first key, or the bytes of the string: DUMP compresses them all. Read with
+    /// the key's shard locked.
     Serialized,
-    /// Those of the value in the DUMP payload in this argument, and its bytes.
+    /// The elements of the value in the DUMP payload in this argument, or the payload's bytes if these take longer.
     Payload(usize),
-    /// Bytes of the strings and elements of the collections at all its keys, all of which are looked at. Looked at with the
-    /// keys' shards held.
+    /// The bytes of the strings and the elements of the collections at all keys. Read with the keys' shards locked.
     Sources,
-    /// Elements of the collection at its first key that SORT goes through, and keys that it looks up for them. Looked at with
-    /// the key's shard held; where those keys are few, their shards are held from there on, too.
+    /// The elements of the collection that SORT visits, and the keys that it looks up for them. Read with the key's
+    /// shard locked. If these keys are few, their shards are locked from here on, too.
     Sort,
     /// The number in this argument, without its sign.
     CountArgument(usize),
-    /// As many as the number behind the word COUNT says; the options begin with this argument, in pairs but for NOVALUES.
+    /// The number after the word COUNT. The options start at this argument and come in pairs, except NOVALUES.
     CountOption(usize),
-    /// One for each shard.
+    /// One element for each shard.
     Shards,
-    /// Bytes of the text in this argument; how much a byte costs only the service knows that runs it. It is called on the
-    /// worker and may say, having written nothing, that it is too much there.
+    /// The bytes of the text in this argument. Only the service that runs the command knows what a byte costs. The
+    /// service is called on the worker first, and may refuse before it has written anything.
     Text(usize),
-    /// Every key of a database: the command is on the lane always.
+    /// Every key of a database: the command always runs on the lane.
     Keyspace,
-    /// What a search or a script may cost is bounded by a budget of its own: the command is on the lane always.
+    /// A search or a script, which has a budget of its own: the command always runs on the lane.
     Budget,
 }
 
 /// How a long call of a `Data` command runs on the lane.
 #[derive(Clone, Copy, Debug)]
 pub enum SlowPath {
-    /// Its handler changes a copy of the value at its one key, slice by slice, which then takes the value's place
-    /// ([`crate::on_copy`]). With few enough arguments all at once.
+    /// The handler changes a copy of the value at the only key, slice by slice. Then the copy takes the value's place
+    /// ([`crate::on_copy`]). A call with few enough arguments runs at once.
     Slices(Slices),
-    /// Its handler changes a copy of the first value that there is at its keys, which then takes the value's place. For commands
-    /// whose handler depends on nothing but the value, and does nothing costly without one.
+    /// The handler changes a copy of the value at the first key that has one. Then the copy takes the value's place.
+    /// For commands whose handler depends only on that value, and is cheap without a value.
     OnCopy,
-    /// In slices of its keys, each of which reads the keys as they were at one moment: every argument but the name is a key.
+    /// In slices of the keys. All slices read the keys as of one moment. Every argument except the name is a key.
     View(Merge),
-    /// On a snapshot of its keys, taken at one moment; nothing is held while it runs. For commands that only read.
+    /// On a snapshot of the keys, taken at one moment. No shard is locked while the handler runs. Only for commands
+    /// that read.
     Snapshot,
-    /// All at once, with its shards held to the end: what is all or nothing stays so. Sessions that need one of the
-    /// shards wait meanwhile; their workers do not.
+    /// At once, with the shards locked to the end, for commands that must do all or nothing. Sessions that need one of
+    /// the shards are parked. Their workers serve other sessions.
     Held,
-    /// As [`SlowPath::Held`], unless this, which holds nothing for long, finds that there is nothing to do, and answers.
+    /// Like [`SlowPath::Held`], unless this function finds that there is nothing to do. The function then writes the
+    /// reply. It locks shards for moments only.
     HeldUnless(fn(&mut LaneCall<'_>) -> bool),
-    /// By a handler of its own.
+    /// By a function of the command's own.
     Own(fn(&mut LaneCall<'_>)),
 }
 
 /// How a command is cut into slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
-    /// Arguments that each slice begins with: the name and the key.
+    /// Arguments that every slice starts with: the name and the key.
     pub head: usize,
     /// Arguments that belong together: 1 for fields, 2 for fields with values.
     pub step: usize,
-    /// What becomes of the slices' replies.
+    /// How the replies of the slices become one reply.
     pub merge: Merge,
-    /// The value lies in the database's system companion.
+    /// True when the value lies in the database's system companion.
     pub of_system: bool,
 }
 
-/// How the replies of slices become one.
+/// How the replies of slices become one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// Integers: their sum.
@@ -122,7 +129,7 @@ pub enum Merge {
     Any,
 }
 
-/// Rows are written with these.
+/// The forms that the rows use.
 impl SlowPath {
     /// In slices of the fields, members or elements that follow its key.
     pub const fn fields(merge: Merge) -> SlowPath {
@@ -135,8 +142,8 @@ impl SlowPath {
 }
 
 impl Cost {
-    /// Elements of a call with these arguments on a keyspace of `shards` shards, as far as can be told without looking at
-    /// the data. More than [`LONG_ELEMENTS`]: it is long.
+    /// The elements of a call on a keyspace of `shards` shards, as far as the arguments tell. The call is long above
+    /// [`LONG_ELEMENTS`].
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Serialized => 0,
@@ -160,7 +167,7 @@ impl Cost {
                     if args.is(at, "COUNT") {
                         most = most.max(args.get(at + 1).map_or(0, count));
                     }
-                    // The one option without a value.
+                    // NOVALUES is the only option without a value.
                     at += if args.is(at, "NOVALUES") { 1 } else { 2 };
                 }
                 most
@@ -169,13 +176,13 @@ impl Cost {
             Cost::Keyspace | Cost::Budget => usize::MAX,
         }
     }
-    /// True when the values in the reply may be many and their bytes are not counted before: a call that only reads is
-    /// long, too, when it turns out that more than [`LONG_BYTES`] would be copied.
+    /// True when the cost counts values and not their bytes. A call of such a command that only reads becomes long when
+    /// it would copy more than [`LONG_BYTES`].
     #[inline]
     pub fn is_by_number(self) -> bool {
         matches!(self, Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_))
     }
-    /// True when nothing is known to be long before the collection itself is looked at.
+    /// True when only the data tells whether a call is long.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
         match self {
@@ -190,8 +197,8 @@ impl Cost {
     }
 }
 
-/// Elements of a call whose cost is in the data, at the values of `keys`, whose shards are held: as [`Cost::elements`], and
-/// bytes count as the elements that they take as long as.
+/// The elements of a call whose cost depends on the values at `keys`. The keys' shards must be locked. Bytes count as
+/// the elements that take equally long.
 pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> usize {
     let Some(key) = keys.first() else { return 0 };
     if cost == Cost::Sources {
@@ -218,11 +225,11 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     }
     let db = if cost == Cost::SystemElements { txn.keyspace().system_db(db) } else { db };
     if matches!(cost, Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField) {
-        // What a snapshot shares is copied: it must be seen here.
+        // The estimate must see that a snapshot shares the bytes, because shared bytes are copied.
         txn.db(db).keep_for_snapshot(key);
     }
     let bytes = match (cost, txn.db(db).peek(key).map(|r| r.value())) {
-        // A string is the wrong type for every command of this cost.
+        // Every command of this cost refuses a string.
         (Cost::Elements | Cost::SystemElements, Some(ValueRef::Str(_)) | None) => 0,
         (Cost::Elements | Cost::SystemElements, Some(collection)) => {
             return collection.elements().max(collection.heap_bytes().div_ceil(ELEMENT_BYTES));
@@ -238,7 +245,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         }
         (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()),
         (Cost::Overwrite, Some(ValueRef::Str(s))) => {
-            // What is no offset at all is an error, and quickly so.
+            // An argument that is no offset is an error, and an error is cheap.
             let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             edited_bytes(s, offset, args.at(3).len())
         }
@@ -251,14 +258,14 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             edited_bytes(s, range.start, range.len())
         }
         (Cost::Digest, Some(ValueRef::Str(s))) => s.len(),
-        // The zeros in front are the allocator's, who has them from the kernel.
+        // The zeros before the offset cost nothing: they come from the kernel.
         (Cost::Overwrite, None) => args.at(3).len(),
         _ => 0,
     };
     bytes.div_ceil(ELEMENT_BYTES)
 }
 
-/// Bytes that are copied or filled with zeros to put `more` bytes at `offset` of a string.
+/// The bytes that are copied or zeroed when `more` bytes are written at `offset` of a string.
 fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
     let end = offset.saturating_add(more);
     let kept = match s {
@@ -268,7 +275,7 @@ fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
     kept.saturating_add(offset.saturating_sub(s.len())).saturating_add(more)
 }
 
-/// Elements of a part of a collection, its bytes counted too: `part` of all its elements.
+/// The elements of the first `part` elements of a collection. Their share of the bytes counts if it takes longer.
 pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
     let all = value.elements().max(1);
     let bytes = (value.heap_bytes() as u128 * part.min(all) as u128 / all as u128) as usize;
@@ -276,30 +283,32 @@ pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
 }
 
 fn count(text: &[u8]) -> usize {
-    // What is no number at all is an error, and quickly so.
+    // A text that is no number is an error, and an error is cheap.
     parse_int(text).map_or(0, |n| n.unsigned_abs() as usize)
 }
 
-/// True when a call with these arguments is as quick as one of fixed cost, whatever the data: it needs no estimate, and is timed
-/// together with its neighbours. (LPOP at pipeline 30 spent 9 % of its time on the clock, and 6 % on the second look at its list.)
+/// True when a call with these arguments is as quick as a call of fixed cost, for any data. Such a call needs no
+/// estimate and is timed together with its neighbours. (Before this rule, LPOP at pipeline 30 spent 9 % of its time on
+/// the clock and 6 % on a second look at its list.)
 #[inline]
 pub fn is_quick(spec: &CommandSpec, args: Args<'_>) -> bool {
     match spec.cost() {
         Cost::Fixed => true,
         Cost::InDataUnless(is_quick, _) => is_quick(args),
-        // What only reads may have more to copy than its number tells.
+        // A reading call may copy more bytes than the number of its values tells.
         Cost::Arguments => args.len() <= QUICK_ARGUMENTS && !spec.flags.has(Flags::READONLY),
         Cost::CountArgument(at) => args.len() <= at && !spec.flags.has(Flags::READONLY),
         _ => false,
     }
 }
 
-/// True of a pop without a count: it takes one element.
+/// True for a pop without a count, which takes one element.
 pub(crate) fn takes_one(args: Args<'_>) -> bool {
     args.len() == 2
 }
 
-/// True when some call of the command may lock shards that are not those of its keys: it waits until no other call holds a shard.
+/// True when a call of the command may lock shards other than those of its keys. Such a call waits until no other call
+/// holds a shard.
 pub fn locks_all(spec: &CommandSpec) -> bool {
     matches!(spec.cost(), Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
 }

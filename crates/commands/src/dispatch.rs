@@ -1,4 +1,4 @@
-//! A row that was found, its arity, and the keys of a call.
+//! A row that was found ([`Resolved`]), its arity, and the positions of a call's keys.
 
 use crate::errors;
 use crate::spec::{BeginSearch, CommandSpec, Exec, FindKeys, KeySpec};
@@ -9,18 +9,18 @@ use strand_wire::args::Args;
 /// A command found in the table.
 #[derive(Clone, Copy)]
 pub struct Resolved {
-    /// Its row (a subcommand's own row when it has one).
+    /// The command's row. For a subcommand, the subcommand's own row.
     pub spec: &'static CommandSpec,
     /// The row of the container, for a subcommand.
     pub container: Option<&'static CommandSpec>,
 }
 
 impl Resolved {
-    /// The name as error texts and COMMAND INFO have it: `get`, `client|setname`.
+    /// The name in error texts and in COMMAND INFO: `get`, `client|setname`.
     pub fn full_name(&self) -> String {
         errors::full_name(self.container, self.spec)
     }
-    /// True when `args` are as many as the row wants.
+    /// True when the row allows `args` arguments.
     pub fn arity_fits(&self, args: usize) -> bool {
         let (n, arity) = (args as i64, i64::from(self.spec.arity));
         let subcommand_missing = self.container.is_none() && matches!(self.spec.exec, Exec::Container);
@@ -28,16 +28,16 @@ impl Resolved {
     }
 }
 
-/// Finds the row of a subcommand, ASCII case aside.
+/// Finds the row of a subcommand, whatever the ASCII case.
 pub fn subcommand(container: &CommandSpec, word: &[u8]) -> Option<&'static CommandSpec> {
     container.subcommands.iter().find(|c| word.eq_ignore_ascii_case(c.name.as_bytes()))
 }
 
-/// Positions of the keys in `args`, by the key specs, in their order.
+/// Positions of the keys in `args`, in the order of the key specs.
 ///
 /// # Errors
-/// When the specs cannot be followed: a count of keys that is no number or more than there are, a keyword that is not
-/// there, a spec that says it is incomplete.
+/// When a spec does not fit the arguments: a count of keys that is no number or too large, or a missing keyword; or
+/// when the spec is incomplete.
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
     if let Some(at) = only_key(spec, args) {
@@ -50,7 +50,7 @@ pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usi
     Ok(out)
 }
 
-/// The position of the key of a command that has one, at a fixed place, as most have.
+/// The position of the key, for the many commands with one key at a fixed position.
 #[inline]
 pub fn only_key(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     if let [only] = spec.keys
@@ -64,8 +64,8 @@ pub fn only_key(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     None
 }
 
-/// Positions of the keys that a call is about: those of each spec that can be followed. Where one cannot, the handler says
-/// so before it looks for a key (a wrong count of keys), or does without (PFMERGE with a destination alone).
+/// Positions of the keys of all specs that fit the arguments. Where a spec does not fit, the handler replies with the
+/// error before it looks for a key (a wrong count of keys), or needs no key there (PFMERGE with a destination alone).
 #[inline]
 pub fn keys_to_lock(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     key_positions(spec, args).unwrap_or_else(|InvalidKeys| followable(spec, args))
@@ -75,10 +75,10 @@ fn followable(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     spec.keys.iter().flat_map(|keys| followed(keys, args)).collect()
 }
 
-/// Positions of the keys that one spec finds, as far as it can be followed.
+/// Positions of the keys that one spec finds, as far as the spec fits the arguments.
 pub fn followed(spec: &KeySpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     let mut out = SmallVec::new();
-    // An incomplete spec has added what it finds.
+    // An incomplete spec has added the keys that it finds.
     let _ = spec_positions(spec, args, &mut out);
     out
 }
@@ -86,18 +86,18 @@ pub fn followed(spec: &KeySpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
 /// Positions of the keys in `args` that one spec finds.
 ///
 /// # Errors
-/// As [`key_positions`].
+/// Like [`key_positions`].
 pub fn positions_of(spec: &KeySpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
     spec_positions(spec, args, &mut out)?;
     Ok(out)
 }
 
-/// The key specs cannot be followed for these arguments.
+/// A key spec does not fit the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidKeys;
 
-/// Adds the keys of one spec; none where what it finds is no key.
+/// Adds the positions of one spec. Adds none for a spec whose finds are not keys.
 fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>) -> Result<(), InvalidKeys> {
     if spec.is_no_key() {
         return Ok(());
@@ -108,7 +108,7 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
         BeginSearch::Keyword(word, from) => after_keyword(args, word, from).ok_or(InvalidKeys)?,
         BeginSearch::Unknown => 0,
     };
-    // The last key's position; computed wide, since counts come from the client.
+    // The position of the last key, in wide integers because counts come from the client.
     let (last, step) = match spec.find {
         FindKeys::Range { last, step, .. } if last >= 0 => (first as i64 + i64::from(last), step),
         FindKeys::Range { last, step, limit: 0 } => (n as i64 + i64::from(last), step),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn subcommands_and_arity() {
+    fn unknown_subcommands_and_wrong_arity_have_redis_servers_texts() {
         assert_eq!(error(&["oBject", "foo"]), "ERR unknown subcommand 'foo'. Try OBJECT HELP.");
         let b = "b".repeat(140);
         assert_eq!(
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn full_names() {
+    fn a_full_name_finds_a_command_or_a_subcommand() {
         assert!(DATA.lookup_full_name(b"GET").is_some());
         assert!(DATA.lookup_full_name(b"object|FREQ").is_some());
         assert!(DATA.lookup_full_name(b"object|nope").is_none());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_by_position() {
+    fn key_specs_give_the_positions_of_the_keys() {
         assert_eq!(positions(row("get"), "get a"), Some(vec![1]));
         assert_eq!(positions(row("mset"), "mset a 1 b 2"), Some(vec![1, 3]));
         assert_eq!(positions(row("mget"), "mget a b c d e f"), Some(vec![1, 2, 3, 4, 5, 6]));

@@ -1,7 +1,7 @@
 //! Error texts, byte for byte those of redis-server 7.0: clients match on them.
 //!
-//! Constants for the fixed texts, functions for those that quote the command. A text is the whole error reply without
-//! the leading `-` and the line end.
+//! Fixed texts are constants. Texts that quote the command are functions. A text is the whole error reply without the
+//! leading `-` and the line end.
 
 use crate::dispatch::Resolved;
 use crate::spec::CommandSpec;
@@ -15,7 +15,7 @@ pub const SYNTAX: &str = "ERR syntax error";
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 /// Not a float.
 pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-/// A sum of floats that is no number any more.
+/// A sum of floats that is not a number or infinite.
 pub const NAN_OR_INFINITY: &str = "ERR increment would produce NaN or Infinity";
 /// An i64 sum past its range.
 pub const OVERFLOW: &str = "ERR increment or decrement would overflow";
@@ -25,9 +25,9 @@ pub const DECREMENT_OVERFLOW: &str = "ERR decrement would overflow";
 pub const NO_SUCH_KEY: &str = "ERR no such key";
 /// RESTORE without REPLACE, to a key that is there.
 pub const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
-/// RESTORE: not a payload, or a newer one, or a damaged one.
+/// RESTORE: the payload is no payload, damaged, or of a newer version.
 pub const WRONG_PAYLOAD: &str = "ERR DUMP payload version or checksum are wrong";
-/// RESTORE: a payload with a right checksum and no value in it.
+/// RESTORE: the checksum is right, but the payload has no valid value.
 pub const BAD_DATA_FORMAT: &str = "ERR Bad data format";
 /// An index past the end (databases, `OBJECT`, LSET).
 pub const INDEX_OUT_OF_RANGE: &str = "ERR index out of range";
@@ -37,39 +37,39 @@ pub const DB_INDEX_OUT_OF_RANGE: &str = "ERR DB index is out of range";
 pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
 /// A string that would grow past `proto-max-bulk-len`.
 pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-/// The allocator has no room for a value. Redis has no text for it: it stops.
+/// The allocator has no room for a value. Redis has no such error: its process ends.
 pub const OUT_OF_MEMORY: &str = "ERR not enough memory for the value";
 /// SCAN and its kin: a cursor that is no number.
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
-/// RENAME, COPY, MOVE onto the very same key.
+/// RENAME, COPY, MOVE of a key onto itself.
 pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 /// A count that must be at least 0.
 pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 /// An integer outside the bounds a command sets.
 pub const OUT_OF_RANGE: &str = "ERR value is out of range";
-/// A hash's field that is no integer.
+/// A field of a hash that is no integer.
 pub const HASH_NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
-/// A hash's field that is no float.
+/// A field of a hash that is no float.
 pub const HASH_NOT_A_FLOAT: &str = "ERR hash value is not a float";
 /// COMMAND GETKEYS: no such command.
 pub const INVALID_COMMAND: &str = "ERR Invalid command specified";
-/// COMMAND GETKEYS: the arity of the given command is broken.
+/// COMMAND GETKEYS: the given command has a wrong number of arguments.
 pub const INVALID_COMMAND_ARITY: &str = "ERR Invalid number of arguments specified for command";
-/// COMMAND GETKEYS: the key specs cannot be followed.
+/// COMMAND GETKEYS: the key specs do not fit the arguments.
 pub const INVALID_COMMAND_ARGUMENTS: &str = "ERR Invalid arguments specified for command";
-/// A key that the user may not do that with.
+/// The user's rights do not allow this access to the key.
 pub const NO_KEY_PERMISSION: &str =
     "NOPERM this user has no permissions to access one of the keys used as arguments";
-/// COMMAND GETKEYS: nothing to find.
+/// COMMAND GETKEYS: the command has no keys.
 pub const NO_KEY_ARGUMENTS: &str = "ERR The command has no key arguments";
 
-/// Most bytes quoted of an unknown command's name or subcommand, and of all its arguments together.
+/// Most bytes of an unknown command's name that are quoted, and of all its arguments together.
 const QUOTED_BYTES_MAX: usize = 128;
 
 /// `ERR unknown command 'x', with args beginning with: 'a' 'b' `
 ///
-/// The name and the arguments are cut to 128 bytes, the arguments to 128 in all; like every C string of redis-server
-/// they end at a zero byte.
+/// The name is cut to 128 bytes, and the arguments to 128 bytes together. As in redis-server, which uses C strings,
+/// each ends at a zero byte.
 pub fn unknown_command(args: Args<'_>) -> Vec<u8> {
     let mut out = b"ERR unknown command '".to_vec();
     out.extend_from_slice(quoted(args.at(0), QUOTED_BYTES_MAX));
@@ -107,7 +107,7 @@ pub fn invalid_expire_time(command: &str) -> String {
     format!("ERR invalid expire time in '{command}' command")
 }
 
-/// The name as error texts have it: `get`, `client|setname`.
+/// The name in error texts: `get`, `client|setname`.
 pub(crate) fn full_name(container: Option<&CommandSpec>, spec: &CommandSpec) -> String {
     match container {
         Some(c) => format!("{}|{}", c.name, spec.name),

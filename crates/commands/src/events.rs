@@ -1,13 +1,13 @@
-//! What the changes of each command are called: the events of `notify-keyspace-events`, by redis-server's names.
+//! The names of each command's changes: the events of `notify-keyspace-events`, as in redis-server.
 //!
-//! Most commands have one name for all they change, and it is in the table here. Where a command has several, its handler
-//! says so before each change ([`strand_keyspace::Txn::call_next`]). What the record layer sees by itself (`del`, `new`,
-//! `expired`, `evicted`, `keymiss`) is in no table.
+//! Most commands have one name for all their changes, which stands in the table here. A command with several names has
+//! a handler that names each change before it makes it ([`strand_keyspace::Txn::call_next`]). The record layer itself
+//! names `del`, `new`, `expired`, `evicted` and `keymiss`.
 
 use crate::spec::{CommandSpec, Flags};
 use strand_keyspace::{Class, KeyEvent, Txn};
 
-/// Names of events, each with the commands whose changes are called so.
+/// Names of events, each with the commands whose changes have this name.
 type Names = &'static [(&'static str, &'static [&'static str])];
 
 const STRINGS: Names = &[
@@ -80,8 +80,8 @@ const STREAMS: Names = &[
     ("xtrim", &["xtrim"]),
 ];
 
-/// The command `spec` is about to run for client `by`, 0 for none: if somebody listens, what it changes is called by its name,
-/// and is its effect. [`Txn::end_command`] ends it.
+/// Call this before the command `spec` runs for client `by` (0: no client). If somebody listens, the changes of the
+/// command get its event name, and the command as sent is their effect. [`Txn::end_command`] ends this.
 #[inline]
 pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     if txn.listens() {
@@ -89,7 +89,7 @@ pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     }
 }
 
-/// What the changes of a command are called, unless its handler says otherwise.
+/// The event name of a command's changes, unless its handler names them.
 #[cold]
 fn of(spec: &CommandSpec) -> KeyEvent {
     if !spec.flags.has(Flags::WRITE) {
@@ -112,13 +112,14 @@ fn of(spec: &CommandSpec) -> KeyEvent {
     found.map_or(KeyEvent::NONE, |(name, _)| KeyEvent::of(class, name))
 }
 
-/// True for commands that only read, but for those that look at a key as an administrator would.
+/// True for commands whose misses are events: those that only read, except commands of administrators that look at a
+/// key.
 fn tells_misses(spec: &CommandSpec) -> bool {
     const LOOKS: [&str; 5] = ["encoding", "freq", "idletime", "refcount", "usage"];
     spec.flags.has(Flags::READONLY) && !LOOKS.contains(&spec.name)
 }
 
-/// The events of handlers that have more than one.
+/// The events of handlers that name their changes.
 pub(crate) mod named {
     use strand_keyspace::{Class, KeyEvent};
     pub(crate) const CREATE_CONSUMER: KeyEvent = KeyEvent::of(Class::Stream, "xgroup-createconsumer");
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
     use crate::table::DATA;
 
-    /// Commands that change keys and have no name in the tables: their handlers name each change, or the record layer does.
+    /// Commands that change keys and stand in no table: their handlers or the record layer name each change.
     const ELSEWHERE: [&str; 22] = [
         "blmovem",
         "createconsumer",

@@ -1,7 +1,8 @@
-//! The tests' way in: run one command line against a small keyspace, get the reply bytes, advance the clock by hand.
+//! Runs a command line against a small keyspace and returns the bytes of the reply. The test moves the clock.
 //!
-//! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run. The journal is
-//! on: when a fixture goes, its journal is run again on another keyspace, which must then hold the fixture's data.
+//! The fixture does what the engine does for `Data` and `Lane` handlers: it resolves the command, finds the keys, locks
+//! their shards, and runs the handler. The journal is on. When a fixture is dropped, its journal runs on another
+//! keyspace, which must then hold equal data.
 
 use crate::call::{Alone, Call, LaneCall};
 use crate::cost::{LONG_ELEMENTS, elements_at};
@@ -20,16 +21,16 @@ use strand_wire::reply::{Protocol, Reply};
 /// Where the fixture's clock starts, in unix milliseconds (2023-11-14 22:13:20).
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 
-/// A keyspace, a session's database and protocol, and a clock that moves only when told.
+/// A keyspace, a session's database and protocol, and a clock that the test moves.
 pub(crate) struct Fixture {
     pub(crate) keyspace: Arc<Keyspace>,
     pub(crate) db: usize,
     pub(crate) now_ms: i64,
     pub(crate) protocol: Protocol,
     pub(crate) rng: fastrand::Rng,
-    /// What LANE handlers see in `cancel`.
+    /// The `cancel` flag of lane calls.
     pub(crate) cancel: Arc<AtomicBool>,
-    /// Run every call as if it were long.
+    /// Runs every call as if it were long.
     pub(crate) all_long: bool,
     /// Most bytes of a reply.
     pub(crate) reply_bytes_max: usize,
@@ -38,12 +39,12 @@ pub(crate) struct Fixture {
 }
 
 impl Drop for Fixture {
-    /// What the journal says makes the data once more.
+    /// Runs the journal on another keyspace, which must then hold equal data.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
-        // What is due goes by itself; what is gone so is in the journal, too.
+        // Expire what is due. The journal has these expiries too.
         while self.keyspace.expire_slice(self.now_ms, usize::MAX).more {}
         let mut stream = Chain::new();
         let taken = self.keyspace.journal().take(&mut stream);
@@ -80,7 +81,7 @@ impl Fixture {
     pub(crate) fn advance_ms(&mut self, ms: i64) {
         self.now_ms += ms;
     }
-    /// Runs a command given as its arguments; the reply's bytes.
+    /// Runs a command given as its arguments. Returns the bytes of the reply.
     pub(crate) fn run_args<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Vec<u8> {
         let argv = Argv::from_slices(args);
         let args = argv.args();
@@ -139,7 +140,7 @@ impl Fixture {
         }
         out.slices().flatten().copied().collect()
     }
-    /// What the engine asks before it runs a `Data` command.
+    /// Decides as the engine does before it runs a `Data` command.
     fn is_long(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
         if self.all_long && matches!(spec.exec, Exec::Estimated(..)) {
             return true;
@@ -153,13 +154,13 @@ impl Fixture {
         spec.cost().elements(args, self.keyspace.shards()) > LONG_ELEMENTS
             || (spec.cost().is_in_the_data() && at_key() > LONG_ELEMENTS)
     }
-    /// Runs a command line (words parted by blanks, `''` is an empty word); the reply as text, CR LF as `|`:
-    /// `fixture.run("SET a 1")` is `"+OK|"`.
+    /// Runs a command line and returns the reply as text, with CR LF as `|`: `fixture.run("SET a 1")` is `"+OK|"`.
+    /// Words are separated by blanks, and `''` is an empty word.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let args: Vec<&str> = line.split_whitespace().map(|w| if w == "''" { "" } else { w }).collect();
         String::from_utf8_lossy(&self.run_args(&args)).replace("\r\n", "|")
     }
-    /// Runs lines and compares each reply, for tests that are a script: `("GET a", "$1|1|")`.
+    /// Runs lines and compares each reply, for tests that read like a script: `("GET a", "$1|1|")`.
     #[track_caller]
     pub(crate) fn script(&mut self, steps: &[(&str, &str)]) {
         for (line, want) in steps {

@@ -1,34 +1,35 @@
 //! Glob patterns exactly as redis-server matches them: KEYS, SCAN MATCH, HSCAN MATCH, CONFIG GET, COMMAND LIST.
 //!
-//! `*` any run, `?` one byte, `[a-c^]` a class, `\x` the byte x. Every element but `*` takes exactly one byte, so a
-//! mismatch needs to go back only to the last `*`: at most pattern times text steps, and no recursion, whatever the
-//! pattern. What follows the last `*` is held against the end of the text alone. The corners (an empty text, an open class,
-//! ranges of bytes above 127) are those of redis-server 7.0.
+//! `*` matches any run, `?` one byte, `[a-c^]` a class, `\x` the byte x. Every element except `*` takes exactly one
+//! byte, so after a mismatch the matcher goes back only to the last `*`. For any pattern it takes at most pattern
+//! length times text length steps, and it does not recurse. What follows the last `*` is compared only with the end of
+//! the text. Corner cases (an empty text, an open class, ranges of bytes above 127) are as in redis-server 7.0.
 
-/// More groups of `*` than this match nothing, as in redis-server (which nests one call for each).
+/// A pattern with more groups of `*` matches nothing, as in redis-server, which nests one call for each group.
 pub const STARS_MAX: usize = 1000;
 
-/// Elements that one call of COMMAND LIST or CONFIG GET may try, against all names: about a millisecond.
+/// Elements that one call of COMMAND LIST or CONFIG GET may try for all names together: about a millisecond.
 pub const NAME_STEPS_MAX: usize = 1 << 18;
 const TOO_COMPLEX: &str = "ERR the pattern takes too many steps against all names: use a shorter one";
 
-/// Bytes that are searched for a literal one before the search counts, and how many of them count as an element.
+/// Bytes that are searched for a literal byte before the search counts as work, and bytes that then count as one
+/// element.
 const SEEK_BYTES_MAX: usize = 1 << 20;
 const SEEK_BYTES_PER_STEP: usize = 32;
 
-/// True when the whole of `text` matches `pattern`; `nocase` takes ASCII letters as equal whatever their case.
+/// True when the whole of `text` matches `pattern`. With `nocase`, ASCII letters match whatever their case.
 ///
-/// An empty text matches the empty pattern only: not even `*` (KEYS and SCAN take a lone `*` as "no pattern").
+/// An empty text matches only the empty pattern, not even `*`. (KEYS and SCAN treat a lone `*` as "no pattern".)
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
 }
 
-/// Steps of matching `pattern`: a fixed number, and a number for each byte of the text. The bytes behind the last `*`
-/// are matched once and cost nothing more.
+/// The steps that matching takes: a fixed number, and a number for each byte of the text. The bytes after the last `*`
+/// are compared once and are part of the fixed number.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
     let rest = &pattern[prefix..];
-    // An escaped `*`, or one in a class, parts nothing.
+    // An escaped `*`, or a `*` in a class, does not end a group.
     let longest = match rest.iter().any(|b| b"[\\".contains(b))
         || pattern[..prefix].iter().any(|b| b"[\\".contains(b))
     {
@@ -38,21 +39,21 @@ pub fn effort(pattern: &[u8]) -> (usize, usize) {
     (pattern.len(), longest)
 }
 
-/// A pattern of more bytes is taken for a hard one, without a look at it.
+/// A pattern with more bytes counts as hard without a closer look.
 const HARD_PATTERN_BYTES_MIN: usize = 4096;
-/// So is one that may try more elements for each byte of a text.
+/// A pattern that may try more elements for each byte of a text counts as hard.
 const HARD_EFFORT: usize = 64;
 
-/// True when matching `pattern` against a long text, or many, may take seconds.
+/// True when matching `pattern` against a long text, or against many texts, may take seconds.
 pub fn is_hard(pattern: &[u8]) -> bool {
     pattern.len() > HARD_PATTERN_BYTES_MIN || effort(pattern).1 > HARD_EFFORT
 }
 
-/// Where to go on after a mismatch: behind the last `*`, further on in the text.
+/// Where to continue after a mismatch: after the last `*` in the pattern, further on in the text.
 struct Retry {
     pattern_at: usize,
     text_at: usize,
-    /// The byte that must come there, when the pattern says it literally.
+    /// The byte that must come next in the text, when the pattern has a literal byte there.
     literal: Option<u8>,
 }
 
@@ -62,7 +63,7 @@ impl Retry {
         let literal = (!nocase && !b"?[\\".contains(&first)).then_some(first);
         Retry { pattern_at, text_at, literal }
     }
-    /// Moves on to where the text may match again, not back; false when there is no such place.
+    /// Moves forward to the next place where the text may match. Returns false when there is none.
     fn seek(&mut self, text: &[u8]) -> bool {
         if let Some(literal) = self.literal {
             let rest = text.get(self.text_at..).unwrap_or_default();
@@ -81,7 +82,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// Of `pattern`, which has an element at `from`, behind its first `*`.
+    /// Reads the tail of `pattern`, which has an element at `from`, after its first `*`.
     fn of(pattern: &[u8], from: usize) -> Tail {
         let (mut at, mut tail) = (from, Tail { pattern_at: from, elements: 0 });
         while let Some(first) = pattern.get(at) {
@@ -102,7 +103,7 @@ impl Tail {
 struct Bytes([u64; 4]);
 
 impl Bytes {
-    /// Adds `low` to `high`, both included; nothing when `low` is above `high`.
+    /// Adds the bytes from `low` to `high`, both included. Adds nothing when `low` is above `high`.
     fn add(&mut self, low: i8, high: i8) {
         let (low, high) = (low as u8 ^ 0x80, high as u8 ^ 0x80);
         for (word, base) in self.0.iter_mut().zip([0u8, 64, 128, 192]) {
@@ -118,16 +119,16 @@ impl Bytes {
     }
 }
 
-/// A class of more than [`SEEK_BYTES_PER_STEP`] bytes, read once.
+/// A class of more than [`SEEK_BYTES_PER_STEP`] bytes, which is read once.
 #[derive(Clone, Debug)]
 struct LongClass {
-    /// Where in the pattern it begins, and how long it is.
+    /// Where the class begins in the pattern, and its length.
     at: usize,
     len: usize,
     is_negated: bool,
-    /// Its escaped members, which keep their case.
+    /// Escaped members, which keep their case.
     exact: Bytes,
-    /// The others, in lower case under `nocase`.
+    /// All other members, in lower case under `nocase`.
     folded: Bytes,
 }
 
@@ -145,27 +146,27 @@ impl LongClass {
     }
 }
 
-/// What is known of a pattern before a text is held against it.
+/// What is computed once for a pattern, before any text is matched.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// In the order of the pattern.
     long_classes: Vec<LongClass>,
-    /// `None` without a `*` that something follows.
+    /// `None` when nothing follows the last `*`, or there is no `*`.
     tail: Option<Tail>,
 }
 
-/// A pattern that many texts are held against: what each of them would ask of it again is worked out once.
+/// A pattern for many texts. What does not depend on the text is computed once.
 #[derive(Clone, Debug)]
 pub struct Pattern<'p> {
     bytes: &'p [u8],
     nocase: bool,
-    /// Every element but `*` takes one byte: a shorter text does not match.
+    /// The number of elements except `*`. Each takes one byte, so a shorter text does not match.
     elements: usize,
     known: Known,
 }
 
 impl<'p> Pattern<'p> {
-    /// Reads the pattern once, from one end to the other.
+    /// Reads the pattern once.
     pub fn new(bytes: &'p [u8], nocase: bool) -> Pattern<'p> {
         let (mut at, mut elements, mut tail, mut long_classes) = (0, 0, None, Vec::new());
         while let Some(first) = bytes.get(at) {
@@ -184,11 +185,11 @@ impl<'p> Pattern<'p> {
         let tail = tail.filter(|from| *from < bytes.len()).map(|from| Tail::of(bytes, from));
         Pattern { bytes, nocase, elements, known: Known { long_classes, tail } }
     }
-    /// Its bytes.
+    /// The bytes of the pattern.
     pub fn bytes(&self) -> &'p [u8] {
         self.bytes
     }
-    /// As [`matches_counted`].
+    /// Like [`matches_counted`].
     pub fn matches_counted(&self, text: &[u8], spend: impl FnMut(usize) -> bool) -> Option<bool> {
         if text.len() < self.elements {
             return Some(false);
@@ -210,7 +211,8 @@ impl<'p> Pattern<'p> {
     }
 }
 
-/// As [`matches()`], handing the number of elements tried since the last time to `spend`; `None` when that returns false.
+/// Like [`matches()`]. Calls `spend` with the number of elements tried since the last call, and returns `None` when
+/// `spend` returns false.
 #[inline]
 pub fn matches_counted(
     pattern: &[u8],
@@ -259,7 +261,7 @@ fn search(
                 }
                 let tail = tail.get_or_insert_with(|| Tail::of(pattern, p));
                 if tail.pattern_at == p {
-                    // Each of its elements takes one byte: it fits at the end or nowhere.
+                    // Each element of the tail takes one byte, so the tail fits at the end of the text or nowhere.
                     if text.len() - t < tail.elements {
                         return Some(false);
                     }
@@ -284,7 +286,7 @@ fn search(
                     Ok(class) => (class.len, class.fits(text[t], nocase)),
                     Err(_) => {
                         let (len, fits) = element(&pattern[p..], text[t], nocase);
-                        // A class is looked at from one end to the other.
+                        // A class is scanned whole for each byte.
                         if len > SEEK_BYTES_PER_STEP && !spend(len / SEEK_BYTES_PER_STEP) {
                             return None;
                         }
@@ -298,7 +300,7 @@ fn search(
         if fits {
             t += 1;
             if t == text.len() {
-                // What is left would need more bytes, and starting later would leave even fewer.
+                // The rest of the pattern needs more bytes than are left, and a later start leaves even fewer.
                 return Some(pattern[p..].iter().all(|b| *b == b'*'));
             }
         } else {
@@ -317,7 +319,8 @@ fn search(
     }
 }
 
-/// Matches the element at the start of `pattern` (not a `*`) against one byte: how long it is, and whether it fits.
+/// Matches the element at the start of `pattern` (not a `*`) against one byte. Returns the length of the element and
+/// whether it matches.
 #[inline]
 fn element(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
     let same = |a: u8| a == byte || (nocase && a.eq_ignore_ascii_case(&byte));
@@ -340,17 +343,18 @@ fn fold(byte: u8, nocase: bool) -> u8 {
     if nocase { byte.to_ascii_lowercase() } else { byte }
 }
 
-/// What is in a class.
+/// A member of a class.
 enum Member {
     /// This byte.
     Exact(u8),
-    /// The bytes that are, in lower case under `nocase`, from the first to the second as signed numbers.
+    /// The bytes from the first to the second, compared as signed numbers. Under `nocase` the byte is compared in lower
+    /// case.
     Range(i8, i8),
 }
 
-/// Reads the class at the start of `pattern`: how long it is, and whether it takes all but its members. One that is never
-/// closed reaches to the end of the pattern. Escaped members keep their case even under `nocase`, and a range compares
-/// bytes as signed numbers: both as redis-server does.
+/// Reads the class at the start of `pattern`. Returns its length and whether it is negated. An open class reaches to
+/// the end of the pattern. As in redis-server, escaped members keep their case even under `nocase`, and a range
+/// compares bytes as signed numbers.
 #[inline]
 fn class(pattern: &[u8], nocase: bool, mut member: impl FnMut(Member)) -> (usize, bool) {
     let is_negated = pattern.get(1) == Some(&b'^');
@@ -365,7 +369,7 @@ fn class(pattern: &[u8], nocase: bool, mut member: impl FnMut(Member)) -> (usize
             [b']', ..] => return (at + 1, is_negated),
             [first, b'-', last, ..] => {
                 let (a, b) = (fold(*first, nocase) as i8, fold(*last, nocase) as i8);
-                // The order is decided before the case is folded.
+                // The ends are ordered before their case is folded.
                 let (low, high) = if (*first as i8) > (*last as i8) { (b, a) } else { (a, b) };
                 member(Member::Range(low, high));
                 at += 3;
@@ -384,7 +388,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The slow and obvious one: try every way to spread the text over the `*`s.
+    /// The slow and obvious matcher: tries every way to divide the text among the `*`s.
     fn oracle(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
         match (pattern.first(), text.first()) {
             (None, _) => text.is_empty(),
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn elements() {
+    fn each_element_matches_as_redis_documents_it() {
         check("h?llo", "hello", true);
         check("h?llo", "hllo", false);
         check("h*llo", "hllo", true);
@@ -425,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn corners_of_redis() {
+    fn corner_cases_match_as_in_redis_server() {
         check("*", "", false);
         check("[", "a", false);
         check("[^", "a", true);
@@ -473,7 +477,7 @@ mod tests {
         }
     }
 
-    /// Whether it matches, and the elements tried.
+    /// Whether the text matches, and the number of elements tried.
     fn counted(pattern: &[u8], text: &[u8]) -> (bool, usize) {
         let mut steps = 0;
         let matched = matches_counted(pattern, text, false, |n| {
@@ -504,7 +508,7 @@ mod tests {
         let (piece, long) =
             ([b"*".to_vec(), vec![b'a'; HARD_EFFORT], b"b*".to_vec()].concat(), vec![b'a'; 5000]);
         assert!(is_hard(&piece) && is_hard(&long) && !is_hard(&piece[1..]));
-        // Where a literal byte is far away the way there counts, little as it is.
+        // Where the literal byte is far away, the search for it counts as work.
         let far = [vec![b'b'; 3 * SEEK_BYTES_MAX], b"a".to_vec()].concat();
         let (matched, steps) = counted(b"*a*", &far);
         assert!(matched && (1..far.len()).contains(&(steps - far.len() / SEEK_BYTES_PER_STEP)), "{steps}");

@@ -1,4 +1,4 @@
-//! What a row says of a call's keys, and the shape of every HELP.
+//! What a row says about the keys of a call, and the form of every HELP.
 
 use crate::dispatch::{self, InvalidKeys};
 use crate::migrate;
@@ -16,10 +16,10 @@ pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
     reply.simple("    Print this help.");
 }
 
-/// Positions of the keys and what the command does to each, as COMMAND GETKEYSANDFLAGS tells it.
+/// Positions of the keys, and what the command does to each key, as in the reply of COMMAND GETKEYSANDFLAGS.
 ///
 /// # Errors
-/// When a key spec cannot be followed.
+/// When a key spec does not fit the arguments.
 pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(usize, K)>, InvalidKeys> {
     if spec.name == "migrate" {
         let flags = K::all(&[K::RW, K::ACCESS, K::DELETE]);
@@ -28,7 +28,7 @@ pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec
     let mut out = Vec::new();
     for keys in spec.keys {
         let positions = match dispatch::positions_of(keys, args) {
-            // GEORADIUS need not store.
+            // GEORADIUS works without STORE.
             Err(InvalidKeys) if spec.group == "geo" => continue,
             positions => positions?,
         };
@@ -38,8 +38,8 @@ pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec
     Ok(out)
 }
 
-/// Positions of the keys in `args` and what the command does to each, in the order of the key specs. Where a spec cannot be
-/// followed, the command says so itself.
+/// Positions of the keys in `args`, and what the command does to each key, in the order of the key specs. Where a spec
+/// does not fit, the handler replies with the error.
 pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Access); 4]> {
     if spec.name == "migrate" {
         let access = K::all(&[K::RW, K::ACCESS, K::DELETE]).access();
@@ -53,10 +53,10 @@ pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Acc
     out
 }
 
-/// What a call does to its keys where that depends on its arguments.
+/// What a call does to its keys, for commands where the arguments decide this.
 fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> K {
     match spec.name {
-        // It writes, and reads the old value only with GET or IFEQ.
+        // SET writes. It reads the old value only with GET or IFEQ.
         "set" if !(3..args.len()).any(|i| args.is(i, "GET") || args.is(i, "IFEQ")) => {
             K::all(&[K::OW, K::UPDATE])
         }

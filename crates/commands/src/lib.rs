@@ -1,9 +1,9 @@
 //! Command tables and the families of commands about the data.
 //!
-//! [`spec::CommandSpec`] is one row; [`table`] has the rows of the commands about the data, and makes tables, which find a row and
-//! check the arity; [`call::Call`] is what a handler sees; [`dispatch`] finds the keys; [`cost`] tells which calls are long, [`long`]
-//! runs those on the lane; [`serial`] makes Redis's bytes of values, and values of those. Everything that is true of a command (arity,
-//! flags, key specs, ACL categories, documentation, handler) is said once, in its row.
+//! [`spec::CommandSpec`] is a row of the command table: it says everything about one command (arity, flags, key specs,
+//! ACL categories, documentation, handler). [`table`] has the rows of the commands about the data and makes tables of
+//! rows. [`call::Call`] is what a handler sees. [`dispatch`] finds the keys of a call. [`cost`] tells which calls are
+//! long, and [`long`] runs them on the lane. [`serial`] converts between values and Redis's bytes.
 //!
 //! **Invariant:** knows no socket, no session, no thread; the time is `Call::now_ms`.
 

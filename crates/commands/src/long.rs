@@ -1,8 +1,8 @@
-//! Long calls of estimated commands, on a helper thread: on a view or a snapshot, on a copy ([`crate::on_copy`]), or with their
-//! shards held ([`SlowPath`]).
+//! Long calls of estimated commands, on a helper thread. Depending on the row's [`SlowPath`] a call runs on a view, on
+//! a snapshot, on a copy ([`crate::on_copy`]), or with its shards locked.
 //!
-//! All of them run the command's one handler; a family writes no second form of it. What a call may hold and for how
-//! long is in `ARCHITECTURE.md`.
+//! Each form runs the command's one handler, so a family writes no second handler. `docs/concurrency.md` says what a
+//! call may lock and for how long.
 
 use crate::call::{Call, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
@@ -21,26 +21,25 @@ use strand_wire::reply::Reply;
 
 /// Arguments in one slice: some 20 us of work.
 pub const SLICE_ARGUMENTS: usize = 128;
-/// An integer, or an array's header.
+/// The longest integer reply, or header of an array.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 
-/// What an estimated command runs.
+/// The handler of an estimated command.
 pub(crate) type Run = fn(&mut Call<'_, '_>);
 
 /// Runs a long call of `spec`, an estimated command.
 ///
-/// # Panics
-/// When it is of another kind.
+/// When the command is of another kind.
 pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     let (run, slow) = match spec.exec {
-        // Its arguments are many for its user's rights alone.
+        // The call is long only for its user's rights: many arguments are checked.
         Exec::Inline(run) => return whole(spec, run, call),
         Exec::Estimated(run, _, slow) => (run, slow),
         _ => panic!("{} is no command on keys", spec.name),
     };
     match slow {
         SlowPath::Own(own) => own(call),
-        // Not for the number of its arguments, then, but for the bytes of its reply.
+        // The call is long for the bytes of its reply, not for the number of its arguments.
         SlowPath::View(_) if call.args.len() <= LONG_ELEMENTS => snapshot(spec, run, call),
         SlowPath::View(merge) => on_view(spec, run, merge, call),
         SlowPath::Slices(slices) => on_copy::in_slices(spec, run, slices, call),
@@ -55,7 +54,7 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     }
 }
 
-/// Runs a command's handler all at once, for the command's own long form.
+/// Runs a command's handler at once. For commands whose long form calls their own short form.
 ///
 /// # Panics
 /// When the handler of `name` does not run on keys.
@@ -67,7 +66,7 @@ pub(crate) fn whole_of(name: &str, call: &mut LaneCall<'_>) {
 /// The row of a command on keys, and its handler.
 ///
 /// # Panics
-/// When there is none of this name.
+/// When no command on keys has this name.
 pub(crate) fn row_of(name: &str) -> (&'static CommandSpec, Run) {
     let row = DATA.lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
     row.expect("the row of a command on keys")
@@ -78,7 +77,7 @@ pub fn keys<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> Smal
     dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
-/// With the shards of all its keys held from the beginning to the end.
+/// Runs the handler with the shards of all keys locked from the beginning to the end.
 pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let keys = keys(spec, args, call.keyspace);
@@ -102,7 +101,7 @@ pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     answer(call, if is_error { Err(error_text(&out)) } else { Ok(lookups) }, out);
 }
 
-/// On a snapshot of its keys.
+/// Runs the handler on a snapshot of its keys.
 fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
     let done = on_snapshot(spec, run, call.args, call, &mut out);
@@ -119,8 +118,8 @@ fn answer(call: &mut LaneCall<'_>, done: Result<Lookups, Vec<u8>>, out: Chain) {
     }
 }
 
-/// A keyspace of the records at the keys of `args` alone is made; their shards are held for as long as it takes to clone
-/// the values (which share what they are made of). The handler reads that; the reply goes to `out`.
+/// Clones the records at the keys of `args` into a keyspace of their own. The shards are locked only while the values
+/// are cloned, and clones share large parts. The handler reads the clones and writes its reply to `out`.
 fn on_snapshot(
     spec: &CommandSpec,
     run: Run,
@@ -134,7 +133,7 @@ fn on_snapshot(
     let mut lookups = Lookups::default();
     let records = records_at(&keys, call.no_touch, call, |txn, key| {
         let mut db = txn.db(from);
-        // What is read of the system is no use of a key.
+        // A read of the system companion does not count as a use of the key.
         let record = if of_system { db.peek(key) } else { db.get(key) };
         let viewed = record.map(|record| (record.value().to_value(), record.expire_at_ms()));
         lookups = txn.lookups();
@@ -147,14 +146,14 @@ fn on_snapshot(
     Ok(lookups)
 }
 
-/// In slices of its keys, each on copies of what was there at one moment.
+/// Runs the handler on slices of its keys. Each slice reads copies of what was there at one moment.
 fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) {
     let (args, keyspace) = (call.args, call.keyspace);
     let all: Vec<Key<'_>> = (1..args.len()).map(|at| keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = all.iter().map(|key| key.hash).collect();
     let wanted = keyspace.view_keys(&all);
     let view = call.lock(&hashes).view(call.db, wanted);
-    // To ask whether a key is there is no use of the key.
+    // EXISTS does not count as a use of the key.
     let no_touch = call.no_touch || spec.name == "exists";
     let mut merged = Merged::new(merge);
     for (nth, keys) in all.chunks(SLICE_ARGUMENTS).enumerate() {
@@ -181,7 +180,7 @@ fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) 
     merged.send(call.reply);
 }
 
-/// What `read` finds at the keys, whose shards are held for that.
+/// What `read` finds at the keys. Locks their shards meanwhile.
 fn records_at<'k>(
     keys: &[Key<'_>],
     no_touch: bool,
@@ -198,7 +197,7 @@ fn records_at<'k>(
     found
 }
 
-/// A keyspace that nobody else knows.
+/// An empty keyspace that only this call knows.
 fn copies_of(call: &mut LaneCall<'_>) -> Keyspace {
     call.keyspace.aside(std::array::from_fn(|_| call.rng.u64(..)))
 }
@@ -213,7 +212,7 @@ fn fill(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<View
     }
 }
 
-/// The arguments of one slice: the head, and at most `max` from `from` on, `step` of which belong together.
+/// The arguments of one slice: the head, then at most `max` arguments from `from` on. `step` arguments belong together.
 pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize, max: usize) -> Argv {
     let mut slice = Argv::new();
     let to = (from + max / step * step).min(args.len());
@@ -226,12 +225,12 @@ pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize, ma
     slice
 }
 
-/// Replies of slices, put together.
+/// The replies of the slices, merged.
 pub(crate) struct Merged {
     merge: Merge,
     sum: i64,
     elements: usize,
-    /// Without the arrays' headers.
+    /// The elements, without the headers of the arrays.
     encoded: Chain,
 }
 
@@ -260,7 +259,7 @@ impl Merged {
     }
 }
 
-/// Takes the first line off a reply: the number in it.
+/// Takes the first line off a reply and returns its number.
 fn header(reply: &mut Chain) -> i64 {
     let end = reply.find(b'\n', HEADER_BYTES_MAX).expect("a handler's reply begins with a line");
     let mut line = [0; HEADER_BYTES_MAX];
@@ -269,16 +268,16 @@ fn header(reply: &mut Chain) -> i64 {
     parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
 }
 
-/// Copies of the records at some keys, of one moment, for several commands that only read.
+/// Copies of the records at some keys as of one moment, for several commands that only read.
 #[derive(Debug)]
 pub struct Copies(Keyspace);
 
 impl Copies {
-    /// Copies the records at `keys` of the call's database. Values share what they are made of, so a large one costs as little
-    /// as a small one. The reads count as uses of the keys.
+    /// Copies the records at `keys` of the call's database. Copies share the bytes of large values, so a large value
+    /// costs no more than a small one. The reads count as uses of the keys.
     ///
     /// # Panics
-    /// When the shard of a key is not held by `txn`.
+    /// When `txn` does not hold the shard of a key.
     pub fn of(keys: &[Key<'_>], txn: &mut Txn<'_>, call: &mut LaneCall<'_>) -> Copies {
         let read =
             |key| txn.db(call.db).get(key).map(|record| (record.value().to_value(), record.expire_at_ms()));
@@ -287,10 +286,11 @@ impl Copies {
         fill(&copies, 0, keys, records, call.now_ms);
         Copies(copies)
     }
-    /// Runs a command that only reads, for which [`reads_copies`] is true; its reply goes to `out`, which is empty.
+    /// Runs a command that only reads and for which [`reads_copies`] is true. The reply goes to `out`, which must be
+    /// empty.
     ///
     /// # Errors
-    /// The text of an error reply, which is in `out` too.
+    /// The text of an error reply. `out` has it too.
     ///
     /// # Panics
     /// When the command does not run on keys.
@@ -306,12 +306,12 @@ impl Copies {
     }
 }
 
-/// Commands of group generic that read the records at their keys and nothing else.
+/// The commands of group generic that read the records at their keys and nothing else.
 const READ_RECORDS: [&str; 6] = ["exists", "expiretime", "pexpiretime", "pttl", "ttl", "type"];
 
-/// True when the command reads the records at its keys and nothing else, so that copies of the records answer as well. It does
-/// not ask how a key was used (OBJECT, MEMORY), and not for other keys. What the importer keeps (group import) lies in
-/// the database's system companion, which is not copied.
+/// True when the command reads the records at its keys and nothing else, so that copies give the same reply. Commands
+/// that ask how a key was used (OBJECT, MEMORY) or read other keys are not among them. Nor is group import: its data
+/// lies in the database's system companion, which is not copied.
 pub fn reads_copies(spec: &CommandSpec) -> bool {
     let reads_values = spec.flags.has(Flags::READONLY)
         && (!matches!(spec.group, "generic" | "server" | "import") || READ_RECORDS.contains(&spec.name));
@@ -320,7 +320,8 @@ pub fn reads_copies(spec: &CommandSpec) -> bool {
     reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)
 }
 
-/// Runs the handler on database 0 of a keyspace that nobody else knows, so that it may pause; the reply goes to `out`.
+/// Runs the handler on database 0 of a keyspace that only this call knows, so the handler may pause. The reply goes to
+/// `out`.
 ///
 /// # Errors
 /// The text of an error reply.
@@ -350,13 +351,13 @@ fn on_copies(
     if !is_error {
         return Ok(found);
     }
-    // A value of another type was found all the same.
+    // A value of the wrong type counts as a hit.
     call.lookups.hits += found.hits;
     call.lookups.misses += found.misses;
     Err(error_text(out))
 }
 
-/// The text of an error reply, which is the whole of `out`: `-text\r\n`.
+/// The text of an error reply that is the whole of `out`: `-text\r\n`.
 pub(crate) fn error_text(out: &Chain) -> Vec<u8> {
     let line: Vec<u8> = out.slices().flatten().copied().collect();
     line[1..].trim_ascii_end().to_vec()

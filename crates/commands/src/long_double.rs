@@ -1,7 +1,8 @@
-//! [`LongDouble`]: the x87 extended double that redis-server computes INCRBYFLOAT and HINCRBYFLOAT in, exactly.
+//! [`LongDouble`]: the x87 extended double, in which redis-server computes INCRBYFLOAT and HINCRBYFLOAT.
 //!
-//! 64 bits of significand, exponents from -16445 to 16383, round to nearest even: parsed from text as `strtold` does,
-//! added, and printed as `%.17Lf` without trailing zeros. Integer arithmetic only, so every platform gives the same bytes.
+//! A number has 64 bits of significand and an exponent from -16445 to 16383, and is rounded to nearest even. It is read
+//! like `strtold`, added, and printed like `%.17Lf` without trailing zeros. All arithmetic is on integers, so every
+//! platform gives equal bytes.
 
 mod wide;
 
@@ -15,16 +16,16 @@ const EXPONENT_MIN: i32 = -16445;
 const EXPONENT_MAX: i32 = 16384 - 64;
 /// Digits after the point when printed.
 const DECIMALS: usize = 17;
-/// Decimal exponents past these are infinite or zero whatever the digits (5119 of them at most).
+/// With a decimal exponent beyond this, the number is infinite or zero for any digits (there are at most 5119).
 const DECIMAL_EXPONENT_BOUND: i64 = 20_000;
 
 /// A finite or infinite x87 extended double; never a NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongDouble {
     negative: bool,
-    /// Has its top bit set unless the number is 0 or subnormal.
+    /// The top bit is set, except for 0 and subnormal numbers.
     significand: u64,
-    /// Of the lowest bit; `i32::MAX` for infinity.
+    /// The exponent of the lowest bit. `i32::MAX` for infinity.
     exponent: i32,
 }
 
@@ -33,8 +34,8 @@ impl LongDouble {
     pub(crate) const ZERO: LongDouble =
         LongDouble { negative: false, significand: 0, exponent: EXPONENT_MIN };
 
-    /// Reads `text` whole, as Redis's `string2ld`: decimal, hexadecimal (`0x1.8p3`) or `inf`; no blanks, no NaN, and
-    /// nothing that overflows or rounds to zero.
+    /// Reads the whole of `text` like Redis's `string2ld`: decimal, hexadecimal (`0x1.8p3`) or `inf`. Refuses blanks,
+    /// NaN, and numbers that overflow or round to zero.
     pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.is_empty() || text.len() > TEXT_BYTES_MAX {
             return None;
@@ -54,13 +55,13 @@ impl LongDouble {
         Some(LongDouble { negative, ..magnitude })
     }
 
-    /// An integer, exactly.
+    /// The exact value of an integer.
     pub(crate) fn from_int(n: i64) -> LongDouble {
         let magnitude = round(u128::from(n.unsigned_abs()), 0, false).expect("64 bits are in range");
         LongDouble { negative: n < 0, ..magnitude }
     }
 
-    /// The sum, rounded; `None` when it is no finite number.
+    /// The rounded sum. `None` when the sum is not finite.
     pub(crate) fn add(self, other: LongDouble) -> Option<LongDouble> {
         if self.is_infinite() || other.is_infinite() {
             return None;
@@ -73,7 +74,8 @@ impl LongDouble {
             });
         }
         let (large, small) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
-        // The larger exponent's number takes bits 62..126; bits of the other that fall off below are sticky.
+        // The number with the larger exponent takes bits 62..126. Bits of the other number that fall off below are
+        // sticky.
         let a = u128::from(large.significand) << 62;
         let wide = u128::from(small.significand) << 62;
         let shift = large.exponent.abs_diff(small.exponent);
@@ -84,9 +86,9 @@ impl LongDouble {
             let sum = round(a + b, exponent, lost)?;
             return Some(LongDouble { negative: large.negative, ..sum });
         }
-        // A subnormal `large` can be the smaller number only when both exponents are equal, and then nothing is lost.
+        // A subnormal `large` can be the smaller number only if both exponents are equal. Then no bit was lost.
         let (difference, negative) = if a >= b {
-            // What was lost makes the difference a little smaller: one less, and sticky.
+            // The lost bits make the difference slightly smaller: subtract one, and keep the sticky bit.
             (a - b - u128::from(lost), large.negative)
         } else {
             (b - a, small.negative)
@@ -95,7 +97,8 @@ impl LongDouble {
         Some(LongDouble { negative: negative && difference != 0, ..sum })
     }
 
-    /// A thousand times the number, rounded as every product, then up to an integer; `None` past 64 bits.
+    /// A thousand times the number, rounded like every product, then rounded up to an integer. `None` when that does
+    /// not fit 64 bits.
     pub(crate) fn thousandfold_ceil(self) -> Option<i64> {
         if self.is_infinite() {
             return None;
@@ -103,7 +106,7 @@ impl LongDouble {
         let product = round(u128::from(self.significand) * 1000, self.exponent, false)?;
         let (whole, rest) = match product.exponent {
             _ if product.significand == 0 => (0, false),
-            // All 64 bits are in front of the point.
+            // All 64 bits stand before the point.
             0.. => return None,
             small if small <= -64 => (0, true),
             small => (
@@ -120,7 +123,7 @@ impl LongDouble {
         self.exponent == i32::MAX
     }
 
-    /// As Redis prints it: `%.17Lf` without trailing zeros, and never `-0`.
+    /// The text that Redis prints: `%.17Lf` without trailing zeros, and never `-0`.
     pub(crate) fn to_text(self) -> String {
         if self.is_infinite() {
             return if self.negative { "-inf" } else { "inf" }.into();
@@ -138,7 +141,7 @@ impl LongDouble {
     /// The text of a number with a negative exponent: 17 decimals, rounded half to even, trailing zeros cut.
     fn with_decimals(self) -> String {
         let shift = self.exponent.unsigned_abs();
-        // 64 bits of significand and 57 of 10^17 fit.
+        // The 64 bits of the significand and the 57 bits of 10^17 fit together.
         let scaled = u128::from(self.significand) * 10u128.pow(DECIMALS as u32);
         let rounded = if shift >= 128 {
             0
@@ -155,7 +158,7 @@ impl LongDouble {
 /// Rounds `bits * 2^exponent` (plus a little more when `sticky`) to 64 bits, half to even. `None` on overflow.
 fn round(mut bits: u128, mut exponent: i32, mut sticky: bool) -> Option<LongDouble> {
     if bits == 0 {
-        // Less than the lowest bit: callers keep enough bits that this is 0 or underflows to it.
+        // The value is less than the lowest bit. Callers keep enough bits that this means 0 or an underflow to 0.
         return Some(LongDouble::ZERO);
     }
     let excess = 128 - bits.leading_zeros() as i32 - 64;
@@ -217,14 +220,14 @@ fn parse_decimal(text: &[u8]) -> Option<LongDouble> {
     nonzero(quotient(top, bottom)?)
 }
 
-/// At most 19 digits and a power that fits 128 bits beside them.
+/// Reads a number of at most 19 digits with a small power of ten, in 128 bits.
 fn short_decimal(digits: &[u8], power: i32) -> Option<LongDouble> {
     let n = digits.iter().fold(0u64, |n, d| n * 10 + u64::from(d - b'0'));
     if power >= 0 {
-        // 64 bits and 64 of 10^19.
+        // 64 bits, times the 64 bits of 10^19.
         return round(u128::from(n) * 10u128.pow(power.unsigned_abs()), 0, false);
     }
-    // The dividend has its top bit set and the divisor less than 60 bits: at least 68 bits of quotient.
+    // The dividend has its top bit set and the divisor has less than 60 bits, so the quotient has at least 68 bits.
     let up = u128::from(n).leading_zeros();
     let (top, divisor) = (u128::from(n) << up, 10u128.pow(power.unsigned_abs()));
     round(top / divisor, -(up as i32), top % divisor != 0)
@@ -272,7 +275,7 @@ fn parse_hex(text: &[u8]) -> Option<LongDouble> {
     nonzero(round(bits, exponent, sticky)?)
 }
 
-/// The digits without the point, and how many came after it.
+/// The digits without the point, and how many of them stand after the point.
 fn digits_of(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(Vec<u8>, usize)> {
     let (whole, decimals) = match text.iter().position(|b| *b == b'.') {
         Some(at) => (&text[..at], &text[at + 1..]),
@@ -282,7 +285,7 @@ fn digits_of(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(Vec<u8>, usize)>
     (!digits.is_empty() && digits.iter().all(is_digit)).then_some((digits, decimals.len()))
 }
 
-/// A decimal exponent, held within bounds that are far outside any result.
+/// A decimal exponent, clamped to bounds that are far outside any result.
 fn decimal_exponent(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -296,7 +299,7 @@ fn decimal_exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -n } else { n })
 }
 
-/// A number that was not 0 and rounds to 0 is out of range.
+/// `None` for 0: a number that was not 0 and rounds to 0 is out of range.
 fn nonzero(x: LongDouble) -> Option<LongDouble> {
     (x.significand != 0).then_some(x)
 }

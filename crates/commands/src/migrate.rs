@@ -1,9 +1,9 @@
 //! MIGRATE: keys with their values and expiries go to another server, by RESTORE there.
 //!
-//! What is said and what becomes of the keys is here; the connection is a [`Link`], which the process opens. Values are shared,
-//! serialized and sent while nothing is held. A key that the other server has taken is removed if it is what was sent. Keys that
-//! were written meanwhile are sent again, with their shards held and announced, so nothing is lost and no worker waits for the
-//! other server.
+//! This module has the conversation and decides what happens to the keys. The process opens the connection, a
+//! [`PeerLink`]. Values are shared, serialized and sent with no shard locked. A key that the other server took is
+//! removed if it has not changed since it was sent. Keys that have changed are sent again with their shards locked
+//! (announced), so nothing is lost and no worker waits for the other server.
 
 use crate::call::{LaneCall, LaneTxn};
 use crate::errors;
@@ -19,37 +19,37 @@ use strand_wire::client::encode_command;
 const BATCH_KEYS: usize = 128;
 /// Payload bytes after which no further key is added to a batch.
 const BATCH_BYTES: usize = 1 << 20;
-/// How long the other server may take for each step where MIGRATE does not say.
+/// The timeout of each step where MIGRATE names none.
 const TIMEOUT_MS: i64 = 1000;
 
-/// Where the other server is.
+/// The other server.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// Its name or address.
     pub host: &'a [u8],
     /// Its port, as it was given.
     pub port: &'a [u8],
-    /// For connecting, and for each write and each reply.
+    /// The timeout for connecting, and for each write and each reply.
     pub timeout: Duration,
 }
 
-/// The other server does not take bytes, or sends no reply, within the time there is.
+/// The other server took no bytes, or sent no reply, in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotConnected {
-    /// There is no such place, or nobody answered in time.
+    /// The address does not exist, or nobody answered in time.
     Nowhere,
-    /// Somebody answered, and refused.
+    /// The other server refused the connection.
     Refused,
 }
 
 /// Opens a connection.
 pub type Connect<'c> = dyn FnMut(&Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> + 'c;
 
-/// A connection to another server.
+/// A connection to the other server.
 pub trait PeerLink {
     /// Sends all of `bytes`.
     ///
@@ -59,7 +59,7 @@ pub trait PeerLink {
     /// Reads a line, without its end.
     ///
     /// # Errors
-    /// When none comes.
+    /// When no line comes.
     fn line(&mut self) -> Result<Vec<u8>, Lost>;
 }
 
@@ -72,7 +72,7 @@ pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
     }
 }
 
-/// Positions of the keys, as far as the arguments make sense.
+/// Positions of the keys, as far as the arguments are valid.
 pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
     match Wish::parse(args) {
         Ok(wish) => wish.keys,
@@ -84,7 +84,7 @@ pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
 struct Wish<'a> {
     copy: bool,
     replace: bool,
-    /// A name, if there is one, and a password.
+    /// A password, and a user name if there is one.
     login: Option<(Option<&'a [u8]>, &'a [u8])>,
     /// Where the keys are.
     keys: std::ops::Range<usize>,
@@ -154,7 +154,7 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     let target = Target { host: args.at(1), port: args.at(2), timeout };
     let mut link = connect(&target).map_err(|why| match why {
         NotConnected::Nowhere => NOT_CONNECTED,
-        // redis-server notices when it writes.
+        // redis-server notices this when it writes.
         NotConnected::Refused => NOT_SENT,
     })?;
     let answers = if wish.login.is_some() { 2 } else { 1 };
@@ -181,7 +181,7 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     talk.refused.map_or(Ok("OK"), Err)
 }
 
-/// The keys that there are.
+/// The keys that exist.
 fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
     let mut there = Vec::with_capacity(keys.len());
     for some in keys.chunks(BATCH_KEYS) {
@@ -194,7 +194,7 @@ fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
     there
 }
 
-/// Shares of the values at the first of `keys`, and how many keys those are.
+/// Shares the values at the first of `keys`. Returns them and how many keys they are.
 fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<Sent<'a>>, usize) {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
@@ -221,7 +221,7 @@ fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
     keys.iter().map(|key| key.hash).collect()
 }
 
-/// Removes the keys that are as they were sent; those that are not.
+/// Removes the keys that have not changed since they were sent. Returns the keys that have.
 fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a>> {
     let hashes: Vec<KeyHash> = taken.iter().map(|sent| sent.key.hash).collect();
     let mut txn = call.lock(&hashes);
@@ -238,12 +238,13 @@ fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a
         }
     }
     drop(txn);
-    // The last share of a value may be this one.
+    // This share may be the last one of a value.
     shares.into_iter().for_each(|value| call.keyspace.dispose(value));
     changed
 }
 
-/// Sends keys again that were written after they were sent; nobody writes them meanwhile. A key that is gone goes there, too.
+/// Sends changed keys again, with their shards locked so that nobody changes them again. A key that is gone is removed
+/// at the other server.
 fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]) -> Result<(), Text> {
     let (db, now_ms) = (call.db, call.now_ms);
     let mut txn = call.hold(&hashes(keys));
@@ -261,7 +262,7 @@ fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]
     Ok(())
 }
 
-/// Removes a key that is elsewhere now; the journal is told that and not the whole command.
+/// Removes a key that the other server has now. The journal records the removal, not the whole command.
 fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
     let mut db = txn.db(db);
     if db.delete(key) {
@@ -269,7 +270,7 @@ fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
     }
 }
 
-/// What is said before the first key: AUTH and SELECT.
+/// The commands before the first key: AUTH and SELECT.
 fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
     let mut greeting = Vec::new();
     match wish.login {
@@ -283,7 +284,7 @@ fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
 
 /// Adds the RESTORE of a key.
 fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool, pause: &dyn Fn()) {
-    // 0 would be no expiry.
+    // 0 would mean no expiry.
     let ttl_ms = sent.expire_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1));
     let payload = serial::payload(sent.value.view(), pause);
     let ttl_ms = ttl_ms.to_string();
@@ -297,18 +298,19 @@ fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool
 /// The conversation.
 struct Talk<'a> {
     link: &'a mut dyn PeerLink,
-    /// What is still to be said before the next key.
+    /// What must still be sent before the next key.
     greeting: Vec<u8>,
-    /// Replies to the greeting that have not been read.
+    /// Replies to the greeting that have not been read yet.
     answers: usize,
-    /// No reply to it was an error.
+    /// True while no reply to the greeting is an error.
     is_welcome: bool,
-    /// The first error that the other server replied with.
+    /// The first error of the other server.
     refused: Option<Text>,
 }
 
 impl Talk<'_> {
-    /// Sends keys and reads the replies; `done` gets the keys that were taken, also when the connection is lost behind them.
+    /// Sends keys and reads the replies. Calls `done` with the keys that the other server took, even if the connection
+    /// is lost afterwards.
     fn hand_over<'a>(
         &mut self,
         call: &mut LaneCall<'_>,
@@ -338,7 +340,8 @@ impl Talk<'_> {
     fn send(&mut self, request: &[u8]) -> Result<(), Text> {
         self.link.send(request).map_err(|Lost| NOT_SENT.into())
     }
-    /// Reads the reply to a key: whether the other server has taken it. Behind a greeting that was refused none counts.
+    /// Reads the reply to a key. Returns whether the other server took the key. After a refused greeting no key counts
+    /// as taken.
     fn is_taken(&mut self) -> Result<bool, Text> {
         for _ in 0..std::mem::take(&mut self.answers) {
             self.is_welcome &= self.read()?;

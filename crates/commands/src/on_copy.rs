@@ -1,6 +1,6 @@
-//! Long writes by a command's ordinary handler, which changes a copy of the value with nothing held; then the copy takes the
-//! value's place ([`crate::optimistic`]). So LPOP of a million elements and HSET of a million fields are each one write,
-//! and nobody waits for them.
+//! Long writes by a command's ordinary handler. The handler changes a copy of the value with no shard locked; then the
+//! copy takes the value's place ([`crate::optimistic`]). So LPOP of a million elements and HSET of a million fields are
+//! each one write, and nobody waits for them.
 
 use crate::call::{Call, LaneCall};
 use crate::cost::Slices;
@@ -15,28 +15,29 @@ use strand_keyspace::{Db, Key, KeyEvent, KeyHash, Keyspace, Value};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// A call with this many arguments or fewer, which the handler takes all at once, holds its shard meanwhile, announced: some 5 ms.
+/// A call with at most this many arguments, if its handler takes them all at once, locks its shard meanwhile
+/// (announced): about 5 ms.
 pub const HELD_ARGUMENTS: usize = 32 * 1024;
 
-/// What a change is called, for a command whose changes have other names than its own.
+/// The event and the effect of a change, for a command whose changes have other names than the command.
 pub(crate) struct Told {
-    /// For who listens.
+    /// The event for listeners.
     pub(crate) event: KeyEvent,
-    /// The effect: this command, the key, this count.
+    /// The command of the effect. Its arguments are the key and a count.
     pub(crate) command: &'static [u8],
     pub(crate) count: usize,
 }
 
-/// Runs a command that changes the first value that there is at its keys.
+/// Runs a command that changes the value at the first key that has one.
 pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<Told>) {
     change(spec, run, call, told, None);
 }
 
-/// Runs a command on one key slice by slice. Each slice's handler sees what the slices before it did, and nobody else does before
-/// the last is done; where one fails, nothing was done.
+/// Runs a command on one key slice by slice. The handler of each slice sees the changes of the slices before it. Other
+/// clients see all changes at once after the last slice, or none if a slice fails.
 pub(crate) fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
     let arguments = call.args.len();
-    // With arguments that do not fit the handler says what is wrong, and does nothing else.
+    // If the arguments are wrong, the handler replies with the error and does nothing else.
     let fit = arguments >= slices.head && (arguments - slices.head).is_multiple_of(slices.step);
     match fit && arguments > HELD_ARGUMENTS {
         true => change(spec, run, call, None, Some(slices)),
@@ -66,13 +67,13 @@ fn change(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<To
     }
     match done {
         Ok(Some(copied)) => call.reply.raw(copied.reply),
-        // The handler says what is missing, or waits for it, and that costs nothing.
+        // Without a value the handler replies with the error, or waits. That is cheap.
         Ok(None) => long::whole(spec, run, call),
         Err(text) => call.reply.error(&text),
     }
 }
 
-/// A command at work on a copy.
+/// A command that runs on a copy.
 struct OnCopy<'a> {
     args: Args<'a>,
     keyspace: &'a Keyspace,
@@ -84,21 +85,21 @@ struct OnCopy<'a> {
     reply_bytes_max: usize,
     rng: fastrand::Rng,
     now_ms: i64,
-    /// What was at the key: freed when no shard is held.
+    /// The old value at the key. It is freed when no shard is locked.
     replaced: RefCell<Option<Value>>,
 }
 
-/// What the handler has done.
+/// What the handler did.
 struct Copied {
     reply: Chain,
-    /// Which of the keys has changed, and what is to be there; `None` where nothing has changed.
+    /// The position of the changed key among the keys, and its new value. `None` when nothing changed.
     changed: Option<(usize, Value)>,
 }
 
 impl Write for OnCopy<'_> {
-    /// The first value that there is, and at which of the keys.
+    /// The first value that exists, and the position of its key among the keys.
     type Source = Option<(usize, Value)>;
-    /// `None` when there was no value, and none is made: nothing was done.
+    /// `None` when there was no value and none was created.
     type Outcome = Option<Copied>;
 
     fn database(&self, keyspace: &Keyspace, selected: usize) -> usize {
@@ -195,7 +196,7 @@ impl OnCopy<'_> {
             rights: None,
             wait: None,
         };
-        // Nobody listens to the copies: what is told and recorded is what `store` does.
+        // Nobody listens to the copies. `store` tells the events and records the effect.
         (self.run)(&mut call);
         match call.reply.error_code() {
             Some(_) => Err(String::from_utf8_lossy(&long::error_text(&out)).into_owned().into()),

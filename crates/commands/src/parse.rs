@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{OtherType, RecordRef, StrRef, ValueRef};
 
-/// An error text: fixed, or made for the occasion.
+/// An error text: a fixed one, or one made for this error.
 pub(crate) type Text = Cow<'static, str>;
 
 /// An `i64` in canonical decimal form.
@@ -23,17 +23,17 @@ pub(crate) fn integer_in(bytes: &[u8], low: i64, high: i64) -> Result<i64, Text>
     Err(format!("ERR value is out of range, value must between {low} and {high}").into())
 }
 
-/// An `i64` of at least 0; `text` is the error for a negative one.
+/// An `i64` of at least 0. `text` is the error for a negative number.
 pub(crate) fn at_least_zero(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     usize::try_from(integer(bytes)?).map_err(|_| text)
 }
 
-/// A long double, as INCRBYFLOAT and HINCRBYFLOAT read their increment.
+/// A long double, as in the increments of INCRBYFLOAT and HINCRBYFLOAT.
 pub(crate) fn long_double(bytes: &[u8]) -> Result<LongDouble, &'static str> {
     LongDouble::parse(bytes).ok_or(errors::NOT_A_FLOAT)
 }
 
-/// How an expiry is given.
+/// The unit of an expiry, and whether it is relative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpiryUnit {
     /// Seconds from now: EX, SETEX.
@@ -60,8 +60,8 @@ impl ExpiryUnit {
     }
 }
 
-/// The unix time in milliseconds that a positive expiry argument of SET, GETEX, SETEX and PSETEX stands for. `command` is
-/// the name for the error text.
+/// The Unix time in milliseconds of a positive expiry argument of SET, GETEX, SETEX and PSETEX. `command` is the name
+/// in the error text.
 pub(crate) fn expiry_ms(bytes: &[u8], unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
     let given = integer(bytes)?;
     let at = match unit {
@@ -71,14 +71,14 @@ pub(crate) fn expiry_ms(bytes: &[u8], unit: ExpiryUnit, now_ms: i64, command: &s
         ExpiryUnit::UnixSeconds => given.checked_mul(1000),
         ExpiryUnit::UnixMillis => Some(given),
     };
-    // The largest i64 stands for "no expiry" in a record.
+    // In a record the largest i64 means "no expiry".
     at.map(|at| at.min(i64::MAX - 1)).ok_or_else(|| errors::invalid_expire_time(command).into())
 }
 
 /// The string in a record, if there is a record.
 ///
 /// # Errors
-/// The WRONGTYPE text when it is of another type.
+/// The WRONGTYPE text when the record has another type.
 #[inline]
 pub(crate) fn string_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'_>>, &'static str> {
     match record.map(|r| r.value()) {

@@ -1,5 +1,5 @@
-//! Long writes of many keys, as atomic as short ones: DEL, UNLINK and MSET with thousands of keys are promised at one moment
-//! and carried out after it ([`strand_keyspace::Promises`]).
+//! DEL, UNLINK and MSET with thousands of keys, as atomic as with few. The changes of all keys are promised at one
+//! moment and carried out afterwards ([`strand_keyspace::Promises`]).
 
 use crate::call::LaneCall;
 use crate::families::string;
@@ -19,14 +19,15 @@ pub(crate) fn remove_all(call: &mut LaneCall<'_>) {
 pub(crate) fn set_all(call: &mut LaneCall<'_>) {
     let args = call.args;
     if args.len().is_multiple_of(2) {
-        // The handler says what is wrong, and that costs nothing.
+        // The handler replies with the error, which is cheap.
         return long::whole_of("mset", call);
     }
     promise(call, 2, |at| Some(string::value_of(args, at + 1).to_str()));
     call.reply.ok();
 }
 
-/// Promises of each `step`th argument, a key, what `value` says of it, and carries that out. How many records it removed.
+/// Promises for each `step`th argument (a key) what `value` says, and carries the promises out. Returns how many
+/// records were removed.
 fn promise(call: &mut LaneCall<'_>, step: usize, value: impl Fn(usize) -> Option<Str>) -> Arc<AtomicU64> {
     let (args, keyspace, db) = (call.args, call.keyspace, call.db);
     let mut promises = Promises::default();

@@ -1,9 +1,9 @@
-//! [`Replay`]: runs the commands of a journal again, on the keyspace of who reads it.
+//! [`Replay`]: runs the commands of a journal on a keyspace.
 //!
-//! Nothing expires by the clock meanwhile: the journal says what expired. A transaction is run when its EXEC has come, so that
-//! one that is cut off has done nothing.
+//! No key expires by the clock meanwhile, because the journal says what expired. A transaction runs when its EXEC
+//! arrives, so a transaction that is cut off changes nothing.
 //!
-//! Left out: reading files, and commands that are not about keys, which the caller runs ([`Others`]).
+//! Left out: reading files, and commands that are not about keys. The caller runs these ([`Others`]).
 
 use crate::dispatch;
 use crate::run::{self, Context};
@@ -15,22 +15,22 @@ use strand_keyspace::{KeyHash, Keyspace};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Protocol;
 
-/// Replies are of no use; one that is longer is cut.
+/// Replies are not needed. A longer reply is cut.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-/// So much of an error is shown.
+/// Bytes of an error that are shown.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// Why a command may not stand in a journal.
+/// Why a journal may not contain a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// No such command, or not with this number of arguments. Holds redis-server's text.
+    /// There is no such command, or not with this number of arguments. Holds redis-server's text.
     #[error("{0}")]
     Unknown(String),
     /// A second MULTI before EXEC.
     #[error("MULTI inside MULTI")]
     Nested,
-    /// EXEC that no MULTI came before.
+    /// EXEC without a MULTI before it.
     #[error("EXEC without MULTI")]
     NoMulti,
     /// SELECT of a database that the server does not have.
@@ -38,7 +38,7 @@ pub enum ReplayError {
     Database {
         /// The argument of SELECT.
         selected: String,
-        /// Databases of the server.
+        /// Number of databases of the server.
         databases: usize,
     },
     /// The command changes no data, or cannot run without a client.
@@ -46,15 +46,15 @@ pub enum ReplayError {
     Refused(&'static str),
 }
 
-/// Runs a command that is not about keys, or a script, with the database that is selected. `Ok(Some(text))`: its reply was this
-/// error.
+/// Runs a command that is not about keys, or a script, on the selected database. `Ok(Some(text))` means that the reply
+/// was this error.
 ///
 /// # Errors
-/// Why it is none that may stand in a journal.
+/// Why a journal may not contain the command.
 pub type Others<'o> =
     &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, ReplayError>;
 
-/// A reader's state: the database that is selected, and the transaction that has begun.
+/// The reader's state: the selected database, and a transaction that has begun.
 #[derive(Debug)]
 pub struct Replay {
     table: &'static Table,
@@ -67,12 +67,12 @@ pub struct Replay {
     pub commands: u64,
     /// Commands that replied with an error.
     pub failed: u64,
-    /// The first such reply.
+    /// The first error reply.
     pub first_error: Option<String>,
 }
 
 impl Replay {
-    /// At the beginning of a journal of commands of this table.
+    /// A reader at the beginning of a journal whose commands are in this table.
     pub fn new(table: &'static Table, seed: u64) -> Replay {
         Replay {
             table,
@@ -93,10 +93,10 @@ impl Replay {
     pub fn db(&self) -> usize {
         self.db
     }
-    /// Runs a command, or keeps it until EXEC; its arguments may be taken. `now_ms` is the reader's clock.
+    /// Runs a command, or queues it until EXEC. The arguments may be taken. `now_ms` is the reader's clock.
     ///
     /// # Errors
-    /// Why it is none that may stand in a journal.
+    /// Why a journal may not contain the command.
     pub fn command(
         &mut self,
         keyspace: &Keyspace,
@@ -160,7 +160,7 @@ impl Replay {
         self.db = db.ok_or_else(|| ReplayError::Database { selected: shown(args.at(1)), databases })?;
         Ok(())
     }
-    /// The text of the reply, if that is an error.
+    /// Returns the text of the reply if the reply is an error.
     fn run_on_keys(
         &mut self,
         keyspace: &Keyspace,
@@ -199,8 +199,8 @@ impl Replay {
     }
 }
 
-/// Where `LIMIT count` stands behind an exact length or ID: redis-server writes XADD and XTRIM so when they were sent with `~`, and
-/// passes over it when it loads the file; clients are refused.
+/// The position of `LIMIT count` after an exact length or ID. redis-server writes XADD and XTRIM this way when a client
+/// sent them with `~`, and ignores the limit when it loads the file. Clients that send this get an error.
 fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     if !matches!(spec.name, "xadd" | "xtrim") {
         return None;
@@ -210,7 +210,7 @@ fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     (is_exact && option + 4 < args.len() && args.is(option + 3, "LIMIT")).then_some(option + 3)
 }
 
-/// Bytes as text, not too long.
+/// Bytes as text, cut to a short length.
 pub fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
 }
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     use crate::table::{GROUPS, IMPORT_VERSION, MEMORY};
     use strand_wire::resp::{Decoder, Limits, Progress};
 
-    /// The rows of this crate, and what a journal has besides; in these tests nothing runs them.
+    /// The rows of this crate, and the other commands of journals. No test here runs the others.
     static TABLE: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION], OTHERS]);
     const OTHERS: &[CommandSpec] =
         &[other("exec", 1), other("multi", 1), other("select", 2), other("subscribe", -2)];
@@ -232,15 +232,15 @@ pub(crate) mod tests {
             .exec(Exec::Session(&()))
     }
 
-    /// A journal of keys alone has no others.
+    /// Refuses other commands: a journal of key commands has none.
     fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, ReplayError> {
         Err(ReplayError::Refused(spec.name))
     }
 
-    /// Runs the bytes of a journal again.
+    /// Runs the bytes of a journal.
     ///
     /// # Errors
-    /// What could not be run, and why.
+    /// The command that could not run, and why.
     pub(crate) fn replayed(stream: Chain, into: &Keyspace, now_ms: i64) -> Result<(), String> {
         let (mut input, mut decoder, mut replay) =
             (stream, Decoder::new(Limits::FULL), Replay::new(&TABLE, 0));

@@ -1,8 +1,8 @@
-//! Running commands on a transaction that holds their shards.
+//! Runs commands on a transaction that holds their shards.
 //!
-//! [`execute`] is the one way to a handler. [`whole`] and [`once`] find the keys and run a command to its end: inside EXEC,
-//! in scripts, and for clients that wait. A command that runs alone may be long: the session (`engine`) classifies the command
-//! first, and [`crate::long`] has the slow paths.
+//! [`execute`] is the only way to a handler. [`whole`] and [`once`] find the keys and run a command to its end: inside
+//! EXEC, in scripts, and for clients that waited. A command that runs alone may be long: the session (`engine`) decides
+//! that first, and [`crate::long`] runs it.
 
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
@@ -18,41 +18,41 @@ use strand_wire::reply::{Protocol, Reply};
 
 /// What running a command needs besides the transaction.
 pub struct Context<'a> {
-    /// The database that is selected.
+    /// The selected database.
     pub db: usize,
     /// How replies are written.
     pub protocol: Protocol,
-    /// Most bytes of replies that may be in `out`; what is longer is cut, and the client closed.
+    /// Most bytes of replies that `out` may hold. A longer reply is cut, and the client is closed.
     pub reply_bytes_max: usize,
     /// Randomness.
     pub rng: &'a mut fastrand::Rng,
-    /// As [`Call::rights`].
+    /// Like [`Call::rights`].
     pub rights: Option<&'a dyn KeyRights>,
-    /// Whose command it is: the client's id, 0 for none.
+    /// The client's id, 0 for none.
     pub client: u64,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub struct Ran {
-    /// When the reply is an error, its code.
+    /// The code of the reply, if the reply is an error.
     pub error: Option<Vec<u8>>,
-    /// What a blocking command would wait for that has found nothing; its reply says only that.
+    /// What a blocking command would wait for, if it found nothing. Its reply then says only that it found nothing.
     pub wait: Option<Wait>,
-    /// The reply is cut: it is longer than it may be.
+    /// The reply was cut, because it is longer than it may be.
     pub is_over: bool,
 }
 
-/// How a command runs whole; `None`: it cannot.
+/// The handler that runs the command whole. `None` when the command cannot run whole.
 pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
     spec.whole.or(spec.exec.on_keys())
 }
 
-/// Runs a handler: the one way in which a command meets data. The shards that it needs are held. `client` is the client's id, 0
-/// for none.
+/// Runs a handler. Commands reach data only through this function. The shards that the command needs must be locked.
+/// `client` is the client's id, 0 for none.
 #[inline]
 pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Call<'a, '_>, client: u64) {
-    // The only branch while nobody listens.
+    // While nobody listens, this branch is the only cost.
     if !call.txn.listens() {
         return run(call);
     }
@@ -61,16 +61,17 @@ pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Ca
     end(call.txn, call.db, call.args);
 }
 
-/// A command has run: unless it said what its effect is, that is the command as it was sent.
+/// Ends a command. If its handler recorded no effect, the command as it was sent is the effect.
 pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
     txn.end_command(db, || match args.encoded() {
-        // One copy in place of a header and a copy for each argument.
+        // One copy instead of a header and a copy for each argument.
         Some(bytes) => Sent::Encoded(args.len(), bytes),
         None => Sent::Args((0..args.len()).map(|at| arg(args, at))),
     });
 }
 
-/// A long command, encoded as its own effect before any shard is held: that takes as long as the arguments are.
+/// A long command, encoded as its own effect before any shard is locked, because encoding takes as long as copying the
+/// arguments.
 pub(crate) struct Prepared<'a>(Txn<'a>);
 
 impl<'a> Prepared<'a> {
@@ -83,17 +84,17 @@ impl<'a> Prepared<'a> {
         }
         Prepared(encoded)
     }
-    /// Makes it the effect of what `txn` is about to change.
+    /// Makes the encoded command the effect of the changes that `txn` is about to make.
     pub(crate) fn give(self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
         match self.0.is_recorded() && !txn.has_effects() {
             true => txn.take_effects_of(self.0),
-            // Recording has begun since, or the key had expired.
+            // Recording has begun since the encoding, or the key had expired.
             false => say_arguments(call, txn),
         }
     }
 }
 
-/// The effect is the command as it was sent.
+/// Makes the command as it was sent the effect.
 fn say_arguments(call: &LaneCall<'_>, txn: &mut Txn<'_>) {
     let words: Vec<Arg<'_>> = (0..call.args.len()).map(|at| arg(call.args, at)).collect();
     txn.effect(call.db, &words);
@@ -104,16 +105,16 @@ pub(crate) fn arg(args: Args<'_>, at: usize) -> Arg<'_> {
     args.large(at).map_or(Arg::Bytes(args.at(at)), Arg::Blob)
 }
 
-/// True when the command needs more shards than those of the keys that its key specs find: every shard, then.
+/// True when the command needs every shard, not only those of the keys that its key specs find.
 pub fn needs_all_shards(spec: &CommandSpec) -> bool {
     handler(spec).is_some() && (spec.keys.is_empty() || spec.keys.iter().any(KeySpec::has_hidden_keys))
 }
 
-/// Runs a command from its beginning to its end, however long it is; the reply is added to `out`. When the reply is an
-/// error, its code.
+/// Runs a command from beginning to end, however long it takes. Adds the reply to `out`. Returns the error code when
+/// the reply is an error.
 ///
 /// # Panics
-/// When the command has no [`handler`], or a shard that it needs is not held by `txn`.
+/// When the command has no [`handler`], or `txn` does not hold a shard that the command needs.
 pub fn whole(
     spec: &CommandSpec,
     args: Args<'_>,
@@ -124,10 +125,10 @@ pub fn whole(
     once(spec, args, txn, out, context).error
 }
 
-/// As [`whole`], for a caller that can wait.
+/// Like [`whole`], for a caller that can wait.
 ///
 /// # Panics
-/// As [`whole`].
+/// Like [`whole`].
 pub fn once(
     spec: &CommandSpec,
     args: Args<'_>,
@@ -144,10 +145,10 @@ pub fn keys_of<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> S
     dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
-/// As [`once`], for a caller that has the command's [`keys_of`] already.
+/// Like [`once`], for a caller that already has the command's [`keys_of`].
 ///
 /// # Panics
-/// As [`whole`].
+/// Like [`whole`].
 pub fn on_keys(
     spec: &CommandSpec,
     args: Args<'_>,

@@ -1,10 +1,11 @@
-//! C's `strtod`, as scores and score ranges are read: decimal, hexadecimal, `inf` and `nan`, rounded to the nearest double.
+//! C's `strtod`, which reads scores and score ranges: decimal, hexadecimal, `inf` and `nan`, rounded to the nearest
+//! double.
 //!
-//! [`Number::read`] is `strtod` itself; [`parse`] takes a whole argument, as redis-server does for a score.
+//! [`Number::read`] is `strtod` itself. [`parse`] reads a whole argument, as redis-server does for a score.
 
-/// Exponents beyond this make infinity or zero of any mantissa; the rest of their digits does not matter.
+/// With an exponent beyond this, the number is infinite or zero for any mantissa.
 const EXPONENT_MAX: i64 = 100_000;
-/// Bits of a hexadecimal mantissa that are kept; a bit that stands for all others follows.
+/// Bits of a hexadecimal mantissa that are kept. One more bit stands for all bits after them.
 const MANTISSA_BITS: u32 = 63;
 
 /// What `strtod` found at the front of a text.
@@ -12,20 +13,20 @@ const MANTISSA_BITS: u32 = 63;
 pub(crate) struct Number {
     /// The number; 0 when there is none.
     pub(crate) value: f64,
-    /// Bytes of the text that it takes, blanks in front included; 0 when there is none.
+    /// Bytes of the text that were read, with the blanks before the number. 0 when there is no number.
     pub(crate) used: usize,
     /// The number is too large for a double, or so small that it became 0.
     out_of_range: bool,
 }
 
-/// A whole argument as a number; no blanks, no NaN, nothing that is out of a double's range.
+/// A whole argument as a number: without blanks, NaN, or numbers outside a double's range.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     let number = Number::read(text);
     let whole = !text.is_empty() && !is_space(text[0]) && number.used == text.len();
     (whole && !number.out_of_range && !number.value.is_nan()).then_some(number.value)
 }
 
-/// As [`parse`], with blanks in front or not.
+/// Like [`parse`], but blanks may stand before the number.
 pub(crate) fn parse_with_blanks(text: &[u8]) -> Option<f64> {
     let number = Number::read(text);
     let whole = number.used > 0 && number.used == text.len();
@@ -33,7 +34,7 @@ pub(crate) fn parse_with_blanks(text: &[u8]) -> Option<f64> {
 }
 
 impl Number {
-    /// Reads as far as a number goes.
+    /// Reads a number from the front of the text.
     pub(crate) fn read(text: &[u8]) -> Number {
         let blanks = text.iter().take_while(|b| is_space(**b)).count();
         let (negative, sign) = match text.get(blanks) {
@@ -108,7 +109,7 @@ fn hexadecimal(text: &[u8]) -> Option<(f64, usize, bool)> {
     Some((value, 2 + end + exponent_bytes, value.is_infinite() || (value == 0.0 && bits != 0)))
 }
 
-/// How many digits stand in front of a point and behind it.
+/// How many digits stand before the point and after it.
 fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> (usize, usize) {
     let whole = text.iter().take_while(|b| is_digit(b)).count();
     let fraction = match text.get(whole) {
@@ -118,7 +119,7 @@ fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> (usize, usize) {
     (whole, fraction)
 }
 
-/// An exponent after `letter`, and how many bytes it takes: none without a digit.
+/// The exponent after `letter`, and its length in bytes. 0 and 0 when there is no digit.
 fn exponent(text: &[u8], letter: u8) -> (i64, usize) {
     if !text.first().is_some_and(|b| b.eq_ignore_ascii_case(&letter)) {
         return (0, 0);
@@ -162,7 +163,7 @@ fn scaled(bits: u64, shift: i64) -> f64 {
         let half = 1u64 << (dropped - 1);
         rounded += u64::from(rest > half || (rest == half && rounded & 1 == 1));
     }
-    // Exact from here on: at most 53 bits, times a power of two in two steps that both are in range.
+    // Exact from here on: at most 53 bits, times a power of two. The power is applied in two steps, each within range.
     let power = shift + dropped;
     let first = power.clamp(-1000, 900);
     rounded as f64 * 2f64.powi(first as i32) * 2f64.powi((power - first) as i32)
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_arguments() {
+    fn a_whole_argument_must_be_a_number() {
         for (text, want) in [
             ("0", 0.0),
             ("1.", 1.0),

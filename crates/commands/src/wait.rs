@@ -1,7 +1,8 @@
 //! What a blocking command waits for when it has found nothing ([`Wait`]), and the call that serves it ([`narrowed`]).
 //!
-//! The handler of a blocking command is one attempt: where it finds nothing it writes the reply that it has in a
-//! transaction, and says in [`Call::wait`](crate::call::Call) what it would wait for. Whether it does is for the caller.
+//! The handler of a blocking command makes one attempt. When the attempt finds nothing, the handler writes the reply
+//! that the command has in a transaction, and puts what it would wait for into [`Call::wait`](crate::call::Call). The
+//! caller decides whether the client waits.
 
 use crate::dispatch;
 use crate::families::stream;
@@ -14,50 +15,51 @@ use strand_wire::args::{Args, Argv};
 /// What a call waits for.
 #[derive(Debug)]
 pub struct Wait {
-    /// For how long, in milliseconds; 0 is for ever.
+    /// The timeout in milliseconds. 0 is for ever.
     pub timeout_ms: u64,
-    /// What it wants, and the argument that is the key at which it wants that.
+    /// What the call waits for, and the argument that is the key.
     pub wanted: Vec<(usize, Wanted)>,
-    /// The arguments to wait with, where they are not those of the call: XREAD's `$` is the last ID of that moment.
+    /// The arguments to wait with, if they differ from the call's own: XREAD replaces `$` by the last ID at that
+    /// moment.
     pub argv: Option<Argv>,
-    /// The keys are those of the system companion of the database.
+    /// True when the keys are those of the database's system companion.
     pub of_system: bool,
 }
 
 impl Wait {
-    /// For the same thing at each of the `keys` arguments from `first` on.
+    /// Waits for `wanted` at each of the `keys` arguments from `first` on.
     pub(crate) fn at_each(timeout_ms: u64, first: usize, keys: usize, wanted: &Wanted) -> Wait {
         let wanted = (first..first + keys).map(|at| (at, wanted.clone())).collect();
         Wait { timeout_ms, wanted, argv: None, of_system: false }
     }
 }
 
-/// True when this call waits where it finds nothing.
+/// True when this call waits if it finds nothing.
 pub fn may_wait(spec: &CommandSpec, args: Args<'_>) -> bool {
     spec.flags.has(Flags::BLOCKING) && (spec.group != "stream" || stream::may_wait(args))
 }
 
-/// A time in seconds, as BLPOP has it: a fraction is rounded up to milliseconds.
+/// A time in seconds, as in BLPOP, rounded up to milliseconds.
 ///
 /// # Errors
-/// The text for what is no time.
+/// The error text for anything else.
 pub(crate) fn seconds(bytes: &[u8]) -> Result<u64, &'static str> {
     let text = "ERR timeout is not a float or out of range";
     let seconds = LongDouble::parse(bytes).ok_or(text)?;
-    // What no integer holds is negative to redis-server.
+    // redis-server treats a number that fits no integer as negative.
     seconds.thousandfold_ceil().and_then(|ms| u64::try_from(ms).ok()).ok_or("ERR timeout is negative")
 }
 
-/// A time in milliseconds, as BLOCK and WAIT have it.
+/// A time in milliseconds, as in BLOCK and WAIT.
 ///
 /// # Errors
-/// The text for what is no time.
+/// The error text for anything else.
 pub fn milliseconds(bytes: &[u8]) -> Result<u64, &'static str> {
     let ms = parse::integer(bytes).map_err(|_| "ERR timeout is not an integer or out of range")?;
     u64::try_from(ms).map_err(|_| "ERR timeout is negative")
 }
 
-/// The call that does what `args` waits for at one of its keys, which is argument `at`: the same on that key alone.
+/// The call that does for the key at argument `at` what `args` waits for: the command with this key alone.
 pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
     let mut argv = Argv::new();
     let mut add = |i: usize| match args.large(i) {
@@ -66,7 +68,7 @@ pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
     };
     let Some(keys) = spec.keys.first() else { return argv };
     match (keys.begin, keys.find) {
-        // As many IDs as keys.
+        // XREAD has as many IDs as keys.
         (BeginSearch::Keyword(..), FindKeys::Range { limit: 2, .. }) => {
             let first = dispatch::keys_to_lock(spec, args).first().copied().unwrap_or(at);
             (0..first).for_each(&mut add);
@@ -81,7 +83,7 @@ pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
             add(at);
             (number + 1 + count..args.len()).for_each(add);
         }
-        // Keys up to the time.
+        // The keys end before the timeout.
         (BeginSearch::Index(1), FindKeys::Range { last: -2, .. }) => {
             [0, at, args.len() - 1].into_iter().for_each(&mut add);
         }

@@ -1,7 +1,7 @@
-//! Strings as bitmaps: single bits, counting and searching. BITFIELD is in [`field`], BITOP in [`combine`].
+//! Strings as bitmaps: SETBIT, GETBIT, BITCOUNT and BITPOS. BITFIELD is in [`field`], BITOP in [`combine`].
 //!
-//! What is computed on bytes is in [`strand_keyspace::types::bits`]; here arguments are parsed by redis-server's rules
-//! and strings are grown.
+//! The computation on bytes is in [`strand_keyspace::types::bits`]. This module parses arguments by redis-server's
+//! rules and makes strings longer.
 
 mod combine;
 mod field;
@@ -47,7 +47,7 @@ fn set_bit(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
 
 /// The bytes that SETBIT writes.
 pub(crate) fn written_by_setbit(args: Args<'_>) -> Range<usize> {
-    // What is no offset at all is an error, and quickly so.
+    // An argument that is no offset is an error, and an error is cheap.
     let offset = parse_int(args.at(2)).and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
     let end = bytes_to(offset);
     end - 1..end
@@ -72,7 +72,7 @@ pub(crate) fn getbit(call: &mut Call<'_, '_>) {
 /// `BITCOUNT key [start end [BYTE | BIT]]`. Reply: how many bits are 1.
 pub(crate) fn bitcount(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
-    // In redis-server, too, nothing is said about the arguments when there is no such key.
+    // As in redis-server, a missing key hides errors in the arguments.
     let counted = match string_of(db.get(&call.keys[0])) {
         Ok(None) => Ok(0),
         Ok(Some(s)) => {
@@ -105,8 +105,8 @@ fn count_range(args: Args<'_>, len: usize) -> Result<Range<u64>, &'static str> {
     Ok(bits_between(start, end, len, unit))
 }
 
-/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Reply: where the first such bit is, -1 for nowhere. Without an end a
-/// string is followed by zeros.
+/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Reply: the position of the first such bit, or -1. Without an end, zeros
+/// follow the string.
 pub(crate) fn bitpos(call: &mut Call<'_, '_>) {
     match position(call) {
         Ok(at) => call.reply.int(at),
@@ -145,8 +145,8 @@ fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
     Ok(found.map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
 }
 
-/// A range of bits in pieces of some 50 us. Between two of them it pauses, where that was asked for; the last piece is the one
-/// after which nobody wants the reply any more.
+/// A range of bits in pieces of about 50 us. Pauses between two pieces, if the reply is made on the lane. Ends early
+/// when nobody wants the reply any more.
 fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Range<u64>> {
     const PIECE_BITS: u64 = 8 * 512 * 1024;
     let mut from = range.start;
@@ -160,7 +160,7 @@ fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Rang
     })
 }
 
-/// Bits in the unit that an argument names.
+/// Bits in the unit that the argument names.
 fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
     match () {
         () if args.is(at, "BIT") => Ok(1),
@@ -169,8 +169,8 @@ fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
     }
 }
 
-/// The bits from `start` to `end` inclusive, as far as a string of `len` bytes has them. Both count units of `unit`
-/// bits, from the end when negative.
+/// The bits from `start` to `end`, both included, as far as they lie in a string of `len` bytes. Both are in units of
+/// `unit` bits and count from the end when negative.
 fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
     let total = len as i64 * 8 / unit;
     let absolute = |i: i64| if i < 0 { i.saturating_add(total).max(0) } else { i };
@@ -178,22 +178,22 @@ fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
     if start > end { 0..0 } else { (start * unit) as u64..((end + 1) * unit) as u64 }
 }
 
-/// An offset in bits, within the longest string.
+/// An offset in bits. An error when it lies beyond the longest string.
 fn bit_offset(bytes: &[u8], settings: &Settings) -> Result<u64, &'static str> {
     let offset = parse_int(bytes).and_then(|offset| u64::try_from(offset).ok());
     offset.filter(|offset| is_within(*offset, settings)).ok_or(BIT_OFFSET)
 }
-/// True when a string may be so long that it has this bit.
+/// True when the longest string has this bit.
 fn is_within(offset: u64, settings: &Settings) -> bool {
     offset / 8 < settings.proto_max_bulk_len.load(Ordering::Relaxed)
 }
-/// Bytes of a string whose last bit that is.
+/// Length in bytes of a string that ends with this bit.
 fn bytes_to(offset: u64) -> usize {
     (offset / 8) as usize + 1
 }
 
-/// Lets `change` have the bytes of the string at `key`, of which there are `len` at least: zeros where there were none.
-/// The string is `raw` then, whatever its length.
+/// Lets `change` edit the bytes of the string at `key`, which are made at least `len` by adding zeros. The string is
+/// `raw` afterwards, whatever its length.
 fn edit<R>(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,

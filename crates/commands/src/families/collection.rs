@@ -1,7 +1,7 @@
-//! What the handlers of all collection types share: reading the value at the first key, changing it, sending its parts.
+//! What the handlers of all collection types share: they read or change the value at the first key, and send its parts.
 //!
-//! [`read`] and [`update`] are the only ways a handler of a list, set, sorted set, hash or stream reaches its value. The
-//! types themselves are in `strand_keyspace::types`.
+//! A handler of a list, set, sorted set, hash or stream reaches its value only through [`read`] and [`update`]. The
+//! types are in `strand_keyspace::types`.
 
 use crate::call::Call;
 use crate::errors;
@@ -12,7 +12,8 @@ use strand_keyspace::{Changed, Collection, Settings};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Answers from the collection at the first key (`None`: no such key), or with WRONGTYPE. Marks the key used.
+/// Lets `answer` reply from the collection at the first key (`None` when the key is missing). A value of another type
+/// gets WRONGTYPE. Marks the key as used.
 pub(crate) fn read<T: Collection>(call: &mut Call<'_, '_>, answer: impl FnOnce(Option<&T>, &mut Reply<'_>)) {
     match call.txn.db(call.db).read::<T>(&call.keys[0]) {
         Ok(collection) => answer(collection, call.reply),
@@ -20,11 +21,11 @@ pub(crate) fn read<T: Collection>(call: &mut Call<'_, '_>, answer: impl FnOnce(O
     }
 }
 
-/// Changes the collection at the first key. A missing collection is made when `change` puts an element into it; the key
-/// goes with the last element. A `change` that fails must leave the collection as it was.
+/// Changes the collection at the first key. A missing collection is created when `change` adds an element, and the key
+/// is removed with the last element. A `change` that fails must leave the collection unchanged.
 ///
 /// # Errors
-/// WRONGTYPE, and what `change` says.
+/// WRONGTYPE, or the error of `change`.
 pub(crate) fn update<T: Collection, R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut T, &Settings) -> Result<(R, Changed), Text>,
@@ -39,7 +40,7 @@ pub(crate) fn update<T: Collection, R>(
     changed.map_err(wrong_type)?
 }
 
-/// As [`update`] for a collection that is there; `None` when there is no such key.
+/// Like [`update`], but only for an existing collection. `None` when the key is missing.
 ///
 /// # Errors
 /// WRONGTYPE.
@@ -52,8 +53,8 @@ pub(crate) fn update_existing<T: Collection, R>(
     Ok(changed.map_err(wrong_type)?)
 }
 
-/// As [`update_existing`] for a change that visits elements. `change` calls [`Pauses::goes_on`] after each of them, so that a
-/// long call rests now and then.
+/// Like [`update_existing`], for a change that visits elements. `change` calls [`Pauses::goes_on`] after each element,
+/// so a long call pauses now and then.
 ///
 /// # Errors
 /// WRONGTYPE.
@@ -67,7 +68,7 @@ pub(crate) fn visit_existing<T: Collection, R>(
     Ok(changed.map_err(wrong_type)?)
 }
 
-/// Argument `i` as part of a value: its own allocation where it arrived in one.
+/// Argument `i` as a part of a value. An argument that arrived in its own allocation keeps it.
 pub(crate) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
     match args.large(i) {
         Some(blob) => Bytes::Shared(blob),
@@ -75,7 +76,7 @@ pub(crate) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
     }
 }
 
-/// A bulk string; a long value that has its own allocation is shared with the reply.
+/// Sends a bulk string. A long value in its own allocation is shared with the reply.
 pub(crate) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
     match bytes {
         Bytes::Slice(slice) => reply.bulk(slice),
@@ -83,7 +84,7 @@ pub(crate) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
     }
 }
 
-/// As [`send`]; null for `None`.
+/// Like [`send`]. Sends null for `None`.
 pub(crate) fn send_or_null(reply: &mut Reply<'_>, bytes: Option<Bytes<'_>>) {
     match bytes {
         Some(bytes) => send(reply, bytes),

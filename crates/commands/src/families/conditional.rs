@@ -1,8 +1,9 @@
-//! SETIF, DELIF and HREPLACE: what HTTP's conditional requests need done in one step, for every client.
+//! SETIF, DELIF and HREPLACE: writes with a condition, as HTTP's conditional requests need them. Any client can use
+//! them.
 //!
-//! A [`Rule`] is what must hold of the key for the write to be done, judged with its shard held: that there is something,
-//! or nothing, or a string of a certain [`Digest`]. All three answer 1 (done, the key was there), 0 (done, it was not) or
-//! null (the rule does not hold, nothing was done).
+//! A [`Rule`] is the condition: the key exists, or is missing, or is a string with a certain [`Digest`]. It is checked
+//! with the key's shard locked. The reply is 1 (done, the key existed), 0 (done, the key was missing) or null (the
+//! condition failed, and nothing was done).
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
@@ -20,19 +21,19 @@ use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The options of the rows of these commands, as [`Rule::read`] takes them: NX or XX.
+/// The options of these commands that [`Rule::read`] reads: NX or XX.
 pub(crate) const CONDITION: Arg =
     Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional();
 /// The seed of the digests.
 pub(crate) const SEED: Arg = Arg::integer("seed").token("SEED").optional();
-/// The longest string that has a digest.
+/// Longer strings have no digest.
 pub(crate) const LIMIT: Arg = Arg::integer("bytes").token("LIMIT").optional();
-/// Digests of which what is there has one.
+/// The value must have one of these digests.
 pub(crate) const MATCH: Arg = Arg::string("match").token("MATCH").optional().multiple().multiple_token();
-/// Digests of which what is there has none.
+/// The value must have none of these digests.
 pub(crate) const NOMATCH: Arg =
     Arg::string("nomatch").token("NOMATCH").optional().multiple().multiple_token();
-/// How long the new value lives.
+/// The expiry of the new value.
 pub(crate) const EXPIRATION: Arg = Arg::oneof(
     "expiration",
     &[
@@ -45,9 +46,9 @@ pub(crate) const EXPIRATION: Arg = Arg::oneof(
 )
 .optional();
 
-/// What stands for any value in place of a digest.
+/// Stands for any value instead of a digest.
 const ANY: &[u8] = b"*";
-/// Pairs that HREPLACE on the lane takes up between two pauses.
+/// Pairs that HREPLACE processes on the lane between two pauses.
 const PAIRS_PER_SLICE: usize = 64;
 
 /// `SETIF key value [NX | XX] [SEED seed] [LIMIT bytes] [MATCH digest ...] [NOMATCH digest ...]
@@ -99,7 +100,7 @@ pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     answer(call.reply, done);
 }
 
-/// HREPLACE with many fields: the hash is made while nothing is held.
+/// HREPLACE with many fields. The hash is made with no shard locked.
 pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     let (rule, first) = match read_hreplace(call.args) {
         Ok(read) => read,
@@ -121,7 +122,7 @@ pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     answer(call.reply, done);
 }
 
-/// The effect of HREPLACE, whose pairs begin at argument `from`.
+/// Records the effect of HREPLACE. Its pairs begin at argument `from`.
 fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize, expire_at_ms: Option<i64>) {
     if !db.is_recorded() {
         return;
@@ -134,7 +135,7 @@ fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize,
     }
 }
 
-/// The rule, and where the pairs begin.
+/// The rule, and the position of the first pair.
 fn read_hreplace(args: Args<'_>) -> Result<(Rule<'_>, usize), Text> {
     let (rule, from) = Rule::read(args, 2, Takes { digests: false, expiry: true, fields: true })?;
     match args.len() > from && (args.len() - from).is_multiple_of(2) {
@@ -143,7 +144,7 @@ fn read_hreplace(args: Args<'_>) -> Result<(Rule<'_>, usize), Text> {
     }
 }
 
-/// Adds pairs from argument `from` on; where the next ones begin.
+/// Adds pairs from argument `from` on. Returns the position of the next pair.
 fn add(hash: &mut HashValue, args: Args<'_>, from: usize, pairs_max: usize, settings: &Settings) -> usize {
     let to = args.len().min(from.saturating_add(pairs_max.saturating_mul(2)));
     for i in (from..to).step_by(2) {
@@ -160,30 +161,30 @@ fn answer(reply: &mut Reply<'_>, done: Result<Option<bool>, Text>) {
     }
 }
 
-/// Which options a command has.
+/// The options that a command has.
 struct Takes {
     digests: bool,
     expiry: bool,
-    /// The options end with the word FIELDS.
+    /// The options end at the word FIELDS.
     fields: bool,
 }
 
-/// What must hold, and how long the new value lives.
+/// The condition, and the expiry of the new value.
 struct Rule<'a> {
     seed: u64,
-    /// Strings that are longer have no digest.
+    /// Longer strings have no digest.
     bytes_max: usize,
-    /// One of these must be what is there: a digest, or [`ANY`].
+    /// The value must have one of these digests, or [`ANY`].
     wanted: SmallVec<[&'a [u8]; 2]>,
-    /// None of these may be.
+    /// The value must have none of these digests.
     unwanted: SmallVec<[&'a [u8]; 2]>,
     keep_ttl: bool,
-    /// The unit and the argument that holds the number.
+    /// The unit, and the position of the number.
     expiry: Option<(ExpiryUnit, usize)>,
 }
 
 impl<'a> Rule<'a> {
-    /// Reads the options from argument `at` on; the second value is where what follows FIELDS begins.
+    /// Reads the options from argument `at` on. The second value is the position after FIELDS.
     fn read(args: Args<'a>, mut at: usize, takes: Takes) -> Result<(Rule<'a>, usize), Text> {
         let mut rule = Rule {
             seed: 0,
@@ -226,7 +227,8 @@ impl<'a> Rule<'a> {
             false => Ok((rule, at)),
         }
     }
-    /// Runs `write` with the new value's expiry when the rule holds. Whether there was a key; `None` when it does not hold.
+    /// Calls `write` with the new value's expiry if the rule holds. Returns whether the key existed, or `None` if the
+    /// rule does not hold.
     fn write(
         &self,
         db: &mut Db<'_, '_>,

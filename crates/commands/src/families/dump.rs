@@ -1,7 +1,7 @@
-//! DUMP and RESTORE: a value as Redis's own bytes.
+//! DUMP and RESTORE: a value as Redis's bytes.
 //!
-//! Short calls run on the worker. Longer ones run on the lane: DUMP on a share of the value, RESTORE makes the value while
-//! nothing is held and puts it at its key then.
+//! Short calls run on the worker, longer ones on the lane: DUMP encodes a shared copy of the value; RESTORE makes the
+//! value with no shard locked, then puts it at its key.
 
 use crate::call::{Call, LaneCall};
 use crate::parse::{self, Text};
@@ -13,7 +13,7 @@ use strand_keyspace::journal::Arg;
 use strand_keyspace::{Db, Key, KeyEvent, Settings, Value};
 use strand_wire::args::Args;
 
-/// Where RESTORE has the payload.
+/// The argument of RESTORE with the payload.
 const PAYLOAD: usize = 3;
 
 /// `DUMP key`. Reply: the value with type, RDB version and checksum; null for a missing key.
@@ -36,7 +36,7 @@ pub(crate) fn dump_long(call: &mut LaneCall<'_>) {
     match value {
         Some(value) => {
             let payload = serial::payload(value.view(), &|| call.pause());
-            // The last share of the value may be this one.
+            // This copy may be the last owner of the value.
             call.keyspace.dispose(value);
             call.reply.bulk_blob(&Blob::from(payload));
         }
@@ -77,7 +77,7 @@ fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
     let value = value_of(call.args.at(PAYLOAD), call.keyspace.settings(), &|| call.pause())?;
     let mut txn = call.lock(&[key.hash]);
     let mut db = txn.db(call.db);
-    // Somebody may have set the key meanwhile.
+    // Another client may have set the key meanwhile.
     let expire_at_ms = match options.check(&mut db, &key, call.args, now_ms) {
         Ok(expire_at_ms) => expire_at_ms,
         Err(text) => {
@@ -90,7 +90,7 @@ fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
     Ok(())
 }
 
-/// The value in a payload, or the error.
+/// The value in a payload.
 fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, Text> {
     serial::of_payload(payload, settings, pause).map_err(|e| match e {
         NotRestored::Payload(_) => errors::WRONG_PAYLOAD.into(),
@@ -98,7 +98,7 @@ fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Val
     })
 }
 
-/// What stands behind the payload.
+/// The options after the payload.
 struct Options {
     replace: bool,
     absolute: bool,
@@ -133,7 +133,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the value may be put at `key`; when it then expires (unix milliseconds), if ever.
+    /// Checks whether `key` may be set. Returns the expiry in Unix milliseconds, if there is one.
     fn check(
         &self,
         db: &mut Db<'_, '_>,
@@ -147,13 +147,13 @@ impl Options {
         match parse::integer(args.at(2))? {
             0 => Ok(None),
             ..0 => Err("ERR Invalid TTL value, must be >= 0".into()),
-            // The largest i64 stands for "no expiry" in a record.
+            // In a record the largest i64 means "no expiry".
             ttl if self.absolute => Ok(Some(ttl.min(i64::MAX - 1))),
             ttl => Ok(Some(ttl.saturating_add(now_ms).min(i64::MAX - 1))),
         }
     }
 
-    /// Puts the value at `key`; one that has expired already only removes what was there.
+    /// Puts the value at `key`. A value that has already expired only removes the old one.
     fn put(
         &self,
         db: &mut Db<'_, '_>,

@@ -1,6 +1,7 @@
-//! HSCAN, SSCAN and ZSCAN: one command over three types, on the worker and on the lane.
+//! HSCAN, SSCAN and ZSCAN: one implementation for three types, on the worker and on the lane.
 //!
-//! A type says by [`Scanned`] how its elements are visited and encoded. SCAN, over keys, is in [`super::keyspace_wide`].
+//! With [`Scanned`] a type says how its elements are visited and encoded. SCAN, over keys, is in
+//! [`super::keyspace_wide`].
 
 use super::collection::read;
 use super::keyspace_wide::{Found, SLICE_KEYS, ScanOf, ScanOptions, cursor};
@@ -11,10 +12,10 @@ use strand_keyspace::Collection;
 
 /// A collection whose elements a cursor walks.
 pub(super) trait Scanned: Collection {
-    /// Which options the type's command has.
+    /// The options of the type's command.
     const OPTIONS: ScanOf = ScanOf::Members;
-    /// Visits about `count` elements from `from` on and encodes those that pass the options' filter. Returns the next
-    /// cursor, 0 at the end, and the number of elements visited.
+    /// Visits about `count` elements from `from` on, and encodes those that pass the filter of the options. Returns the
+    /// next cursor (0 at the end) and the number of visited elements.
     fn scan_into(
         &self,
         from: u64,
@@ -24,8 +25,8 @@ pub(super) trait Scanned: Collection {
     ) -> (u64, usize);
 }
 
-/// A scan on the worker. A small collection comes whole. The options of a missing key are not looked at, as in
-/// redis-server.
+/// A scan on the worker. A small collection is returned whole. As in redis-server, a missing key hides errors in the
+/// options.
 pub(super) fn scan<T: Scanned>(call: &mut Call<'_, '_>) {
     let from = match cursor(call.args.at(2)) {
         Ok(from) => from,
@@ -45,8 +46,8 @@ pub(super) fn scan<T: Scanned>(call: &mut Call<'_, '_>) {
     });
 }
 
-/// A scan with a large COUNT, or with a pattern that takes long to match (slow lane): in slices, over a snapshot of the
-/// collection, with nothing held.
+/// A scan with a large COUNT, or with a pattern that takes long to match, on the lane: in slices over a snapshot of the
+/// collection, with no shard locked.
 pub(super) fn scan_long<T: Scanned>(call: &mut LaneCall<'_>) {
     let from = match cursor(call.args.at(2)) {
         Ok(from) => from,

@@ -1,23 +1,23 @@
-//! Expiry of keys: the EXPIRE and TTL families, PERSIST.
+//! The EXPIRE and TTL families, and PERSIST.
 
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
 use strand_keyspace::{Db, Key};
 
-/// How a command gives a moment.
+/// How a command names a time.
 #[derive(Clone, Copy)]
 struct Given {
     /// The command's name in error texts.
     command: &'static str,
-    /// In seconds, not milliseconds.
+    /// True for seconds, false for milliseconds.
     seconds: bool,
-    /// As unix time, not from now.
+    /// True for a Unix time, false for a time from now.
     absolute: bool,
 }
 
-/// `EXPIRE key seconds [NX|XX|GT|LT]`. Reply: 1 when the expiry was set (or had passed and the key was deleted), 0 when
-/// the key is missing or the condition does not hold.
+/// `EXPIRE key seconds [NX|XX|GT|LT]`. Reply: 1 when the expiry was set, or when it lies in the past and the key was
+/// removed; 0 when the key is missing or the condition does not hold.
 pub(crate) fn expire(call: &mut Call<'_, '_>) {
     reply_set(call, Given { command: "expire", seconds: true, absolute: false });
 }
@@ -57,7 +57,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
         db.delete(key);
         db.effect(&[b"DEL".into(), key.bytes.into()]);
     } else {
-        // The largest i64 stands for "no expiry" in a record.
+        // In a record the largest i64 means "no expiry".
         let at_ms = at_ms.min(i64::MAX - 1);
         db.set_expiry(key, Some(at_ms));
         was_set(&mut db, key, at_ms);
@@ -65,7 +65,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
     Ok(true)
 }
 
-/// The effect of setting an expiry.
+/// Records the effect of setting an expiry.
 pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
     if db.is_recorded() {
         let at_ms = at_ms.to_string();
@@ -73,7 +73,7 @@ pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
     }
 }
 
-/// The unix milliseconds that an argument stands for; it may lie in the past.
+/// The argument as Unix milliseconds. The time may lie in the past.
 fn moment_ms(bytes: &[u8], now_ms: i64, given: Given) -> Result<i64, Text> {
     let n = parse::integer(bytes)?;
     let ms = if given.seconds { n.checked_mul(1000) } else { Some(n) };
@@ -81,7 +81,7 @@ fn moment_ms(bytes: &[u8], now_ms: i64, given: Given) -> Result<i64, Text> {
     at.ok_or_else(|| errors::invalid_expire_time(given.command).into())
 }
 
-/// The options of the EXPIRE family, which may be given together where that makes sense (`XX GT`).
+/// The conditions of the EXPIRE family. Some may be combined (`XX GT`).
 #[derive(Default)]
 struct Condition {
     nx: bool,
@@ -112,7 +112,7 @@ impl Condition {
         Ok(condition)
     }
 
-    /// A key without expiry counts as one that expires after everything else.
+    /// True when the condition holds. A key without expiry counts as expiring after all others.
     fn holds(&self, current_ms: Option<i64>, new_ms: i64) -> bool {
         match current_ms {
             None => !self.xx && !self.gt,
@@ -123,22 +123,22 @@ impl Condition {
     }
 }
 
-/// `TTL key`. Reply: seconds to live, rounded; -1 without expiry, -2 for a missing key.
+/// `TTL key`. Reply: the rounded seconds until expiry; -1 without expiry, -2 for a missing key.
 pub(crate) fn ttl(call: &mut Call<'_, '_>) {
     reply_expiry(call, |at_ms, now_ms| rounded_seconds((at_ms - now_ms).max(0)));
 }
 
-/// `PTTL key`: as TTL, in milliseconds.
+/// `PTTL key`: like TTL, in milliseconds.
 pub(crate) fn pttl(call: &mut Call<'_, '_>) {
     reply_expiry(call, |at_ms, now_ms| (at_ms - now_ms).max(0));
 }
 
-/// `EXPIRETIME key`. Reply: the moment it expires as unix seconds, rounded; -1 and -2 as TTL.
+/// `EXPIRETIME key`. Reply: the expiry as rounded Unix seconds; -1 and -2 like TTL.
 pub(crate) fn expiretime(call: &mut Call<'_, '_>) {
     reply_expiry(call, |at_ms, _| rounded_seconds(at_ms));
 }
 
-/// `PEXPIRETIME key`: as EXPIRETIME, in milliseconds.
+/// `PEXPIRETIME key`: like EXPIRETIME, in milliseconds.
 pub(crate) fn pexpiretime(call: &mut Call<'_, '_>) {
     reply_expiry(call, |at_ms, _| at_ms);
 }
@@ -153,11 +153,11 @@ fn reply_expiry(call: &mut Call<'_, '_>, figure: impl Fn(i64, i64) -> i64) {
 }
 
 fn rounded_seconds(ms: i64) -> i64 {
-    // Unsigned: the largest expiry and a half second do not overflow.
+    // Unsigned, so the largest expiry plus half a second does not overflow.
     ((ms.max(0) as u64 + 500) / 1000) as i64
 }
 
-/// `PERSIST key`: removes the expiry. Reply: 1 when there was one, 0 when there was none or no key.
+/// `PERSIST key`: removes the expiry. Reply: 1 when the key had one, else 0.
 pub(crate) fn persist(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions() {
+    fn an_expiry_is_set_only_when_its_condition_holds() {
         let mut f = Fixture::new();
         f.script(&[
             ("SET k v", "+OK|"),

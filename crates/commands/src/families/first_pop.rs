@@ -1,6 +1,6 @@
-//! Taking elements off the first collection that there is: LMPOP, BLPOP, ZMPOP, BZPOPMIN and their kin.
+//! LMPOP, BLPOP, ZMPOP, BZPOPMIN and their kin: they take elements off the first collection that exists.
 //!
-//! A form that blocks is the same attempt. Where the attempt finds nothing, it says what the command would wait for
+//! A blocking form makes the same attempt. If the attempt finds nothing, it tells what the command would wait for
 //! ([`crate::wait`]).
 
 use crate::call::{Call, LaneCall};
@@ -17,16 +17,16 @@ use strand_wire::reply::Reply;
 
 /// A collection with two ends.
 pub(crate) trait PopsFirst: Collection {
-    /// What a client waits for that finds none.
+    /// What a client waits for if it finds nothing.
     const WANTED: Wanted;
-    /// What taking elements off this end is called, and the command that does that alone.
+    /// The event of taking elements off this end, and the command that does only this.
     fn pop_of(from: End) -> (KeyEvent, &'static [u8]);
-    /// Takes up to `count` elements off an end, and replies with the key and an array of them; without a count takes one, and
-    /// replies with the key and the element.
+    /// Takes up to `count` elements off one end, and replies with the key and an array of them. Without a count takes
+    /// one, and replies with the key and the element.
     fn pop_with_key(&mut self, key: &Key<'_>, from: End, count: Option<usize>, reply: &mut Reply<'_>);
 }
 
-/// LMPOP and ZMPOP: `arguments` are the end and the count.
+/// LMPOP and ZMPOP. `arguments` are the end and the count.
 pub(crate) fn pop_counted<T: PopsFirst>(call: &mut Call<'_, '_>, arguments: Result<(End, usize), Text>) {
     match arguments {
         Ok((from, count)) => drop(pop_first::<T>(call, from, Some(count))),
@@ -34,7 +34,7 @@ pub(crate) fn pop_counted<T: PopsFirst>(call: &mut Call<'_, '_>, arguments: Resu
     }
 }
 
-/// Long calls of LMPOP, ZMPOP, BLMPOP and BZMPOP: nothing is held while the reply is made.
+/// Long calls of LMPOP, ZMPOP, BLMPOP and BZMPOP. No shard is locked while the reply is made.
 pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments: Result<(End, usize), Text>) {
     match arguments {
         Ok((from, count)) => {
@@ -46,7 +46,7 @@ pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments:
     }
 }
 
-/// BLMPOP and BZMPOP: the timeout, then the arguments of LMPOP and ZMPOP.
+/// BLMPOP and BZMPOP: the timeout, then the arguments of LMPOP or ZMPOP.
 pub(crate) fn pop_counted_or_wait<T: PopsFirst>(
     call: &mut Call<'_, '_>,
     arguments: Result<(End, usize), Text>,
@@ -58,7 +58,7 @@ pub(crate) fn pop_counted_or_wait<T: PopsFirst>(
     }
 }
 
-/// BLPOP, BRPOP, BZPOPMIN and BZPOPMAX: keys, then the timeout.
+/// BLPOP, BRPOP, BZPOPMIN and BZPOPMAX: the keys, then the timeout.
 pub(crate) fn pop_one_or_wait<T: PopsFirst>(call: &mut Call<'_, '_>, from: End) {
     match seconds(call.args.at(call.args.len() - 1)) {
         Ok(timeout_ms) => pop_or_wait::<T>(call, from, None, timeout_ms, 1),
@@ -66,7 +66,7 @@ pub(crate) fn pop_one_or_wait<T: PopsFirst>(call: &mut Call<'_, '_>, from: End) 
     }
 }
 
-/// The arguments of LMPOP and ZMPOP: keys and their number, which is argument `number`, an end, a count.
+/// Parses the arguments of LMPOP and ZMPOP: the number of keys (argument `number`), the keys, an end, a count.
 pub(crate) fn counted_keys(
     args: Args<'_>,
     number: usize,
@@ -86,7 +86,7 @@ pub(crate) fn counted_keys(
     Ok((from, count.unwrap_or(1)))
 }
 
-/// As [`pop_first`]; with nothing there it waits. The keys begin at argument `first`.
+/// Like [`pop_first`], but waits when there is nothing. The keys begin at argument `first`.
 fn pop_or_wait<T: PopsFirst>(
     call: &mut Call<'_, '_>,
     from: End,
@@ -99,7 +99,7 @@ fn pop_or_wait<T: PopsFirst>(
     }
 }
 
-/// Takes elements off the first collection that there is. False, and a reply of null, when there is none.
+/// Takes elements off the first collection that exists. If none exists, replies with null and returns false.
 fn pop_first<T: PopsFirst>(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
     let (event, command) = T::pop_of(from);
     call.txn.call_next(event);
@@ -128,7 +128,7 @@ fn pop_first<T: PopsFirst>(call: &mut Call<'_, '_>, from: End, count: Option<usi
     false
 }
 
-/// A number from 1 on; `text` is the error for anything else.
+/// A number of at least 1. `text` is the error for anything else.
 fn positive(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     parse_int(bytes).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok()).ok_or(text)
 }

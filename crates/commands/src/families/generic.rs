@@ -1,6 +1,6 @@
-//! Commands on keys of any type: delete, rename, copy, move, look at.
+//! Commands on keys of any type: delete, rename, copy, move, inspect.
 //!
-//! Expiry is in [`super::expiry`], what walks over a whole database in [`super::keyspace_wide`].
+//! Expiry is in [`super::expiry`], commands about a whole database in [`super::keyspace_wide`].
 
 use crate::call::Call;
 use crate::errors;
@@ -9,26 +9,26 @@ use crate::parse::{self, Text};
 use std::sync::atomic::Ordering;
 use strand_keyspace::{KeyEvent, RecordRef, Settings, StrRef, ValueRef};
 
-/// `DEL key [key ...]`: removes keys. Reply: how many there were.
+/// `DEL key [key ...]`: removes keys. Reply: how many existed.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let removed = call.keys.iter().filter(|key| db.delete(key)).count();
     call.reply.int(removed as i64);
 }
 
-/// `UNLINK key [key ...]`: as DEL; here every removal is one, and large values are freed apart.
+/// `UNLINK key [key ...]`: like DEL. A helper thread frees large values for both.
 pub(crate) fn unlink(call: &mut Call<'_, '_>) {
     del(call);
 }
 
-/// `EXISTS key [key ...]`. Reply: how many of them exist; one named twice counts twice.
+/// `EXISTS key [key ...]`. Reply: how many exist. A key that is named twice counts twice.
 pub(crate) fn exists(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let found = call.keys.iter().filter(|key| db.peek(key).is_some()).count();
     call.reply.int(found as i64);
 }
 
-/// `TOUCH key [key ...]`: marks keys as used now. Reply: how many exist.
+/// `TOUCH key [key ...]`: marks keys as used. Reply: how many exist.
 pub(crate) fn touch(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let found = call.keys.iter().filter(|key| db.get(key).is_some()).count();
@@ -41,7 +41,7 @@ pub(crate) fn type_(call: &mut Call<'_, '_>) {
     call.reply.simple(db.peek(&call.keys[0]).map_or("none", |r| r.value().type_name()));
 }
 
-/// `RENAME key newkey`: the value and its expiry move to `newkey`, replacing what was there. Reply: OK.
+/// `RENAME key newkey`: moves the value and its expiry to `newkey` and replaces what was there. Reply: OK.
 pub(crate) fn rename(call: &mut Call<'_, '_>) {
     match rename_key(call, true) {
         Ok(_) => call.reply.ok(),
@@ -49,7 +49,7 @@ pub(crate) fn rename(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `RENAMENX key newkey`: as RENAME, unless `newkey` exists. Reply: 1 when renamed, 0 when not.
+/// `RENAMENX key newkey`: like RENAME, unless `newkey` exists. Reply: 1 when renamed, else 0.
 pub(crate) fn renamenx(call: &mut Call<'_, '_>) {
     match rename_key(call, false) {
         Ok(renamed) => call.reply.int(renamed.into()),
@@ -66,7 +66,7 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
     if from.bytes == to.bytes || (!replace && db.peek(to).is_some()) {
         return Ok(false);
     }
-    // The new key comes first, as in redis-server.
+    // The event of the new key comes first, as in redis-server.
     let replaces = db.peek(to).is_some();
     if let Some(record) = db.remove(from) {
         if replaces {
@@ -80,7 +80,7 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
 }
 
 /// `COPY source destination [DB index] [REPLACE]`: copies value and expiry. Reply: 1 when copied; 0 when the source is
-/// missing, or the destination exists and REPLACE is not given.
+/// missing, or the destination exists without REPLACE.
 pub(crate) fn copy(call: &mut Call<'_, '_>) {
     match copy_key(call) {
         Ok(copied) => call.reply.int(copied.into()),
@@ -121,8 +121,8 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     Ok(true)
 }
 
-/// `MOVE key db`: moves a key, with its expiry, to another database. Reply: 1 when moved; 0 when it is missing here or
-/// there already.
+/// `MOVE key db`: moves a key with its expiry to another database. Reply: 1 when moved; 0 when the key is missing here,
+/// or exists there.
 pub(crate) fn move_(call: &mut Call<'_, '_>) {
     match move_key(call) {
         Ok(moved) => call.reply.int(moved.into()),
@@ -147,7 +147,7 @@ fn move_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     Ok(true)
 }
 
-/// A database that SELECT reaches, as COPY and MOVE name it.
+/// The database that an argument of COPY or MOVE names.
 fn db_index(call: &Call<'_, '_>, bytes: &[u8]) -> Result<usize, Text> {
     let index = parse::integer_in(bytes, i32::MIN.into(), i32::MAX.into())?;
     usize::try_from(index)
@@ -156,7 +156,7 @@ fn db_index(call: &Call<'_, '_>, bytes: &[u8]) -> Result<usize, Text> {
         .ok_or_else(|| errors::DB_INDEX_OUT_OF_RANGE.into())
 }
 
-/// `OBJECT ENCODING key`. Reply: the encoding's name as redis-server has it; null for a missing key.
+/// `OBJECT ENCODING key`. Reply: redis-server's name of the encoding, null for a missing key.
 pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     match db.peek(&call.keys[0]) {
@@ -165,10 +165,10 @@ pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `OBJECT REFCOUNT key`. Reply: 1, or the largest 32-bit integer for the small integers that redis-server shares among
-/// all keys; null for a missing key.
+/// `OBJECT REFCOUNT key`. Reply: 1, or the largest 32-bit integer for the small integers that redis-server shares
+/// between keys; null for a missing key.
 pub(crate) fn object_refcount(call: &mut Call<'_, '_>) {
-    /// redis-server keeps one object for each integer below this.
+    /// redis-server keeps one object for each integer below this number.
     const SHARED_INTEGERS: i64 = 10_000;
     let mut db = call.txn.db(call.db);
     match db.peek(&call.keys[0]).map(|r| r.value()) {
@@ -178,7 +178,7 @@ pub(crate) fn object_refcount(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `OBJECT IDLETIME key`. Reply: seconds since it was last used; null for a missing key; an error under an LFU policy.
+/// `OBJECT IDLETIME key`. Reply: seconds since the last use; null for a missing key; an error under an LFU policy.
 pub(crate) fn object_idletime(call: &mut Call<'_, '_>) {
     const UNDER_LFU: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
                              switching between policies at runtime LRU and LFU data will take some time to adjust.";
@@ -186,7 +186,7 @@ pub(crate) fn object_idletime(call: &mut Call<'_, '_>) {
     object_usage(call, false, UNDER_LFU, |r, _| r.idle_s(now_ms).into());
 }
 
-/// `OBJECT FREQ key`. Reply: its logarithmic access counter; null for a missing key; an error without an LFU policy.
+/// `OBJECT FREQ key`. Reply: the logarithmic access counter; null for a missing key; an error without an LFU policy.
 pub(crate) fn object_freq(call: &mut Call<'_, '_>) {
     const WITHOUT_LFU: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
                                that when switching between policies at runtime LRU and LFU data will take some time to \
@@ -235,7 +235,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn delete_and_count() {
+    fn keys_of_every_type_are_counted_and_deleted() {
         let mut f = Fixture::new();
         f.script(&[
             ("SET a 1", "+OK|"),
@@ -367,7 +367,7 @@ mod tests {
         f.keyspace.settings().lfu_log_factor.store(0, Ordering::Relaxed);
         f.run("SET k v");
         (0..20).for_each(|_| assert!(f.run("GET k").starts_with("$1|v|")));
-        // Moving counts as one use, as in Redis.
+        // A move counts as one use, as in Redis.
         f.script(&[
             ("OBJECT FREQ k", ":25|"),
             ("RENAME k l", "+OK|"),

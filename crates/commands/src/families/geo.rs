@@ -1,7 +1,7 @@
-//! Positions in sorted sets: GEOADD, GEODIST, GEOHASH, GEOPOS. Searches are in [`search`].
+//! GEOADD, GEODIST, GEOHASH and GEOPOS: positions in sorted sets. Searches are in [`search`].
 //!
-//! A position is a score; the arithmetic is in [`strand_keyspace::types::geo`]. Any member of any sorted set stands for some
-//! position.
+//! A position is a score. [`strand_keyspace::types::geo`] has the arithmetic. Any score stands for some position, so
+//! these commands work on any sorted set.
 
 mod search;
 
@@ -26,10 +26,11 @@ use strand_wire::reply::Reply;
 
 const UNIT: &str = "ERR unsupported unit provided. please use M, KM, FT, MI";
 
-/// A search looks at each member, at worst: a distance and a part of the reply, some 700 ns, as much as this many elements.
+/// At worst a search looks at each member. Its distance and its part of the reply take about 700 ns, as long as this
+/// many elements.
 const MEMBER_ELEMENTS: usize = 4;
 
-/// What a search of the value costs.
+/// The cost of a search, in elements.
 pub(crate) fn search_elements(_args: Args<'_>, value: ValueRef<'_>) -> usize {
     value.elements() * MEMBER_ELEMENTS
 }
@@ -43,7 +44,7 @@ pub(crate) fn geoadd(call: &mut Call<'_, '_>) {
     }
 }
 
-/// GEOADD of many members (slow lane). No position is wrong when the first member is set.
+/// GEOADD of many members, on the lane. All positions are checked before the first member is set.
 pub(crate) fn geoadd_long(call: &mut LaneCall<'_>) {
     let (spec, run) = long::row_of("geoadd");
     let Ok(options) = Options::parse(call.args) else { return long::whole(spec, run, call) };
@@ -59,7 +60,7 @@ struct Options {
     nx: bool,
     xx: bool,
     ch: bool,
-    /// Where the first member's longitude is.
+    /// The position of the first longitude.
     from: usize,
 }
 
@@ -82,7 +83,7 @@ impl Options {
             false => Ok(o),
         }
     }
-    /// Where each member's longitude is.
+    /// The position of each member's longitude.
     fn members(&self, args: Args<'_>) -> impl Iterator<Item = usize> + Clone + use<> {
         (self.from..args.len()).step_by(3)
     }
@@ -164,7 +165,7 @@ pub(crate) fn geodist(call: &mut Call<'_, '_>) {
     });
 }
 
-/// Longitude and latitude at these arguments.
+/// The longitude and latitude at these arguments.
 fn point(args: Args<'_>, at: usize) -> Result<Point, Text> {
     let point = Point {
         longitude: strtod::parse(args.at(at)).ok_or(errors::NOT_A_FLOAT)?,
@@ -177,14 +178,14 @@ fn point(args: Args<'_>, at: usize) -> Result<Point, Text> {
     Err(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}").into())
 }
 
-/// Metres of a unit.
+/// The length of a unit in metres.
 fn unit_m(word: &[u8]) -> Result<f64, &'static str> {
     const UNITS: [(&str, f64); 4] = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
     let unit = UNITS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
     unit.map(|(_, metres)| *metres).ok_or(UNIT)
 }
 
-/// Four digits, a text in RESP3 too.
+/// Sends a distance with four digits. A bulk string in RESP3 too.
 fn send_distance(reply: &mut Reply<'_>, distance: f64) {
     reply.bulk(format!("{distance:.4}").as_bytes());
 }
@@ -192,7 +193,7 @@ fn send_distance(reply: &mut Reply<'_>, distance: f64) {
 fn send_point(reply: &mut Reply<'_>, point: &Point) {
     reply.array(2);
     for angle in [point.longitude, point.latitude] {
-        // Seventeen digits of a number that is not rounded before, and no zeros at the end.
+        // Seventeen digits of the unrounded number, without zeros at the end.
         let text = format!("{angle:.17}");
         reply.double_text(text.trim_end_matches('0').trim_end_matches('.'));
     }

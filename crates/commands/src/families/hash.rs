@@ -33,7 +33,7 @@ pub(crate) fn hset(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `HMSET key field value [field value ...]`: HSET of old. Reply: OK.
+/// `HMSET key field value [field value ...]`: an older HSET. Reply: OK.
 pub(crate) fn hmset(call: &mut Call<'_, '_>) {
     match set_pairs(call, "hmset") {
         Ok(_) => call.reply.ok(),
@@ -53,7 +53,7 @@ fn set_pairs(call: &mut Call<'_, '_>, command: &str) -> Result<i64, Text> {
     })
 }
 
-/// `HSETNX key field value`: sets a field that is not there yet. Reply: 1 when set, 0 when it was there.
+/// `HSETNX key field value`: sets a field only if it is missing. Reply: 1 when set, else 0.
 pub(crate) fn hsetnx(call: &mut Call<'_, '_>) {
     let args = call.args;
     let set = update(call, |hash, settings| {
@@ -66,7 +66,7 @@ pub(crate) fn hsetnx(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `HINCRBY key field increment`: adds to an integer; a missing field counts as 0. Reply: the sum.
+/// `HINCRBY key field increment`: adds to an integer. A missing field counts as 0. Reply: the sum.
 pub(crate) fn hincrby(call: &mut Call<'_, '_>) {
     match add_integer(call) {
         Ok(sum) => call.reply.int(sum),
@@ -88,7 +88,7 @@ fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
     })
 }
 
-/// `HINCRBYFLOAT key field increment`: adds to a number, in 80-bit arithmetic as redis-server does; a missing field
+/// `HINCRBYFLOAT key field increment`: adds to a number in 80-bit arithmetic, as redis-server does. A missing field
 /// counts as 0. Reply: the sum as text.
 pub(crate) fn hincrbyfloat(call: &mut Call<'_, '_>) {
     match add_float(call) {
@@ -118,7 +118,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
     })
 }
 
-/// `HDEL key field [field ...]`: removes fields, and the key with the last of them. Reply: how many there were.
+/// `HDEL key field [field ...]`: removes fields, and the key with its last field. Reply: how many existed.
 pub(crate) fn hdel(call: &mut Call<'_, '_>) {
     let fields = call.args.skip(2);
     let removed = collection::update_existing(call, |hash: &mut HashValue, _| {
@@ -199,7 +199,7 @@ pub(crate) fn hvals(call: &mut Call<'_, '_>) {
     });
 }
 
-/// Changes the hash at the first key, which is made with its first field.
+/// Changes the hash at the first key. The hash is created with its first field.
 fn update<R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut HashValue, &Settings) -> Result<(R, Changed), Text>,
@@ -207,7 +207,7 @@ fn update<R>(
     collection::update(call, change)
 }
 
-/// Writes something for each pair, while somebody wants it.
+/// Calls `write` for each pair until nobody wants the reply any more.
 pub(super) fn each(
     hash: Option<&HashValue>,
     reply: &mut Reply<'_>,
@@ -230,7 +230,7 @@ mod tests {
     const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
 
     #[test]
-    fn set_get_delete() {
+    fn fields_are_set_read_and_deleted() {
         let mut f = Fixture::new();
         f.script(&[
             ("HSET h a 1 b 2 a 3", ":2|"),
@@ -308,7 +308,7 @@ mod tests {
         ] {
             assert_eq!(f.run(line), WRONG_TYPE, "{line}");
         }
-        // What is wrong with the arguments comes first.
+        // Errors in the arguments come first.
         f.script(&[
             ("HSET s f", "-ERR wrong number of arguments for 'hset' command|"),
             ("HSET s f v f", "-ERR wrong number of arguments for 'hset' command|"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn increments() {
+    fn fields_are_incremented_as_integers_and_as_floats() {
         let mut f = Fixture::new();
         f.script(&[
             ("HINCRBY h n 5", ":5|"),

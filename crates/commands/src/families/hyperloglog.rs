@@ -1,7 +1,7 @@
-//! HyperLogLog: PFADD, PFCOUNT, PFMERGE, and PFDEBUG and PFSELFTEST as redis-server's own tests call them.
+//! HyperLogLog: PFADD, PFCOUNT and PFMERGE; PFDEBUG and PFSELFTEST, which redis-server's own tests call.
 //!
-//! Values are strings; what is in them is in [`strand_keyspace::types::hyperloglog`]. A string that is none is
-//! `WRONGTYPE`, one whose registers are not all there `INVALIDOBJ`.
+//! The values are strings. [`strand_keyspace::types::hyperloglog`] knows their content. A string that is no HyperLogLog
+//! gets `WRONGTYPE`, and one with missing registers `INVALIDOBJ`.
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
@@ -37,7 +37,8 @@ fn add(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     if let Some(StrRef::Blob { blob, .. }) = value_of(db.get(key))?
         && hll::form(blob) == Some(Form::Dense)
     {
-        // Most elements raise nothing once many were added: then nothing is written. Else it is, in place.
+        // After many elements, most new ones raise no register. Then nothing is written; otherwise the value is changed
+        // in place.
         if !elements.iter().any(|element| hll::raises(blob, element)) {
             return Ok(false);
         }
@@ -62,8 +63,8 @@ fn add(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     Ok(changed?.unwrap_or(false))
 }
 
-/// `PFCOUNT key [key ...]`. Reply: about how many different elements were added to any of them. That of a single one is
-/// kept in its value.
+/// `PFCOUNT key [key ...]`. Reply: an estimate of how many different elements were added to any of the keys. The
+/// estimate of a single key is kept in its value.
 pub(crate) fn pfcount(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let counted = match call.keys {
@@ -85,7 +86,7 @@ fn count_one(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<u64, &'static str> {
     let is_raw = s.encoding() == "raw";
     let (count, computed) = hll::count(s.bytes(&mut [0; 20])).map_err(corrupted)?;
     if computed || !is_raw {
-        // As in redis-server the string is `raw` from here on.
+        // As in redis-server, the string is `raw` from here on.
         let kept: Result<_, Infallible> = Ok(());
         let edited = db.edit_str(key, |blob| {
             hll::cache(blob.make_mut(), count);
@@ -96,7 +97,7 @@ fn count_one(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<u64, &'static str> {
     Ok(count)
 }
 
-/// `PFMERGE destkey [sourcekey ...]`: adds to the first what was added to any. Reply: OK.
+/// `PFMERGE destkey [sourcekey ...]`: adds to the first key what was added to the others. Reply: OK.
 pub(crate) fn pfmerge(call: &mut Call<'_, '_>) {
     let sparse_bytes_max = sparse_bytes_max(call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
@@ -112,7 +113,7 @@ pub(crate) fn pfmerge(call: &mut Call<'_, '_>) {
     }
 }
 
-/// PFMERGE of many (slow lane): the sources, which share their bytes, are merged with nothing held.
+/// PFMERGE of many keys, on the lane. The sources share their bytes and are merged with no shard locked.
 pub(crate) fn pfmerge_long(call: &mut LaneCall<'_>) {
     let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
@@ -123,13 +124,13 @@ pub(crate) fn pfmerge_long(call: &mut LaneCall<'_>) {
     }
 }
 
-/// PFMERGE at work on copies.
+/// A PFMERGE that works on copies.
 struct Merges<'a> {
     keys: Vec<Key<'a>>,
     sparse_bytes_max: usize,
 }
 
-/// What is at the keys, up to the first that holds something else: the error of that one.
+/// The values at the keys, up to the first key with a wrong value; then its error.
 struct Sources {
     values: Vec<Option<Str>>,
     error: Option<&'static str>,
@@ -184,7 +185,7 @@ impl Write for Merges<'_> {
     }
 }
 
-/// The effect is the value as it is now.
+/// Records the effect: the value as it is now.
 fn value_is_effect(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<(), &'static str> {
     if db.is_recorded()
         && let Some(value) = value_of(db.peek(key))?.map(|s| s.to_blob())
@@ -194,7 +195,7 @@ fn value_is_effect(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<(), &'static st
     Ok(())
 }
 
-/// Raises `registers` to those of the value at `key`; its form, if there is one.
+/// Raises `registers` to those of the value at `key`. Returns the value's form, if there is a value.
 fn merge(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,
@@ -253,7 +254,7 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
         return Err("ERR The specified key does not exist".into());
     }
     let makes_dense = args.is(1, "GETREG") || args.is(1, "TODENSE");
-    // Whatever is asked, the string is `raw` from here on.
+    // The string is `raw` from here on, for every subcommand.
     let looked_at = change(&mut db, key, false, |value| {
         value.is_changed = true;
         let converted = makes_dense && hll::make_dense(&mut value.bytes)?;
@@ -281,7 +282,7 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The runs of a sparse value: `z:5` and `Z:500` are registers of 0, `v:3,2` two of 3.
+/// Shows the runs of a sparse value: `z:5` and `Z:500` are registers of 0, `v:3,2` is two registers of 3.
 fn decode(bytes: &[u8], reply: &mut Reply<'_>) {
     let text = |run: hll::Run| match (run.register, run.bytes) {
         (0, 1) => format!("z:{}", run.len),
@@ -292,7 +293,7 @@ fn decode(bytes: &[u8], reply: &mut Reply<'_>) {
     reply.bulk(text.join(" ").as_bytes());
 }
 
-/// `PFSELFTEST`: holds the estimator against elements that are counted. Reply: OK.
+/// `PFSELFTEST`: compares the estimator with a count of the elements. Reply: OK.
 pub(crate) fn pfselftest(call: &mut LaneCall<'_>) {
     match self_test(call) {
         Ok(()) => call.reply.ok(),
@@ -300,8 +301,8 @@ pub(crate) fn pfselftest(call: &mut LaneCall<'_>) {
     }
 }
 
-/// The estimate must stay within four times the standard error, 1.04 over the root of the registers, at each of these
-/// numbers of elements; and both forms must have the same registers.
+/// At each of these numbers of elements, the estimate must be within four standard errors (1.04 divided by the square
+/// root of the number of registers), and both forms must have equal registers.
 fn self_test(call: &mut LaneCall<'_>) -> Result<(), String> {
     const CHECKED_AT: [u64; 4] = [1_000, 10_000, 50_000, 200_000];
     const PAUSE_ELEMENTS: u64 = 1_000;
@@ -337,15 +338,15 @@ fn self_test(call: &mut LaneCall<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A value in hand.
+/// A value that is being changed.
 struct Value {
     bytes: Vec<u8>,
     is_new: bool,
-    /// It is to be stored.
+    /// True when the value must be stored.
     is_changed: bool,
 }
 
-/// Lets `change` have the value at `key`; with `create`, a new one where there is none. `None` when there is none.
+/// Calls `change` with the value at `key`; with `create`, a missing value is created. `None` when there is no value.
 fn change<R>(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,
@@ -368,7 +369,7 @@ fn change<R>(
 /// The string in a record, if there is a record.
 ///
 /// # Errors
-/// When it is no value of this type.
+/// When the string is no HyperLogLog.
 fn value_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'_>>, &'static str> {
     let Some(s) = string_of(record)? else { return Ok(None) };
     match hll::form(s.bytes(&mut [0; 20])) {

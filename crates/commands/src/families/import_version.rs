@@ -1,9 +1,9 @@
-//! IMPORT.VERSION: what `strand import` knows of the version of a dataset that is in this database.
+//! IMPORT.VERSION: the state of an imported dataset in this database.
 //!
-//! The state of a dataset is a hash, named as the dataset, in the system companion of the session's database: SELECT
-//! cannot reach it, no application key can collide with it, and FLUSHDB and SWAPDB take it along. A field is the path of
-//! a container, its value the container (docs/formats/container.md); here both are opaque bytes. Nothing else writes
-//! there, so a value of another type is met as if it were missing.
+//! The state is a hash with the dataset's name, in the system companion of the session's database. SELECT does not
+//! reach it, no key of an application collides with it, and FLUSHDB and SWAPDB include it. A field is the path of a
+//! container, its value is the container (docs/formats/container.md); this module treats both as opaque bytes. Nothing
+//! else writes there, so a value of another type counts as missing.
 
 use super::collection::{argument, send, send_or_null};
 use super::hash::each;
@@ -18,7 +18,7 @@ pub(crate) fn get(call: &mut Call<'_, '_>) {
     send_or_null(call.reply, hash.and_then(|h| h.get(call.args.at(3))));
 }
 
-/// `IMPORT.VERSION LIST dataset`. Reply: an array of the paths that have a container, in no order.
+/// `IMPORT.VERSION LIST dataset`. Reply: an array of the paths with a container, in no order.
 pub(crate) fn list(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
     let hash: Option<&HashValue> = db.peek_at(&call.keys[0]).ok().flatten();
@@ -31,8 +31,8 @@ pub(crate) fn list(call: &mut Call<'_, '_>) {
     });
 }
 
-/// `IMPORT.VERSION DATASETS` (slow lane). Reply: an array of the datasets that have a container, in no order, as far as the
-/// user may read them.
+/// `IMPORT.VERSION DATASETS`, on the lane. Reply: an array of the datasets with a container that the user may read, in
+/// no order.
 pub(crate) fn datasets(call: &mut LaneCall<'_>) {
     let (keyspace, db) = (call.keyspace, call.keyspace.system_db(call.db));
     let mut names = Vec::new();
@@ -42,7 +42,7 @@ pub(crate) fn datasets(call: &mut LaneCall<'_>) {
         cursor = keyspace.scan(db, cursor, SLICE_KEYS, call.now_ms, &mut |record| {
             names.push(record.key().to_vec());
         });
-        // Not while a shard is held: patterns may be many.
+        // Not while a shard is locked: a user may have many patterns.
         let found: Vec<Vec<u8>> = names.drain(known..).filter(|name| call.may_read(name)).collect();
         names.extend(found);
         if cursor == 0 || call.cancelled() {
@@ -76,8 +76,8 @@ pub(super) fn fresh(field: &[u8], value: Bytes<'_>, settings: &Settings) -> Valu
     hash.into_value()
 }
 
-/// `IMPORT.VERSION DEL dataset path [path ...]`: forgets containers, and the dataset with the last of them. Reply: how
-/// many there were.
+/// `IMPORT.VERSION DEL dataset path [path ...]`: removes containers, and the dataset with its last container. Reply:
+/// how many existed.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn arity() {
+    fn a_wrong_number_of_arguments_is_an_error() {
         let mut f = Fixture::new();
         f.script(&[
             ("IMPORT.VERSION", "-ERR wrong number of arguments for 'import.version' command|"),

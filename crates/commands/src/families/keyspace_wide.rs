@@ -1,8 +1,8 @@
 //! Commands on a whole database: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 //!
-//! KEYS, the flushes and a SCAN with a large COUNT run on the slow lane, in slices. [`ScanOptions`] is SCAN's and HSCAN's.
-//! A pattern is matched while a shard is held only as far as that takes no longer than the look-ups do; the rest of the
-//! matching is done on the lane, with nothing held ([`Found`]).
+//! KEYS, the flushes and a SCAN with a large COUNT run on the lane, in slices. SCAN and HSCAN share [`ScanOptions`].
+//! While a shard is locked, a pattern is matched only for as long as looking the keys up takes. A longer match happens
+//! on the lane, with no shard locked ([`Found`]).
 
 use crate::call::{Call, LaneCall};
 use crate::parse;
@@ -13,13 +13,13 @@ use strand_keyspace::{Flushed, Keyspace, RecordRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// What COUNT is when it is not given.
+/// The default of COUNT.
 const SCAN_COUNT: usize = 10;
-/// Keys (or fields) that KEYS and a long SCAN visit before they let others go on. A shard is held for those of one segment.
+/// Keys (or fields) that KEYS and a long SCAN visit between two pauses. A shard is locked for the keys of one segment.
 pub(super) const SLICE_KEYS: usize = 512;
 
-/// `KEYS pattern` (slow lane). Reply: the live keys that match. Other commands run between two slices, so a key that is
-/// written meanwhile may be in the reply or not.
+/// `KEYS pattern`, on the lane. Reply: the matching keys. Other commands run between two slices, so a key that is
+/// written meanwhile may or may not be in the reply.
 pub(crate) fn keys(call: &mut LaneCall<'_>) {
     let mut found = Found::new(call.reply);
     walk(call, &mut found, 0, usize::MAX, &Filter::new(call.args.at(1)), |_| true);
@@ -40,9 +40,9 @@ pub(crate) fn keys_whole(call: &mut Call<'_, '_>) {
     call.reply.raw(found.encoded);
 }
 
-/// Visits about `count` live records from the cursor on, in slices, and encodes the keys of those that are `wanted` and pass
-/// `filter`; the next cursor, 0 at the end or when nobody waits. A key that takes long to match is matched between two
-/// slices, with nothing held.
+/// Visits about `count` live records from the cursor on, in slices, and encodes the keys that are `wanted` and pass
+/// `filter`. Returns the next cursor: 0 at the end, or when nobody waits. A key that takes long to match is matched
+/// between two slices, with no shard locked.
 fn walk(
     call: &LaneCall<'_>,
     found: &mut Found<'_>,
@@ -81,14 +81,14 @@ fn walk(
     0
 }
 
-/// Between two parts of a long match: lets others have the processor; false when nobody waits for the reply any more.
+/// Pauses between two parts of a long match. Returns false when nobody waits for the reply.
 pub(super) fn go_on(call: &LaneCall<'_>) -> bool {
     call.pause();
     !call.cancelled()
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE name]`. Reply: the next cursor (0 at the end) and some keys. A key that
-/// is there from the first call to the last is returned at least once.
+/// exists from the first call to the last is returned at least once.
 pub(crate) fn scan(call: &mut Call<'_, '_>) {
     let (from, options) = match scan_arguments(call.args) {
         Ok(parsed) => parsed,
@@ -103,7 +103,7 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
     found.send(call.reply, next);
 }
 
-/// SCAN on the slow lane: with a large COUNT, or a pattern that takes long to match.
+/// SCAN on the lane: with a large COUNT, or with a pattern that takes long to match.
 pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
     let (from, options) = match scan_arguments(call.args) {
         Ok(parsed) => parsed,
@@ -127,17 +127,17 @@ pub(crate) fn randomkey(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `DBSIZE`. Reply: the number of keys, those counted too that have expired and are not removed yet.
+/// `DBSIZE`. Reply: the number of keys, including expired ones that are not removed yet.
 pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
     call.reply.int(call.txn.len(call.db) as i64);
 }
 
-/// `FLUSHDB [ASYNC|SYNC]` (slow lane with either word): empties the database. Reply: OK.
+/// `FLUSHDB [ASYNC|SYNC]`, always on the lane: empties the database. Reply: OK.
 pub(crate) fn flushdb(call: &mut LaneCall<'_>) {
     flush(call, Some(call.db));
 }
 
-/// `FLUSHALL [ASYNC|SYNC]` (slow lane with either word): empties every database at one moment. Reply: OK.
+/// `FLUSHALL [ASYNC|SYNC]`, always on the lane: empties every database at one moment. Reply: OK.
 pub(crate) fn flushall(call: &mut LaneCall<'_>) {
     flush(call, None);
 }
@@ -184,7 +184,7 @@ fn flush(call: &mut LaneCall<'_>, only: Option<usize>) {
     call.reply.ok();
 }
 
-/// `SWAPDB index1 index2` (slow lane): swaps the contents of two databases, at one moment for everybody. Reply: OK.
+/// `SWAPDB index1 index2`, on the lane: swaps the contents of two databases, at one moment for everybody. Reply: OK.
 pub(crate) fn swapdb(call: &mut LaneCall<'_>) {
     match swapped(call.args, call.keyspace) {
         Ok((a, b)) => {
@@ -226,15 +226,15 @@ fn swapped(args: Args<'_>, keyspace: &Keyspace) -> Result<(usize, usize), &'stat
 pub(super) struct ScanOptions<'a> {
     /// MATCH.
     pub(super) filter: Filter<'a>,
-    /// COUNT; a large one brings the command to the slow lane.
+    /// COUNT. A large COUNT runs on the lane.
     pub(super) count: usize,
-    /// TYPE, SCAN's alone.
+    /// TYPE, only of SCAN.
     pub(super) type_name: Option<&'a [u8]>,
-    /// NOVALUES, HSCAN's alone.
+    /// NOVALUES, only of HSCAN.
     pub(super) no_values: bool,
 }
 
-/// Which of the scans the options belong to.
+/// The command that the options belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScanOf {
     /// SCAN: TYPE is allowed.
@@ -248,7 +248,7 @@ pub(super) enum ScanOf {
 const NO_VALUES_ELSEWHERE: &str = "ERR NOVALUES option can only be used in HSCAN";
 
 impl<'a> ScanOptions<'a> {
-    /// From the arguments behind the cursor; the last of a repeated option counts.
+    /// Reads the options after the cursor. The last of a repeated option counts.
     pub(super) fn parse(args: Args<'a>, of: ScanOf) -> Result<ScanOptions<'a>, &'static str> {
         let mut options =
             ScanOptions { filter: Filter(None), count: SCAN_COUNT, type_name: None, no_values: false };
@@ -287,25 +287,25 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Elements of a pattern that a call may try while it holds something, and how many more for each key or field that it
-/// comes by: as long as it takes to look one up. What takes longer is matched on the lane, with nothing held.
+/// Pattern elements that a call may try while a shard is locked, and the additional ones for each key or field that it
+/// visits: as long as looking the key up takes. A longer match happens on the lane, with no shard locked.
 const STEPS_PER_CALL: usize = 1024;
 const STEPS_PER_ELEMENT: usize = 32;
-/// A pattern that is longer is not looked at at all while something is held.
+/// A longer pattern is never matched while a shard is locked.
 const PATTERN_BYTES_HELD: usize = 4096;
-/// Elements that are tried between two pauses of a long match: some 100 us.
+/// Pattern elements between two pauses of a long match: about 100 us.
 const STEPS_PER_PAUSE: usize = 32 * 1024;
 
-/// A glob pattern to keep to, or none.
+/// A glob pattern, or none.
 #[derive(Debug)]
 pub(super) struct Filter<'a>(Option<glob::Pattern<'a>>);
 
 impl<'a> Filter<'a> {
-    /// A lone `*` is no pattern at all: it lets the empty key pass, which the matcher does not.
+    /// A lone `*` is no pattern: it passes the empty key, which the matcher refuses.
     fn new(pattern: &'a [u8]) -> Filter<'a> {
         Filter((pattern != b"*").then(|| glob::Pattern::new(pattern, false)))
     }
-    /// True when `text` passes; `None` when it would take more steps than are left to know.
+    /// Whether `text` passes. `None` when more steps are needed than are left.
     fn passes_within(&self, text: &[u8], steps_left: &mut usize) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };
         if pattern.bytes().len() > PATTERN_BYTES_HELD {
@@ -318,7 +318,7 @@ impl<'a> Filter<'a> {
             is_enough
         })
     }
-    /// True when `text` passes; asks `go_on` now and then, and gives up (`None`) when that is false.
+    /// Whether `text` passes. Calls `go_on` now and then, and gives up (`None`) when it returns false.
     fn passes_in_slices(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };
         let mut tried = 0;
@@ -333,29 +333,29 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// What becomes of a match that takes long.
+/// How a long match goes on.
 enum Pace<'a> {
-    /// The steps that are left. A match that needs more steps ends the call.
+    /// The steps that are left. A match that needs more ends the call.
     Within(usize),
-    /// It is taken to its end, asking now and then whether to go on.
+    /// The match runs to its end. This function is called now and then and says whether to go on.
     Asking(&'a dyn Fn() -> bool),
 }
 
-/// Elements encoded before their number is known.
+/// Encoded elements, collected because their number comes first in the reply.
 pub(super) struct Found<'a> {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
-    /// As [`Reply::bounded`].
+    /// See [`Reply::bounded`].
     bytes_max: usize,
     count: usize,
     pace: Pace<'a>,
-    /// A match was given up: the elements are not all.
+    /// True when a match was given up, so elements are missing.
     is_given_up: bool,
 }
 
 impl<'a> Found<'a> {
-    /// For `reply`. Where that says that a call may be begun anew elsewhere ([`Reply::counts_copies`]), long matches make
-    /// it so; else they are taken to their end.
+    /// For `reply`. If the call may begin anew elsewhere ([`Reply::counts_copies`]), a long match is given up so that
+    /// it does. Otherwise a long match runs to its end.
     pub(super) fn new(reply: &Reply<'_>) -> Found<'a> {
         let pace = match reply.counts_copies() {
             true => Pace::Within(STEPS_PER_CALL),
@@ -370,11 +370,11 @@ impl<'a> Found<'a> {
             is_given_up: false,
         }
     }
-    /// For `reply`, with nothing held: long matches ask `go_on` now and then.
+    /// For `reply`, with no shard locked. Long matches call `go_on` now and then.
     pub(super) fn asking(reply: &Reply<'_>, go_on: &'a dyn Fn() -> bool) -> Found<'a> {
         Found { pace: Pace::Asking(go_on), ..Found::new(reply) }
     }
-    /// True when `text` passes `filter`, and no match before had to be given up.
+    /// True when `text` passes `filter` and no match has been given up.
     pub(super) fn wants(&mut self, filter: &Filter<'_>, text: &[u8]) -> bool {
         if self.is_given_up {
             return false;
@@ -391,14 +391,14 @@ impl<'a> Found<'a> {
         write(&mut Reply::bounded(&mut self.encoded, self.protocol, self.bytes_max));
         self.count += 1;
     }
-    /// Encodes one element, shared where it can be.
+    /// Encodes one element. Shares its bytes where it can.
     fn encode_bytes(&mut self, bytes: Bytes<'_>) {
         self.encode(|reply| match bytes {
             Bytes::Slice(bytes) => reply.bulk(bytes),
             Bytes::Shared(blob) => reply.bulk_blob(blob),
         });
     }
-    /// True when the elements are not all: the reply is longer than the client may have waiting, or a match was given up.
+    /// True when elements are missing: the reply is longer than the client's output limit, or a match was given up.
     pub(super) fn is_over(&self) -> bool {
         self.encoded.len() > self.bytes_max || self.is_given_up
     }
@@ -414,7 +414,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// A cursor, read as C's `strtoul` reads it: a sign is allowed and wraps, an empty text is 0, a zero byte ends it.
+/// A cursor, read like C's `strtoul`: a sign is allowed and wraps, an empty text is 0, a zero byte ends the number.
 pub(super) fn cursor(bytes: &[u8]) -> Result<u64, &'static str> {
     let (negative, digits) = match errors::c_text(bytes) {
         [] => return Ok(0),
@@ -487,11 +487,11 @@ mod tests {
                 let reply = f.run(&format!("{command} {pattern}"));
                 assert_eq!(keys_in(&reply).into_iter().collect::<Vec<_>>(), keys, "{command}");
             }
-            // 50,000 places where some 100 elements are tried.
+            // 50,000 positions, at each of which about 100 elements are tried.
             let pauses = f.pauses.take();
             assert!(pauses > 100, "{command}: {pauses}");
         }
-        // A pattern that is long itself, and easy.
+        // A long pattern that is easy to match.
         let longest = format!("*{}*", "[a]".repeat(PATTERN_BYTES_HELD));
         assert_eq!(keys_in(&f.run(&format!("KEYS {longest}"))).len(), 1);
     }
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn a_scan_shows_what_stays_while_the_rest_comes_and_goes() {
         for (start, per_call) in [(0, 40), (3_000, -60)] {
-            // kept: k0..k99; the others grow by `per_call` a call, or shrink.
+            // k0..k99 stay. The number of other keys grows or shrinks by `per_call` with each call.
             let mut f = fixture_with(100);
             let mut others = start;
             (0..others).for_each(|n| drop(f.run(&format!("SET other{n} v"))));
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_options() {
+    fn scan_filters_by_pattern_and_type() {
         let mut f = fixture_with(20);
         f.run("HSET khash f v");
         let all =

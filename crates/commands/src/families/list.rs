@@ -1,5 +1,5 @@
-//! The list commands. [`pop`] takes elements off the ends, [`move_many`] is LMOVEM and BLMOVEM, [`search`] looks for elements by their
-//! bytes.
+//! The list commands. [`pop`] takes elements off the ends, [`move_many`] has LMOVEM and BLMOVEM, [`search`] has the
+//! commands that compare elements.
 
 mod move_many;
 mod pop;
@@ -23,25 +23,25 @@ use strand_keyspace::{Changed, Collection, ListValue, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Removing this many elements costs as much as one: pages go whole.
+/// Removing this many elements costs as much as one element, because whole pages are dropped.
 const REMOVED_PER_ELEMENT: usize = 64;
 
-/// `LPUSH key element [element ...]`. Reply: the length then.
+/// `LPUSH key element [element ...]`. Reply: the new length.
 pub(crate) fn lpush(call: &mut Call<'_, '_>) {
     push(call, End::Front, true);
 }
 
-/// `RPUSH key element [element ...]`. Reply: the length then.
+/// `RPUSH key element [element ...]`. Reply: the new length.
 pub(crate) fn rpush(call: &mut Call<'_, '_>) {
     push(call, End::Back, true);
 }
 
-/// `LPUSHX key element [element ...]`: LPUSH if the list exists. Reply: the length then, 0 without a list.
+/// `LPUSHX key element [element ...]`: LPUSH if the list exists. Reply: the new length, 0 without a list.
 pub(crate) fn lpushx(call: &mut Call<'_, '_>) {
     push(call, End::Front, false);
 }
 
-/// `RPUSHX key element [element ...]`: RPUSH if the list exists. Reply: the length then, 0 without a list.
+/// `RPUSHX key element [element ...]`: RPUSH if the list exists. Reply: the new length, 0 without a list.
 pub(crate) fn rpushx(call: &mut Call<'_, '_>) {
     push(call, End::Back, false);
 }
@@ -71,7 +71,7 @@ pub(crate) fn llen(call: &mut Call<'_, '_>) {
 pub(crate) fn lindex(call: &mut Call<'_, '_>) {
     let index = call.args.at(2);
     read(call, |list: Option<&ListValue>, reply| {
-        // Without a list the index is not looked at, as in redis-server.
+        // As in redis-server, a missing list hides an error in the index.
         let Some(list) = list else { return reply.null() };
         match parse::integer(index) {
             Ok(index) => send_or_null(reply, place(index, list.len()).and_then(|i| list.get(i))),
@@ -80,7 +80,7 @@ pub(crate) fn lindex(call: &mut Call<'_, '_>) {
     });
 }
 
-/// `LSET key index element`. Reply: OK, or an error when there is no such element.
+/// `LSET key index element`. Reply: OK, or an error when the index is out of range.
 pub(crate) fn lset(call: &mut Call<'_, '_>) {
     let (index, element) = (call.args.at(2), argument(call.args, 3));
     let set = collection::update_existing(call, |list: &mut ListValue, _| {
@@ -126,7 +126,7 @@ pub(crate) fn ltrim(call: &mut Call<'_, '_>) {
         let (len, kept) = (list.len(), range(start, stop, list.len()));
         list.remove(kept.end..len);
         list.remove(0..kept.start);
-        // Also when nothing is left to trim, as in redis-server: WATCH and events depend on it.
+        // LTRIM counts as a change even when it removes nothing, as in redis-server: WATCH and events depend on it.
         ((), true.into())
     });
     match trimmed {
@@ -135,13 +135,13 @@ pub(crate) fn ltrim(call: &mut Call<'_, '_>) {
     }
 }
 
-/// What LRANGE costs on a list.
+/// The cost of LRANGE on a list, in elements.
 pub(crate) fn range_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let Ok((start, stop)) = bounds(args) else { return 0 };
     part_elements(range(start, stop, value.elements()).len(), value)
 }
 
-/// What LTRIM costs on a list.
+/// The cost of LTRIM on a list, in elements.
 pub(crate) fn trim_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let Ok((start, stop)) = bounds(args) else { return 0 };
     (value.elements() - range(start, stop, value.elements()).len()) / REMOVED_PER_ELEMENT
@@ -151,13 +151,13 @@ fn bounds(args: Args<'_>) -> Result<(i64, i64), Text> {
     Ok((parse::integer(args.at(2))?, parse::integer(args.at(3))?))
 }
 
-/// The place that an index means, which counts from the end when it is negative.
+/// The position that an index means. A negative index counts from the end.
 fn place(index: i64, len: usize) -> Option<usize> {
     let at = if index < 0 { index + len as i64 } else { index };
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-/// The places from `start` to `stop`, both included; negative ones count from the end.
+/// The positions from `start` to `stop`, both included. Negative numbers count from the end.
 pub(crate) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let start = if start < 0 { (start + len).max(0) } else { start };
@@ -165,7 +165,7 @@ pub(crate) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
     if start > stop || start >= len { 0..0 } else { start as usize..stop as usize + 1 }
 }
 
-/// An array of the elements of a range, from one of its ends on.
+/// Sends an array of the elements of a range, starting at one of its ends.
 fn send_range(reply: &mut Reply<'_>, list: &ListValue, range: Range<usize>, from: End) {
     reply.array(range.len());
     let elements = match from {

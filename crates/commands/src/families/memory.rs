@@ -1,11 +1,11 @@
-//! MEMORY: what a key takes.
+//! MEMORY USAGE and MEMORY HELP.
 
 use crate::call::Call;
 use crate::{errors, parse};
 
 /// `MEMORY USAGE key [SAMPLES count]`
 ///
-/// The record knows what it holds, so nothing is sampled; the option is read for its errors only.
+/// The record knows its size, so nothing is sampled. SAMPLES is only checked for errors.
 pub(crate) fn usage(call: &mut Call<'_, '_>) {
     let mut at = 3;
     while at < call.args.len() {

@@ -1,7 +1,7 @@
 //! The command families: one module of handlers for each group of the table.
 //!
-//! A handler is three steps: parse typed arguments, call a keyspace operation, write the reply. It sees
-//! [`crate::call::Call`] (or [`crate::call::LaneCall`]) and nothing else: no socket, no session, no clock.
+//! A handler has three steps: parse the arguments, call a keyspace operation, write the reply. It sees only a
+//! [`crate::call::Call`] or [`crate::call::LaneCall`]: no socket, no session, no clock.
 
 pub(crate) mod bitmap;
 pub(crate) mod collection;

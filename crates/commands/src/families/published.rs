@@ -1,4 +1,4 @@
-//! IMPORT.VERSION PUBLISH, LOG and WAIT: the versions of a dataset that are there as a whole.
+//! IMPORT.VERSION PUBLISH, LOG and WAIT: the versions of a dataset that are complete.
 
 use super::import_version::fresh;
 use crate::call::Call;
@@ -10,8 +10,8 @@ use crate::wait::{Wait, milliseconds};
 use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
 use strand_wire::args::Args;
 
-/// `IMPORT.VERSION PUBLISH dataset version`: all documents of the version are there. Reply: the version's token. The
-/// version that was published last keeps its number.
+/// `IMPORT.VERSION PUBLISH dataset version`: says that all documents of the version are in the server. Reply: the
+/// version's token. Publishing the last version again keeps its number.
 pub(crate) fn publish(call: &mut Call<'_, '_>) {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     if !is_name(name) {
@@ -47,8 +47,8 @@ pub(crate) fn log(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version, a token or a name,
-/// is published. Reply: the version's token, or null when the time is over.
+/// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version, given by token or
+/// name, is published. Reply: the version's token, or null after the timeout.
 pub(crate) fn wait(call: &mut Call<'_, '_>) {
     let timeout_ms = match timeout(call.args) {
         Ok(timeout_ms) => timeout_ms,
@@ -78,14 +78,14 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The published versions of the dataset among the arguments, the newest first.
+/// The published versions of the dataset that the arguments name, the newest first.
 fn known(call: &mut Call<'_, '_>) -> Vec<Published> {
     let system = call.txn.keyspace().system_db(call.db);
     let mut db = call.txn.db(system);
     list(db.peek_at(&call.keys[0]).ok().flatten())
 }
 
-/// What follows the version: `VISIBLE [TIMEOUT milliseconds]`; 0 is for ever.
+/// The arguments after the version: `VISIBLE [TIMEOUT milliseconds]`. 0 is for ever.
 fn timeout(args: Args<'_>) -> Result<u64, &'static str> {
     match args.len() {
         5 if args.is(4, "VISIBLE") => Ok(0),

@@ -1,4 +1,4 @@
-//! The set commands on members. SPOP and SRANDMEMBER are in [`random`], SSCAN in [`scan`], intersections, unions and
+//! The set commands about members. SPOP and SRANDMEMBER are in [`random`], SSCAN in [`scan`], intersections, unions and
 //! differences in [`algebra`].
 
 mod algebra;
@@ -29,7 +29,7 @@ pub(crate) fn sadd(call: &mut Call<'_, '_>) {
     answer_count(call.reply, added);
 }
 
-/// `SREM key member [member ...]`: removes members, and the key with the last of them. Reply: how many there were.
+/// `SREM key member [member ...]`: removes members, and the key with its last member. Reply: how many existed.
 pub(crate) fn srem(call: &mut Call<'_, '_>) {
     let members = call.args.skip(2);
     let removed = collection::update_existing(call, |set: &mut SetValue, _| {
@@ -96,7 +96,7 @@ pub(crate) fn smembers(call: &mut Call<'_, '_>) {
     read(call, |set: Option<&SetValue>, reply| send_all(reply, set));
 }
 
-/// A set as a reply.
+/// Sends all members of a set.
 fn send_all(reply: &mut Reply<'_>, set: Option<&SetValue>) {
     reply.set(set.map_or(0, SetValue::len));
     for member in set.iter().flat_map(|set| set.iter()) {

@@ -1,8 +1,9 @@
-//! SORT and SORT_RO: the elements of a list, set or sorted set in order, or what lies at keys that are made of them.
+//! SORT and SORT_RO: the sorted elements of a list, set or sorted set, or the values at keys that are made of the
+//! elements.
 //!
-//! The value is cloned, which shares what a large one is made of, and worked on from there. BY and GET read keys whose names
-//! are in the data ([`Keys`]): few are read with all their shards held, at one moment ([`elements`] takes the shards); many
-//! are read on the lane, in slices ([`long`]).
+//! The value is cloned (a clone shares the parts of a large value) and the clone is sorted. BY and GET read keys whose
+//! names are made of the data ([`Keys`]). A few keys are read at one moment, with all their shards locked ([`elements`]
+//! locks them). Many keys are read on the lane, in slices ([`long`]).
 
 mod long;
 mod options;
@@ -32,13 +33,13 @@ use strand_wire::reply::Reply;
 
 /// Keys that are read together, and elements between two pauses.
 const SLICE: usize = 128;
-/// Comparisons between two pauses: some 50 us.
+/// Comparisons between two pauses: about 50 us.
 const PAUSE_COMPARISONS: usize = 1024;
 
 const NO_NUMBER: &str = "ERR One or more scores can't be converted into double";
 
 /// `SORT key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC|DESC] [ALPHA] [STORE destination]`. Reply: the
-/// elements, or what GET finds, null for nothing; with STORE their number.
+/// elements, or what GET finds (null for nothing); with STORE their number.
 pub(crate) fn sort(call: &mut Call<'_, '_>) {
     at_once(call, true);
 }
@@ -48,8 +49,8 @@ pub(crate) fn sort_ro(call: &mut Call<'_, '_>) {
     at_once(call, false);
 }
 
-/// What a call costs: elements that are gone through, and keys looked up for them. Where the latter are few their shards are
-/// held from here on, too; where somebody else holds one of them, the call is for the lane.
+/// The cost of a call: elements visited, and keys looked up for them. If these keys are few, their shards are locked
+/// too and stay locked. If another thread holds one of these shards, the call goes to the lane.
 pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
     let Ok(options) = Options::parse(args, true, None) else { return 0 };
     let keyspace = txn.keyspace();
@@ -129,7 +130,7 @@ fn reply(
     Ok(())
 }
 
-/// The result as a list; nothing found is an empty string there.
+/// The result as a list. In a list, an empty string stands for nothing found.
 fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Result<ListValue, Text> {
     let elements = sorted(options, value, keys)?;
     let mut list = ListValue::new();
@@ -148,15 +149,15 @@ fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Re
     Ok(list)
 }
 
-/// Where the keys that BY and GET name are read.
+/// Reads the keys that BY and GET name.
 trait Keys {
-    /// Visits the records at `keys` in their order, `None` where there is none.
+    /// Visits the records at `keys` in order. `None` for a missing key.
     fn look(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>));
-    /// Between two pieces of work: lets others have the processor; false when nobody wants the result any more.
+    /// Pauses between two pieces of work. Returns false when nobody wants the result any more.
     fn rest(&mut self) -> bool;
 }
 
-/// With their shards held.
+/// Reads keys whose shards are locked.
 struct HeldKeys<'l, 'k> {
     keyspace: &'k Keyspace,
     db: Db<'l, 'k>,
@@ -173,7 +174,7 @@ impl Keys for HeldKeys<'_, '_> {
     }
 }
 
-/// What can be sorted.
+/// A value that can be sorted.
 #[derive(Clone, Copy)]
 enum Source<'v> {
     List(&'v ListValue),
@@ -181,7 +182,7 @@ enum Source<'v> {
     ZSet(&'v ZSetValue),
 }
 
-/// An element of it.
+/// An element of a [`Source`].
 #[derive(Clone, Copy)]
 enum Element<'v> {
     Int(i64),
@@ -223,7 +224,7 @@ impl<'v> Source<'v> {
     fn is_set(&self) -> bool {
         matches!(self, Source::Set(_))
     }
-    /// The elements from `from` on in the value's own order, or from its end backwards.
+    /// The elements from `from` on, in the value's own order or from its end backwards.
     fn iter(self, from: usize, backwards: bool) -> Box<dyn Iterator<Item = Element<'v>> + 'v> {
         match self {
             Source::List(list) if backwards => {
@@ -242,17 +243,17 @@ impl<'v> Source<'v> {
     }
 }
 
-/// What an element is ordered by.
+/// What an element is sorted by.
 enum Weight {
     Number(f64),
     /// The element itself.
     Element,
     Text(Blob),
-    /// BY found nothing, which comes first.
+    /// BY found nothing. Such elements come first.
     Nothing,
 }
 
-/// The elements that LIMIT leaves, in order; fewer when nobody wants them any more.
+/// The elements that LIMIT leaves, sorted. Fewer when nobody wants them any more.
 fn sorted<'v>(
     options: &Options<'_>,
     value: Option<&'v Value>,
@@ -286,12 +287,12 @@ fn sorted<'v>(
         return Err(NO_NUMBER.into());
     }
     let mut left = PAUSE_COMPARISONS;
-    // What equals each other keeps its order, also when all is turned around.
+    // Equal elements keep their order, even when the order is reversed.
     entries.sort_by(|a, b| {
         left -= 1;
         if left == 0 {
             left = PAUSE_COMPARISONS;
-            // The order must be kept to the end, whether or not somebody waits for it.
+            // The sort must complete, whether or not somebody waits for it.
             let _ = keys.rest();
         }
         let ordering = compare(a, b);
@@ -301,7 +302,7 @@ fn sorted<'v>(
     Ok(entries[start..end].iter().map(|(element, _)| *element).collect())
 }
 
-/// Visits elements with what they are ordered by; `None`: it should be a number and is none.
+/// Visits elements with their weights. `None` for a weight that must be a number and is none.
 fn weigh<'v>(
     by: By<'_>,
     alpha: bool,
@@ -337,7 +338,7 @@ fn weigh<'v>(
     });
 }
 
-/// A weight: whatever `strtod` takes as a whole, with blanks in front, or nothing at all, which is 0.
+/// A weight: what `strtod` reads as a whole, with blanks before it. An empty text is 0.
 fn number(text: &[u8]) -> Option<f64> {
     if text.is_empty() { Some(0.0) } else { strtod::parse_with_blanks(text) }
 }
@@ -356,7 +357,7 @@ fn compare(a: &(Element<'_>, Weight), b: &(Element<'_>, Weight)) -> Ordering {
     }
 }
 
-/// What is answered for an element and a pattern.
+/// The reply for an element and a pattern.
 enum Found<'a> {
     Nothing,
     Int(i64),
@@ -371,7 +372,7 @@ fn own(element: &Element<'_>, visit: &mut dyn FnMut(Found<'_>) -> bool) -> bool 
     }
 }
 
-/// Visits what GET finds for each element, or the elements themselves, until `visit` says false.
+/// Visits what GET finds for each element, or the elements themselves, until `visit` returns false.
 fn found(
     options: &Options<'_>,
     elements: &[Element<'_>],
@@ -384,7 +385,7 @@ fn found(
         if options.gets.is_empty() {
             goes_on = slice.iter().all(|element| own(element, visit));
         }
-        // In the order of the reply: what is known, and in between what is looked up.
+        // In the order of the reply: known answers, and between them answers that must be looked up.
         let mut answers = slice.iter().flat_map(|element| options.gets.iter().map(move |get| (element, get)));
         let mut known = |visit: &mut dyn FnMut(Found<'_>) -> bool| loop {
             match answers.next() {
@@ -412,7 +413,7 @@ impl Pattern<'_> {
     fn key(&self, element: &Element<'_>) -> Vec<u8> {
         element.with_bytes(|bytes| [self.before, bytes, self.behind].concat())
     }
-    /// What the pattern means in the record at its key.
+    /// The value that the pattern selects from the record at its key.
     fn value<'r>(&self, record: Option<RecordRef<'r>>) -> Found<'r> {
         match (record.map(|record| record.value()), self.field) {
             (Some(ValueRef::Str(s)), None) => Found::Str(s),
@@ -434,15 +435,14 @@ impl Options<'_> {
             .flat_map(|element| self.gets.iter().filter_map(move |get| key(element, get)))
             .collect()
     }
-    /// What the elements are ordered by, and whether as texts. The order of a set is no order to store it in.
+    /// What the elements are sorted by, and whether they are texts. A set has no order of its own to store elements in.
     fn order(&self, source: &Source<'_>) -> (By<'_>, bool) {
         match self.by {
             By::Nothing if source.is_set() && self.store.is_some() => (By::Element, true),
             by => (by, self.alpha),
         }
     }
-    /// Elements that are gone through, and of those how many may be in the result, as far as can be told before they are
-    /// ordered.
+    /// The elements that are visited, and how many of them the result may have, as far as this is known before sorting.
     fn counts(&self, source: &Source<'_>) -> (usize, usize) {
         let window = self.window(source.len());
         match self.order(source).0 {
@@ -451,7 +451,7 @@ impl Options<'_> {
             By::Element | By::Keys(_) => (source.len(), source.len()),
         }
     }
-    /// Elements gone through and keys that may be looked up, bytes counted too.
+    /// Elements visited and keys that may be looked up. Bytes count too.
     fn cost(&self, source: &Source<'_>) -> usize {
         let (all, wanted) = self.counts(source);
         let bytes = source.heap_bytes() as u128 * all as u128 / source.len().max(1) as u128;
@@ -459,8 +459,8 @@ impl Options<'_> {
         let gets = wanted.saturating_mul(self.gets.iter().filter(|get| get.reads_key()).count());
         all.max((bytes as usize).div_ceil(ELEMENT_BYTES)).saturating_add(by).saturating_add(gets)
     }
-    /// The hashes of all keys that BY and GET may read. Which elements LIMIT leaves is not known yet, unless there is nothing
-    /// to order.
+    /// The hashes of all keys that BY and GET may read. If the elements must be sorted, it is not known yet which of
+    /// them LIMIT leaves.
     fn hashes(&self, source: &Source<'_>, keyspace: &Keyspace) -> Vec<KeyHash> {
         let window = self.window(source.len());
         let (by, _) = self.order(source);

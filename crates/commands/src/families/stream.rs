@@ -1,6 +1,6 @@
-//! The stream commands: what several of them share. Adding and removing entries is in [`add`], ranges in [`range`], XREAD
-//! and XREADGROUP in [`read`], XGROUP in [`group`], what is pending in [`pending`], XINFO in [`info`], IDs in [`ids`], and
-//! how long a call may take in [`costs`]. What goes into the journal is in [`effects`].
+//! What several stream commands share. Entries are added and removed in [`add`]. Ranges are in [`range`], XREAD and
+//! XREADGROUP in [`read`], XGROUP in [`group`], pending entries in [`pending`], XINFO in [`info`], IDs in [`ids`].
+//! [`costs`] estimates calls, and [`effects`] has what the journal records.
 
 mod add;
 pub(crate) mod costs;
@@ -61,7 +61,7 @@ fn send_item(reply: &mut Reply<'_>, item: Item<'_>) {
     }
 }
 
-/// Entries that are counted already, while somebody wants them.
+/// Sends entries, whose number was counted before, until nobody wants the rest.
 fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<Item = Entry<'s>>) {
     reply.array(count as usize);
     for entry in entries.take(count as usize) {
@@ -72,7 +72,7 @@ fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<It
     }
 }
 
-/// `NOGROUP No such key 'k' or consumer group 'g'`, and `tail` behind it.
+/// `NOGROUP No such key 'k' or consumer group 'g'`, followed by `tail`.
 fn no_group(key: &[u8], group: &[u8], tail: &str) -> Vec<u8> {
     let (key, group) = (errors::c_text(key), errors::c_text(group));
     [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'", tail.as_bytes()].concat()
@@ -84,7 +84,7 @@ fn no_group_at(key: &[u8], group: &[u8]) -> Vec<u8> {
     [b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"].concat()
 }
 
-/// What redis-server says to a subcommand that it knows, with arguments that it does not.
+/// redis-server's error for a known subcommand with a wrong number of arguments.
 fn wrong_subcommand_arguments(args: Args<'_>) -> Vec<u8> {
     const QUOTED_BYTES_MAX: usize = 128;
     let subcommand = args.at(1);

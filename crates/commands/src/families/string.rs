@@ -1,7 +1,7 @@
-//! The string family: reading and setting whole values. `number` counts, `range` works on parts, `lcs` compares two,
-//! `compare` compares before it acts.
+//! The string commands about whole values. `number` has INCR and its kin, `range` commands on parts, `lcs` LCS,
+//! `compare` commands with a condition.
 //!
-//! A large argument becomes the value without being copied and a large value is shared with the reply.
+//! A large argument becomes the value without a copy, and a large value is shared with the reply.
 
 mod compare;
 mod lcs;
@@ -25,7 +25,7 @@ use strand_keyspace::{Db, Key, KeyEvent, KeyHash, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Longest text of an integer, in bytes: a longer argument need not be tried as one.
+/// Longest text of an integer, in bytes. A longer argument is no integer.
 const INTEGER_BYTES_MAX: usize = 20;
 
 /// GET key
@@ -122,7 +122,8 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     call.reply.int(1);
 }
 
-/// MSETNX with many keys: answers when one of them is there, which a look in slices tells without a long hold.
+/// MSETNX with many keys: looks in slices, without a long hold, whether one of the keys exists. If so, writes the
+/// reply.
 pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
     let args = call.args;
     if args.len().is_multiple_of(2) {
@@ -146,7 +147,7 @@ pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
     false
 }
 
-/// The reply of a string; a long one shares the value's allocation.
+/// The reply for a string. A long string shares the value's allocation.
 #[inline]
 pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
     match s {
@@ -156,7 +157,7 @@ pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
     }
 }
 
-/// Argument `i` as a value: an integer where it is one, its own allocation where it arrived in one.
+/// Argument `i` as a value. An integer becomes an integer; an argument that arrived in its own allocation keeps it.
 #[inline]
 pub(crate) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
     let bytes = args.at(i);
@@ -169,7 +170,7 @@ pub(crate) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
     }
 }
 
-/// Replies as GET does. True when there was a string, `None` when the reply was an error.
+/// Replies like GET. Returns true when there was a string, and `None` when the reply was an error.
 fn get_replied(call: &mut Call<'_, '_>) -> Option<bool> {
     let mut db = call.txn.db(call.db);
     match string_of(db.get(&call.keys[0])) {
@@ -206,7 +207,7 @@ fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
     }
 }
 
-/// The effect of setting a string.
+/// Records the effect of setting a string.
 pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire_at_ms: Option<i64>) {
     if !db.is_recorded() {
         return;
@@ -221,7 +222,7 @@ pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire
     }
 }
 
-/// The options that SET and GETEX share, as given.
+/// The options that SET and GETEX share, as the client sent them.
 #[derive(Default)]
 struct Options {
     nx: bool,
@@ -229,14 +230,14 @@ struct Options {
     get: bool,
     keep_ttl: bool,
     persist: bool,
-    /// The argument that the old value must be equal to.
+    /// The argument to which the old value must be equal.
     compared: Option<usize>,
-    /// The unit and the argument that holds the number.
+    /// The unit, and the position of the number.
     expiry: Option<(ExpiryUnit, usize)>,
 }
 
 impl Options {
-    /// Reads the options from argument `from` on. The same unit may be repeated (the last counts), as in Redis.
+    /// Reads the options from argument `from` on. As in Redis, a unit may be repeated, and its last number counts.
     fn read(args: Args<'_>, from: usize, of_set: bool) -> Result<Options, Text> {
         let mut options = Options::default();
         let mut at = from;
@@ -272,7 +273,7 @@ impl Options {
         }
         Ok(options)
     }
-    /// When the key shall expire, if an option says so.
+    /// The expiry of the key, if an option names one.
     fn expiry_ms(&self, call: &Call<'_, '_>, command: &str) -> Result<Option<i64>, Text> {
         self.expiry
             .map(|(unit, at)| parse::expiry_ms(call.args.at(at), unit, call.now_ms, command))
@@ -327,7 +328,7 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
 fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 2, false)?;
     let key = &call.keys[0];
-    // The number is looked at only when there is a key, as Redis does it.
+    // As in Redis, a missing key hides an error in the number.
     if string_of(call.txn.db(call.db).get(key))?.is_none() {
         call.reply.null();
         return Ok(());
@@ -367,7 +368,7 @@ mod tests {
     const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
 
     #[test]
-    fn set_and_get() {
+    fn get_returns_the_bytes_that_set_stored() {
         Fixture::new().script(&[
             ("GET a", "$-1|"),
             ("SET a hello", "+OK|"),
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn set_conditions() {
+    fn set_obeys_nx_and_xx() {
         Fixture::new().script(&[
             ("SET a 1 XX", "$-1|"),
             ("SET a 1 NX", "+OK|"),
@@ -459,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn several_keys() {
+    fn mset_and_msetnx_set_all_keys_or_none() {
         Fixture::new().script(&[
             ("MSET a 1 b 2 a 3", "+OK|"),
             ("MGET a b c", "*3|$1|3|$1|2|$-1|"),

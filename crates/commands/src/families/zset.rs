@@ -1,5 +1,5 @@
-//! The sorted set commands. Here: members and their scores. [`range`]: ranges of every kind; [`pop`]: the
-//! ends; [`combine`]: unions, intersections, differences; [`random`]; [`scan`].
+//! The sorted set commands about members and their scores. [`range`] has ranges of every kind, [`pop`] the ends,
+//! [`combine`] unions, intersections and differences. [`random`] and [`scan`] have ZRANDMEMBER and ZSCAN.
 
 mod combine;
 mod pop;
@@ -38,8 +38,8 @@ const GT_LT_NX: &str = "ERR GT, LT, and/or NX options at the same time are not c
 const INCR_OF_ONE: &str = "ERR INCR option supports a single increment-element pair";
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
-/// `ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]`. Reply: how many members are new (CH: or have
-/// another score); with INCR the new score, or null when an option forbids it.
+/// `ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]`. Reply: how many members are new, with CH
+/// also those whose score changed; with INCR the new score, or null when an option forbids the change.
 pub(crate) fn zadd(call: &mut Call<'_, '_>) {
     add(call, false);
 }
@@ -49,7 +49,7 @@ pub(crate) fn zincrby(call: &mut Call<'_, '_>) {
     add(call, true);
 }
 
-/// ZADD of many members (slow lane). No score is wrong when the first member is set.
+/// ZADD of many members, on the lane. All scores are checked before the first member is set.
 pub(crate) fn zadd_long(call: &mut LaneCall<'_>) {
     let Ok(options) = Options::parse(call.args, false) else { return long::whole_of("zadd", call) };
     let slices = Slices { head: options.from, step: 2, merge: Merge::Sum, of_system: false };
@@ -84,7 +84,7 @@ fn try_add(call: &mut Call<'_, '_>, incr: bool) -> Result<Added, Text> {
         call.txn.call_next(named::ZINCR);
     }
     let pairs = || (options.from..args.len()).step_by(2).map(|i| (args.at(i), i + 1));
-    // No member is set when any score is wrong.
+    // If any score is wrong, no member is set.
     for (score, _) in pairs() {
         strtod::parse(score).ok_or(errors::NOT_A_FLOAT)?;
     }
@@ -109,7 +109,7 @@ fn try_add(call: &mut Call<'_, '_>, incr: bool) -> Result<Added, Text> {
     update(call, change)
 }
 
-/// ZADD's options.
+/// The options of ZADD.
 struct Options {
     nx: bool,
     xx: bool,
@@ -117,7 +117,7 @@ struct Options {
     lt: bool,
     ch: bool,
     incr: bool,
-    /// Where the first score stands.
+    /// The position of the first score.
     from: usize,
 }
 
@@ -152,7 +152,7 @@ impl Options {
         }
         Ok(o)
     }
-    /// The score that `member` gets; `None` when it keeps what it has.
+    /// The new score of `member`. `None` when the member keeps its score.
     fn score(&self, zset: &ZSetValue, member: &[u8], given: f64) -> Result<Option<f64>, Text> {
         let old =
             if self.nx || self.xx || self.gt || self.lt || self.incr { zset.score(member) } else { None };
@@ -169,7 +169,7 @@ impl Options {
     }
 }
 
-/// `ZREM key member [member ...]`. Reply: how many there were.
+/// `ZREM key member [member ...]`. Reply: how many were removed.
 pub(crate) fn zrem(call: &mut Call<'_, '_>) {
     let members = call.args.skip(2);
     let removed = update_existing(call, |zset: &mut ZSetValue, _| {
@@ -216,7 +216,8 @@ fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
     }
 }
 
-/// `ZRANK key member [WITHSCORE]`. Reply: how many members come before, or null; with WITHSCORE an array with the score.
+/// `ZRANK key member [WITHSCORE]`. Reply: how many members come before this one, or null; with WITHSCORE an array with
+/// the rank and the score.
 pub(crate) fn zrank(call: &mut Call<'_, '_>) {
     rank(call, "zrank", |rank, _| rank);
 }

@@ -1,4 +1,4 @@
-//! [`Wide`]: a natural number of any size, with the few operations that reading and printing a long double needs.
+//! [`Wide`]: a natural number of any size, with the few operations that a long double needs to be read and printed.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
-//! [`Batch`]: keys that were read from a file and are still to be put into the keyspace, on any thread.
+//! [`Batch`]: keys that were read from a file and wait to be put into the keyspace, by any thread.
 //!
-//! The keys of a batch are put in the order in which they lie in the keyspace, and are looked up together, so that the memory
-//! of the next comes while one is put.
+//! The keys of a batch are sorted by their place in the keyspace and looked up together, so the memory of the next keys
+//! arrives while one key is put.
 
 use super::file::{Loading, NotLoaded, Problem, shown};
 use strand_keyspace::types::string::Str;
@@ -10,28 +10,28 @@ use strand_rdb::write::KeyHead;
 
 /// Keys of a batch.
 const KEYS_MAX: usize = 4096;
-/// Bytes of the file that a batch is made of, unless one value has more.
+/// Bytes of the file in a batch. A single larger value exceeds this.
 const FILE_BYTES_MAX: u64 = 256 << 10;
-/// Keys whose memory is asked for at once.
+/// Keys whose memory is fetched at once.
 const AHEAD_KEYS: usize = 16;
 
 /// See the module.
 pub struct Batch {
     loading: Loading,
-    /// The keys, side by side.
+    /// The bytes of all keys, one after the other.
     keys: Vec<u8>,
     items: Vec<Item>,
-    /// Where the file's reader was when it began.
+    /// The position of the file's reader at the start of the batch.
     began_at: u64,
 }
 
 struct Item {
-    /// Behind the key, in [`Batch::keys`].
+    /// The end of the key in [`Batch::keys`].
     key_end: usize,
     db: usize,
     head: KeyHead,
     value: Value,
-    /// Behind the value, in the file.
+    /// The end of the value in the file.
     offset: u64,
 }
 
@@ -39,13 +39,13 @@ impl Batch {
     pub(super) fn new(loading: Loading, began_at: u64) -> Batch {
         Batch { loading, keys: Vec::new(), items: Vec::new(), began_at }
     }
-    /// Takes one more key, whose value ends at `offset` of the file; true when it is enough.
+    /// Adds a key whose value ends at `offset` of the file. Returns true when the batch is full.
     pub(super) fn add(&mut self, db: usize, key: &[u8], head: KeyHead, value: Value, offset: u64) -> bool {
         self.keys.extend_from_slice(key);
         self.items.push(Item { key_end: self.keys.len(), db, head, value, offset });
         self.items.len() >= KEYS_MAX || offset >= self.began_at + FILE_BYTES_MAX
     }
-    /// This batch, and an empty one in its place.
+    /// Takes this batch and leaves an empty one.
     pub(super) fn take(&mut self, offset: u64) -> Batch {
         let next = Batch {
             keys: Vec::with_capacity(self.keys.len()),
@@ -54,11 +54,11 @@ impl Batch {
         };
         std::mem::replace(self, next)
     }
-    /// Puts the keys into the keyspace, in the order in which they lie there: a shard is locked once for several of its keys,
-    /// and what one key has brought into the processor's cache serves its neighbours. Two of one key stay in the order of the file.
+    /// Puts the keys into the keyspace, in the order of their places there: a shard is locked once for several keys,
+    /// and neighbours share what is in the processor's cache. Two values of one key keep the order of the file.
     ///
     /// # Errors
-    /// At a key that is there already. Those before it in that order are put.
+    /// At a key that exists already. The keys before it in that order have been put.
     pub fn put(mut self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut begin = 0;
         let ends = self.items.iter().map(|item| item.key_end);
@@ -71,7 +71,7 @@ impl Batch {
         for of_shard in keys.chunk_by(|a, b| keyspace.shard_of(a.hash) == keyspace.shard_of(b.hash)) {
             for together in of_shard.chunks(AHEAD_KEYS) {
                 let first = order[put].1;
-                // Most files are of one database; a wrong one costs the hint alone.
+                // Most files have one database. A wrong database only makes the prefetch useless.
                 keyspace.prefetch(self.items[first].db, together);
                 let mut txn = keyspace.lock(&[together[0].hash], self.loading.now_ms);
                 for key in together {
@@ -85,7 +85,7 @@ impl Batch {
 }
 
 impl Item {
-    /// Leaves nothing of worth where it was.
+    /// Puts the key, and takes its value out of the item.
     fn put(&mut self, txn: &mut Txn<'_>, key: &Key<'_>, loading: Loading) -> Result<(), NotLoaded> {
         let value = std::mem::replace(&mut self.value, Value::Str(Str::Int(0)));
         let Item { db, head, offset, .. } = *self;

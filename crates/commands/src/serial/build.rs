@@ -1,4 +1,4 @@
-//! [`Builder`]: a value from its parts, as a DUMP payload or an RDB file yields them.
+//! [`Builder`]: makes a value of the parts that a DUMP payload or an RDB file has.
 
 use super::list;
 use super::stream::StreamBuilder;
@@ -9,7 +9,7 @@ use strand_keyspace::{Collection, HashValue, ListValue, SetValue, Settings, Valu
 use strand_rdb::Text;
 use strand_rdb::value::{Kind, Part};
 
-/// Parts that make no value: a collection without elements, an element twice, a type that is not held here.
+/// Why the parts make no value: the collection is empty, an element comes twice, or the type does not exist here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadValue(pub &'static str);
@@ -28,16 +28,16 @@ enum Form {
     Stream(Box<StreamBuilder>),
 }
 
-/// A collection without elements. Redis passes such a key in a file.
+/// An empty collection. Redis skips the key when it loads a file.
 pub(super) const EMPTY: BadValue = BadValue("a collection without elements");
-/// A part that does not belong to its value: the reader yields none.
+/// A part that does not fit the value. Readers never return one.
 pub(super) const MISPLACED: BadValue = BadValue("a part of another type's value");
 
 impl Builder {
     /// A builder of a value of this kind.
     ///
     /// # Errors
-    /// When values of this kind are not held here.
+    /// When values of this kind do not exist here.
     pub fn new(kind: Kind) -> Result<Builder, BadValue> {
         Ok(Builder(match kind {
             Kind::String => Form::Str(Str::Int(0)),
@@ -55,7 +55,7 @@ impl Builder {
     /// Adds a part.
     ///
     /// # Errors
-    /// When the value has that element already, or cannot have it.
+    /// When the value already has the element, or cannot have it.
     pub fn add(&mut self, part: Part<'_>, settings: &Settings) -> Result<(), BadValue> {
         match (&mut self.0, part) {
             (Form::Str(value), Part::String(text)) => *value = string(text),
@@ -87,7 +87,7 @@ impl Builder {
     /// The value.
     ///
     /// # Errors
-    /// When it is a collection without elements.
+    /// When the value is a collection without elements.
     pub fn finish(self, settings: &Settings) -> Result<Value, BadValue> {
         match self.0 {
             Form::Str(value) => Ok(Value::Str(value)),

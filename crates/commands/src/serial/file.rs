@@ -1,8 +1,9 @@
-//! RDB files of a whole keyspace: [`save`] and [`load`], over anything that writes or reads. Which file, when, and what
-//! becomes of functions and of errors is the caller's business.
+//! [`save`] and [`load`]: RDB files of a whole keyspace, over any writer or reader. The caller chooses the file and the
+//! time, and handles functions and errors.
 //!
-//! A save is of the moment of its [`Snapshot`], in memory for one slice of records. A load is in bounded memory: one
-//! string, the value under construction, and a [`Batch`] of keys, which the caller has put into the keyspace by whom it likes.
+//! A save has the data as of the moment of its [`Snapshot`], and needs memory for one slice of records. A load needs
+//! memory for one string, the value under construction, and a [`Batch`] of keys. The caller's `put` brings the batches
+//! into the keyspace, on any thread.
 
 use super::batch::Batch;
 use super::{BadValue, Builder, build, system, value_type, write};
@@ -21,26 +22,27 @@ pub struct Saving<'a> {
     pub aux: &'a [(&'a str, String)],
     /// Codes of function libraries.
     pub functions: &'a [Vec<u8>],
-    /// Commands that make again what is no data, as [`system::encode_command`] has them.
+    /// Commands that make again what is not data, encoded by [`system::encode_command`].
     pub commands: &'a [Vec<u8>],
-    /// Strings are compressed where that makes them smaller: `rdbcompression`.
+    /// `rdbcompression`: compress strings that become smaller by it.
     pub compress: bool,
-    /// The file ends in a checksum: `rdbchecksum`.
+    /// `rdbchecksum`: end the file with a checksum.
     pub checksum: bool,
-    /// When keys were last used is written: `maxmemory-policy` is an LRU one. How often is, under an LFU policy.
+    /// True writes when each key was last used (`maxmemory-policy` is an LRU policy). False writes how often, under an
+    /// LFU policy.
     pub lru: bool,
-    /// Unix milliseconds; keys that have expired by then are left out.
+    /// Unix milliseconds. Keys that have expired by then are left out.
     pub now_ms: i64,
-    /// Called after every 64 KiB or so.
+    /// Called about every 64 KiB.
     pub pause: &'a dyn Fn(),
-    /// Called after each slice with the number of keys so far. Its error ends the save.
+    /// Called after each slice with the number of keys so far. An error ends the save.
     pub progress: &'a dyn Fn(u64) -> io::Result<()>,
 }
 
-/// Writes all databases to `out` as an RDB file of version 10; how many keys were written.
+/// Writes all databases to `out` as an RDB file of version 10. Returns the number of keys.
 ///
 /// # Errors
-/// Those of `out` and of [`Saving::progress`]. What was written then is no whole file.
+/// The errors of `out` and of [`Saving::progress`]. The file is then incomplete.
 pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
     let failed: RefCell<Option<io::Error>> = RefCell::new(None);
     let out = RefCell::new(out);
@@ -74,15 +76,15 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     }
 }
 
-/// Where in the file the writer is.
+/// The writer's position in the file.
 #[derive(Default)]
 struct FileProgress {
     db: Option<usize>,
-    /// Databases whose sizes the file has.
+    /// Databases whose sizes have been written.
     told: BTreeSet<usize>,
 }
 
-/// Writes a record; false when it is no key that clients see, or has expired.
+/// Writes a record. Returns false when clients do not see the key, or it has expired.
 fn put_record(
     record: Saved,
     snapshot: &Snapshot<'_>,
@@ -107,12 +109,12 @@ fn put_record(
         };
         put_key(&record.key, head, record.value.view(), writer);
     }
-    // Freed here, where it may take a while: most of it is shared, and would count twice as garbage.
+    // Freed here, where it may take time. Most of the value is shared and would count as garbage twice.
     drop(record.value);
     is_alive && !record.system
 }
 
-/// Goes to a database; records that were written before their turn may come back to one.
+/// Selects a database. Records that were written before their turn may return to an earlier database.
 fn select(db: usize, snapshot: &Snapshot<'_>, place: &mut FileProgress, writer: &mut Writer<'_>) {
     place.db = Some(db);
     match snapshot.databases().get(&db) {
@@ -128,22 +130,22 @@ fn put_key(key: &[u8], head: KeyHead, value: ValueRef<'_>, writer: &mut Writer<'
     write(value, writer);
 }
 
-/// What a file had.
+/// What a file contained.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Keys that were given to be put into the keyspace.
+    /// Keys given to `put`.
     pub keys: u64,
-    /// Keys that had expired and were passed.
+    /// Expired keys, which were skipped.
     pub expired: u64,
-    /// Keys whose collections had no elements, which were passed.
+    /// Keys with empty collections, which were skipped.
     pub empty: u64,
     /// Codes of function libraries.
     pub functions: Vec<Vec<u8>>,
-    /// The file has a checksum, and it was right.
+    /// True when the file has a checksum. It was right.
     pub checksum_verified: bool,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Bytes behind the file that were read with its last.
+    /// Bytes after the end of the file that were read with its last bytes.
     pub rest: Vec<u8>,
 }
 
@@ -151,7 +153,7 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 #[error("offset {offset}: {problem}")]
 pub struct NotLoaded {
-    /// Bytes read when it was noticed.
+    /// The bytes read so far.
     pub offset: u64,
     /// What is wrong.
     pub problem: Problem,
@@ -161,29 +163,29 @@ pub struct NotLoaded {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The bytes are no RDB file, or a damaged one.
+    /// The bytes are not an RDB file, or are damaged.
     #[error(transparent)]
     File(#[from] Error),
-    /// A key is there twice, or was before.
+    /// The file has the key twice, or the key existed before.
     #[error("key {0:?} is there already")]
     Duplicate(String),
     /// A database that the server does not have.
     #[error("database {number}; the server has {databases}")]
     Database {
-        /// As in the file.
+        /// The number in the file.
         number: u64,
-        /// Of the keyspace.
+        /// Number of databases of the keyspace.
         databases: usize,
     },
-    /// A value that contradicts itself, or of a type that is not held here.
+    /// The value contradicts itself, or its type does not exist here.
     #[error("key {key:?}: {what}")]
     Value {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The problem.
         what: BadValue,
     },
-    /// A record that only Strand knows, in a form that this version does not know.
+    /// A record of Strand's own in a form that this version does not know.
     #[error("a field {} that this version does not know", String::from_utf8_lossy(system::NAME))]
     System,
     /// A value of a module.
@@ -196,7 +198,7 @@ pub enum Problem {
     },
 }
 
-/// Parts of a large value between two looks at the progress.
+/// Parts of a large value between two reports of progress.
 const PARTS_PER_PROGRESS: usize = 512;
 
 /// How a file is loaded.
@@ -204,34 +206,34 @@ const PARTS_PER_PROGRESS: usize = 512;
 pub struct Loading {
     /// Unix milliseconds.
     pub now_ms: i64,
-    /// Keys that have expired are kept until somebody looks at them: the file is the base of an append-only file, whose
-    /// commands still speak of them. Else they are passed.
+    /// True keeps expired keys until somebody reads them: the file is the base of an append-only file, whose commands
+    /// may name these keys. False skips them.
     pub keep_expired: bool,
-    /// Keys that are there already are replaced; else they are an error.
+    /// True replaces existing keys. False makes them an error.
     pub replace: bool,
 }
 
-/// What is told while a file is loaded.
+/// What is reported while a file is loaded.
 pub enum Progress<'a> {
     /// A name and a value about the file.
     Aux(&'a [u8], &'a [u8]),
-    /// The progress of loading, after each key and now and then within a large value.
+    /// Reported after each key, and now and then within a large value.
     Read {
-        /// Of the file.
+        /// Bytes of the file so far.
         bytes: u64,
-        /// Without those that were passed.
+        /// Keys so far, without skipped ones.
         keys: u64,
     },
 }
 
-/// Puts a batch of keys into the keyspace, or has it put.
+/// Puts a batch of keys into the keyspace, or passes it to a thread that does.
 pub type PutBatch<'p> = dyn FnMut(Batch) -> Result<(), NotLoaded> + 'p;
 
-/// Loads the file that `reader` reads into `keyspace`, beside what is there. `put` gets all keys ([`Batch::put`]), in the order of
-/// the file.
+/// Loads the file from `reader` into `keyspace`, in addition to what is there. `put` gets all keys ([`Batch::put`]), in
+/// the order of the file.
 ///
 /// # Errors
-/// What is wrong with the file, or that of `put`. The keys before that place were given to `put`.
+/// What is wrong with the file, or the error of `put`. `put` has got the keys before that place.
 pub fn load<R: Read>(
     reader: R,
     keyspace: &Keyspace,
@@ -259,11 +261,11 @@ pub fn load<R: Read>(
     }
 }
 
-/// Why no more is read.
+/// Why the reading stopped.
 enum Stopped {
-    /// What is wrong at this place of the file.
+    /// The problem at this place of the file.
     Here(Problem),
-    /// Keys could not be put.
+    /// The error of `put`.
     ByPut(NotLoaded),
 }
 
@@ -289,7 +291,7 @@ fn load_all<R: Read>(
     put: &mut PutBatch<'_>,
 ) -> Result<(), Stopped> {
     let (databases, mut db) = (keyspace.databases(), 0);
-    // The key under construction; `None` while its parts are passed.
+    // The key under construction. `None` while the parts of a skipped key pass by.
     let (mut key, mut head, mut builder) = (Vec::<u8>::new(), KeyHead::default(), None);
     let mut events = 0usize;
     while let Some(event) = reader.next()? {
@@ -362,7 +364,7 @@ fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(),
     Ok(())
 }
 
-/// A key as a message has it.
+/// A key as messages show it.
 pub(super) fn shown(key: &[u8]) -> String {
     const BYTES_MAX: usize = 128;
     String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned()

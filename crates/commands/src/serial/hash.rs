@@ -1,4 +1,4 @@
-//! Hashes: packed while OBJECT ENCODING says so, else field by field; with the fields' expiries where some expire.
+//! Hashes: packed while OBJECT ENCODING says so, else field by field. If fields expire, the form with expiries.
 
 use strand_keyspace::{Collection, HashValue};
 use strand_rdb::packed::Listpack;

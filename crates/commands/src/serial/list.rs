@@ -1,4 +1,4 @@
-//! Lists: nodes of packed elements, cut as redis-server cuts them by default.
+//! Lists: nodes of packed elements, cut at redis-server's default sizes.
 
 use strand_chain::Blob;
 use strand_keyspace::types::list::{End, ListValue};
@@ -7,7 +7,7 @@ use strand_rdb::digest::ValueDigest;
 use strand_rdb::packed::Listpack;
 use strand_rdb::write::{Splitter, Writer};
 
-/// Writes it, without its type.
+/// Writes the list, without its type.
 pub fn write(list: &ListValue, writer: &mut Writer<'_>) {
     let mut splitter = Splitter::list();
     let nodes = list.iter(0).filter(|element| splitter.begins_node(element.len())).count();
@@ -25,7 +25,7 @@ pub fn write(list: &ListValue, writer: &mut Writer<'_>) {
     }
 }
 
-/// Adds it to a digest.
+/// Adds the list to a digest.
 pub fn digest(list: &ListValue, digest: &mut ValueDigest) {
     list.iter(0).for_each(|element| digest.element(&element));
 }

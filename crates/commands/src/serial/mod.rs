@@ -1,8 +1,8 @@
-//! Values as Redis's bytes and back: what DUMP, RESTORE, MIGRATE, DEBUG DIGEST and RDB files have in common.
+//! Converts between values and Redis's bytes, for DUMP, RESTORE, MIGRATE, DEBUG DIGEST and RDB files.
 //!
-//! [`value_type`] and [`write()`] go one way, a [`Builder`] takes the parts that a reader yields and makes a value of them,
-//! and [`digest_of`] tells values apart as Redis does. The bytes themselves are `strand_rdb`'s. Every match on the types is
-//! exhaustive: a new type adds an arm to each of the three and a variant to [`Builder`].
+//! [`value_type`] and [`write()`] encode. A [`Builder`] makes a value of the parts that a reader returns. [`digest_of`]
+//! gives Redis's digest of a value. The bytes themselves are in `strand_rdb`. Every match on types is exhaustive, so a
+//! new type adds an arm to each of the three functions and a variant to [`Builder`].
 
 mod batch;
 mod build;
@@ -26,7 +26,8 @@ use strand_rdb::value::StreamEntries;
 use strand_rdb::write::Writer;
 use strand_rdb::{VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump};
 
-/// The number of the form in which [`write()`] writes `value`; it stands before the value, and before the key in a file.
+/// The type number of the form in which [`write()`] writes `value`. It stands before the value; in a file, before the
+/// key.
 pub fn value_type(value: ValueRef<'_>) -> u8 {
     match value {
         ValueRef::Str(_) => strand_rdb::value_type::STRING,
@@ -38,7 +39,7 @@ pub fn value_type(value: ValueRef<'_>) -> u8 {
     }
 }
 
-/// Writes `value`, without its type. The writer pauses, if it was made to.
+/// Writes `value`, without its type. The writer pauses if it was made to.
 pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
     match value {
         ValueRef::Str(s) => writer.string(s.bytes(&mut Default::default())),
@@ -60,19 +61,19 @@ pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     dump::seal(writer, if has_expiries { VERSION_FIELD_EXPIRY } else { VERSION_WRITTEN })
 }
 
-/// Parts of a value that are taken up between two pauses.
+/// Parts of a value that are processed between two pauses.
 const PARTS_PER_SLICE: usize = 64;
 
 /// Why a payload gave no value.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRestored {
-    /// Its version or its checksum is wrong.
+    /// The version or the checksum is wrong.
     #[error(transparent)]
     Payload(strand_rdb::Error),
-    /// Its bytes are no value.
+    /// The bytes are not a value.
     #[error(transparent)]
     Format(strand_rdb::Error),
-    /// Its parts make no value.
+    /// The parts make no value.
     #[error(transparent)]
     Value(#[from] BadValue),
 }
@@ -80,7 +81,7 @@ pub enum NotRestored {
 /// The value in a DUMP payload. `pause` is called between pieces of work.
 ///
 /// # Errors
-/// When there is none; nothing of it is kept then.
+/// When the payload has none. Nothing is kept then.
 pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, NotRestored> {
     let opened = dump::open(payload).map_err(NotRestored::Payload)?;
     let mut reader = opened.value(StreamEntries::Nodes).map_err(NotRestored::Format)?;
@@ -96,7 +97,7 @@ pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Resu
     Ok(builder.finish(settings)?)
 }
 
-/// The digest of all databases. What is written meanwhile is in it or not.
+/// The digest of all databases. A change during the call is in it or not.
 pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> Digest {
     let mut all = DatasetDigest::default();
     for db in 0..keyspace.databases() {
@@ -124,14 +125,14 @@ pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> Digest {
     all.finish()
 }
 
-/// Whether a value is better cloned than read with its shard held.
+/// True when it is better to clone the value than to read it with its shard locked.
 fn is_large(value: ValueRef<'_>) -> bool {
     const ELEMENTS_MAX: usize = 64;
     const BYTES_MAX: usize = 8 << 10;
     value.elements() > ELEMENTS_MAX || value.heap_bytes() > BYTES_MAX
 }
 
-/// The digest of `value`, alone ([`ValueDigest::new`]) or with its key ([`ValueDigest::of_key`]), as `start` says.
+/// The digest of `value`: alone ([`ValueDigest::new`]) or with its key ([`ValueDigest::of_key`]), as `start` says.
 pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) -> ValueDigest) -> Digest {
     let digest = match value {
         ValueRef::Str(s) => {

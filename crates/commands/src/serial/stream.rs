@@ -1,4 +1,4 @@
-//! Streams: their blocks are Redis's nodes byte for byte, so blocks are written and read as they are.
+//! Streams. Their blocks are Redis's nodes byte for byte, so blocks are written and read unchanged.
 
 use super::BadValue;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use strand_rdb::digest::ValueDigest;
 use strand_rdb::value::{Part, StreamId, StreamState};
 use strand_rdb::write::Writer;
 
-/// Writes it, without its type.
+/// Writes the stream, without its type.
 pub fn write(stream: &StreamValue, writer: &mut Writer<'_>) {
     let entries = stream.entries();
     writer.length(entries.blocks() as u64);
@@ -36,7 +36,7 @@ pub fn write(stream: &StreamValue, writer: &mut Writer<'_>) {
     }
 }
 
-/// Adds it to a digest.
+/// Adds the stream to a digest.
 pub fn digest(stream: &StreamValue, digest: &mut ValueDigest) {
     for entry in stream.entries().range(Id::MIN, Id::MAX) {
         digest.entry(written(entry.id()));
@@ -57,10 +57,10 @@ fn bytes(item: Item<'_>) -> std::borrow::Cow<'_, [u8]> {
 #[derive(Debug, Default)]
 pub struct StreamBuilder {
     stream: StreamValue,
-    /// Counters of the stream and its groups are derived.
+    /// True when the counters of the stream and its groups must be computed.
     derived: bool,
-    /// The group under construction, and what is pending there and belongs to no consumer yet: when it was delivered,
-    /// and how often.
+    /// The group under construction, and its pending entries without a consumer so far: when each was delivered, and
+    /// how often.
     group: Vec<u8>,
     pending: BTreeMap<Id, (i64, u64)>,
     consumer: Vec<u8>,
@@ -74,7 +74,7 @@ impl StreamBuilder {
     /// Adds a part.
     ///
     /// # Errors
-    /// When it does not fit those before it.
+    /// When the part does not fit the parts before it.
     pub fn add(&mut self, part: Part<'_>) -> Result<(), BadValue> {
         match part {
             Part::StreamNode { id, listpack } => {
@@ -124,7 +124,7 @@ impl StreamBuilder {
     /// The stream.
     ///
     /// # Errors
-    /// When an entry is pending at no consumer.
+    /// When a pending entry has no consumer.
     pub fn finish(self) -> Result<StreamValue, BadValue> {
         self.end_group()?;
         Ok(self.stream)

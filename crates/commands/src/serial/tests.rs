@@ -1,4 +1,4 @@
-//! Values of each type through their bytes: what comes back digests alike, and what contradicts itself is refused.
+//! Values of each type are written and read: the digests are equal, and contradictory bytes are refused.
 
 use super::zset::ZSetBuilder;
 use super::{BadValue, list, stream, zset};
@@ -13,7 +13,7 @@ use strand_rdb::value::{Kind, Part, StreamEntries};
 use strand_rdb::value_type::{LIST_QUICKLIST_2, STREAM_2};
 use strand_rdb::write::Writer;
 
-/// The parts of what `write` writes, each given to `add`.
+/// Passes the parts of what `write` writes to `add`.
 fn through_bytes(
     value_type: u8,
     write: impl FnOnce(&mut Writer<'_>),
@@ -32,7 +32,7 @@ fn through_bytes(
 }
 
 #[test]
-fn lists() {
+fn lists_survive_their_bytes() {
     for (n, len) in [(0, 0), (1, 5), (50, 100), (5000, 20), (40, 9000), (2, 70_000)] {
         let mut value = ListValue::new();
         (0..n).for_each(|i| value.push(End::Back, &*format!("{i}{}", "x".repeat(len)).into_bytes()));
@@ -60,7 +60,7 @@ fn lists() {
 }
 
 #[test]
-fn sorted_sets() {
+fn sorted_sets_survive_their_bytes() {
     let settings = Settings::default();
     for n in [0usize, 1, 100, 129, 5000] {
         let mut value = ZSetValue::new();
@@ -144,7 +144,7 @@ fn a_stream() -> StreamValue {
 }
 
 #[test]
-fn streams() {
+fn streams_survive_their_bytes() {
     for value in [StreamValue::new(), a_stream()] {
         let mut builder = stream::StreamBuilder::default();
         let kind = through_bytes(STREAM_2, |w| stream::write(&value, w), |part| builder.add(part));

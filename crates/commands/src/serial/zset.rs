@@ -16,13 +16,13 @@ const LISTPACK_BYTES_MAX: usize = 64 << 10;
 /// OBJECT ENCODING of a packed sorted set.
 const PACKED: &str = "listpack";
 
-/// The form it is written in.
+/// The type number of the form in which the set is written.
 pub fn value_type(set: &ZSetValue) -> u8 {
     let packed = set.encoding() == PACKED && set.heap_bytes() <= LISTPACK_BYTES_MAX;
     if packed { ZSET_LISTPACK } else { ZSET_2 }
 }
 
-/// Writes it, without its type.
+/// Writes the set, without its type.
 pub fn write(set: &ZSetValue, writer: &mut Writer<'_>) {
     if value_type(set) == ZSET_LISTPACK {
         let mut listpack = Listpack::new();
@@ -39,7 +39,7 @@ pub fn write(set: &ZSetValue, writer: &mut Writer<'_>) {
     }
 }
 
-/// Adds it to a digest.
+/// Adds the set to a digest.
 pub fn digest(set: &ZSetValue, digest: &mut ValueDigest) {
     set.iter(0).for_each(|(member, score)| digest.scored(&member, score));
 }
@@ -84,7 +84,7 @@ impl ZSetBuilder {
         let ZSetBuilder { mut set, minus_zeros } = self;
         if set.encoding() != PACKED {
             for member in minus_zeros {
-                // Setting minus zero where zero is changes nothing.
+                // Setting minus zero over zero would change nothing.
                 set.remove(&member);
                 set.set(&*member, -0.0, settings);
             }

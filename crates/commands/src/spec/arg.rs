@@ -1,4 +1,4 @@
-//! [`Arg`]: one argument of a command, as COMMAND DOCS shows it; and the arity that follows from a row's arguments.
+//! [`Arg`]: one argument of a command, as COMMAND DOCS shows it. A command's arity follows from its arguments.
 
 /// One argument in the documentation tree (`COMMAND DOCS`).
 #[derive(Clone, Copy, Debug)]
@@ -7,34 +7,34 @@ pub struct Arg {
     pub name: &'static str,
     /// Its type, by Redis's names: string, integer, double, key, pattern, unix-time, pure-token, oneof, block.
     pub kind: &'static str,
-    /// The literal word in front of it, if any.
+    /// The literal word before the argument, if there is one.
     pub token: Option<&'static str>,
-    /// It may be left out.
+    /// True when the argument may be left out.
     pub optional: bool,
-    /// It may be repeated.
+    /// True when the argument may be repeated.
     pub multiple: bool,
-    /// When repeated, so is its token.
+    /// True when the token is repeated with the argument.
     pub multiple_token: bool,
-    /// Index of the key spec when it is a key.
+    /// For a key, the index of its key spec.
     pub key_spec: Option<usize>,
-    /// Since which version, when later than the command itself.
+    /// The version that added the argument, if later than the command.
     pub since: Option<&'static str>,
-    /// Since which version it should not be used any more.
+    /// The version that deprecated the argument.
     pub deprecated_since: Option<&'static str>,
-    /// Parts of a oneof or block.
+    /// The parts of a `oneof` or `block`.
     pub args: &'static [Arg],
 }
 
-/// How many words arguments take.
+/// How many words some arguments take.
 #[derive(Clone, Copy)]
 struct Words {
     least: i32,
-    /// There may be more.
+    /// True when there may be more words.
     open: bool,
 }
 
-/// Redis's arity of a command with these arguments: n exact, -n at least. `before`: words in front of the first argument
-/// (1 for a command's name, 2 for a container and a subcommand).
+/// Redis's arity of a command with these arguments: n for exactly n words, -n for at least n. `before` is the number of
+/// words before the first argument: 1 for a command's name, 2 for a container and a subcommand.
 pub(super) const fn arity(args: &[Arg], before: i32) -> i32 {
     let words = words_of(args);
     let least = before + words.least;
@@ -67,7 +67,7 @@ impl Arg {
                 Words { least, open }
             }
             b"block" => words_of(self.args),
-            // The token is the whole of it, and is counted below.
+            // The token is all of it, and is counted below.
             b"pure-token" => Words { least: 0, open: false },
             _ => Words { least: 1, open: false },
         };
@@ -79,7 +79,7 @@ impl Arg {
     }
 }
 
-/// Rows are written with these: `Arg::key("key", 0)`, `Arg::integer("count").optional().token("COUNT")`.
+/// The forms that the rows use: `Arg::key("key", 0)`, `Arg::integer("count").optional().token("COUNT")`.
 #[allow(missing_docs)]
 impl Arg {
     pub const fn new(name: &'static str, kind: &'static str) -> Arg {
@@ -111,14 +111,14 @@ impl Arg {
     pub const fn pattern(name: &'static str) -> Arg {
         Arg::new(name, "pattern")
     }
-    /// A pattern that makes keys.
+    /// A pattern of key names.
     pub const fn key_pattern(name: &'static str, spec: usize) -> Arg {
         Arg { key_spec: Some(spec), ..Arg::pattern(name) }
     }
     pub const fn unix_time(name: &'static str) -> Arg {
         Arg::new(name, "unix-time")
     }
-    /// A literal word by itself.
+    /// A literal word.
     pub const fn word(name: &'static str, token: &'static str) -> Arg {
         Arg { token: Some(token), ..Arg::new(name, "pure-token") }
     }
@@ -128,7 +128,7 @@ impl Arg {
     pub const fn block(name: &'static str, args: &'static [Arg]) -> Arg {
         Arg { args, ..Arg::new(name, "block") }
     }
-    /// With a literal word in front.
+    /// The argument with a literal word before it.
     pub const fn token(self, token: &'static str) -> Arg {
         Arg { token: Some(token), ..self }
     }

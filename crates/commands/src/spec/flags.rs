@@ -1,6 +1,6 @@
-//! What a row says in bits: [`Flags`] of a command, [`KeyFlags`] of its keys, [`Categories`] for ACL rules.
+//! The bits of a row: [`Flags`] of a command, [`KeyFlags`] of its keys, [`Categories`] for ACL rules.
 //!
-//! Names and their order are redis-server's, as COMMAND INFO shows them.
+//! Names and their order are redis-server's, as in the reply of COMMAND INFO.
 
 /// A command's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,15 +37,15 @@ flags! {
     NO_AUTH = "no_auth",
     MAY_REPLICATE = "may_replicate",
     NO_MANDATORY_KEYS = "no_mandatory_keys",
-    // redis-server does not show it.
+    // redis-server does not show this flag.
     PROTECTED = "",
     NO_ASYNC_LOADING = "no_async_loading",
     NO_MULTI = "no_multi",
     MOVABLEKEYS = "movablekeys",
     ALLOW_BUSY = "allow_busy",
-    // Ours: its service makes something that snapshots keep.
+    // Strand's own: the service makes something that snapshots keep.
     DEFINES = "",
-    // Ours: what it makes grows with the data, as an index does.
+    // Strand's own: what the command makes grows with the data, like an index.
     INDEXES = "",
 }
 
@@ -53,7 +53,7 @@ impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
 
-    /// All of `sets` together.
+    /// The union of `sets`.
     pub const fn all(sets: &[Flags]) -> Flags {
         let (mut bits, mut i) = (0, 0);
         while i < sets.len() {
@@ -67,7 +67,7 @@ impl Flags {
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
-    /// The names of the flags that are set, of those that redis-server shows.
+    /// The names of the set flags that redis-server shows.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let shown = FLAG_NAMES.iter().filter(move |(flag, name)| self.has(*flag) && !name.is_empty());
         shown.map(|(_, name)| *name)
@@ -107,7 +107,7 @@ impl KeyFlags {
     pub const INCOMPLETE: KeyFlags = KeyFlags(1 << 9);
     pub const VARIABLE: KeyFlags = KeyFlags(1 << 10);
 
-    /// All of `sets` together.
+    /// The union of `sets`.
     pub const fn all(sets: &[KeyFlags]) -> KeyFlags {
         let (mut bits, mut i) = (0, 0);
         while i < sets.len() {
@@ -132,7 +132,7 @@ impl KeyFlags {
 pub struct Categories(pub u32);
 
 impl Categories {
-    /// redis-server's categories in the order in which it lists them; then the groups that only we have.
+    /// redis-server's categories in its order, then Strand's own.
     pub const NAMES: [&str; 23] = [
         "keyspace",
         "read",
@@ -158,11 +158,11 @@ impl Categories {
         "import",
         "search",
     ];
-    /// Number of categories that redis-server has too.
+    /// Number of the categories that redis-server has.
     pub const REDIS: usize = 21;
 
-    /// The categories that follow from a command's flags and group, as redis-server derives them: `read` and `write`,
-    /// `fast` or `slow`, `admin` (which is also `dangerous`), `pubsub`, `blocking`, and the group's own.
+    /// The categories that follow from a command's flags and group, as in redis-server: `read` and `write`, `fast` or
+    /// `slow`, `admin` (always with `dangerous`), `pubsub`, `blocking`, and the category of the group.
     pub fn of(flags: Flags, group: &str) -> Categories {
         let own = match group {
             "generic" => "keyspace",
@@ -187,13 +187,13 @@ impl Categories {
         }
         if flags.has(Flags::FAST) { found } else { found.or(Categories::named(&["slow"])) }
     }
-    /// These categories; a name that is none (group `server`) is left out.
+    /// The categories with these names. A name that is no category (group `server`) is ignored.
     pub fn named(names: &[&str]) -> Categories {
         let bit =
             |name: &&str| Categories::NAMES.iter().position(|known| known == name).map_or(0, |i| 1 << i);
         Categories(names.iter().map(bit).fold(0, |all, bit| all | bit))
     }
-    /// True when it has the category with this index in [`Categories::NAMES`].
+    /// True for the category with this index in [`Categories::NAMES`].
     pub fn has(self, index: usize) -> bool {
         self.0 & (1 << index) != 0
     }

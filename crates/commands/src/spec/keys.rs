@@ -3,10 +3,10 @@
 use super::KeyFlags;
 use strand_wire::args::Args;
 
-/// Where a command's keys are, as in `COMMAND INFO`'s key specifications.
+/// Where a command's keys are, as in the key specifications of COMMAND INFO.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// A remark on when these keys are keys; mostly empty.
+    /// A remark on when these arguments are keys. Mostly empty.
     pub notes: &'static str,
     /// What the command does to those keys.
     pub flags: KeyFlags,
@@ -16,17 +16,18 @@ pub struct KeySpec {
     pub find: FindKeys,
 }
 
-/// Rows are written with these.
+/// The forms that the rows use.
 impl KeySpec {
     /// The key at argument `at`.
     pub const fn one(at: usize, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::range(at, 0, 1, flags)
     }
-    /// Keys from argument `at` to `last` (relative to `at`; negative from the end), each `step`.
+    /// Keys from argument `at` to `last` (relative to `at`; a negative number counts from the end), at every `step`-th
+    /// argument.
     pub const fn range(at: usize, last: i32, step: usize, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::new(flags, BeginSearch::Index(at), FindKeys::Range { last, step, limit: 0 })
     }
-    /// Keys whose number stands at argument `at`; the first key follows it.
+    /// Keys whose number is argument `at`. The first key follows the number.
     pub const fn counted(at: usize, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::new(flags, BeginSearch::Index(at), FindKeys::KeyNumber { number: 0, first: 1, step: 1 })
     }
@@ -34,25 +35,25 @@ impl KeySpec {
     pub const fn new(flags: &[KeyFlags], begin: BeginSearch, find: FindKeys) -> KeySpec {
         KeySpec { notes: "", flags: KeyFlags::all(flags), begin, find }
     }
-    /// Keys that COMMAND INFO calls `unknown`: `find` has the position of the one there is, if it is among the arguments;
-    /// without it the keys' names are in the data, and the command needs rights on every key.
+    /// Keys that COMMAND INFO calls `unknown`. `find` returns the position of the only key, if it is an argument.
+    /// Without `find` the data has the names of the keys, and the command needs rights on every key.
     pub const fn unknown(find: Option<fn(Args<'_>) -> Option<usize>>, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::new(flags, BeginSearch::Unknown, FindKeys::Unknown(find))
     }
-    /// With a remark on when these keys are keys.
+    /// Adds a remark on when these arguments are keys.
     pub const fn notes(self, notes: &'static str) -> KeySpec {
         KeySpec { notes, ..self }
     }
-    /// True when what the spec finds is no key (`not_key`).
+    /// True when the arguments that the spec finds are not keys (`not_key`).
     #[inline]
     pub const fn is_no_key(&self) -> bool {
         self.flags.has(KeyFlags::NOT_KEY)
     }
-    /// True when the keys cannot be told from the arguments alone, or not all of them.
+    /// True when the arguments alone do not tell all keys.
     pub const fn has_hidden_keys(&self) -> bool {
         self.is_incomplete() || matches!(self.find, FindKeys::Unknown(None))
     }
-    /// True when the command has keys that no spec can find (`incomplete`).
+    /// True when the command has keys that no spec finds (`incomplete`).
     #[inline]
     pub const fn is_incomplete(&self) -> bool {
         self.flags.has(KeyFlags::INCOMPLETE)
@@ -60,26 +61,26 @@ impl KeySpec {
 }
 
 impl KeyFlags {
-    /// What a user needs to be allowed to do with these keys.
+    /// The rights that a user needs on these keys.
     pub const fn access(self) -> Access {
         const WRITES: u16 = KeyFlags::all(&[KeyFlags::UPDATE, KeyFlags::INSERT, KeyFlags::DELETE]).0;
         Access { read: self.has(KeyFlags::ACCESS), write: self.0 & WRITES != 0 }
     }
 }
 
-/// What is done to a key, as ACL rules tell it apart.
+/// What a command does to a key, as far as ACL rules distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Its value is read, or told from (`access`).
+    /// The command reads the value, or the reply depends on it (`access`).
     pub read: bool,
-    /// Its value is changed, made or removed (`update`, `insert`, `delete`).
+    /// The command changes, makes or removes the value (`update`, `insert`, `delete`).
     pub write: bool,
 }
 
 impl Access {
-    /// Reading alone.
+    /// Reads only.
     pub const READ: Access = Access { read: true, write: false };
-    /// Writing alone.
+    /// Writes only.
     pub const WRITE: Access = Access { read: false, write: true };
 }
 
@@ -88,26 +89,26 @@ impl Access {
 pub enum BeginSearch {
     /// At this argument.
     Index(usize),
-    /// After this keyword, searched from argument `start_from` on (negative: from the end backwards).
+    /// After this keyword, searched from argument `start_from` on. A negative number searches backwards from the end.
     Keyword(&'static str, i32),
-    /// Nowhere that a client could be told.
+    /// At no place that can be told to a client.
     Unknown,
 }
 
 /// Which arguments are keys.
 #[derive(Clone, Copy, Debug)]
 pub enum FindKeys {
-    /// From the beginning to `last` (relative; negative counts from the end of the arguments, -1 is the last), each
-    /// `step` arguments; `limit` 2 halves the range, as in Redis.
+    /// From the beginning to `last` (relative; a negative number counts from the end of the arguments, -1 is the last),
+    /// at every `step`-th argument. As in Redis, `limit` 2 halves the range.
     Range {
-        /// Relative to the beginning; negative: from the end.
+        /// Relative to the beginning. A negative number counts from the end.
         last: i32,
         /// Distance from key to key.
         step: usize,
         /// 0 and 1: no limit; n: only the first 1/n of the rest.
         limit: usize,
     },
-    /// A count at `number` (relative), the keys from `first` (relative), each `step`.
+    /// A count at `number` (relative), and keys from `first` (relative) on, at every `step`-th argument.
     KeyNumber {
         /// Where the count is.
         number: usize,
@@ -116,6 +117,6 @@ pub enum FindKeys {
         /// Distance from key to key.
         step: usize,
     },
-    /// As [`KeySpec::unknown`] says.
+    /// See [`KeySpec::unknown`].
     Unknown(Option<fn(Args<'_>) -> Option<usize>>),
 }

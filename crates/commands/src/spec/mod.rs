@@ -1,7 +1,7 @@
 //! [`CommandSpec`]: one row of the command table, and [`Exec`]: how the command runs.
 //!
-//! A row says everything about a command once. Arity follows from its arguments, ACL categories from its flags and group;
-//! a row writes only the exceptions. Flags are in [`flags`](Flags), key specs in [`KeySpec`], arguments in [`Arg`].
+//! A row says everything about one command. Arity follows from the arguments, ACL categories from flags and group; a
+//! row writes only exceptions. Flags are [`flags`](Flags), key specs are [`KeySpec`], arguments are [`Arg`].
 
 mod arg;
 mod flags;
@@ -19,22 +19,25 @@ use std::any::Any;
 /// How a command runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Exec {
-    /// On the worker, at once, with the shards of its keys held: few elements, whatever the arguments and the data.
+    /// At once on the worker, with the shards of its keys locked. For commands of a few elements, whatever the
+    /// arguments and the data.
     Inline(fn(&mut Call<'_, '_>)),
-    /// As [`Exec::Inline`] while a call's estimated cost is small; a longer call leaves the worker and takes the slow path.
+    /// Like [`Exec::Inline`] while the estimated cost of the call is small. A longer call leaves the worker and runs as
+    /// the [`SlowPath`] says.
     Estimated(fn(&mut Call<'_, '_>), Cost, SlowPath),
-    /// On a helper thread always, shard by shard; its session waits, no other session does.
+    /// Always on a helper thread, shard by shard. Its session waits; other sessions go on.
     Walk(fn(&mut LaneCall<'_>)),
-    /// As [`Exec::Walk`], for what may take seconds: short jobs do not queue behind it.
+    /// Like [`Exec::Walk`], for commands that may take seconds. Short jobs do not queue behind them.
     Heavy(fn(&mut LaneCall<'_>)),
-    /// By the session itself: the command reads or changes the state of the session or of the server. What is to be run is
-    /// of a type of the engine's, which alone looks into it.
+    /// By the session itself: the command reads or changes the state of the session or of the server. The value has a
+    /// type of the engine, and only the engine uses it.
     Session(&'static (dyn Any + Send + Sync)),
-    /// On a helper thread by a service that is not of this crate (search), within a budget of the service's own.
+    /// On a helper thread, by a service outside this crate (search), within the service's own budget.
     Service(ServiceRun),
-    /// By a service, on the worker while the text in this argument is short and the service finds it easy.
+    /// By a service: on the worker while the text in this argument is short and the service finds the call cheap, else
+    /// on the lane.
     ServiceOnText(ServiceRun, usize),
-    /// Only a container of subcommands; called without one it is an arity error.
+    /// A container of subcommands. Without a subcommand it is an arity error.
     Container,
 }
 
@@ -50,7 +53,7 @@ impl Exec {
             Exec::ServiceOnText(_, at) => Cost::Text(at),
         }
     }
-    /// The handler of a command that runs on the worker with its keys' shards held.
+    /// The handler of a command that runs on the worker with the shards of its keys locked.
     #[inline]
     pub const fn on_keys(&self) -> Option<fn(&mut Call<'_, '_>)> {
         match *self {
@@ -60,34 +63,34 @@ impl Exec {
     }
 }
 
-/// One row of the command table. Rows are written with [`CommandSpec::new`] and the methods after it; what follows from
-/// the rest of the row (arity, ACL categories) is not written.
+/// One row of the command table, written with [`CommandSpec::new`] and the methods after it. A row leaves out what
+/// follows from its other parts (arity, ACL categories).
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
-    /// Lower-case name; a subcommand's own word (`setname` in the container `client`).
+    /// The name in lower case. For a subcommand its own word: `setname` in the container `client`.
     pub name: &'static str,
-    /// Redis's arity: n exact, -n at least; the name counts (a subcommand's container too). It follows from
-    /// [`CommandSpec::args`] where the row does not say otherwise.
+    /// Redis's arity: n for exactly n words, -n for at least n. The name counts, and a subcommand's container too. It
+    /// follows from [`CommandSpec::args`] unless the row says otherwise.
     pub arity: i32,
     /// Flags.
     pub flags: Flags,
-    /// ACL categories by name, without `@`, where they do not follow from flags and group; else empty.
+    /// The names of the ACL categories, without `@`, if they do not follow from flags and group. Else empty.
     acl: &'static [&'static str],
-    /// Where its keys are.
+    /// Where the keys are.
     pub keys: &'static [KeySpec],
-    /// One sentence of ours.
+    /// One sentence in our own words.
     pub summary: &'static str,
-    /// The version of Redis (or of Strand, for our own) that has it first.
+    /// The first version with this command: of Redis, or of Strand for our own commands.
     pub since: &'static str,
-    /// Redis's group: string, hash, generic, connection, server, and ours: search, regex, import.
+    /// Redis's group (string, hash, generic, connection, server) or one of ours (search, regex, import).
     pub group: &'static str,
-    /// As in Redis's documentation: `O(1)`.
+    /// The complexity, as in Redis's documentation: `O(1)`.
     pub complexity: &'static str,
-    /// As in Redis's documentation (`doc_flags`): `deprecated`, `syscmd`.
+    /// Redis's `doc_flags`: `deprecated`, `syscmd`.
     pub doc_flags: &'static [&'static str],
-    /// For a deprecated command: since when, and what to use instead.
+    /// For a deprecated command: since which version, and what to use instead.
     pub deprecated: Option<(&'static str, &'static str)>,
-    /// What changed since, as (version, change).
+    /// Later changes, as (version, change).
     pub history: &'static [(&'static str, &'static str)],
     /// Redis's command tips.
     pub tips: &'static [&'static str],
@@ -95,14 +98,14 @@ pub struct CommandSpec {
     pub args: &'static [Arg],
     /// Subcommands of a container.
     pub subcommands: &'static [CommandSpec],
-    /// How it runs.
+    /// How the command runs.
     pub exec: Exec,
-    /// How a command that walks runs whole, on a transaction that holds all shards (inside EXEC); `None`: not at all.
+    /// How an [`Exec::Walk`] command runs on a transaction that holds all shards (inside EXEC). `None` when it cannot.
     pub whole: Option<fn(&mut Call<'_, '_>)>,
 }
 
 impl CommandSpec {
-    /// A command without arguments, flags and keys. `complexity` as in Redis's documentation: `O(1)`.
+    /// A command without arguments, flags and keys. `complexity` is as in Redis's documentation: `O(1)`.
     pub const fn new(
         name: &'static str,
         group: &'static str,
@@ -130,7 +133,7 @@ impl CommandSpec {
             whole: None,
         }
     }
-    /// A subcommand: as [`CommandSpec::new`], with its container's name in front.
+    /// A subcommand: like [`CommandSpec::new`], with the container's name first.
     pub const fn sub(
         name: &'static str,
         group: &'static str,
@@ -140,7 +143,7 @@ impl CommandSpec {
     ) -> CommandSpec {
         CommandSpec { arity: 2, ..CommandSpec::new(name, group, since, complexity, summary) }
     }
-    /// A command that is nothing but its subcommands.
+    /// A command that only consists of its subcommands.
     pub const fn container(
         name: &'static str,
         group: &'static str,
@@ -154,55 +157,55 @@ impl CommandSpec {
             ..CommandSpec::new(name, group, since, "By subcommand", summary)
         }
     }
-    /// With these flags.
+    /// Sets the flags.
     pub const fn flags(self, flags: &[Flags]) -> CommandSpec {
         CommandSpec { flags: Flags::all(flags), ..self }
     }
-    /// With keys.
+    /// Sets the key specs.
     pub const fn keys(self, keys: &'static [KeySpec]) -> CommandSpec {
         CommandSpec { keys, ..self }
     }
-    /// With arguments; the arity follows.
+    /// Sets the arguments. The arity follows from them.
     pub const fn args(self, args: &'static [Arg]) -> CommandSpec {
         CommandSpec { args, arity: arg::arity(args, self.arity), ..self }
     }
-    /// With an arity that does not follow from the arguments; after [`CommandSpec::args`].
+    /// Sets an arity that does not follow from the arguments. Call it after [`CommandSpec::args`].
     pub const fn arity(self, arity: i32) -> CommandSpec {
         CommandSpec { arity, ..self }
     }
-    /// With ACL categories that do not follow from flags and group: all of them by name, without `@`.
+    /// Sets ACL categories that do not follow from flags and group: all names, without `@`.
     pub const fn acl(self, acl: &'static [&'static str]) -> CommandSpec {
         CommandSpec { acl, ..self }
     }
-    /// With what changed since the first version, as (version, change).
+    /// Sets the later changes, as (version, change).
     pub const fn history(self, history: &'static [(&'static str, &'static str)]) -> CommandSpec {
         CommandSpec { history, ..self }
     }
-    /// With Redis's command tips.
+    /// Sets Redis's command tips.
     pub const fn tips(self, tips: &'static [&'static str]) -> CommandSpec {
         CommandSpec { tips, ..self }
     }
-    /// With Redis's `doc_flags`.
+    /// Sets Redis's `doc_flags`.
     pub const fn doc_flags(self, doc_flags: &'static [&'static str]) -> CommandSpec {
         CommandSpec { doc_flags, ..self }
     }
-    /// Deprecated since this version; use `instead`.
+    /// Marks the command as deprecated since this version. Users should use `instead`.
     pub const fn deprecated(self, since: &'static str, instead: &'static str) -> CommandSpec {
         CommandSpec { deprecated: Some((since, instead)), doc_flags: &["deprecated"], ..self }
     }
-    /// Subcommands of a command that also runs by itself (COMMAND).
+    /// Sets the subcommands of a command that also runs by itself (COMMAND).
     pub const fn subcommands(self, subcommands: &'static [CommandSpec]) -> CommandSpec {
         CommandSpec { subcommands, ..self }
     }
-    /// How it runs.
+    /// Sets how the command runs.
     pub const fn exec(self, exec: Exec) -> CommandSpec {
         CommandSpec { exec, ..self }
     }
-    /// How a command that walks runs whole; see [`CommandSpec::whole`].
+    /// Sets how an [`Exec::Walk`] command runs whole. See [`CommandSpec::whole`].
     pub const fn whole(self, run: fn(&mut Call<'_, '_>)) -> CommandSpec {
         CommandSpec { whole: Some(run), ..self }
     }
-    /// Its ACL categories: by flags and group, or as the row says.
+    /// The ACL categories: from flags and group, or as the row says.
     pub fn categories(&self) -> Categories {
         match self.acl {
             [] => Categories::of(self.flags, self.group),

@@ -138,6 +138,6 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
 
 const ENCODING: Arg = Arg::string("encoding");
 const OFFSET: Arg = Arg::integer("offset");
-/// What BITCOUNT and BITPOS count their positions in.
+/// The unit in which BITCOUNT and BITPOS count positions.
 const UNIT: Arg =
     Arg::oneof("index_unit", &[Arg::word("byte", "BYTE"), Arg::word("bit", "BIT")]).optional().since("7.0.0");

@@ -12,7 +12,7 @@ const SORT_LIMIT: Arg =
 const SORT_GET: Arg = Arg::key_pattern("pattern", 1).token("GET").optional().multiple().multiple_token();
 const SORT_ORDER: Arg = Arg::oneof("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional();
 
-/// What RESTORE takes, and RESTORE-ASKING.
+/// The arguments of RESTORE and RESTORE-ASKING.
 pub(super) const RESTORE_ARGS: &[Arg] = &[
     Arg::key("key", 0),
     Arg::integer("ttl"),
@@ -22,7 +22,7 @@ pub(super) const RESTORE_ARGS: &[Arg] = &[
     Arg::integer("seconds").token("IDLETIME").optional().since("5.0.0"),
     Arg::integer("frequency").token("FREQ").optional().since("5.0.0"),
 ];
-/// What changed in them.
+/// The history of RESTORE and RESTORE-ASKING.
 pub(super) const RESTORE_HISTORY: &[(&str, &str)] =
     &[("3.0.0", "Takes `REPLACE`."), ("5.0.0", "Takes `ABSTTL`."), ("5.0.0", "Takes `IDLETIME` and `FREQ`.")];
 

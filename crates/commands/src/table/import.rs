@@ -4,7 +4,7 @@ use crate::cost::{Cost, Merge, Slices, SlowPath};
 use crate::families::{import_version, published};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// IMPORT.VERSION with those of its subcommands that are about the data; the engine adds its own.
+/// IMPORT.VERSION with the subcommands that are about the data. The engine adds its own.
 pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     "import.version",
     "import",

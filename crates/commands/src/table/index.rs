@@ -1,16 +1,16 @@
-//! Finding a row by its name: a table built while compiling, one multiplication and one comparison to look into it.
+//! Finds a row by name. The compiler builds the table; a lookup is one multiplication and one comparison.
 //!
-//! A name of up to 24 bytes is folded into three integers (its first, middle and last eight bytes, lower case); they are hashed
-//! into an open-addressed table and compared there, so the hot commands touch no string.
+//! A name of up to 24 bytes is folded into three integers: its first, middle and last eight bytes in lower case. They
+//! are hashed into an open-addressed table and compared there, so the hot commands compare no strings.
 
 use crate::spec::CommandSpec;
 
-/// Longest name of a command, in bytes: what fits three integers.
+/// Longest name of a command, in bytes: three integers hold no more.
 const NAME_BYTES_MAX: usize = 24;
-/// A search looks at fewer slots behind the first.
+/// A search looks at fewer slots than this after the first.
 const STEPS_MAX: usize = 8;
 
-/// Finds the row of `name`, ASCII case aside.
+/// Finds the row of `name`, whatever its ASCII case.
 #[inline]
 pub(super) fn lookup(
     rows: &'static [CommandSpec],
@@ -28,7 +28,7 @@ pub(super) fn lookup(
             && slot.len as usize == name.len()
         {
             let spec = &rows[slot.row as usize];
-            // Folding also changes some bytes that are no letters; names that have such bytes are looked at closer.
+            // Packing also changes some bytes that are no letters. A name with such bytes is compared byte by byte.
             return (slot.letters_only || name.eq_ignore_ascii_case(spec.name.as_bytes())).then_some(spec);
         }
         if slot.is_free() {
@@ -38,16 +38,16 @@ pub(super) fn lookup(
     }
 }
 
-/// A name in three integers.
+/// A name packed into three integers.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     low: u64,
     high: u64,
-    /// Of a name of more than 16 bytes.
+    /// Bytes 8 to 16 of a name of more than 16 bytes.
     middle: u64,
 }
 
-/// A place of the index: a name and the number of its row, or nothing.
+/// A slot of the index: a name and the number of its row, or nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     packed: Packed,
@@ -57,7 +57,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// No name is packed into zeros.
+    /// Marks a free slot: no name packs to zeros.
     const FREE: Slot =
         Slot { packed: Packed { low: 0, high: 0, middle: 0 }, row: 0, len: 0, letters_only: false };
 
@@ -66,10 +66,11 @@ impl Slot {
     }
 }
 
-/// The index of rows, in a power of two of slots of which at most half are taken, so that a search ends soon.
+/// Builds the index of rows. The number of slots is a power of two, at least twice the number of rows, so a search ends
+/// soon.
 ///
 /// # Panics
-/// While compiling: when there are too many rows, or a name is empty or too long.
+/// At compile time, when there are too many rows, or a name is empty or too long.
 pub const fn index<const SLOTS: usize>(rows: &[CommandSpec]) -> [Slot; SLOTS] {
     assert!(rows.len() < u16::MAX as usize && rows.len() * 2 <= SLOTS && SLOTS.is_power_of_two());
     let mut slots = [Slot::FREE; SLOTS];
@@ -94,7 +95,8 @@ pub const fn index<const SLOTS: usize>(rows: &[CommandSpec]) -> [Slot; SLOTS] {
     slots
 }
 
-/// The name's bytes with the bit of lower case set. With the length it tells any two names of letters apart.
+/// The bytes of the name with the lower-case bit set. Together with the length they differ for any two names of
+/// letters.
 const fn pack(name: &[u8]) -> Option<Packed> {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     if name.len() > NAME_BYTES_MAX {

@@ -1,7 +1,9 @@
-//! [`Table`]: all commands, sorted by name and found by name. A table is made of groups of rows while compiling.
+//! [`Table`]: all commands, sorted by name, with an index to find them. A table is made of groups of rows at compile
+//! time.
 //!
-//! [`GROUPS`] are the rows of this crate: commands about the data. The engine makes THE table of them, of the rows of its sessions
-//! and of those of the services. Each group is a module with one list of rows; a new group is one line in [`GROUPS`].
+//! [`GROUPS`] are the rows of this crate: the commands about the data. The engine makes THE table from them, from the
+//! rows of its sessions, and from the rows of the services. Each group is a module with one list of rows. A new group
+//! is one line in [`GROUPS`].
 
 mod bitmap;
 mod generic;
@@ -26,7 +28,8 @@ use crate::errors;
 use crate::spec::CommandSpec;
 use strand_wire::args::Args;
 
-/// The commands about the data. [`MEMORY`] and [`IMPORT_VERSION`] are not among them: others have subcommands of theirs.
+/// The commands about the data. [`MEMORY`] and [`IMPORT_VERSION`] are left out, because other crates add subcommands to
+/// them.
 pub const GROUPS: &[&[CommandSpec]] = &[
     bitmap::BITMAP,
     generic::GENERIC,
@@ -41,7 +44,7 @@ pub const GROUPS: &[&[CommandSpec]] = &[
     zset::ZSET,
 ];
 
-/// The commands of this crate alone, for those that call one another, and for tests.
+/// The commands of this crate alone: for commands that run other commands, and for tests.
 pub(crate) static DATA: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION]]);
 
 /// Commands by name. [`table!`](crate::table!) makes one.
@@ -52,7 +55,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of rows that are sorted, and of their index; [`table!`](crate::table!) makes both.
+    /// A table of sorted rows and their index. [`table!`](crate::table!) makes both.
     pub const fn new(rows: &'static [CommandSpec], slots: &'static [Slot]) -> Table {
         assert!(slots.len().is_power_of_two());
         Table { rows, slots }
@@ -62,7 +65,7 @@ impl Table {
     pub const fn rows(&self) -> &'static [CommandSpec] {
         self.rows
     }
-    /// Finds the row of `name`, ASCII case aside; no subcommands.
+    /// Finds the row of `name`, whatever its ASCII case. Finds no subcommands.
     #[inline]
     pub fn lookup(&self, name: &[u8]) -> Option<&'static CommandSpec> {
         index::lookup(self.rows, self.slots, name)
@@ -74,7 +77,7 @@ impl Table {
     /// `ERR wrong number of arguments for 'get' command`).
     ///
     /// # Panics
-    /// When `args` is empty: the decoder gives no such command.
+    /// When `args` is empty. The decoder never returns an empty command.
     #[inline]
     pub fn resolve(&self, args: Args<'_>) -> Result<Resolved, Vec<u8>> {
         let Some(spec) = self.lookup(args.at(0)) else { return Err(errors::unknown_command(args)) };
@@ -89,7 +92,7 @@ impl Table {
         }
         if found.arity_fits(args.len()) { Ok(found) } else { Err(errors::wrong_arity(&found)) }
     }
-    /// Finds a row by its full name, as COMMAND INFO and COMMAND DOCS take it: `get`, `client|setname`.
+    /// Finds a row by its full name, as in COMMAND INFO and COMMAND DOCS: `get`, `client|setname`.
     pub fn lookup_full_name(&self, name: &[u8]) -> Option<Resolved> {
         match memchr::memchr(b'|', name) {
             None => self.lookup(name).map(|spec| Resolved { spec, container: None }),
@@ -102,7 +105,7 @@ impl Table {
     }
 }
 
-/// Makes a [`Table`] of groups of rows, while compiling.
+/// Makes a [`Table`] of groups of rows at compile time.
 #[macro_export]
 macro_rules! table {
     ($groups:expr) => {{
@@ -113,7 +116,7 @@ macro_rules! table {
     }};
 }
 
-/// Makes one sorted list of groups of rows, while compiling: for a table, or for a container whose subcommands come from
+/// Makes one sorted list of groups of rows at compile time: for a table, or for a container whose subcommands come from
 /// different crates.
 #[macro_export]
 macro_rules! rows {
@@ -125,7 +128,7 @@ macro_rules! rows {
     }};
 }
 
-/// How many rows there are in all.
+/// The number of rows in all groups.
 pub const fn total(groups: &[&[CommandSpec]]) -> usize {
     let (mut n, mut g) = (0, 0);
     while g < groups.len() {
@@ -135,7 +138,7 @@ pub const fn total(groups: &[&[CommandSpec]]) -> usize {
     n
 }
 
-/// Insertion sort of all rows by name.
+/// All rows, sorted by name with insertion sort.
 pub const fn gather<const TOTAL: usize>(groups: &[&[CommandSpec]]) -> [CommandSpec; TOTAL] {
     let mut out = [CommandSpec::new("", "", "", "", ""); TOTAL];
     let (mut n, mut g) = (0, 0);
@@ -177,7 +180,7 @@ mod tests {
     use strand_chain::Chain;
     use strand_wire::client::ReplyParser;
 
-    /// Every row, with the full name for messages.
+    /// Every row with its full name, for messages.
     fn rows() -> impl Iterator<Item = (String, &'static CommandSpec)> {
         DATA.rows().iter().flat_map(|c| {
             let subs = c.subcommands.iter().map(|s| (format!("{}|{}", c.name, s.name), s));
@@ -185,7 +188,7 @@ mod tests {
         })
     }
 
-    /// Whatever the arguments, a handler writes exactly one reply of valid RESP and does not panic.
+    /// For any arguments, a handler writes exactly one reply of valid RESP and does not panic.
     #[test]
     fn every_command_answers_once_whatever_its_arguments() {
         const WORDS: [&str; 30] = [
@@ -225,7 +228,7 @@ mod tests {
         let mut f = Fixture::new();
         let run_here: Vec<_> = rows()
             .filter(|(_, s)| s.exec.on_keys().is_some() || matches!(s.exec, Exec::Walk(_) | Exec::Heavy(_)))
-            // Takes a second each time, and no arguments.
+            // PFSELFTEST takes a second and has no arguments.
             .filter(|(_, s)| s.name != "pfselftest")
             .collect();
         for round in 0..12_000 {

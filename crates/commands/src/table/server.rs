@@ -1,11 +1,11 @@
-//! The rows of group `server` that are about the data, and the part of MEMORY that is.
+//! The rows of group `server` that are about the data, and the subcommands of MEMORY that are.
 
 use crate::cost::{Cost, SlowPath};
 use crate::families::{dump, keyspace_wide, memory};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 use crate::table::generic::{RESTORE_ARGS, RESTORE_HISTORY};
 
-/// Of group `server`, by name.
+/// The rows of group `server`, by name.
 pub(crate) const SERVER: &[CommandSpec] = &[
     CommandSpec::new("dbsize", "server", "1.0.0", "O(1)", "Counts the keys of the database.")
         .flags(&[F::READONLY, F::FAST])
@@ -70,7 +70,7 @@ pub(crate) const SERVER: &[CommandSpec] = &[
         .whole(keyspace_wide::swapdb_whole),
 ];
 
-/// MEMORY with those of its subcommands that are about the data; the engine adds its own.
+/// MEMORY with the subcommands that are about the data. The engine adds its own.
 pub const MEMORY: CommandSpec = CommandSpec::container(
     "memory",
     "server",

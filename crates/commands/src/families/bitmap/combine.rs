@@ -1,7 +1,7 @@
-//! BITOP: strings combined bit by bit into another.
+//! BITOP: combines strings bit by bit into another string.
 //!
-//! On a worker while the strings are short; long ones are combined with nothing held ([`crate::optimistic`]). Whether a
-//! string has changed meanwhile is a comparison of pointers, because a write to a shared string copies the string.
+//! Short strings are combined on the worker, long ones with no shard locked ([`crate::optimistic`]). To see whether a
+//! string has changed meanwhile, pointers are compared: a write to a shared string copies the string.
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
@@ -15,7 +15,7 @@ use strand_wire::reply::Reply;
 
 const NOT_OF_ONE: &str = "ERR BITOP NOT must be called with a single source key.";
 
-/// Bytes combined between two pauses: some 50 us.
+/// Bytes combined between two pauses: about 50 us.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// `BITOP operation destkey key [key ...]`. Reply: the length of what was stored.
@@ -27,7 +27,7 @@ pub(crate) fn bitop(call: &mut Call<'_, '_>) {
     answer(call.reply, stored);
 }
 
-/// The same of long strings.
+/// BITOP of long strings.
 pub(crate) fn bitop_long(call: &mut LaneCall<'_>) {
     let keys: Vec<Key<'_>> = call.args.skip(2).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
@@ -53,7 +53,7 @@ impl Write for Combining<'_> {
     type Source = Vec<Str>;
     type Outcome = Blob;
 
-    /// Empty strings where there are none; long ones are shared.
+    /// The strings. A missing key is an empty string. Long strings are shared.
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Vec<Str>, Text> {
         let string = |key| {
             let found = string_of(db.get(key))?;

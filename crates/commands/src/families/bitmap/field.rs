@@ -29,7 +29,7 @@ pub(crate) fn bitfield_ro(call: &mut Call<'_, '_>) {
 
 /// The bytes that BITFIELD writes.
 pub(crate) fn written_by_bitfield(args: Args<'_>) -> Range<usize> {
-    // An error is quickly told. Nothing is written beyond the end; where in front of it does not matter.
+    // An error is cheap. Only the end of the written bytes matters.
     let end = operations(args, None).map_or(0, |operations| written_bytes(&operations));
     end.saturating_sub(1)..end
 }
@@ -84,7 +84,7 @@ fn results(call: &mut Call<'_, '_>, read_only: bool) -> Result<Vec<Option<i64>>,
 }
 
 impl Operation {
-    /// Runs on a string that is long enough; `None` when the number does not fit and is to fail then.
+    /// Runs the operation on a string that is long enough. `None` when the number overflows and OVERFLOW is FAIL.
     fn run(&self, bytes: &mut [u8]) -> Option<i64> {
         let before = self.kind.get(bytes, self.offset);
         let (new, overflow) = match self.action {
@@ -98,13 +98,13 @@ impl Operation {
     }
 }
 
-/// How long a string must be for what is written; 0 when nothing is.
+/// The length that the string needs for what is written. 0 when nothing is written.
 fn written_bytes(operations: &Operations) -> usize {
     let writes = operations.iter().filter(|operation| operation.action != Action::Get);
     writes.map(|o| bytes_to(o.offset.saturating_add(o.kind.bits() - 1))).max().unwrap_or(0)
 }
 
-/// Parses all operations. `settings`: they bound the offsets.
+/// Parses all operations. `settings` limit the offsets.
 fn operations(args: Args<'_>, settings: Option<&Settings>) -> Result<Operations, &'static str> {
     let (mut operations, mut overflow, mut at) = (Operations::new(), Overflow::Wrap, 2);
     while at < args.len() {
@@ -144,7 +144,7 @@ fn overflow_of(args: Args<'_>, at: usize) -> Result<Overflow, &'static str> {
     }
 }
 
-/// `i8`, `u63`.
+/// A type such as `i8` or `u63`.
 fn field_type(text: &[u8]) -> Option<FieldType> {
     let (sign, bits) = text.split_first()?;
     let signed = match sign {
@@ -155,7 +155,7 @@ fn field_type(text: &[u8]) -> Option<FieldType> {
     FieldType::new(signed, u64::try_from(parse_int(bits)?).ok()?)
 }
 
-/// An offset in bits, or with a leading `#` in integers of `bits` bits.
+/// An offset in bits. After a `#` it counts integers of `bits` bits.
 fn field_offset(text: &[u8], bits: u64) -> Option<u64> {
     let (number, unit) = match text {
         [b'#', rest @ ..] => (rest, bits),

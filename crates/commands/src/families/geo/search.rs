@@ -1,7 +1,7 @@
-//! GEOSEARCH and GEOSEARCHSTORE, and GEORADIUS and kin, which came before them.
+//! GEOSEARCH and GEOSEARCHSTORE, and the older GEORADIUS family.
 //!
-//! The sorted set is cloned, which costs little whatever its size, and searched from there. A search of much runs on the
-//! lane, on a snapshot; one that stores computes with nothing held ([`crate::optimistic`]).
+//! The sorted set is cloned (cheap at any size) and the clone is searched. A large search runs on the lane, on a
+//! snapshot. A large search that stores computes with no shard locked ([`crate::optimistic`]).
 
 use super::{point, send_distance, send_point, unit_m};
 use crate::call::{Call, LaneCall};
@@ -24,7 +24,7 @@ const NEGATIVE_SIDE: &str = "ERR height or width cannot be negative";
 const COUNT: &str = "ERR COUNT must be > 0";
 const ANY_WITHOUT_COUNT: &str = "ERR the ANY argument requires COUNT argument";
 
-/// Members looked at between two pauses: some 50 us.
+/// Members visited between two pauses: about 50 us.
 const PAUSE_MEMBERS: usize = 256;
 
 /// `GEORADIUS key longitude latitude radius unit [options] [STORE key | STOREDIST key]`
@@ -72,20 +72,20 @@ enum Command {
 }
 
 impl Command {
-    /// Argument of the sorted set that is searched.
+    /// The argument with the sorted set to search.
     fn source(self) -> usize {
         if self == (Command::Search { stores: true }) { 2 } else { 1 }
     }
 }
 
-/// A search, as its arguments say.
+/// The search that the arguments describe.
 struct Search {
     center: Point,
     shape: Shape,
     order: Option<Order>,
-    /// Most members of the result; 0 is all.
+    /// Most members in the result. 0 means all.
     count: usize,
-    /// The first ones that are found will do.
+    /// ANY: take the first members that are found.
     any: bool,
     with_distance: bool,
     with_score: bool,
@@ -101,9 +101,9 @@ enum Order {
 
 #[derive(Clone, Copy)]
 struct Store {
-    /// Argument of the destination.
+    /// The argument with the destination.
     at: usize,
-    /// Distances are the scores.
+    /// STOREDIST: store distances as scores.
     distances: bool,
 }
 
@@ -131,7 +131,7 @@ fn run(call: &mut Call<'_, '_>, command: Command) {
 
 fn run_long(call: &mut LaneCall<'_>, command: Command) {
     let settings = call.keyspace.settings();
-    // The keys are the source and, where the row's specs find it, the destination.
+    // The keys are the source and, if the row's specs find it, the destination.
     let first = call.keyspace.key(call.args.at(command.source()));
     let mut keys = vec![first];
     let destinations = (1..call.args.len()).filter(|at| is_destination(call.args, command, *at));
@@ -163,7 +163,7 @@ fn run_long(call: &mut LaneCall<'_>, command: Command) {
     }
 }
 
-/// True for an argument that names the key to store at.
+/// True for an argument that names the destination.
 fn is_destination(args: Args<'_>, command: Command, at: usize) -> bool {
     match command {
         Command::Search { stores } => stores && at == 1,
@@ -174,7 +174,7 @@ fn is_destination(args: Args<'_>, command: Command, at: usize) -> bool {
     }
 }
 
-/// A search at work: what [`optimistic`] needs of it.
+/// A running search, as [`optimistic`] needs it.
 struct Searching<'a> {
     args: Args<'a>,
     command: Command,
@@ -272,7 +272,7 @@ fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[Found<'_>]) {
     }
 }
 
-/// The members within the shape, in order; `None` when `goes_on`, which is called now and then, said false.
+/// The members within the shape, in order. Calls `goes_on` now and then, and returns `None` when it returns false.
 fn find<'z>(
     zset: &'z ZSetValue,
     search: &Search,
@@ -308,7 +308,7 @@ fn find<'z>(
     Some(found)
 }
 
-/// Reads arguments in the order in which redis-server finds fault with them.
+/// Reads the arguments and finds errors in redis-server's order.
 struct Parser<'a> {
     args: Args<'a>,
     command: Command,
@@ -343,7 +343,7 @@ impl<'a> Parser<'a> {
             at += self.option(at, &mut search)?;
         }
         self.check(&search)?;
-        // Without a sorted set nothing is looked for.
+        // Without a sorted set there is nothing to look up.
         search.center = self.center.unwrap_or(search.center);
         search.shape = self.shape.unwrap_or(search.shape);
         if search.count > 0 && search.order.is_none() && !search.any {
@@ -351,7 +351,7 @@ impl<'a> Parser<'a> {
         }
         Ok(search)
     }
-    /// The arguments that have their place; where the options begin.
+    /// Reads the arguments at fixed positions. Returns the position of the options.
     fn fixed(&mut self) -> Result<usize, Text> {
         match self.command {
             Command::Radius { by_member: false, .. } => {
@@ -369,7 +369,7 @@ impl<'a> Parser<'a> {
             Command::Search { .. } => Ok(self.command.source() + 1),
         }
     }
-    /// The option at this argument; how many arguments it takes.
+    /// Reads the option at this argument. Returns how many arguments it has.
     fn option(&mut self, at: usize, search: &mut Search) -> Result<usize, Text> {
         let args = self.args;
         let more = args.len() - at - 1;
@@ -390,7 +390,7 @@ impl<'a> Parser<'a> {
             () if is_destination(args, self.command, at + 1) && !is_search && more >= 1 => {
                 let is_first = (self.fixed_end()..at).all(|earlier| !args.is(earlier, word_of(args, at)));
                 if !is_first {
-                    // Which of two equal words names the key is not to be guessed: the key would not be locked.
+                    // With two such words the key specs find only one key, and the other would not be locked.
                     return Err(errors::SYNTAX.into());
                 }
                 search.store = Some(Store { at: at + 1, distances: args.is(at, "STOREDIST") });
@@ -423,14 +423,14 @@ impl<'a> Parser<'a> {
         }
         Ok(1)
     }
-    /// Where the options begin.
+    /// The position of the options.
     fn fixed_end(&self) -> usize {
         match self.command {
             Command::Radius { by_member, .. } => 6 - usize::from(by_member),
             Command::Search { .. } => self.command.source() + 1,
         }
     }
-    /// What options say together.
+    /// Checks whether the options fit together.
     fn check(&self, search: &Search) -> Result<(), Text> {
         let is_search = matches!(self.command, Command::Search { .. });
         let name = || String::from_utf8_lossy(errors::c_text(self.args.at(0))).into_owned();
@@ -456,12 +456,12 @@ impl<'a> Parser<'a> {
         }
         Ok(())
     }
-    /// Where the member at this argument is.
+    /// The position of the member that this argument names.
     fn member(&self, at: usize) -> Result<Option<Point>, Text> {
         let score = self.zset.and_then(|zset| zset.score(self.args.at(at)));
         Ok(Some(Point::of_score(score.ok_or(NO_MEMBER)?)))
     }
-    /// A radius and its unit.
+    /// Reads a radius and its unit.
     fn circle(&self, at: usize) -> Result<Shape, Text> {
         let radius = strtod::parse(self.args.at(at)).ok_or(NO_RADIUS)?;
         if radius < 0.0 {
@@ -469,7 +469,7 @@ impl<'a> Parser<'a> {
         }
         Ok(Shape { form: Form::Circle { radius }, unit_m: unit_m(self.args.at(at + 1))? })
     }
-    /// Width, height and their unit.
+    /// Reads width, height and their unit.
     fn rectangle(&self, at: usize) -> Result<Shape, Text> {
         let width = strtod::parse(self.args.at(at)).ok_or(NO_WIDTH)?;
         let height = strtod::parse(self.args.at(at + 1)).ok_or(NO_HEIGHT)?;

@@ -1,7 +1,7 @@
-//! Fields that expire: HEXPIRE and kin, HTTL and kin, HPERSIST, and what reads or writes fields together with their
-//! expiry: HGETEX, HSETEX, HGETDEL.
+//! Fields that expire: HEXPIRE, HTTL and their kin, HPERSIST, and the commands that read or write fields together with
+//! their expiry: HGETEX, HSETEX, HGETDEL.
 //!
-//! A field whose time has come is gone for every command: the keyspace sees to that when it finds the hash.
+//! No command sees an expired field: the keyspace removes expired fields when it finds the hash.
 
 use super::collection::{argument, read, send_or_null, update_existing};
 use super::update;
@@ -16,7 +16,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Changed, Collection, HashValue, Settings};
 use strand_wire::args::Args;
 
-/// What is answered for a field.
+/// The codes in replies, one for each field.
 const NO_FIELD: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 const CONDITION_FAILED: i64 = 0;
@@ -29,8 +29,9 @@ const NOT_A_NUMBER: &str = "ERR Number of fields must be a positive integer";
 const NOT_A_NUMBER_TO_EXPIRE: &str = "ERR Parameter `numFields` should be greater than 0";
 const NEGATIVE: &str = "ERR invalid expire time, must be >= 0";
 
-/// `HEXPIRE key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`. Reply: for each field -2 when it is not
-/// there, 0 when the condition does not hold, 1 when it expires then, 2 when it is gone because that time is over.
+/// `HEXPIRE key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`. Reply for each field: -2 when it is
+/// missing, 0 when the condition does not hold, 1 when the expiry was set, 2 when the expiry lies in the past and the
+/// field was removed.
 pub(crate) fn hexpire(call: &mut Call<'_, '_>) {
     expire(call, ExpiryUnit::Seconds, "hexpire");
 }
@@ -47,8 +48,8 @@ pub(crate) fn hpexpireat(call: &mut Call<'_, '_>) {
     expire(call, ExpiryUnit::UnixMillis, "hpexpireat");
 }
 
-/// `HTTL key FIELDS numfields field [field ...]`. Reply: the seconds that each field has left, -1 when it does not expire, -2
-/// when it is not there.
+/// `HTTL key FIELDS numfields field [field ...]`. Reply for each field: the seconds left, -1 without expiry, -2 when it
+/// is missing.
 pub(crate) fn httl(call: &mut Call<'_, '_>) {
     let now_ms = call.now_ms;
     tell(call, move |at_ms| seconds(at_ms - now_ms));
@@ -67,31 +68,32 @@ pub(crate) fn hpexpiretime(call: &mut Call<'_, '_>) {
     tell(call, |at_ms| at_ms);
 }
 
-/// `HPERSIST key FIELDS numfields field [field ...]`. Reply: for each field 1 when it does not expire any more, -1 when it
-/// did not, -2 when it is not there.
+/// `HPERSIST key FIELDS numfields field [field ...]`. Reply for each field: 1 when its expiry was removed, -1 when it
+/// had none, -2 when it is missing.
 pub(crate) fn hpersist(call: &mut Call<'_, '_>) {
     if let Err(text) = persist(call) {
         call.reply.error(&text);
     }
 }
 
-/// `HGETDEL key FIELDS numfields field [field ...]`: reads fields and removes them. Reply: their values, null for none.
+/// `HGETDEL key FIELDS numfields field [field ...]`: reads fields and removes them. Reply: their values, null for a
+/// missing field.
 pub(crate) fn hgetdel(call: &mut Call<'_, '_>) {
     if let Err(text) = get_and_remove(call) {
         call.reply.error(&text);
     }
 }
 
-/// `HGETEX key [EX seconds | PX milliseconds | EXAT time | PXAT time | PERSIST] FIELDS numfields field [field ...]`: reads
-/// fields and says when they expire. Reply: their values, null for none.
+/// `HGETEX key [EX seconds | PX milliseconds | EXAT time | PXAT time | PERSIST] FIELDS numfields field [field ...]`:
+/// reads fields and sets their expiry. Reply: their values, null for a missing field.
 pub(crate) fn hgetex(call: &mut Call<'_, '_>) {
     if let Err(text) = get_and_expire(call) {
         call.reply.error(&text);
     }
 }
 
-/// `HSETEX key [NX | XX] [FNX | FXX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]
-/// FIELDS numfields field value [field value ...]`. Reply: 1 when all are set, 0 when the condition does not hold.
+/// `HSETEX key [NX | XX] [FNX | FXX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL] FIELDS numfields
+/// field value [field value ...]`. Reply: 1 when all fields were set, 0 when the condition does not hold.
 pub(crate) fn hsetex(call: &mut Call<'_, '_>) {
     match set_and_expire(call) {
         Ok(set) => call.reply.int(set.into()),
@@ -99,7 +101,7 @@ pub(crate) fn hsetex(call: &mut Call<'_, '_>) {
     }
 }
 
-/// When an expiry may be set.
+/// The condition of HEXPIRE and its kin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     None,
@@ -115,7 +117,8 @@ impl Condition {
             [("NX", Condition::Nx), ("XX", Condition::Xx), ("GT", Condition::Gt), ("LT", Condition::Lt)];
         words.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, condition)| condition)
     }
-    /// Whether a field that expires at `before_ms` may expire at `at_ms`. One that does not expire does so later than all.
+    /// True when a field that expires at `before_ms` may now expire at `at_ms`. A field without expiry counts as
+    /// expiring after all others.
     fn holds(self, before_ms: Option<i64>, at_ms: i64) -> bool {
         match self {
             Condition::None => true,
@@ -157,8 +160,8 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     Ok(())
 }
 
-/// Lets `change` have each of `fields`, and replies with its codes; the other value is whether it changed something. The
-/// codes, in the order of the fields.
+/// Calls `change` with each of `fields` and replies with the codes that it returns; its other result says whether the
+/// field changed. Returns the codes, in the order of the fields.
 fn codes_of(
     call: &mut Call<'_, '_>,
     fields: Args<'_>,
@@ -180,7 +183,7 @@ fn codes_of(
     Ok(codes)
 }
 
-/// The effect: these fields expire then, or are gone (`None`).
+/// Records the effect: these fields expire at this time, or are removed (`None`).
 fn expires<'a>(call: &mut Call<'_, '_>, at_ms: Option<i64>, fields: impl Iterator<Item = &'a [u8]>) {
     if !call.is_recorded() {
         return;
@@ -220,7 +223,7 @@ fn expire_field(
     DONE
 }
 
-/// Answers for each field with `number` of when it expires.
+/// Replies for each field with `number` of its expiry.
 fn tell(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
     let fields = match check_type(call).and_then(|()| fields_from(call.args, 2, 1, NOT_A_NUMBER)) {
         Ok(fields) => fields,
@@ -262,8 +265,8 @@ fn get_and_remove(call: &mut Call<'_, '_>) -> Result<(), Text> {
     Ok(())
 }
 
-/// Sends the values of `fields` and has `change` change each behind that; whether it did is its result. One after the other: a
-/// field that is named twice and removed is there once. The fields that were changed.
+/// For each of `fields`, sends its value and then calls `change`, which returns whether it changed the field. One field
+/// after the other: a field that is named twice and removed is found once. Returns the changed fields.
 fn send_and_change<'a>(
     call: &mut Call<'_, '_>,
     fields: Args<'a>,
@@ -363,7 +366,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         emptied = hash.is_empty();
         Ok((true, Changed::Yes))
     })?;
-    // A hash without fields is deleted, and that has been told.
+    // A hash without fields is removed, and that has its own event.
     if set && at_ms.is_some() && !emptied {
         let event = if has_passed { named::HDEL } else { named::HEXPIRE };
         call.txn.db(call.db).tell_event(&call.keys[0], event);
@@ -390,9 +393,9 @@ struct Options {
     fxx: bool,
     keep_ttl: bool,
     persist: bool,
-    /// The unit and the argument that holds the number.
+    /// The unit, and the position of the number.
     expiry: Option<(ExpiryUnit, usize)>,
-    /// Where FIELDS should stand.
+    /// The position where FIELDS must stand.
     end: usize,
 }
 
@@ -432,7 +435,7 @@ impl Options {
     }
 }
 
-/// When `given` is, which is not negative, in unix milliseconds.
+/// The expiry in Unix milliseconds of the number `given`, which is not negative.
 fn expiry_at(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
     let at_ms = match unit {
         ExpiryUnit::Seconds => given.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)),
@@ -444,7 +447,7 @@ fn expiry_at(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result
     at_ms.ok_or_else(|| errors::invalid_expire_time(command).into())
 }
 
-/// `FIELDS number` at argument `at`, and what follows: `number` times `each` arguments.
+/// Reads `FIELDS number` at argument `at` and the arguments after it: `each` arguments for each field.
 fn fields_from<'a>(
     args: Args<'a>,
     at: usize,
@@ -462,7 +465,7 @@ fn fields_from<'a>(
     }
 }
 
-/// WRONGTYPE comes before what is wrong with the arguments.
+/// Refuses a value of another type. WRONGTYPE comes before errors in the arguments.
 fn check_type(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let mut db = call.txn.db(call.db);
     match db.peek_at::<HashValue>(&call.keys[0]) {

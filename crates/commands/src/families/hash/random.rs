@@ -9,12 +9,12 @@ use strand_keyspace::types::Bytes;
 use strand_keyspace::{Collection, HashValue};
 use strand_wire::reply::{Protocol, Reply};
 
-/// Most fields that one call with a negative count draws: the reply's size is the client's to choose otherwise.
+/// Most fields that one call with a negative count draws. Without a limit the client could choose a reply of any size.
 const DRAWN_MAX: u64 = 1024 * 1024;
 
-/// `HRANDFIELD key [count [WITHVALUES]]`. Reply: without a count one field or null; with one an array of that many
-/// different fields, with a negative one that many fields drawn independently. WITHVALUES adds the values: pairs in
-/// RESP3, a flat array in RESP2.
+/// `HRANDFIELD key [count [WITHVALUES]]`. Reply: without a count, one field or null. With a count, an array of that
+/// many different fields; with a negative count, of that many fields drawn independently. WITHVALUES adds the values:
+/// pairs in RESP3, a flat array in RESP2.
 pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
     let wish = match Wish::parse(call) {
         Ok(wish) => wish,
@@ -69,9 +69,9 @@ impl Wish {
     }
 }
 
-/// `count` different pairs, each set of them as likely as any other.
+/// `count` different pairs. Every set of pairs is equally likely.
 fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, rng: &mut fastrand::Rng) {
-    /// Drawing and rejecting repeats pays below one part in this many of the hash.
+    /// Below the hash's size divided by this, it is faster to draw and reject repeats.
     const SPARSE: usize = 3;
     let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(hash.len());
     announce(reply, wanted, values);
@@ -85,7 +85,7 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
         }
         return;
     }
-    // One walk: each pair is taken with the probability of wanted among those that are left.
+    // One walk over the hash: each pair is taken with the probability of those still wanted among those still left.
     let (mut wanted, mut left) = (wanted, hash.len());
     for pair in hash.iter() {
         if reply.is_over() {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_and_none() {
+    fn hrandfield_without_a_count_replies_with_one_field_or_null() {
         let mut f = fixture_with(1);
         f.script(&[
             ("HRANDFIELD h", "$2|f0|"),

@@ -6,13 +6,13 @@ use crate::families::element_scan::{self, Scanned};
 use crate::families::keyspace_wide::{Found, ScanOf, ScanOptions};
 use strand_keyspace::HashValue;
 
-/// `HSCAN key cursor [MATCH pattern] [COUNT n] [NOVALUES]`. Reply: the next cursor (0 at the end) and a flat array of fields
-/// and values; with NOVALUES of fields alone.
+/// `HSCAN key cursor [MATCH pattern] [COUNT n] [NOVALUES]`. Reply: the next cursor (0 at the end), and a flat array of
+/// fields and values; with NOVALUES only fields.
 pub(crate) fn hscan(call: &mut Call<'_, '_>) {
     element_scan::scan::<HashValue>(call);
 }
 
-/// HSCAN on the slow lane.
+/// HSCAN on the lane.
 pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
     element_scan::scan_long::<HashValue>(call);
 }

@@ -14,9 +14,9 @@ use strand_keyspace::types::list::End;
 use strand_keyspace::{Changed, Collection, ListValue, ValueRef, Wanted};
 use strand_wire::args::Args;
 
-/// Where the words about the number stand in LMOVEM.
+/// The argument of LMOVEM at which the number of elements begins.
 const HOW_MANY: usize = 5;
-/// Where they stand in BLMOVEM, which has a time in front of them.
+/// The argument of BLMOVEM at which the number of elements begins, after the timeout.
 const WAITING_HOW_MANY: usize = 6;
 
 /// What a call asks for.
@@ -25,25 +25,25 @@ struct Wish {
     from: End,
     to: End,
     count: usize,
-    /// With fewer elements than that nothing is moved.
+    /// EXACTLY: with fewer elements nothing is moved.
     exactly: bool,
-    /// Each element is put in front of the one before it, where both ends are the same one.
+    /// OBO: each element is put before the one moved before it, if both ends are the same end.
     one_by_one: bool,
 }
 
-/// `LMOVEM source destination LEFT|RIGHT LEFT|RIGHT [COUNT count|EXACTLY count OBO|BULK]`. Reply: an array of the elements
-/// moved, as they lie in the destination; null where there is nothing to move.
+/// `LMOVEM source destination LEFT|RIGHT LEFT|RIGHT [COUNT count|EXACTLY count OBO|BULK]`. Reply: an array of the moved
+/// elements in the order of the destination; null when nothing was moved.
 pub(crate) fn lmovem(call: &mut Call<'_, '_>) {
     let wish = Wish::parse(call.args, HOW_MANY);
     move_many(call, wish.map(|wish| (wish, None)));
 }
 
-/// `BLMOVEM source destination LEFT|RIGHT LEFT|RIGHT timeout [COUNT count|EXACTLY count OBO|BULK]`: LMOVEM that waits for the
-/// source, with EXACTLY for as many elements.
+/// `BLMOVEM source destination LEFT|RIGHT LEFT|RIGHT timeout [COUNT count|EXACTLY count OBO|BULK]`: LMOVEM that waits
+/// for the source; with EXACTLY, for that many elements.
 pub(crate) fn blmovem(call: &mut Call<'_, '_>) {
     let args = call.args;
     let arguments = || {
-        // redis-server looks at the arguments from left to right.
+        // redis-server checks the arguments from left to right.
         end(args.at(3)).and_then(|_| end(args.at(4)))?;
         let timeout_ms = seconds(args.at(5))?;
         Ok((Wish::parse(args, WAITING_HOW_MANY)?, Some(timeout_ms)))
@@ -51,7 +51,7 @@ pub(crate) fn blmovem(call: &mut Call<'_, '_>) {
     move_many(call, arguments());
 }
 
-/// Moves elements; where they are too few it would wait for so long, if for any time.
+/// Moves elements. With too few elements, a call with a timeout waits.
 fn move_many(call: &mut Call<'_, '_>, arguments: Result<(Wish, Option<u64>), Text>) {
     let moved = arguments.and_then(|(wish, timeout_ms)| {
         let moved = match call.keys[0].bytes == call.keys[1].bytes {
@@ -80,18 +80,18 @@ fn move_many(call: &mut Call<'_, '_>, arguments: Result<(Wish, Option<u64>), Tex
     }
 }
 
-/// What LMOVEM costs on one of its lists.
+/// The cost of LMOVEM on one of its lists, in elements.
 pub(crate) fn movem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     Wish::parse(args, HOW_MANY).map_or(0, |wish| wish.elements(value))
 }
 
-/// What BLMOVEM costs on one of its lists.
+/// The cost of BLMOVEM on one of its lists, in elements.
 pub(crate) fn blmovem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     Wish::parse(args, WAITING_HOW_MANY).map_or(0, |wish| wish.elements(value))
 }
 
 impl Wish {
-    /// `at`: where the words about the number stand, if there are any.
+    /// Parses the arguments. `at` is the position of the number of elements, if there is one.
     fn parse(args: Args<'_>, at: usize) -> Result<Wish, Text> {
         let (from, to) = (end(args.at(3))?, end(args.at(4))?);
         let one = Wish { from, to, count: 1, exactly: false, one_by_one: true };
@@ -111,12 +111,12 @@ impl Wish {
     }
     fn elements(self, value: ValueRef<'_>) -> usize {
         match self.exactly && value.elements() < self.count {
-            // Nothing is moved, and that is no work.
+            // With too few elements nothing is moved, which costs nothing.
             true => 0,
             false => part_elements(self.count, value),
         }
     }
-    /// The elements to move, as they will lie in the destination; `None` where they are too few.
+    /// The elements to move, in the order of the destination. `None` when there are too few.
     fn of(self, list: &ListValue) -> Option<Vec<Moved>> {
         if self.exactly && list.len() < self.count {
             return None;
@@ -141,7 +141,7 @@ fn between(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Te
     let mut db = call.txn.db(call.db);
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let moved = wish.of(list);
-    // Neither list is changed when one of the values is no list.
+    // If one of the values is no list, neither list is changed.
     db.peek_at::<ListValue>(destination).map_err(wrong_type)?;
     let Some(moved) = moved else { return Ok(None) };
     if moved.is_empty() {
@@ -163,7 +163,7 @@ fn between(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Te
     Ok(Some(moved))
 }
 
-/// Moves elements within one list, whose expiry stays, also when all are moved.
+/// Moves elements within one list. The list keeps its expiry, even if all elements are moved.
 fn within(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Text> {
     call.txn.call_next(pushed_at(wish.to));
     let moved = update_existing(call, |list: &mut ListValue, _| {

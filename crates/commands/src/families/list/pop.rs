@@ -1,6 +1,7 @@
-//! Taking elements off the ends of lists: LPOP, RPOP, LMPOP, LMOVE, RPOPLPUSH, and their forms that block.
+//! LPOP, RPOP, LMPOP, LMOVE and RPOPLPUSH, which take elements off the ends of lists, and their blocking forms.
 //!
-//! A form that blocks is the same attempt, which says what it would wait for where it finds nothing ([`crate::wait`]).
+//! A blocking form makes the same attempt. If it finds nothing, it tells what the command would wait for
+//! ([`crate::wait`]).
 
 use super::{end, send_range};
 use crate::call::{Call, LaneCall};
@@ -22,7 +23,7 @@ use strand_keyspace::{Changed, Collection, Key, KeyEvent, ListValue, ValueRef, W
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// An element on its way from one list to another; short ones without an allocation.
+/// An element on its way from one list to another. Short ones need no allocation.
 pub(super) enum Moved {
     Short(SmallVec<[u8; 64]>),
     Shared(Blob),
@@ -43,7 +44,7 @@ impl Moved {
     }
 }
 
-/// `LPOP key [count]`. Reply: the first element or null; with a count an array of the elements taken, or null without a
+/// `LPOP key [count]`. Reply: the first element or null; with a count, an array of the elements, or null without a
 /// list.
 pub(crate) fn lpop(call: &mut Call<'_, '_>) {
     pop(call, End::Front, "lpop");
@@ -91,7 +92,7 @@ fn pop(call: &mut Call<'_, '_>, from: End, command: &str) {
     }
 }
 
-/// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: takes elements off the first list that there is. Reply: its
+/// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: takes elements off the first list that exists. Reply: its
 /// key and an array of the elements, or null.
 pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted::<ListValue>(call, counted_keys(call.args, 1, end));
@@ -102,18 +103,18 @@ pub(crate) fn blmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted_or_wait::<ListValue>(call, counted_keys(call.args, 2, end));
 }
 
-/// LMPOP of many elements (slow lane).
+/// LMPOP of many elements, on the lane.
 pub(crate) fn lmpop_long(call: &mut LaneCall<'_>) {
     first_pop::pop_counted_long::<ListValue>(call, counted_keys(call.args, 1, end));
 }
 
-/// BLMPOP of many elements (slow lane).
+/// BLMPOP of many elements, on the lane.
 pub(crate) fn blmpop_long(call: &mut LaneCall<'_>) {
     first_pop::pop_counted_long::<ListValue>(call, counted_keys(call.args, 2, end));
 }
 
-/// `BLPOP key [key ...] timeout`: takes the first element off the first list that there is, and waits for one. Reply: its
-/// key and the element, or null when the time is over.
+/// `BLPOP key [key ...] timeout`: takes the first element off the first list that exists, or waits for one. Reply: the
+/// key and the element, or null after the timeout.
 pub(crate) fn blpop(call: &mut Call<'_, '_>) {
     first_pop::pop_one_or_wait::<ListValue>(call, End::Front);
 }
@@ -174,7 +175,7 @@ pub(crate) fn brpoplpush(call: &mut Call<'_, '_>) {
     }
 }
 
-/// Moves an element; without a source it would wait for so long, if for any time.
+/// Moves an element. Without a source, a call with a timeout waits.
 fn move_one(call: &mut Call<'_, '_>, from: End, to: End, timeout_ms: Option<u64>) {
     let moved = match call.keys[0].bytes == call.keys[1].bytes {
         true => rotate(call, from, to),
@@ -199,7 +200,7 @@ fn move_one(call: &mut Call<'_, '_>, from: End, to: End, timeout_ms: Option<u64>
 fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, &'static str> {
     let (source, destination) = (&call.keys[0], &call.keys[1]);
     let mut db = call.txn.db(call.db);
-    // Neither list is changed when one of the values is no list.
+    // If one of the values is no list, neither list is changed.
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let Some(moved) = list.get(end_place(list, from)).map(Moved::of) else { return Ok(None) };
     db.txn_call_next(pushed_at(to));
@@ -218,7 +219,7 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
     Ok(Some(moved))
 }
 
-/// Moves an element within one list, whose expiry stays, also when that is its only element.
+/// Moves an element within one list. The list keeps its expiry, even if this is its only element.
 fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, Text> {
     call.txn.call_next(pushed_at(to));
     let moved = update_existing(call, |list: &mut ListValue, _| {
@@ -240,33 +241,33 @@ fn word_of(end: End) -> Arg<'static> {
     Arg::Bytes(if end == End::Front { b"LEFT" } else { b"RIGHT" })
 }
 
-/// What taking an element off this end is called.
+/// The event of a pop at this end.
 pub(super) fn popped_at(end: End) -> KeyEvent {
     if end == End::Front { named::LPOP } else { named::RPOP }
 }
 
-/// What adding one there is called.
+/// The event of a push at this end.
 pub(super) fn pushed_at(end: End) -> KeyEvent {
     if end == End::Front { named::LPUSH } else { named::RPUSH }
 }
 
-/// What LPOP and RPOP cost on a list.
+/// The cost of LPOP and RPOP on a list, in elements.
 pub(crate) fn pop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let count = args.get(2).map_or(Some(1), parse_int);
     part_elements(count.and_then(|n| usize::try_from(n).ok()).unwrap_or(0), value)
 }
 
-/// What LMPOP costs on one of its lists.
+/// The cost of LMPOP on one of its lists, in elements.
 pub(crate) fn lmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     counted_keys(args, 1, end).map_or(0, |(_, count)| part_elements(count, value))
 }
 
-/// What BLMPOP costs on one of its lists.
+/// The cost of BLMPOP on one of its lists, in elements.
 pub(crate) fn blmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     counted_keys(args, 2, end).map_or(0, |(_, count)| part_elements(count, value))
 }
 
-/// The places of the `count` elements at an end.
+/// The positions of the `count` elements at an end.
 pub(super) fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
     let (len, count) = (list.len(), count.min(list.len()));
     match from {

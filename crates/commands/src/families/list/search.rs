@@ -17,7 +17,7 @@ const LOOKED_AT: usize = 4096;
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use \
      negative to start from the end of the list";
 
-/// `LINSERT key BEFORE|AFTER pivot element`. Reply: the length then, -1 without such a pivot, 0 without a list.
+/// `LINSERT key BEFORE|AFTER pivot element`. Reply: the new length, -1 without the pivot, 0 without a list.
 pub(crate) fn linsert(call: &mut Call<'_, '_>) {
     let after = match call.args {
         args if args.is(2, "AFTER") => 1,
@@ -44,8 +44,8 @@ pub(crate) fn linsert(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `LREM key count element`: removes the first `count` elements that are equal, from the end when it is negative, all
-/// when it is 0. Reply: how many there were.
+/// `LREM key count element`: removes the first `count` equal elements. A negative count begins at the end, 0 removes
+/// all. Reply: how many were removed.
 pub(crate) fn lrem(call: &mut Call<'_, '_>) {
     let count = match parse::integer(call.args.at(2)) {
         Ok(count) => count,
@@ -131,7 +131,7 @@ impl Wish {
         }
         Ok(wish)
     }
-    /// Writes the indexes of the elements that are wanted.
+    /// Writes the indexes of the wanted elements.
     fn look(&self, list: &ListValue, element: &[u8], found: &mut Found<'_>) {
         let len = list.len();
         let elements = match self.from {
@@ -162,7 +162,7 @@ impl Wish {
     }
 }
 
-/// A number from 0 on; `text` is the error for anything else.
+/// A number of at least 0. `text` is the error for anything else.
 fn not_negative(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     parse_int(bytes).and_then(|n| usize::try_from(n).ok()).ok_or(text)
 }

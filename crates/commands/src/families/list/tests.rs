@@ -6,7 +6,7 @@ use strand_wire::reply::Protocol;
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
 
 #[test]
-fn both_ends() {
+fn elements_are_pushed_and_popped_at_both_ends() {
     for all_long in [false, true] {
         let mut f = Fixture::new();
         f.all_long = all_long;
@@ -40,7 +40,7 @@ fn both_ends() {
 }
 
 #[test]
-fn ranges_and_trims() {
+fn lrange_and_ltrim_keep_the_same_elements() {
     let mut f = Fixture::new();
     f.run("RPUSH l 0 1 2 3 4");
     for (start, stop, want) in [
@@ -66,7 +66,7 @@ fn ranges_and_trims() {
 }
 
 #[test]
-fn moves() {
+fn elements_move_from_list_to_list_and_within_one() {
     let mut f = Fixture::new();
     f.script(&[
         ("RPUSH a 1 2 3", ":3|"),

@@ -1,7 +1,7 @@
-//! SINTER, SUNION, SDIFF and kin, and their STORE forms.
+//! SINTER, SUNION, SDIFF and their kin, and their STORE forms.
 //!
-//! Sets are cloned, which shares what large ones are made of, and combined from there. The STORE forms compute on the lane
-//! with nothing held where much is to be looked at ([`crate::optimistic`]).
+//! Sets are cloned (clones share the parts of large sets) and combined. Large STORE forms compute on the lane, with no
+//! shard locked ([`crate::optimistic`]).
 
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
@@ -53,7 +53,7 @@ pub(crate) fn sdiffstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Diff);
 }
 
-/// `SINTERCARD numkeys key [key ...] [LIMIT limit]`. Reply: how many members all sets have, `limit` at most.
+/// `SINTERCARD numkeys key [key ...] [LIMIT limit]`. Reply: how many members are in all sets, at most `limit`.
 pub(crate) fn sintercard(call: &mut Call<'_, '_>) {
     let limit = match limit_of_sintercard(call.args) {
         Ok(limit) => limit,
@@ -73,7 +73,7 @@ pub(crate) fn sintercard(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The limit, 0 for none; the number of keys has been used to find them.
+/// The limit, 0 for none. The number of keys was used earlier, to find the keys.
 fn limit_of_sintercard(args: Args<'_>) -> Result<usize, Text> {
     let keys = parse::integer(args.at(1)).ok().filter(|n| *n > 0).ok_or(NO_NUMKEYS)?;
     let mut at = match usize::try_from(keys) {
@@ -99,7 +99,7 @@ enum Operation {
     Diff,
 }
 
-/// The sets at keys; `None` where there is none.
+/// The sets at the keys. `None` for a missing key.
 type Sources = Vec<Option<SetValue>>;
 
 fn sources(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Sources, Text> {
@@ -124,7 +124,7 @@ fn answer(call: &mut Call<'_, '_>, operation: Operation) {
     }
 }
 
-/// The members are encoded before their number is known.
+/// Replies with an intersection. Its members are encoded before their number is known.
 fn answer_intersection(sets: &Sources, reply: &mut Reply<'_>) {
     let mut encoded = strand_chain::Chain::new();
     let mut count = 0;
@@ -199,7 +199,7 @@ impl Write for Storing<'_> {
     }
 }
 
-/// The set that the operation makes; `None` when `rest`, which is called now and then, said false.
+/// The resulting set. Calls `rest` now and then, and returns `None` when it returns false.
 fn combine(
     operation: Operation,
     sets: &Sources,
@@ -225,7 +225,7 @@ fn combine(
     whole.then_some(result)
 }
 
-/// Visits the members that all sets have, until `visit` or `rest` says false. False when `rest` did.
+/// Visits the members that all sets have, until `visit` or `rest` returns false. Returns false if `rest` did.
 fn intersect(
     sets: &Sources,
     rest: &mut dyn FnMut() -> bool,
@@ -250,8 +250,8 @@ fn intersect(
     true
 }
 
-/// Puts into `result` what the first set has and no other. By redis-server's two ways, of which each pays at times; by the
-/// second one the result may be a `hashtable` although only integers are left.
+/// Adds to `result` the members that only the first set has. Uses redis-server's two algorithms, each faster in some
+/// cases. After the second one the result may be a `hashtable` although only integers are left, as in redis-server.
 fn subtract(
     sets: &Sources,
     settings: &Settings,

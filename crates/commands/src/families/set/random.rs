@@ -1,4 +1,4 @@
-//! SPOP and SRANDMEMBER: random members, taken out or not.
+//! SPOP and SRANDMEMBER: random members, removed or not.
 
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
@@ -12,15 +12,15 @@ use strand_keyspace::{Collection, Db, Key, Member, SetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most members that one call with a negative count draws: the reply's size is the client's to choose otherwise.
+/// Most members that one call with a negative count draws. Without a limit the client could choose a reply of any size.
 const DRAWN_MAX: u64 = 1024 * 1024;
-/// Drawing and rejecting repeats pays below one part in this many of the set.
+/// Below the set's size divided by this, it is faster to draw and reject repeats.
 const SPARSE: usize = 3;
-/// Members between two pauses: some 50 us.
+/// Members between two pauses: about 50 us.
 const PAUSE_MEMBERS: usize = 512;
 
-/// `SRANDMEMBER key [count]`. Reply: without a count one member or null; with one an array of that many different
-/// members, with a negative one that many members drawn independently.
+/// `SRANDMEMBER key [count]`. Reply: without a count, one member or null. With a count, an array of that many different
+/// members; with a negative count, of that many members drawn independently.
 pub(crate) fn srandmember(call: &mut Call<'_, '_>) {
     let count = match count_of_srandmember(call.args) {
         Ok(count) => count,
@@ -67,7 +67,7 @@ fn count_of_srandmember(args: Args<'_>) -> Result<Option<i64>, Text> {
     }
 }
 
-/// Visits `wanted` different members, each set of them as likely as any other, until `visit` says false.
+/// Visits `wanted` different members until `visit` returns false. Every set of members is equally likely.
 fn distinct(
     set: &SetValue,
     wanted: usize,
@@ -84,7 +84,7 @@ fn distinct(
         }
         return;
     }
-    // One walk: each member is taken with the probability of wanted among those that are left.
+    // One walk over the set: each member is taken with the probability of those still wanted among those still left.
     let (mut wanted, mut left) = (wanted, set.len());
     for member in set.iter() {
         if rng.usize(0..left) < wanted {
@@ -97,8 +97,8 @@ fn distinct(
     }
 }
 
-/// `SPOP key [count]`: takes members out, and the key with the last of them. Reply: without a count one member or null,
-/// with one a set.
+/// `SPOP key [count]`: removes random members, and the key with its last member. Reply: without a count, one member or
+/// null; with a count, a set.
 pub(crate) fn spop(call: &mut Call<'_, '_>) {
     match count_of_spop(call.args) {
         Ok(None) => pop_one(call),
@@ -111,7 +111,7 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The same with a large count.
+/// SPOP with a large count.
 pub(crate) fn spop_long(call: &mut LaneCall<'_>) {
     let popped = count_of_spop(call.args).and_then(|count| {
         let (key, mut rng) = (call.keyspace.key(call.args.at(1)), fastrand::Rng::with_seed(call.rng.u64(..)));
@@ -121,7 +121,7 @@ pub(crate) fn spop_long(call: &mut LaneCall<'_>) {
     });
     match popped {
         Ok((true, popped)) => answer(call.reply, Ok(popped)),
-        // A count is what makes a call long; tests run others here, too.
+        // Only a count makes a call long, but tests run other calls here too.
         Ok((false, popped)) => {
             let whole = popped.all.iter().flat_map(|set| set.iter()).map(|member| member.to_vec());
             match popped.members.iter().cloned().chain(whole).next() {
@@ -167,10 +167,10 @@ struct Popping<'a> {
     rng: &'a mut fastrand::Rng,
 }
 
-/// What SPOP takes out, and what is left.
+/// The members that SPOP removes, and the rest.
 struct Popped {
     members: Vec<Vec<u8>>,
-    /// All members were taken; they are here.
+    /// The whole set, if all members were taken.
     all: Option<SetValue>,
     left: SetValue,
 }
@@ -219,7 +219,7 @@ impl Write for Popping<'_> {
             db.delete(self.key);
         } else if !popped.members.is_empty() {
             let left = popped.left.clone();
-            // It was a set a moment ago, with the shard held.
+            // The key held a set a moment ago, and its shard is still locked.
             let _ = db.change(self.key, |set: &mut SetValue| (*set = left, strand_keyspace::Changed::Yes));
         }
         if db.is_recorded() && popped.all.is_some() {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn one_and_none() {
+    fn srandmember_without_a_count_replies_with_one_member_or_null() {
         let mut f = fixture_with(1);
         f.script(&[
             ("SRANDMEMBER s", "$2|m0|"),
@@ -326,7 +326,7 @@ mod tests {
                 members(&f.run(line)).into_iter().for_each(|m| *times.entry(m.into()).or_default() += 1);
             }
         }
-        // 290 each; five deviations of the binomial one.
+        // 290 each is expected. The bounds are five standard deviations of the binomial distribution.
         assert!(times.len() == 20 && times.values().all(|n| (205..375).contains(n)), "{times:?}");
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn sscan(call: &mut Call<'_, '_>) {
     element_scan::scan::<SetValue>(call);
 }
 
-/// SSCAN on the slow lane.
+/// SSCAN on the lane.
 pub(crate) fn sscan_long(call: &mut LaneCall<'_>) {
     element_scan::scan_long::<SetValue>(call);
 }

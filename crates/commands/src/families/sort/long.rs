@@ -1,8 +1,8 @@
-//! SORT and SORT_RO on the slow lane.
+//! SORT and SORT_RO on the lane.
 //!
-//! The value is a clone, so nothing is held while it is sorted. Without keys to read a result is stored if the value is
-//! still the one that was sorted ([`optimistic`]). Keys that BY and GET name are read at one moment, with the value, when
-//! they are few, and else in slices: as if the values at the keys had been asked for by several commands.
+//! The value is a clone, so no shard is locked while it is sorted. Without other keys, the result is stored if the
+//! value has not changed since ([`optimistic`]). If BY and GET name few keys, these are read at one moment together
+//! with the value. Many keys are read in slices, as if several commands had read them.
 
 use super::{HeldKeys, Keys, Options, SLICE, Source, list, read, reply, store};
 use crate::call::LaneCall;
@@ -14,17 +14,18 @@ use strand_chain::Chain;
 use strand_keyspace::journal::Arg;
 use strand_keyspace::{Collection, Db, Key, KeyHash, ListValue, Lookups, RecordRef, Value};
 
-/// A call that finds its value changed, or a shard taken, begins anew this often; then it reads its keys in slices.
+/// How often a call begins anew because its value changed or a shard was locked. After that it reads its keys in
+/// slices.
 const TRIES: usize = 4;
 /// Elements that one effect stores.
 const ELEMENTS_PER_EFFECT: usize = 4096;
 
-/// SORT of much, or where somebody holds a shard that it needs.
+/// A large SORT, or one that needs a shard that another thread holds.
 pub(crate) fn sort_long(call: &mut LaneCall<'_>) {
     long(call, true);
 }
 
-/// The same of SORT_RO.
+/// A large SORT_RO, or one that needs a shard that another thread holds.
 pub(crate) fn sort_ro_long(call: &mut LaneCall<'_>) {
     long(call, false);
 }
@@ -55,7 +56,7 @@ fn long(call: &mut LaneCall<'_>, stores: bool) {
     }
 }
 
-/// Sorts, and answers in `out`.
+/// Sorts, and writes the reply to `out`.
 fn run(
     call: &LaneCall<'_>,
     options: &Options<'_>,
@@ -103,7 +104,7 @@ fn run(
     Ok(lookups)
 }
 
-/// The effect of storing a list that was made of several moments: the list itself.
+/// Records the effect of storing a list that was made from several moments: the list itself.
 fn was_stored(db: &mut Db<'_, '_>, key: &Key<'_>, list: &ListValue) {
     db.effect(&[b"DEL".into(), key.bytes.into()]);
     let elements: Vec<Vec<u8>> = list.iter(0).map(|element| element.to_vec()).collect();
@@ -119,7 +120,7 @@ fn lock<'a>(call: &LaneCall<'a>, hashes: &[KeyHash]) -> crate::call::LaneTxn<'a>
     txn
 }
 
-/// Writes the reply; the list when one is to be stored.
+/// Writes the reply. Returns the list if it must be stored.
 fn finish(
     call: &LaneCall<'_>,
     options: &Options<'_>,
@@ -138,7 +139,7 @@ fn finish(
     Ok(Some(list))
 }
 
-/// True when nothing was written between two reads.
+/// True when the value was not written between two reads.
 fn is_same(before: Option<&Value>, now: Option<&Value>) -> bool {
     match (before, now) {
         (Some(Value::List(a)), Some(Value::List(b))) => a.is_same(b),
@@ -172,12 +173,12 @@ impl Keys for SlicedKeys<'_, '_> {
     }
     fn rest(&mut self) -> bool {
         self.call.pause();
-        // What stores is done to its end.
+        // A call that stores runs to its end.
         self.stores || !self.call.cancelled()
     }
 }
 
-/// No key but the value's is read.
+/// No key except the value's own is read.
 struct NoKeys<'p> {
     pause: &'p dyn Fn(),
 }
@@ -190,7 +191,7 @@ impl Keys for NoKeys<'_> {
     }
 }
 
-/// SORT with STORE, of a value alone.
+/// SORT with STORE that reads only the value.
 struct Storing<'o, 'a> {
     options: &'o Options<'a>,
     key: Key<'a>,

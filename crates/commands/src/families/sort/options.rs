@@ -15,39 +15,39 @@ const TOO_MANY_GETS: &str = "ERR too many GET patterns";
 const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
 const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 
-/// What a call asks for.
+/// The options of a call.
 pub(super) struct Options<'a> {
     pub(super) descending: bool,
-    /// Orders texts, not numbers.
+    /// ALPHA: sorts texts, not numbers.
     pub(super) alpha: bool,
     pub(super) by: By<'a>,
     pub(super) gets: SmallVec<[Get<'a>; 4]>,
     /// The argument that names the destination.
     pub(super) store: Option<usize>,
     start: i64,
-    /// Negative: all.
+    /// A negative number means all.
     count: i64,
 }
 
-/// What elements are ordered by.
+/// What elements are sorted by.
 #[derive(Clone, Copy)]
 pub(super) enum By<'a> {
-    /// Themselves.
+    /// The elements themselves.
     Element,
-    /// Nothing: they come in the value's own order.
+    /// Nothing: the elements keep the value's order.
     Nothing,
-    /// What lies at these keys.
+    /// The values at these keys.
     Keys(Pattern<'a>),
 }
 
-/// What is answered of an element.
+/// The reply for each element.
 #[derive(Clone, Copy)]
 pub(super) enum Get<'a> {
-    /// `#`
+    /// `#`: the element.
     Element,
-    /// A pattern without a star.
+    /// A pattern without a star: nothing.
     Nothing,
-    /// What lies at this key.
+    /// The value at this key.
     Keys(Pattern<'a>),
 }
 
@@ -57,7 +57,7 @@ impl Get<'_> {
     }
 }
 
-/// A key with an element in the place of its first star, and with `->` a field of the hash there.
+/// A key: its first star stands for the element. After `->` comes a field of the hash at the key.
 #[derive(Clone, Copy)]
 pub(super) struct Pattern<'a> {
     pub(super) before: &'a [u8],
@@ -78,8 +78,8 @@ impl<'a> Pattern<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads the arguments of SORT, or of SORT_RO, which does not store. `rights`: what the user may do with keys that are in
-    /// no argument.
+    /// Reads the arguments of SORT, or of SORT_RO, which cannot store. `rights` says what the user may do with keys
+    /// that are not arguments.
     pub(super) fn parse(
         args: Args<'a>,
         stores: bool,
@@ -142,13 +142,13 @@ impl<'a> Options<'a> {
             };
             at += 1 + takes;
         }
-        // As in redis-server a pattern without a star counts, wherever it stands.
+        // As in redis-server, a pattern without a star counts wherever it stands.
         if !sorts {
             options.by = By::Nothing;
         }
         Ok(options)
     }
-    /// True when keys are read that the elements name.
+    /// True when keys are read whose names are made of the elements.
     pub(super) fn reads_keys(&self) -> bool {
         self.reads_weights() || self.gets.iter().any(Get::reads_key)
     }
@@ -156,7 +156,7 @@ impl<'a> Options<'a> {
     pub(super) fn reads_weights(&self) -> bool {
         matches!(self.by, By::Keys(_))
     }
-    /// The elements of `len` that LIMIT leaves.
+    /// The positions that LIMIT leaves of `len` elements.
     pub(super) fn window(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.start.max(0)).map_or(len, |start| start.min(len));
         let count = usize::try_from(self.count).map_or(len, |count| count.min(len));
@@ -164,7 +164,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The position of the destination, for the key specs: behind the last STORE that is no option's argument.
+/// The position of the destination, for the key specs: after the last STORE that is not the argument of another option.
 pub(crate) fn destination(args: Args<'_>) -> Option<usize> {
     let (mut at, mut found) = (2, None);
     while at < args.len() {

@@ -15,7 +15,7 @@ fn filled() -> Fixture {
     f
 }
 
-/// On the worker and on the lane alike.
+/// Runs the call on the worker and on the lane, and compares both replies.
 #[track_caller]
 fn both(f: &mut Fixture, steps: &[(&str, &str)]) {
     for long in [false, true] {
@@ -94,7 +94,7 @@ fn the_result_is_stored() {
     );
 }
 
-/// Beyond what is read at one moment, keys are read in slices, and the call pauses.
+/// More keys than can be read at one moment are read in slices, and the call pauses.
 #[test]
 fn much_is_sorted_in_slices() {
     let mut f = Fixture::new();

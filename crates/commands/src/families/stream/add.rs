@@ -15,19 +15,19 @@ use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
 use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
 use strand_wire::args::Args;
 
-/// Approximate trimming without LIMIT removes at most as many entries as this many full blocks have.
+/// Approximate trimming without LIMIT removes at most the entries of this many full blocks.
 const LIMIT_BLOCKS: u64 = 100;
-/// Most entries where a block may have any number of entries.
+/// That limit, if a block may have any number of entries.
 const LIMIT_DEFAULT: u64 = 10_000;
-/// Most entries for blocks of any size.
+/// That limit for blocks of any size.
 const LIMIT_MAX: u64 = 1_000_000;
 
 const TOO_SMALL: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
 
-/// redis-server says so, too, when a millisecond has no sequence number left.
+/// redis-server sends this error also when a millisecond has no sequence number left.
 const TOO_LARGE: &str = "ERR Elements are too large to be stored";
 
-/// What XADD and XTRIM are to trim.
+/// What XADD and XTRIM trim by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trimming {
     pub(super) trim: Trim,
@@ -40,14 +40,14 @@ pub(super) struct Trimming {
 pub(super) struct Options {
     pub(super) trimming: Option<Trimming>,
     no_make: bool,
-    /// The ID, and whether its sequence number was given; `None`: a new one of now.
+    /// The ID, and whether the client gave its sequence number. `None` for a new ID of the current time.
     id: Option<(Id, bool)>,
-    /// The argument that is the ID.
+    /// The position of the ID.
     at: usize,
 }
 
 impl Options {
-    /// Parses the arguments from the second on, up to the ID (`adds`) or to the end.
+    /// Parses the arguments from the second on: up to the ID (`adds`), or to the end.
     pub(super) fn parse(args: Args<'_>, adds: bool, settings: &Settings) -> Result<Options, Text> {
         let (mut trim, mut approximate, mut limit, mut limited) = (None, false, 0u64, false);
         let mut options = Options { trimming: None, no_make: false, id: None, at: 2 };
@@ -104,7 +104,7 @@ impl Options {
         options.trimming = trim.map(|trim| Trimming { trim, approximate, limit });
         Ok(options)
     }
-    /// The ID of an entry that is added now.
+    /// The ID of a new entry.
     fn next_id(&self, last: Id, now_ms: i64) -> Result<Id, Text> {
         let text = "ERR The stream has exhausted the last possible ID, unable to add more items";
         let next = last.next().ok_or(text)?;
@@ -125,8 +125,8 @@ fn at_least_zero(bytes: &[u8], option: &str) -> Result<u64, Text> {
         .map_err(|_| format!("ERR The {option} argument must be >= 0.").into())
 }
 
-/// `XADD key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT n]] *|id field value [field value ...]`. Reply: the entry's
-/// ID, null with NOMKSTREAM and no such key.
+/// `XADD key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT n]] *|id field value [field value ...]`. Reply: the
+/// entry's ID; null with NOMKSTREAM and a missing key.
 pub(crate) fn xadd(call: &mut Call<'_, '_>) {
     match add(call) {
         Ok(Some(id)) => send_id(call.reply, id),
@@ -192,7 +192,7 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
     }
 }
 
-/// XTRIM of many entries (slow lane): a copy is trimmed with nothing held, and takes the stream's place.
+/// XTRIM of many entries, on the lane: a copy is trimmed with no shard locked, and takes the stream's place.
 pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
     let options = Options::parse(call.args, false, call.keyspace.settings());
     let Ok(Options { trimming: Some(trimming), .. }) = options else {
@@ -210,17 +210,17 @@ pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
     }
 }
 
-/// XTRIM at work on a copy.
+/// XTRIM on a copy.
 struct Trims<'a> {
     key: Key<'a>,
     trimming: Trimming,
-    /// What was at the key: freed when no shard is held.
+    /// The old stream. It is freed when no shard is locked.
     replaced: RefCell<Option<StreamValue>>,
 }
 
 impl Write for Trims<'_> {
     type Source = Option<StreamValue>;
-    /// How many entries are removed, and the stream without them.
+    /// How many entries were removed, and the stream without them.
     type Outcome = (u64, Option<StreamValue>);
 
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<StreamValue>, Text> {
@@ -257,11 +257,11 @@ impl Write for Trims<'_> {
     }
 }
 
-/// `XDEL key id [id ...]`: deletes entries, which stay pending where they are. Reply: how many there were.
+/// `XDEL key id [id ...]`: deletes entries. Groups keep them pending. Reply: how many existed.
 pub(crate) fn xdel(call: &mut Call<'_, '_>) {
     let args = call.args.skip(2);
     let deleted = change_existing(call, |stream, _| {
-        // All IDs are looked at before the first entry goes.
+        // All IDs are checked before the first entry is deleted.
         let all: Vec<Id> = args.iter().map(|id| ids::strict(id, 0)).collect::<Result<_, _>>()?;
         let deleted = all.into_iter().filter(|id| stream.delete(*id)).count();
         Ok((deleted, Changed::from(deleted > 0)))
@@ -279,7 +279,8 @@ pub(crate) fn xlen(call: &mut Call<'_, '_>) {
     });
 }
 
-/// `XSETID key last-id [ENTRIESADDED n] [MAXDELETEDID id]`: sets what replication and RESTORE need. Reply: OK.
+/// `XSETID key last-id [ENTRIESADDED n] [MAXDELETEDID id]`: sets the fields that replication and RESTORE need. Reply:
+/// OK.
 pub(crate) fn xsetid(call: &mut Call<'_, '_>) {
     match set_id(call) {
         Ok(()) => call.reply.ok(),
@@ -321,10 +322,10 @@ fn set_id(call: &mut Call<'_, '_>) -> Result<(), Text> {
     set.ok_or(errors::NO_SUCH_KEY.into())
 }
 
-/// Changes the stream at the first key; `None` when there is no such key.
+/// Changes the stream at the first key. `None` when the key is missing.
 ///
 /// # Errors
-/// WRONGTYPE, and what `change` says, which then has changed nothing.
+/// WRONGTYPE, or the error of `change`, which then has changed nothing.
 pub(super) fn change_existing<R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut StreamValue, &Settings) -> Result<(R, Changed), Text>,

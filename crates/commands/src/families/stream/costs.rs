@@ -1,4 +1,5 @@
-//! What calls on streams cost, by their arguments and the stream: see [`Cost::InData`](crate::cost::Cost).
+//! The costs of calls on streams, estimated from their arguments and the stream. See
+//! [`Cost::InData`](crate::cost::Cost).
 
 use super::add::{Options, Trimming};
 use super::pending::{Span, autoclaim_looks};
@@ -9,7 +10,7 @@ use strand_keyspace::types::stream::{Id, StreamValue, Trim};
 use strand_keyspace::{Settings, ValueRef};
 use strand_wire::args::Args;
 
-/// More is long whatever it is.
+/// A call that costs this much is long in any case.
 const ENOUGH: u64 = LONG_ELEMENTS as u64 + 1;
 
 /// XRANGE.
@@ -23,7 +24,7 @@ pub(crate) fn range_back(args: Args<'_>, value: ValueRef<'_>) -> usize {
 }
 
 fn span(value: ValueRef<'_>, range: &Range) -> usize {
-    // Of a few entries only their bytes can be many, and they are counted where they are written.
+    // A few entries are expensive only by their bytes, and bytes are counted while they are written.
     let count = range.count.unwrap_or(u64::MAX);
     match value {
         ValueRef::Stream(stream) => read_of(stream, range.start, range.end, count),
@@ -31,7 +32,7 @@ fn span(value: ValueRef<'_>, range: &Range) -> usize {
     }
 }
 
-/// Elements of reading at most `count` entries.
+/// The cost of reading at most `count` entries.
 fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
     let (entries, bytes) = stream.entries().weigh(start, end, count.min(ENOUGH));
     let share = |bytes: usize| match entries {
@@ -41,30 +42,30 @@ fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
     (count.min(entries) as usize).max(share(bytes) as usize / ELEMENT_BYTES)
 }
 
-/// XREAD and XREADGROUP: of each stream.
+/// XREAD and XREADGROUP, for one of their streams.
 pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Ok(options) = read::Options::parse(args, args.is(0, "XREADGROUP")) else { return 0 };
     let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
-    // With nothing to read it must cost nothing: such a call waits, and what is long cannot.
+    // A call with nothing to read must cost nothing: it waits, and a long call cannot wait.
     match options.lowest(args, stream).filter(|after| *after < last) {
         Some(after) => read_of(stream, after.next().unwrap_or(Id::MAX), Id::MAX, options.count),
         None => options.history(args, stream),
     }
 }
 
-/// True of an XADD that only adds: an ID stands behind the key, and no word.
+/// True for an XADD without options: the ID follows the key.
 pub(crate) fn adds_only(args: Args<'_>) -> bool {
     let is_word = |id: &[u8]| id.first().is_some_and(u8::is_ascii_alphabetic);
     args.len() <= QUICK_ARGUMENTS && !args.get(2).is_some_and(is_word)
 }
 
-/// XADD: its arguments, and the blocks that it trims.
+/// XADD: its arguments, and the blocks that its trimming removes.
 pub(crate) fn add(args: Args<'_>, value: ValueRef<'_>) -> usize {
     trim(Options::parse(args, true, &Settings::default()).ok().and_then(|options| options.trimming), value)
 }
 
-/// XTRIM: the blocks that go.
+/// XTRIM: the blocks that it removes.
 pub(crate) fn xtrim(args: Args<'_>, value: ValueRef<'_>) -> usize {
     trim(Options::parse(args, false, &Settings::default()).ok().and_then(|options| options.trimming), value)
 }
@@ -85,13 +86,13 @@ fn trim(trimming: Option<Trimming>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// XAUTOCLAIM: the pending entries that it looks at.
+/// XAUTOCLAIM: the pending entries that it visits.
 pub(crate) fn autoclaim(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     autoclaim_looks(args).min(stream.group(args.at(2)).map_or(0, |group| group.pending()))
 }
 
-/// XPENDING: the consumers, or the pending entries that it looks at.
+/// XPENDING: the consumers, or the pending entries that it visits.
 pub(crate) fn pending(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Some(group) = stream.group(args.at(2)) else { return 0 };
@@ -102,7 +103,7 @@ pub(crate) fn pending(args: Args<'_>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// XGROUP DESTROY and DELCONSUMER: what is pending, which is freed.
+/// XGROUP DESTROY and DELCONSUMER: the pending entries that they free.
 pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Some(group) = stream.group(args.at(3)) else { return 0 };
@@ -115,7 +116,8 @@ pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
 /// Pending entries that are freed in the time of one element.
 const FREED_PER_ELEMENT: usize = 8;
 
-/// XINFO: all blocks are counted; with FULL as many entries as asked for, of the stream, its groups and their consumers.
+/// XINFO: all blocks are counted. FULL also shows the requested number of entries of the stream, its groups and their
+/// consumers.
 pub(crate) fn info(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let groups = stream.groups();

@@ -1,4 +1,4 @@
-//! The effects of stream commands: IDs, lengths and times as they came out, as redis-server sends them to replicas.
+//! The effects of stream commands. As in redis-server's replication, they have the resulting IDs, lengths and times.
 
 use crate::call::Call;
 use crate::run::arg;
@@ -6,7 +6,7 @@ use strand_keyspace::journal::Arg;
 use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_keyspace::{Db, Key};
 
-/// XADD: the ID that it made, and the length that trimming left.
+/// XADD: the new ID, and the length after trimming.
 pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Option<u64>) {
     if !call.is_recorded() {
         return;
@@ -22,14 +22,14 @@ pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Op
     call.effect(&effect);
 }
 
-/// XTRIM: the length that it left.
+/// XTRIM: the length after trimming.
 pub(super) fn trimmed(db: &mut Db<'_, '_>, key: &Key<'_>, len: u64) {
     let len = len.to_string();
     let key = key.bytes.into();
     db.effect(&[b"XTRIM".into(), key, b"MAXLEN".into(), b"=".into(), len.as_bytes().into()]);
 }
 
-/// Entries that are not pending any more, and entries that are deleted.
+/// Entries that are no longer pending, and entries that were deleted.
 pub(super) fn removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], deleted: &[Id]) {
     if !call.is_recorded() {
         return;
@@ -46,7 +46,7 @@ pub(super) fn removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], d
     }
 }
 
-/// `all` are pending at `consumer` now, whatever they were before.
+/// `all` are now pending at `consumer`, whatever their state was before.
 pub(super) fn claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8], all: &[Id]) {
     if !db.is_recorded() {
         return;
@@ -75,7 +75,7 @@ pub(super) fn claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer
     }
 }
 
-/// A consumer was made.
+/// A consumer was created.
 pub(super) fn consumer_made(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8]) {
     db.effect(&[b"XGROUP".into(), b"CREATECONSUMER".into(), key.bytes.into(), group.into(), consumer.into()]);
 }

@@ -13,12 +13,12 @@ use strand_wire::args::Args;
 
 const NO_KEY: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
                       MKSTREAM option to create an empty stream automatically.";
-/// XGROUP CREATE's arguments at most: both options, the number of read entries.
+/// Most arguments of XGROUP CREATE: with both options and the number of read entries.
 const CREATE_ARGUMENTS_MAX: usize = 8;
-/// XGROUP SETID's: the number of read entries.
+/// Most arguments of XGROUP SETID: with the number of read entries.
 const SET_ID_ARGUMENTS_MAX: usize = 7;
 
-/// What follows the ID in CREATE and SETID.
+/// The options after the ID in CREATE and SETID.
 struct Options {
     make: bool,
     entries_read: Option<u64>,
@@ -59,7 +59,7 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     let args = call.args;
     let options = Options::parse(args, true)?;
     let change = |stream: &mut StreamValue, _: &Settings| {
-        // An error of these makes no stream.
+        // If one of these steps fails, no stream is created.
         let done = (|| {
             if args.len() > CREATE_ARGUMENTS_MAX {
                 return Err(wrong_subcommand_arguments(args));
@@ -83,7 +83,7 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     done.map_err(|text| text.into_owned().into_bytes())?.unwrap_or(Err(NO_KEY.into()))
 }
 
-/// `XGROUP SETID key group id|$ [ENTRIESREAD n]`: sets how far a group has read. Reply: OK.
+/// `XGROUP SETID key group id|$ [ENTRIESREAD n]`: sets up to which entry a group has read. Reply: OK.
 pub(crate) fn xgroup_setid(call: &mut Call<'_, '_>) {
     let args = call.args;
     let set = Options::parse(args, false).and_then(|options| {
@@ -106,7 +106,7 @@ pub(crate) fn xgroup_setid(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `XGROUP DESTROY key group`. Reply: 1, or 0 when there is no such group.
+/// `XGROUP DESTROY key group`. Reply: 1, or 0 when the group is missing.
 pub(crate) fn xgroup_destroy(call: &mut Call<'_, '_>) {
     let group = call.args.at(3);
     let destroyed = change_existing(call, |stream, _| {
@@ -120,7 +120,7 @@ pub(crate) fn xgroup_destroy(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `XGROUP CREATECONSUMER key group consumer`. Reply: 1, or 0 when there is one of this name.
+/// `XGROUP CREATECONSUMER key group consumer`. Reply: 1, or 0 when the consumer exists.
 pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
     let (name, now_ms) = (call.args.at(4), call.now_ms);
     let created = change_group(call, |group, _| Ok(group.create_consumer(name, now_ms).is_some()));
@@ -133,7 +133,8 @@ pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `XGROUP DELCONSUMER key group consumer`: what is pending there is pending no more. Reply: how much that was.
+/// `XGROUP DELCONSUMER key group consumer`: removes the consumer and its pending entries. Reply: how many entries were
+/// pending.
 pub(crate) fn xgroup_delconsumer(call: &mut Call<'_, '_>) {
     let name = call.args.at(4);
     match change_group(call, |group, _| Ok(group.delete_consumer(name).unwrap_or(0))) {
@@ -169,7 +170,7 @@ pub(crate) fn xgroup_help(call: &mut Call<'_, '_>) {
 /// Changes the group that the fourth argument names.
 ///
 /// # Errors
-/// When there is no such key or group, and what `change` says.
+/// When the key or group is missing, and the errors of `change`.
 fn change_group<R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What was delivered and not acknowledged: XACK, XPENDING, XCLAIM, XAUTOCLAIM.
+//! XACK, XPENDING, XCLAIM and XAUTOCLAIM: entries that were delivered and not acknowledged.
 
 use super::add::change_existing;
 use super::{effects, ids, no_group, send_entry, send_id};
@@ -13,19 +13,19 @@ use strand_keyspace::types::stream::{Claim, Entries, Group, Id, StreamValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// XAUTOCLAIM's COUNT when none is given.
+/// The default COUNT of XAUTOCLAIM.
 const CLAIMS_DEFAULT: i64 = 100;
-/// Pending entries that XAUTOCLAIM looks at for each entry that it may claim.
+/// Pending entries that XAUTOCLAIM visits for each entry that it may claim.
 const LOOKS_PER_CLAIM: i64 = 10;
 /// The greatest COUNT of XAUTOCLAIM.
 const CLAIMS_MAX: i64 = i64::MAX / 16;
 
-/// `XACK key group id [id ...]`: entries are pending no more. Reply: how many were.
+/// `XACK key group id [id ...]`: acknowledges entries. Reply: how many were pending.
 pub(crate) fn xack(call: &mut Call<'_, '_>) {
     let (group, args) = (call.args.at(2), call.args.skip(3));
     let done = change_existing(call, |stream, _| {
         let done = stream.change_group(group, |group, _| {
-            // All IDs are looked at before the first is done.
+            // All IDs are checked before the first is acknowledged.
             let all: Vec<Id> = args.iter().map(|id| ids::strict(id, 0)).collect::<Result<_, _>>()?;
             Ok::<usize, Text>(all.into_iter().filter(|id| group.acknowledge(*id)).count())
         });
@@ -48,7 +48,7 @@ pub(super) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// `None`: the summary is asked for.
+    /// Parses the arguments. `None` for the summary.
     pub(super) fn parse(args: Args<'a>) -> Result<Option<Span<'a>>, Text> {
         if args.len() == 3 {
             return Ok(None);
@@ -67,17 +67,17 @@ impl<'a> Span<'a> {
         let count = usize::try_from(parse::integer(args.at(from + 2))?).unwrap_or(0);
         let (start, end) = (ids::start(args.at(from))?, ids::end(args.at(from + 1))?);
         let consumer = args.get(from + 3);
-        // redis-server reads no further: XPENDING k g - + 1 c more is the same.
+        // redis-server reads no further: XPENDING k g - + 1 c more is not an error.
         Ok(Some(Span { idle_ms, start, end, count, consumer }))
     }
-    /// How many pending entries may be looked at: all where those that are not idle enough are passed over.
+    /// How many pending entries may be visited: all, if entries that are not idle enough are skipped.
     pub(super) fn looks(&self) -> usize {
         if self.idle_ms == 0 { self.count } else { usize::MAX }
     }
 }
 
-/// `XPENDING key group [[IDLE ms] start end count [consumer]]`. Reply: how many entries are pending, the first and the last ID,
-/// and how many at each consumer; or ID, consumer, idle time and deliveries of each.
+/// `XPENDING key group [[IDLE ms] start end count [consumer]]`. Reply: the number of pending entries, the first and the
+/// last ID, and the number for each consumer; or for each entry its ID, consumer, idle time and number of deliveries.
 pub(crate) fn xpending(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let span = match Span::parse(args) {
@@ -117,7 +117,7 @@ fn summary(group: &Group, reply: &mut Reply<'_>) {
 
 fn list(group: &Group, span: &Span<'_>, now_ms: i64, reply: &mut Reply<'_>) {
     let only = match span.consumer.map(|name| group.find_consumer(name)) {
-        // A consumer that nobody knows has nothing pending.
+        // An unknown consumer has nothing pending.
         Some(None) => return reply.array(0),
         Some(Some(id)) => group.consumer(id),
         None => None,
@@ -145,9 +145,9 @@ fn list(group: &Group, span: &Span<'_>, now_ms: i64, reply: &mut Reply<'_>) {
     }
 }
 
-/// What XCLAIM's and XAUTOCLAIM's arguments say.
+/// The arguments of XCLAIM and XAUTOCLAIM.
 struct Claiming {
-    /// Where to begin, and how many to claim at most; XAUTOCLAIM only.
+    /// XAUTOCLAIM: the first ID, and how many entries to claim at most.
     start: Id,
     count: i64,
     claim: Claim,
@@ -168,8 +168,8 @@ fn claiming(min_idle: &[u8], command: &str, now_ms: i64) -> Result<Claiming, Tex
     Ok(Claiming { start: Id::MIN, count: CLAIMS_DEFAULT, claim, just_ids: false, last_id: Id::MIN })
 }
 
-/// `XCLAIM key group consumer min-idle-ms id [id ...] [IDLE ms] [TIME unix-ms] [RETRYCOUNT n] [FORCE] [JUSTID] [LASTID id]`:
-/// gives pending entries to a consumer. Reply: those entries, or their IDs.
+/// `XCLAIM key group consumer min-idle-ms id [id ...] [IDLE ms] [TIME unix-ms] [RETRYCOUNT n] [FORCE] [JUSTID] [LASTID
+/// id]`: gives pending entries to a consumer. Reply: the entries, or their IDs.
 pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let mut part = Chain::new();
@@ -216,18 +216,18 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
     }
 }
 
-/// What XCLAIM or XAUTOCLAIM has changed.
+/// What XCLAIM or XAUTOCLAIM changed.
 #[derive(Default)]
 struct Done {
-    /// Pending no more, since the entries were deleted.
+    /// Entries that are no longer pending, because they were deleted.
     acknowledged: Vec<(Vec<u8>, Id)>,
     claimed: Vec<Id>,
-    /// The group's last ID is another.
+    /// True when the last ID of the group has changed.
     advanced: bool,
 }
 
 impl Done {
-    /// Says the effects.
+    /// Records the effects.
     fn say(&self, call: &mut Call<'_, '_>) {
         if !call.is_recorded() {
             return;
@@ -243,7 +243,7 @@ impl Done {
     }
 }
 
-/// XCLAIM's options, from argument `from` on.
+/// The options of XCLAIM, from argument `from` on.
 fn claim_options(args: Args<'_>, from: usize, now_ms: i64, asked: &mut Claiming) -> Result<(), Vec<u8>> {
     let (mut delivered_ms, mut at) = (None, from);
     while at < args.len() {
@@ -267,13 +267,13 @@ fn claim_options(args: Args<'_>, from: usize, now_ms: i64, asked: &mut Claiming)
         }
         at += if is("FORCE") || is("JUSTID") { 1 } else { 2 };
     }
-    // A time that cannot be is now: clients compute it by their own clocks.
+    // An impossible time counts as now: clients compute it by their own clocks.
     asked.claim.delivered_ms = delivered_ms.filter(|ms| (0..=now_ms).contains(ms)).unwrap_or(now_ms);
     Ok(())
 }
 
-/// `XAUTOCLAIM key group consumer min-idle-ms start [COUNT n] [JUSTID]`: gives pending entries to a consumer. Reply: where to go
-/// on, 0-0 at the end; those entries, or their IDs; the IDs of pending entries that were deleted.
+/// `XAUTOCLAIM key group consumer min-idle-ms start [COUNT n] [JUSTID]`: gives pending entries to a consumer. Reply:
+/// the ID to continue from (0-0 at the end); the entries, or their IDs; the IDs of pending entries that were deleted.
 pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let asked = match autoclaim_options(args, now_ms) {
@@ -356,16 +356,16 @@ fn autoclaim_options(args: Args<'_>, now_ms: i64) -> Result<Claiming, Text> {
     Ok(asked)
 }
 
-/// XAUTOCLAIM's COUNT, for its cost; 0 where the arguments are wrong.
+/// The COUNT of XAUTOCLAIM, for its cost. 0 when the arguments are wrong.
 pub(super) fn autoclaim_looks(args: Args<'_>) -> usize {
     let count = autoclaim_options(args, 0).map_or(0, |asked| asked.count);
     usize::try_from(count.saturating_mul(LOOKS_PER_CLAIM)).unwrap_or(usize::MAX)
 }
 
-/// Lets `change` have the group of the second argument.
+/// Calls `change` with the group that the second argument names.
 ///
 /// # Errors
-/// NOGROUP when there is no such key or group, and what `change` says.
+/// NOGROUP when the key or group is missing, and the errors of `change`.
 fn in_group<R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,

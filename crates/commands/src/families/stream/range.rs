@@ -12,7 +12,7 @@ use strand_wire::args::Args;
 pub(super) struct Range {
     pub(super) start: Id,
     pub(super) end: Id,
-    /// Most entries; `None`: all.
+    /// Most entries. `None` for all.
     pub(super) count: Option<u64>,
 }
 
@@ -25,19 +25,19 @@ impl Range {
             if !args.is(at, "COUNT") || at + 1 >= args.len() {
                 return Err(errors::SYNTAX.into());
             }
-            // redis-server's own mark of no COUNT is -1, but it makes that 0 too.
+            // redis-server marks a missing COUNT with -1, and treats a COUNT of -1 as 0.
             count = Some(u64::try_from(parse::integer(args.at(at + 1))?).unwrap_or(0));
         }
         Ok(Range { start, end, count })
     }
 }
 
-/// `XRANGE key start end [COUNT n]`. Reply: the entries of the interval, oldest first; null with a COUNT of 0.
+/// `XRANGE key start end [COUNT n]`. Reply: the entries in the interval, the oldest first; null with a COUNT of 0.
 pub(crate) fn xrange(call: &mut Call<'_, '_>) {
     range(call, false);
 }
 
-/// `XREVRANGE key end start [COUNT n]`. Reply: as XRANGE, newest first.
+/// `XREVRANGE key end start [COUNT n]`. Reply: like XRANGE, the newest first.
 pub(crate) fn xrevrange(call: &mut Call<'_, '_>) {
     range(call, true);
 }

@@ -1,6 +1,6 @@
 //! XREAD and XREADGROUP.
 //!
-//! With nothing to read the reply is null; with BLOCK they say then what they would wait for ([`crate::wait`]).
+//! With nothing to read the reply is null. With BLOCK the command then tells what it would wait for ([`crate::wait`]).
 
 use super::{effects, ids, no_group, send_entries, send_entry, send_id};
 use crate::call::Call;
@@ -19,23 +19,23 @@ use strand_wire::reply::{Protocol, Reply};
 pub(super) struct Options<'a> {
     /// Most entries of each stream.
     pub(super) count: u64,
-    /// For how long to wait, if at all.
+    /// The time to wait. `None` without BLOCK.
     block_ms: Option<u64>,
     no_ack: bool,
-    /// Group and consumer.
+    /// The group and the consumer.
     group: Option<(&'a [u8], &'a [u8])>,
-    /// The argument that is the first key.
+    /// The position of the first key.
     first: usize,
-    /// Number of keys, and of IDs behind them.
+    /// The number of keys. Equally many IDs follow the keys.
     pub(super) streams: usize,
 }
 
-/// Which entries of a stream are asked for.
+/// Which entries of a stream the command reads.
 #[derive(Clone, Copy, Debug)]
 enum From {
-    /// Those above.
+    /// The entries after this ID.
     After(Id),
-    /// Those that the group has not read.
+    /// The entries that the group has not read.
     New,
 }
 
@@ -82,11 +82,12 @@ impl<'a> Options<'a> {
         }
         Ok(options)
     }
-    /// Stream `i`'s ID.
+    /// The ID for stream `i`.
     fn id(&self, args: Args<'a>, i: usize) -> &'a [u8] {
         args.at(self.first + self.streams + i)
     }
-    /// Of a stream the ID above which it is read. Which of the IDs is this stream's is not known here: with several the lowest.
+    /// The ID after which the stream is read. The caller does not know which of the IDs belongs to the stream, so with
+    /// several streams this is the lowest.
     pub(super) fn lowest(&self, args: Args<'a>, stream: &StreamValue) -> Option<Id> {
         let after = |i: usize| match (self.id(args, i), self.group) {
             (b"$", _) => None,
@@ -96,15 +97,15 @@ impl<'a> Options<'a> {
         };
         (0..self.streams).filter_map(after).min()
     }
-    /// Entries of the group's history that may be read.
+    /// The entries of the group's history that the call may read.
     pub(super) fn history(&self, args: Args<'a>, stream: &StreamValue) -> usize {
         let Some((group, _)) = self.group else { return 0 };
         let is_history = (0..self.streams).any(|i| self.id(args, i) != b">");
         let pending = stream.group(group).map_or(0, |group| group.pending());
         if is_history { pending.min(usize::try_from(self.count).unwrap_or(usize::MAX)) } else { 0 }
     }
-    /// True when the row's key specs have found the keys that these options name. They have not when a group or a
-    /// consumer is called STREAMS.
+    /// True when the row's key specs found the keys that these options name. They did not if a group or a consumer is
+    /// named STREAMS.
     fn has_keys(&self, args: Args<'a>, keys: &[Key<'_>]) -> bool {
         let named = (0..self.streams).map(|i| args.at(self.first + i));
         keys.len() == self.streams && named.eq(keys.iter().map(|key| key.bytes))
@@ -119,13 +120,13 @@ fn only_in_group(option: &str, in_group: bool) -> Result<(), Text> {
     Err(text.into())
 }
 
-/// True when a call of XREAD or XREADGROUP with these arguments may wait.
+/// True when XREAD or XREADGROUP with these arguments may wait.
 pub(crate) fn may_wait(args: Args<'_>) -> bool {
     Options::parse(args, args.is(0, "XREADGROUP")).is_ok_and(|options| options.block_ms.is_some())
 }
 
-/// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map of keys and entries above those IDs (RESP2: an
-/// array of pairs), without streams that have none; null when none has.
+/// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map of keys to the entries after these IDs
+/// (RESP2: an array of pairs), without streams that have none; null when no stream has any.
 pub(crate) fn xread(call: &mut Call<'_, '_>) {
     if let Err(text) = read(call) {
         call.reply.error_bytes(&text);
@@ -153,7 +154,7 @@ fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
         };
         froms.push(from);
     }
-    // The first entry that is asked for, where there may be any.
+    // The first entry to read, if there is one.
     let next = |stream: &StreamValue, from: Id| {
         let last = stream.entries().last_entry_id()?;
         if last > from { from.next() } else { None }
@@ -184,8 +185,9 @@ fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// `XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key [key ...] id [id ...]`: with `>` entries that the
-/// group has not read, which are then pending at the consumer; with an ID those that are pending there. Reply: as XREAD.
+/// `XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key [key ...] id [id ...]`: `>` reads entries
+/// that the group has not read, which are then pending at the consumer; an ID reads entries that are pending there.
+/// Reply: like XREAD.
 pub(crate) fn xreadgroup(call: &mut Call<'_, '_>) {
     if let Err(text) = read_group(call) {
         call.reply.error_bytes(&text);
@@ -223,7 +225,7 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     }
     call.txn.no_effect();
     let mut db = call.txn.db(call.db);
-    // One stream's entries may depend on those of one before, where a key is given twice.
+    // If a key is given twice, the second read depends on the first.
     let (mut out, mut served) = (Chain::new(), 0);
     let mut reply = call.reply.part(&mut out);
     for (key, from) in keys.iter().zip(&froms) {
@@ -267,7 +269,8 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// One stream of XREADGROUP; `None` when there is nothing to read, else what is pending at the consumer from now.
+/// Sends one stream of XREADGROUP. Returns the entries that are now pending at the consumer, or `None` when there was
+/// nothing to read.
 fn send_from_group(
     stream: &mut StreamValue,
     from: From,
@@ -324,7 +327,7 @@ fn send_from_group(
     sent.flatten()
 }
 
-/// The arguments with the last ID of each stream in place of `$`; `None` without one.
+/// The arguments with `$` replaced by the last ID of each stream. `None` when there is no `$`.
 fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv> {
     if !(0..options.streams).any(|i| options.id(args, i) == b"$") {
         return None;
@@ -340,7 +343,7 @@ fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv>
     Some(argv)
 }
 
-/// The head of a reply with `streams` streams.
+/// Begins a reply with `streams` streams.
 fn open(reply: &mut Reply<'_>, streams: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(streams),
@@ -348,7 +351,7 @@ fn open(reply: &mut Reply<'_>, streams: usize) {
     }
 }
 
-/// The head of one stream's entries.
+/// Begins the entries of one stream.
 fn open_stream(reply: &mut Reply<'_>, key: &[u8]) {
     if reply.protocol() == Protocol::Resp2 {
         reply.array(2);

@@ -1,4 +1,4 @@
-//! XDELEX and XACKDEL: deleting entries with a say in what becomes of their pending ones in consumer groups.
+//! XDELEX and XACKDEL, which delete entries and let the client say what happens to pending entries in consumer groups.
 
 use super::add::change_existing;
 use super::{effects, ids};
@@ -10,7 +10,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Changed, ValueRef};
 use strand_wire::args::Args;
 
-/// What is answered for an ID.
+/// The codes in replies, one for each ID.
 const NOT_THERE: i64 = -1;
 const DELETED: i64 = 1;
 const STILL_NEEDED: i64 = 2;
@@ -18,20 +18,20 @@ const STILL_NEEDED: i64 = 2;
 const NOT_A_NUMBER: &str = "ERR Number of IDs must be a positive integer";
 const OTHER_NUMBER: &str = "ERR The `numids` parameter must match the number of arguments";
 
-/// `XDELEX key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]`. Reply: for each ID -1 when there is no such entry, 1 when it
-/// was deleted, 2 when some group still needs it.
+/// `XDELEX key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]`. Reply for each ID: -1 when the entry is missing, 1
+/// when it was deleted, 2 when a group still needs it.
 pub(crate) fn xdelex(call: &mut Call<'_, '_>) {
     run(call, None);
 }
 
-/// `XACKDEL key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]`: acknowledges entries of a group, and deletes them.
-/// Reply: for each ID -1 when it is not pending, 1 when it was deleted, 2 when another group still needs it.
+/// `XACKDEL key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]`: acknowledges entries of a group and deletes
+/// them. Reply for each ID: -1 when it is not pending, 1 when it was deleted, 2 when another group still needs it.
 pub(crate) fn xackdel(call: &mut Call<'_, '_>) {
     let group = call.args.at(2);
     run(call, Some(group));
 }
 
-/// What a call costs: each group is asked about each ID.
+/// The cost of a call: each group is searched for each ID.
 pub(crate) fn delete_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Stream(stream) => args.len().saturating_mul(1 + stream.groups()),
@@ -39,14 +39,14 @@ pub(crate) fn delete_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// What becomes of what is pending in groups.
+/// What happens to pending entries in groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum References {
-    /// It stays pending.
+    /// KEEPREF: they stay pending.
     Keep,
-    /// It is pending no more.
+    /// DELREF: they are no longer pending.
     Delete,
-    /// An entry that a group has not read, or not acknowledged, is not deleted.
+    /// ACKED: an entry that a group has not read, or not acknowledged, is not deleted.
     Acked,
 }
 
@@ -72,10 +72,10 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
     }
 }
 
-/// What a call has changed.
+/// What a call changed.
 #[derive(Default)]
 struct Gone {
-    /// By group: pending no more.
+    /// By group: entries that are no longer pending.
     acknowledged: Vec<(Vec<u8>, Id)>,
     deleted: Vec<Id>,
 }

@@ -1,4 +1,4 @@
-//! Scripts of stream commands, on a worker and on the lane. Exact replies are held against redis-server by the corpus.
+//! Scripts of stream commands, on a worker and on the lane. The corpus compares exact replies with redis-server.
 
 use crate::fixture::Fixture;
 use strand_wire::reply::Protocol;
@@ -88,7 +88,7 @@ fn groups_deliver_claim_and_acknowledge() {
     f.script(&[("XREAD STREAMS s 0", "%1|$1|s|*1|*2|$3|1-2|*2|$1|f|$1|v|"), ("XREAD STREAMS s $", "_|")]);
 }
 
-/// Whether a call runs on a worker or on the lane makes no difference to what it says and does.
+/// A call has the same reply and effect on a worker and on the lane.
 #[test]
 fn long_forms_do_the_same() {
     let lines = [
@@ -128,7 +128,7 @@ fn long_forms_do_the_same() {
     }
 }
 
-/// What is long goes to the lane, and what is not does not, however long the stream is.
+/// Long calls go to the lane. Short ones do not, however long the stream is.
 #[test]
 fn only_what_is_long_is_called_long() {
     use crate::cost::{LONG_ELEMENTS, elements_at};

@@ -1,4 +1,4 @@
-//! What compares a string before it acts: DELIFEQ, DELEX and SET's IFEQ; DIGEST; and MSETEX.
+//! DELIFEQ, DELEX and IFEQ of SET, which compare a string before they act; DIGEST; MSETEX.
 
 use super::{Options, value_of, was_set};
 use crate::call::Call;
@@ -10,21 +10,21 @@ use strand_keyspace::{Db, Key, StrRef};
 
 /// Digits of a digest.
 const DIGITS: usize = 16;
-/// SET compares values of up to this length. SET runs on a worker with any options.
+/// SET compares values of at most this length, because SET always runs on the worker.
 pub(super) const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
 
 const BAD_DIGEST: &str = "ERR a digest has exactly 16 hexadecimal digits";
 const BAD_NUMBER: &str = "ERR invalid numkeys value";
 const TOO_FEW: &str = "ERR wrong number of key-value pairs";
 
-/// `DELIFEQ key value`: removes a key whose string is the given one. Reply: 1 when it was removed.
+/// `DELIFEQ key value`: removes the key if its string is equal to the value. Reply: 1 when it was removed, else 0.
 pub(crate) fn delifeq(call: &mut Call<'_, '_>) {
     let value = call.args.at(2);
     remove_if(call, |s| s.is_some_and(|s| is_equal(s, value)));
 }
 
-/// `DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]`: removes a key of whatever type, or one whose string
-/// is so. Reply: 1 when it was removed.
+/// `DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]`: removes a key of any type, or one whose string
+/// meets the condition. Reply: 1 when it was removed, else 0.
 pub(crate) fn delex(call: &mut Call<'_, '_>) {
     let args = call.args;
     if args.len() == 2 {
@@ -47,7 +47,7 @@ pub(crate) fn delex(call: &mut Call<'_, '_>) {
     remove_if(call, |s| s.is_some_and(|s| digest_of(s).as_bytes().eq_ignore_ascii_case(given) == equal));
 }
 
-/// `DIGEST key`. Reply: the XXH3 hash of the string, 16 hexadecimal digits; null when there is none.
+/// `DIGEST key`. Reply: the XXH3 hash of the string as 16 hexadecimal digits, null for a missing key.
 pub(crate) fn digest(call: &mut Call<'_, '_>) {
     match string_of(call.txn.db(call.db).get(&call.keys[0])) {
         Ok(Some(s)) => {
@@ -59,8 +59,8 @@ pub(crate) fn digest(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `MSETEX numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`.
-/// Reply: 1 when all keys were set, 0 when none was because some (NX), or not all (XX), are there.
+/// `MSETEX numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT time | PXAT time |
+/// KEEPTTL]`. Reply: 1 when all keys were set; 0 when none was, because one exists (NX) or one is missing (XX).
 pub(crate) fn msetex(call: &mut Call<'_, '_>) {
     match set_many(call) {
         Ok(set) => call.reply.int(set.into()),
@@ -97,7 +97,7 @@ fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     Ok(true)
 }
 
-/// Removes the key if `is` says so of its string.
+/// Removes the key if `is` returns true for its string.
 fn remove_if(call: &mut Call<'_, '_>, is: impl FnOnce(Option<StrRef<'_>>) -> bool) {
     let mut db = call.txn.db(call.db);
     match string_of(db.peek(&call.keys[0])).map(is) {
@@ -123,7 +123,7 @@ fn digest_of(s: StrRef<'_>) -> String {
     strand_digest::xxh3_text(s.bytes(&mut Default::default()))
 }
 
-/// Checks what SET is to compare with.
+/// Checks the value that SET compares with.
 pub(super) fn check_compared(bytes: &[u8]) -> Result<(), Text> {
     match bytes.len() > COMPARED_BYTES_MAX {
         true => Err(format!("ERR IFEQ compares values of at most {COMPARED_BYTES_MAX} bytes").into()),
@@ -166,7 +166,7 @@ mod tests {
         f.script(&[
             ("DIGEST none", "$-1|"),
             ("SET e ''", "+OK|"),
-            // The published test value of XXH3 of nothing with seed 0.
+            // The published XXH3 hash of an empty string with seed 0.
             ("DIGEST e", "$16|2d06800538d394c2|"),
             ("DELEX e IFDEQ 2D06800538D394C3", ":0|"),
             ("DELEX e IFDNE 2D06800538D394C2", ":0|"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn set_compares() {
+    fn set_with_ifeq_replaces_only_an_equal_value() {
         let mut f = Fixture::new();
         f.script(&[
             ("SET a 2 IFEQ 1", "$-1|"),

@@ -1,6 +1,6 @@
-//! LCS: the longest common subsequence of two strings, by the plain dynamic programme that Redis uses.
+//! LCS: the longest common subsequence of two strings, by the dynamic programme that Redis uses.
 //!
-//! It runs on the slow lane: its time is the product of the two lengths. Its memory is not: see [`Table`].
+//! LCS runs on the lane, because its time is the product of both lengths. Its memory is smaller: see [`Table`].
 
 use crate::call::LaneCall;
 use crate::errors;
@@ -12,12 +12,12 @@ const NOT_STRINGS: &str = "ERR The specified keys must contain string values";
 const LEN_AND_IDX: &str = "ERR If you want both the length and indexes, please just use IDX.";
 const TOO_LONG: &str = "ERR String too long for LCS";
 const TOO_MUCH_MEMORY: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
-/// Bytes of one cell of Redis's table: its memory bound is in these.
+/// Bytes of a cell of Redis's table. Redis limits the memory of that table.
 const CELL_BYTES: u64 = 4;
-/// Rows of a block. With the longest strings that the bound allows (11.5 KB each) the rows before blocks take 1 MiB, and so
-/// do the bits of a block; Redis's table takes 512 MiB.
+/// Rows of a block. With the longest strings that the limit allows (11.5 KB each), the kept rows take 1 MiB and the
+/// bits of a block another 1 MiB. Redis's table takes 512 MiB.
 const BLOCK_ROWS: usize = 512;
-/// Cells between two pauses: some 50 us.
+/// Cells between two pauses: about 50 us.
 const PAUSE_CELLS: usize = 64 * 1024;
 
 /// `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`
@@ -35,7 +35,7 @@ struct Options {
     with_match_len: bool,
 }
 
-/// A run that both strings share: first and last position in each.
+/// A run that both strings have: its first and last position in each string.
 struct Match {
     a: (usize, usize),
     b: (usize, usize),
@@ -89,7 +89,7 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Both strings; a long one is shared, not copied, so that the shards are free while it is compared.
+/// Both strings. Long strings are shared, so the shards are free while they are compared.
 fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
     let keys = [call.keyspace.key(call.args.at(1)), call.keyspace.key(call.args.at(2))];
     let mut txn = call.lock(&[keys[0].hash, keys[1].hash]);
@@ -122,14 +122,14 @@ fn options(call: &LaneCall<'_>) -> Result<Options, &'static str> {
     if options.idx && options.len { Err(LEN_AND_IDX) } else { Ok(options) }
 }
 
-/// Redis's table of lengths for every pair of prefixes, of which only a part is there at a time: the last of the rows
-/// before each block of them, and one block, of whose cells one bit is kept. Rows are prefixes of the longer string. A walk
-/// back through the table needs no more than the bits of each block once, which costs to compute every row twice.
+/// Redis's table of lengths for every pair of prefixes, of which only a part exists at a time: the last row before each
+/// block of rows, and one block with one bit for each cell. Rows are prefixes of the longer string. The walk back
+/// through the table needs the bits of each block once, so every row is computed twice.
 struct Table<'s> {
-    /// The string of the rows, and that of the columns.
+    /// The string of the rows. The other is the string of the columns.
     long: &'s [u8],
     short: &'s [u8],
-    /// The first string is the one of the columns.
+    /// True when the first string is the string of the columns.
     swapped: bool,
 }
 
@@ -142,7 +142,7 @@ impl<'s> Table<'s> {
     fn first_row(&self) -> Vec<u32> {
         vec![0; self.short.len() + 1]
     }
-    /// The length of the subsequence. `None` when nobody waits.
+    /// The length of the subsequence. `None` when nobody waits for the reply.
     fn len(&self, call: &LaneCall<'_>) -> Option<u32> {
         let mut row = self.first_row();
         for i in 0..self.long.len() {
@@ -151,7 +151,7 @@ impl<'s> Table<'s> {
         }
         row.last().copied()
     }
-    /// The subsequence, and the runs it is made of, last first, as Redis finds them.
+    /// The subsequence and its runs, the last run first, as Redis finds them.
     fn walk(&self, call: &LaneCall<'_>) -> Option<(Vec<u8>, Vec<Match>)> {
         let mut row = self.first_row();
         let mut before_blocks = Vec::with_capacity((self.long.len() / BLOCK_ROWS + 1) * row.len());
@@ -187,7 +187,8 @@ impl<'s> Table<'s> {
         path.common.reverse();
         Some((path.common, path.matches))
     }
-    /// One bit for each cell of these rows: the way back goes to the row before. `row` is the one before the first.
+    /// The block of these rows: a bit is set where the walk back goes to the row before. `row` is the row before the
+    /// first.
     fn block(&self, call: &LaneCall<'_>, rows: std::ops::Range<usize>, row: &mut [u32]) -> Option<Vec<u64>> {
         let width = self.short.len();
         let mut up = vec![0u64; (rows.len() * width).div_ceil(64)];
@@ -198,7 +199,7 @@ impl<'s> Table<'s> {
             next_row(self.long[i], self.short, row);
             let from = (i - rows.start) * width;
             for j in 0..width {
-                // Redis shortens the second string where both ways are as good.
+                // As in Redis, a tie shortens the second string.
                 let (above, left) = (above[j + 1], row[j]);
                 let goes_up = if self.swapped { above >= left } else { above > left };
                 up[(from + j) / 64] |= u64::from(goes_up) << ((from + j) % 64);
@@ -208,7 +209,7 @@ impl<'s> Table<'s> {
     }
 }
 
-/// What a walk back came by.
+/// What the walk back has found.
 #[derive(Default)]
 struct Path {
     common: Vec<u8>,
@@ -217,7 +218,7 @@ struct Path {
 }
 
 impl Path {
-    /// Both strings have `byte`, at these places.
+    /// Both strings have `byte` at these positions.
     fn meets(&mut self, byte: u8, (a, b): (usize, usize)) {
         self.common.push(byte);
         match self.matches.last_mut().filter(|_| self.in_run) {
@@ -228,7 +229,7 @@ impl Path {
     }
 }
 
-/// Before row `i`, whose length is `width`: lets others go on now and then; `None` when nobody waits for the answer.
+/// Pauses now and then, before row `i` of `width` cells. Returns `None` when nobody waits for the reply.
 fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
     if i.is_multiple_of(PAUSE_CELLS.div_ceil(width)) {
         call.pause();
@@ -236,7 +237,7 @@ fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
     (!call.cancelled()).then_some(())
 }
 
-/// Turns the row of one prefix into the row of the prefix that is longer by `x`.
+/// Turns the row of a prefix into the row of the prefix that is longer by the byte `x`.
 fn next_row(x: u8, columns: &[u8], row: &mut [u32]) {
     let mut diagonal = 0;
     for (j, y) in columns.iter().enumerate() {
@@ -296,7 +297,7 @@ mod tests {
         assert_eq!(f.run("LCS a b LEN"), ":2|");
     }
 
-    /// As in Redis: the whole table, and the walk back through it.
+    /// Computes the whole table and the walk back, as Redis does.
     fn plainly(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<[usize; 4]>) {
         let width = b.len() + 1;
         let mut cells = vec![0u32; (a.len() + 1) * width];

@@ -48,7 +48,7 @@ fn add(call: &mut Call<'_, '_>, n: i64) {
     }
 }
 
-/// Adds to the integer at the key, in place: the expiry stays.
+/// Adds to the integer at the key in place. The expiry stays.
 fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
@@ -71,7 +71,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, &'static str> {
     };
     let increment = parse::long_double(call.args.at(2))?;
     let text = before.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
-    // Never kept as an integer, not even when it is one: OBJECT ENCODING shows it.
+    // Stored as bytes even when it is an integer, because OBJECT ENCODING shows it.
     db.update_str(key, StrRef::Bytes { bytes: text.as_bytes(), edited: false });
     db.effect(&[b"SET".into(), key.bytes.into(), text.as_bytes().into(), b"KEEPTTL".into()]);
     Ok(text)

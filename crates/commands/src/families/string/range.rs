@@ -61,7 +61,7 @@ pub(crate) fn append(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The bytes from `start` to `end` inclusive, both counted from the end when negative.
+/// The bytes from `start` to `end`, both included. Negative numbers count from the end.
 fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
     let n = len as i64;
     if start < 0 && end < 0 && start > end {
@@ -72,10 +72,10 @@ fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
-/// The length of a string that has `more` bytes at `at`.
+/// The length of a string with `more` bytes at `at`.
 ///
 /// # Errors
-/// `STRING_TOO_LONG` when it is more than `proto-max-bulk-len`.
+/// `STRING_TOO_LONG` when the length exceeds `proto-max-bulk-len`.
 fn checked_len(settings: &Settings, at: usize, more: usize) -> Result<usize, &'static str> {
     let max = settings.proto_max_bulk_len.load(Ordering::Relaxed);
     at.checked_add(more).filter(|len| *len as u64 <= max).ok_or(errors::STRING_TOO_LONG)
@@ -86,7 +86,7 @@ fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let (key, bytes, settings) = (&call.keys[0], call.args.at(3), call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
     if bytes.is_empty() {
-        // Nothing to write, so not even a limit to mind.
+        // There is nothing to write, so no limit applies.
         return Ok(string_of(db.peek(key))?.map_or(0, |s| s.len()));
     }
     let edited = db.edit_str(key, |blob| {

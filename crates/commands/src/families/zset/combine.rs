@@ -1,8 +1,8 @@
-//! Unions, intersections and differences of sorted sets (and sets, whose members count with score 1): replied, stored,
-//! counted.
+//! Unions, intersections and differences of sorted sets, which are replied, stored or counted. Members of plain sets
+//! have the score 1.
 //!
-//! Sources are cloned, which shares what large ones are made of, and combined from there. The STORE forms compute on the lane
-//! with nothing held where much is to be looked at ([`crate::optimistic`]).
+//! Sources are cloned (clones share the parts of large sets) and combined. Large STORE forms compute on the lane, with
+//! no shard locked ([`crate::optimistic`]).
 
 use super::range::{announce, send_member};
 use crate::call::{Call, LaneCall};
@@ -18,7 +18,7 @@ use strand_wire::args::Args;
 const NOT_A_WEIGHT: &str = "ERR weight value is not a float";
 const NEGATIVE_LIMIT: &str = "ERR LIMIT can't be negative";
 
-/// What is made of the sources.
+/// The operation on the sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -26,7 +26,7 @@ enum Operation {
     Diff,
 }
 
-/// What becomes of the result.
+/// What happens to the result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Reply,
@@ -34,25 +34,25 @@ enum Wanted {
     Number,
 }
 
-/// How scores of one member become one.
+/// How several scores of one member are combined.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
     Min,
     Max,
-    /// A source counts with its weight, whatever the member's score is there.
+    /// COUNT: each source adds its weight, whatever the member's score there.
     Count,
 }
 
 impl Aggregate {
-    /// What a member's score in one source counts.
+    /// The share of one source in a member's score.
     fn weighted(self, score: f64, weight: f64) -> f64 {
         match self {
             Aggregate::Count => weight,
             Aggregate::Sum | Aggregate::Min | Aggregate::Max => score * weight,
         }
     }
-    /// Of an infinity and its opposite the sum is 0, as in redis-server.
+    /// The combined score. As in redis-server, infinity plus minus infinity is 0.
     fn of(self, score: f64, other: f64) -> f64 {
         match self {
             Aggregate::Sum | Aggregate::Count => number_or_zero(score + other),
@@ -78,11 +78,11 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A source that is there.
+/// A source that exists.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     ZSet(&'a ZSetValue),
-    /// Its members have the score 1.
+    /// A plain set, whose members have the score 1.
     Set(&'a SetValue),
 }
 
@@ -122,12 +122,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The arguments behind the keys.
+/// The arguments after the keys.
 struct Options {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// 0: none.
+    /// 0 means no limit.
     limit: usize,
     is_stored: bool,
 }
@@ -149,28 +149,28 @@ pub(crate) fn zunion(call: &mut Call<'_, '_>) {
 pub(crate) fn zinter(call: &mut Call<'_, '_>) {
     run(call, Operation::Inter, Wanted::Reply, "zinter");
 }
-/// `ZDIFF numkeys key [key ...] [WITHSCORES]`: the members of the first that no other one has. Reply: an array of members.
+/// `ZDIFF numkeys key [key ...] [WITHSCORES]`: the members that only the first set has. Reply: an array of members.
 pub(crate) fn zdiff(call: &mut Call<'_, '_>) {
     run(call, Operation::Diff, Wanted::Reply, "zdiff");
 }
-/// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`. Reply: how many members ZINTER would return, `limit` at most.
+/// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`. Reply: how many members ZINTER would return, at most `limit`.
 pub(crate) fn zintercard(call: &mut Call<'_, '_>) {
     run(call, Operation::Inter, Wanted::Number, "zintercard");
 }
-/// `ZUNIONSTORE destination numkeys key [key ...] ...`. Reply: how many members it stored.
+/// `ZUNIONSTORE destination numkeys key [key ...] ...`. Reply: how many members were stored.
 pub(crate) fn zunionstore(call: &mut Call<'_, '_>) {
     run(call, Operation::Union, Wanted::Stored, "zunionstore");
 }
-/// `ZINTERSTORE destination numkeys key [key ...] ...`. Reply: how many members it stored.
+/// `ZINTERSTORE destination numkeys key [key ...] ...`. Reply: how many members were stored.
 pub(crate) fn zinterstore(call: &mut Call<'_, '_>) {
     run(call, Operation::Inter, Wanted::Stored, "zinterstore");
 }
-/// `ZDIFFSTORE destination numkeys key [key ...]`. Reply: how many members it stored.
+/// `ZDIFFSTORE destination numkeys key [key ...]`. Reply: how many members were stored.
 pub(crate) fn zdiffstore(call: &mut Call<'_, '_>) {
     run(call, Operation::Diff, Wanted::Stored, "zdiffstore");
 }
 
-/// What such a command costs on one of its sources; a destination that is large counts too.
+/// The cost of these commands on one of their sources, in elements. A large destination counts too.
 pub(crate) fn source_elements(_: Args<'_>, value: ValueRef<'_>) -> usize {
     part_elements(value.elements(), value)
 }
@@ -241,7 +241,7 @@ fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
     }
 }
 
-/// How many sources the call says it has; there are as many arguments.
+/// The number of sources that the call names. At least that many arguments follow.
 fn number_of_keys(args: Args<'_>, wanted: Wanted, command: &str) -> Result<usize, Text> {
     let number_at = if wanted == Wanted::Stored { 2 } else { 1 };
     let count = parse::integer(args.at(number_at))?;
@@ -254,7 +254,7 @@ fn number_of_keys(args: Args<'_>, wanted: Wanted, command: &str) -> Result<usize
     }
 }
 
-/// Shares of the sources; `None` where there is no key.
+/// Shared copies of the sources. `None` for a missing key.
 fn values(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Option<Value>>, Text> {
     let value = |key| {
         let record = db.get(key);
@@ -278,7 +278,7 @@ struct Storing<'a> {
     operation: Operation,
     args: Args<'a>,
     keys: &'a [Key<'a>],
-    /// How many sources there are.
+    /// The number of sources.
     count: usize,
     settings: &'a Settings,
 }
@@ -363,11 +363,11 @@ impl Options {
     }
 }
 
-/// Sources in the order of the keys, each with its weight; `None` where there is no key.
+/// The sources in the order of the keys, each with its weight. `None` for a missing key.
 type Sources<'a> = [(Option<Source<'a>>, f64)];
 
-/// The sorted set that the operation makes. Where `rest`, which is called now and then, says false, nobody wants it any more and
-/// it is not whole.
+/// The resulting sorted set. Calls `rest` now and then; when it returns false, nobody wants the result any more, and
+/// the result is incomplete.
 fn combine(
     operation: Operation,
     sources: &mut Sources<'_>,
@@ -413,7 +413,7 @@ fn combine(
     result
 }
 
-/// Visits the members that all sources have; how many there are, the limit at most. Ends when `rest` says false.
+/// Visits the members that all sources have. Returns their number, at most the limit. Ends when `rest` returns false.
 fn intersection(
     sources: &mut Sources<'_>,
     options: &Options,
@@ -438,7 +438,7 @@ fn intersection(
     found
 }
 
-/// The smallest first: the order in which scores are added up is redis-server's.
+/// Sorts the sources, the smallest first. Scores are added in redis-server's order.
 fn sort(sources: &mut Sources<'_>) {
     sources.sort_by_key(|(source, _)| source.as_ref().map_or(0, Source::len));
 }

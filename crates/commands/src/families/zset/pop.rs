@@ -1,6 +1,7 @@
-//! Taking members off the ends of sorted sets: ZPOPMIN, ZPOPMAX, ZMPOP, and their forms that block.
+//! ZPOPMIN, ZPOPMAX and ZMPOP, which take members off the ends of sorted sets, and their blocking forms.
 //!
-//! A form that blocks is the same attempt, which says what it would wait for where it finds nothing ([`crate::wait`]).
+//! A blocking form makes the same attempt. If it finds nothing, it tells what the command would wait for
+//! ([`crate::wait`]).
 
 use super::super::collection::{read, send};
 use crate::call::{Call, LaneCall};
@@ -17,8 +18,8 @@ use strand_keyspace::{Changed, Collection, Key, KeyEvent, ValueRef, Wanted, ZSet
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// `ZPOPMIN key [count]`. Reply: an array of the members with the lowest scores, each followed by its score; in RESP3, with
-/// a count, an array of pairs.
+/// `ZPOPMIN key [count]`. Reply: an array of the members with the lowest scores, each followed by its score. In RESP3
+/// with a count, an array of pairs.
 pub(crate) fn zpopmin(call: &mut Call<'_, '_>) {
     pop(call, End::Front);
 }
@@ -56,7 +57,7 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
     }
 }
 
-/// `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: takes members off the first sorted set that there is. Reply: its
+/// `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: takes members off the first sorted set that exists. Reply: its
 /// key and an array of pairs, or null.
 pub(crate) fn zmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted::<ZSetValue>(call, arguments(call.args, 1));
@@ -67,18 +68,18 @@ pub(crate) fn bzmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted_or_wait::<ZSetValue>(call, arguments(call.args, 2));
 }
 
-/// ZMPOP of many members (slow lane).
+/// ZMPOP of many members, on the lane.
 pub(crate) fn zmpop_long(call: &mut LaneCall<'_>) {
     first_pop::pop_counted_long::<ZSetValue>(call, arguments(call.args, 1));
 }
 
-/// BZMPOP of many members (slow lane).
+/// BZMPOP of many members, on the lane.
 pub(crate) fn bzmpop_long(call: &mut LaneCall<'_>) {
     first_pop::pop_counted_long::<ZSetValue>(call, arguments(call.args, 2));
 }
 
-/// `BZPOPMIN key [key ...] timeout`: takes the member with the lowest score off the first sorted set that there is, and waits
-/// for one. Reply: the key, the member and its score, or null when the time is over.
+/// `BZPOPMIN key [key ...] timeout`: takes the member with the lowest score off the first sorted set that exists, or
+/// waits for one. Reply: the key, the member and its score, or null after the timeout.
 pub(crate) fn bzpopmin(call: &mut Call<'_, '_>) {
     first_pop::pop_one_or_wait::<ZSetValue>(call, End::Front);
 }
@@ -136,18 +137,18 @@ fn send_taken(reply: &mut Reply<'_>, zset: &ZSetValue, taken: &Range<usize>, fro
     }
 }
 
-/// What ZPOPMIN and ZPOPMAX cost on a sorted set.
+/// The cost of ZPOPMIN and ZPOPMAX on a sorted set, in elements.
 pub(crate) fn pop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let count = args.get(2).map_or(Some(1), parse_int);
     part_elements(count.and_then(|n| usize::try_from(n).ok()).unwrap_or(0), value)
 }
 
-/// What ZMPOP costs on one of its sorted sets.
+/// The cost of ZMPOP on one of its sorted sets, in elements.
 pub(crate) fn zmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     arguments(args, 1).map_or(0, |(_, count)| part_elements(count, value))
 }
 
-/// What BZMPOP costs on one of its sorted sets.
+/// The cost of BZMPOP on one of its sorted sets, in elements.
 pub(crate) fn bzmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     arguments(args, 2).map_or(0, |(_, count)| part_elements(count, value))
 }

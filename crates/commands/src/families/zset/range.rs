@@ -1,6 +1,6 @@
-//! Ranges of a sorted set, by rank, by score and by member: counting them, reading them, storing them, removing them.
+//! Ranges of a sorted set by rank, by score or by member: they are counted, read, stored or removed.
 //!
-//! Every command's arguments become a [`Query`], and a query on a sorted set is a range of ranks.
+//! The arguments of each command become a [`Query`]. On a sorted set, a query is a range of ranks.
 
 use super::super::collection::{read, send, visit_existing};
 use crate::call::{Call, LaneCall};
@@ -36,7 +36,7 @@ impl Score {
             all => (false, all),
         };
         let found = Number::read(number);
-        // As C has it: a text ends at its first zero byte, and nothing at all is 0.
+        // As in C, a zero byte ends the text, and an empty text is 0.
         let ends = number.get(found.used).is_none_or(|byte| *byte == 0);
         if ends && !found.value.is_nan() {
             Ok(Score { value: found.value, excluded })
@@ -64,7 +64,7 @@ impl<'a> Lex<'a> {
             _ => Err(NOT_A_STRING),
         }
     }
-    /// True of a member below the range that begins here.
+    /// True for a member below the range that begins here.
     fn is_above(&self, member: &[u8]) -> bool {
         match self {
             Lex::First => false,
@@ -72,7 +72,7 @@ impl<'a> Lex<'a> {
             Lex::At { member: at, excluded } => member < *at || (*excluded && member == *at),
         }
     }
-    /// True of a member in the range that ends here.
+    /// True for a member within the range that ends here.
     fn is_not_below(&self, member: &[u8]) -> bool {
         match self {
             Lex::First => false,
@@ -82,7 +82,7 @@ impl<'a> Lex<'a> {
     }
 }
 
-/// What a range is made of.
+/// The bounds of a range.
 #[derive(Clone, Copy, Debug)]
 enum Bounds<'a> {
     Ranks(i64, i64),
@@ -90,7 +90,7 @@ enum Bounds<'a> {
     Members(Lex<'a>, Lex<'a>),
 }
 
-/// By what a range is given.
+/// The kind of the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -106,7 +106,7 @@ impl<'a> Bounds<'a> {
             By::Lex => Bounds::Members(Lex::parse(low)?, Lex::parse(high)?),
         })
     }
-    /// The ranks in the range; `reverse`: a range of ranks counts from the end.
+    /// The ranks in the range. With `reverse`, bounds by rank count from the end.
     fn ranks(&self, zset: &ZSetValue, reverse: bool) -> Range<usize> {
         let len = zset.len();
         let (start, end) = match *self {
@@ -131,21 +131,21 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// A command's range, its direction and its part.
+/// The range of a command, its direction, and the part that LIMIT leaves.
 #[derive(Debug)]
 struct Query<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
     offset: i64,
-    /// Negative: all.
+    /// A negative number means all.
     limit: i64,
     with_scores: bool,
 }
 
-/// What a command says besides its arguments.
+/// What the command's name says.
 #[derive(Clone, Copy)]
 struct Form {
-    /// Where the key stands that is read.
+    /// The position of the key to read.
     key: usize,
     by: Option<By>,
     reverse: Option<bool>,
@@ -191,10 +191,10 @@ impl<'a> Query<'a> {
         }
         Ok(Query { bounds, reverse, offset, limit, with_scores })
     }
-    /// The ranks that are wanted.
+    /// The ranks that the query selects.
     fn ranks(&self, zset: &ZSetValue) -> Range<usize> {
         let all = self.bounds.ranks(zset, self.reverse);
-        // A negative offset passes all there is, as in redis-server.
+        // As in redis-server, a negative offset skips every member.
         let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX).min(all.len());
         let taken = usize::try_from(self.limit).unwrap_or(usize::MAX).min(all.len() - skipped);
         match self.reverse {
@@ -204,7 +204,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// The members of these ranks, in the direction asked for.
+/// The members at these ranks, in the query's direction.
 fn members<'z>(
     zset: &'z ZSetValue,
     ranks: &Range<usize>,
@@ -220,8 +220,8 @@ const fn fixed(by: By, reverse: bool) -> Form {
     Form { key: 1, by: Some(by), reverse: Some(reverse), stores: false }
 }
 
-/// `ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. Reply: an array of members, with their
-/// scores if asked.
+/// `ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. Reply: an array of members, with
+/// WITHSCORES also their scores.
 pub(crate) fn zrange(call: &mut Call<'_, '_>) {
     answer(call, RANGE);
 }
@@ -264,7 +264,7 @@ fn answer(call: &mut Call<'_, '_>, form: Form) {
     });
 }
 
-/// An array of members; with scores flat in RESP2, of pairs in RESP3.
+/// Begins an array of members. With scores it is flat in RESP2, and has pairs in RESP3.
 pub(super) fn announce(reply: &mut Reply<'_>, members: usize, with_scores: bool) {
     reply.array(if with_scores && reply.protocol() == Protocol::Resp2 { 2 * members } else { members });
 }
@@ -278,7 +278,8 @@ pub(super) fn send_member(reply: &mut Reply<'_>, member: Bytes<'_>, score: Optio
     }
 }
 
-/// `ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]`. Reply: how many members it stored.
+/// `ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]`. Reply: how many members were
+/// stored.
 pub(crate) fn zrangestore(call: &mut Call<'_, '_>) {
     let settings = call.txn.keyspace().settings();
     let stored = Storing::new(call.args, call.keys, settings)
@@ -301,7 +302,7 @@ pub(crate) fn zrangestore_long(call: &mut LaneCall<'_>) {
     }
 }
 
-/// ZRANGESTORE: the destination and the source, and what of it.
+/// ZRANGESTORE: the destination, the source, and the range.
 struct Storing<'a> {
     query: Query<'a>,
     keys: &'a [Key<'a>],
@@ -352,11 +353,11 @@ impl Write for Storing<'_> {
     }
 }
 
-/// `ZCOUNT key min max`. Reply: how many members have such a score.
+/// `ZCOUNT key min max`. Reply: how many members have a score in the range.
 pub(crate) fn zcount(call: &mut Call<'_, '_>) {
     count(call, By::Score);
 }
-/// `ZLEXCOUNT key min max`. Reply: how many members lie between.
+/// `ZLEXCOUNT key min max`. Reply: how many members lie in the range.
 pub(crate) fn zlexcount(call: &mut Call<'_, '_>) {
     count(call, By::Lex);
 }
@@ -400,43 +401,43 @@ fn remove(call: &mut Call<'_, '_>, by: By) {
     }
 }
 
-/// What ZRANGE costs on a sorted set.
+/// The cost of ZRANGE on a sorted set, in elements.
 pub(crate) fn range_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, RANGE)
 }
-/// What ZREVRANGE costs.
+/// The cost of ZREVRANGE.
 pub(crate) fn revrange_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Rank, true))
 }
-/// What ZRANGEBYSCORE costs.
+/// The cost of ZRANGEBYSCORE.
 pub(crate) fn range_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Score, false))
 }
-/// What ZREVRANGEBYSCORE costs.
+/// The cost of ZREVRANGEBYSCORE.
 pub(crate) fn revrange_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Score, true))
 }
-/// What ZRANGEBYLEX costs.
+/// The cost of ZRANGEBYLEX.
 pub(crate) fn range_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Lex, false))
 }
-/// What ZREVRANGEBYLEX costs.
+/// The cost of ZREVRANGEBYLEX.
 pub(crate) fn revrange_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Lex, true))
 }
-/// What ZRANGESTORE costs: what it reads of a sorted set. The destination counts too, if it is one.
+/// The cost of ZRANGESTORE on its source. A destination that is a sorted set counts too.
 pub(crate) fn rangestore_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, Form { key: 2, stores: true, ..RANGE })
 }
-/// What ZREMRANGEBYRANK costs.
+/// The cost of ZREMRANGEBYRANK.
 pub(crate) fn remove_by_rank_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     removed_elements(args, value, By::Rank)
 }
-/// What ZREMRANGEBYSCORE costs.
+/// The cost of ZREMRANGEBYSCORE.
 pub(crate) fn remove_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     removed_elements(args, value, By::Score)
 }
-/// What ZREMRANGEBYLEX costs.
+/// The cost of ZREMRANGEBYLEX.
 pub(crate) fn remove_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     removed_elements(args, value, By::Lex)
 }

@@ -13,7 +13,7 @@ pub(crate) fn zscan(call: &mut Call<'_, '_>) {
     element_scan::scan::<ZSetValue>(call);
 }
 
-/// ZSCAN on the slow lane.
+/// ZSCAN on the lane.
 pub(crate) fn zscan_long(call: &mut LaneCall<'_>) {
     element_scan::scan_long::<ZSetValue>(call);
 }

@@ -6,7 +6,7 @@ use strand_wire::reply::Protocol;
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
 
 #[test]
-fn members_and_scores() {
+fn members_get_and_keep_their_scores() {
     for all_long in [false, true] {
         let mut f = Fixture::new();
         f.all_long = all_long;
@@ -104,7 +104,7 @@ fn ends_and_random_members() {
 }
 
 #[test]
-fn several_sorted_sets() {
+fn several_sorted_sets_are_combined() {
     for all_long in [false, true] {
         let mut f = Fixture::new();
         f.all_long = all_long;

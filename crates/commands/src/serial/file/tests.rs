@@ -1,4 +1,4 @@
-//! Files that we save are loaded here and by redis-server, and the reverse, with equal digests; damaged ones are refused.
+//! Files of ours load here and in redis-server, and the reverse, with equal digests. Damaged files are refused.
 
 use super::{Loaded, Loading, NotLoaded, Problem, Saving, load, save};
 use crate::fixture::{Fixture, START_MS};
@@ -36,7 +36,7 @@ fn loaded(file: &[u8], keyspace: &Keyspace, loading: Loading) -> Result<Loaded, 
     load(file, keyspace, loading, &mut |_| {}, &mut |batch| batch.put(keyspace))
 }
 
-/// Some databases with values of every type that is held, small and large, with expiry and without.
+/// Some databases with values of every type, small and large, with and without expiry.
 fn filled() -> Fixture {
     let mut f = Fixture::new();
     for i in 0..2000 {
@@ -162,7 +162,7 @@ fn files_are_exchanged_with_redis_server() {
     let Reply::Array(dir) = redis.call(&["CONFIG", "GET", "dir"]).unwrap() else { panic!("a pair") };
     let dump = PathBuf::from(text(dir.into_iter().nth(1).expect("a folder"))).join("dump.rdb");
     let mut f = filled();
-    // The clock of redis-server is another: what expires does so in years.
+    // redis-server has another clock, so the expiries lie years ahead.
     for (db, key) in [(0, "soon"), (5, "other")] {
         f.db = db;
         assert_eq!(f.run(&format!("PEXPIREAT {key} 4000000000000")), ":1|");
@@ -183,8 +183,8 @@ fn files_are_exchanged_with_redis_server() {
     assert!(ours * 100 < theirs * 103, "{ours} bytes, redis-server writes {theirs}");
 }
 
-/// A key twice in a file, near and far from itself: redis-server does not start with it, and neither is it loaded here. Where
-/// keys are replaced the last one stays.
+/// A key that is twice in a file, near and far apart. redis-server does not start with such a file, and we do not load
+/// it. Where keys are replaced, the last one stays.
 #[test]
 fn a_key_twice_is_refused_as_by_redis_server() {
     for between in [0, 3, 10_000] {
@@ -212,7 +212,7 @@ fn a_key_twice_is_refused_as_by_redis_server() {
         });
         assert_eq!(found.as_deref(), Some(&b"two"[..]));
     }
-    // A server of redis-server's has the folder, and goes with it.
+    // The server's folder holds the file. Both go when the server is dropped.
     let server = Server::redis(&["--enable-debug-command", "yes"], None).expect("redis-server");
     let mut client = server.connect().expect("it listens");
     let Ok(Reply::Array(dir)) = client.call(&["CONFIG", "GET", "dir"]) else { panic!("no array") };

@@ -1,4 +1,4 @@
-//! Fields that expire: the transcripts and payloads of redis-server, and what the keyspace makes of expiries.
+//! Fields that expire: transcripts and payloads of redis-server, and what happens to fields in the keyspace.
 
 use crate::fixture::Fixture;
 use crate::serial::digest::ValueDigest;
@@ -6,7 +6,7 @@ use crate::serial::digest_of;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_wire::reply::Protocol;
 
-/// What redis-server of October 2024 answered. Left out: scenarios about transactions, scripts and notifications.
+/// What redis-server of October 2024 replied. Left out are transactions, scripts and notifications.
 const TRANSCRIPTS: [(&str, &str); 9] = [
     ("active", include_str!("../../../../../testkit/transcripts/hexpire-active.txt")),
     ("basic", include_str!("../../../../../testkit/transcripts/hexpire-basic.txt")),
@@ -18,7 +18,7 @@ const TRANSCRIPTS: [(&str, &str); 9] = [
     ("overwrite", include_str!("../../../../../testkit/transcripts/hexpire-overwrite.txt")),
     ("past", include_str!("../../../../../testkit/transcripts/hexpire-past.txt")),
 ];
-/// In redis-server a field that has expired counts until it is removed.
+/// In redis-server these commands count an expired field until it is removed.
 const COUNT_IN_REDIS: [&str; 3] = ["HLEN", "EXISTS", "TYPE"];
 
 #[test]
@@ -50,7 +50,7 @@ fn the_transcripts_of_redis_are_answered_alike() {
     assert!(compared > 350, "{compared}");
 }
 
-/// The reply; `None` for what is done otherwise here.
+/// The reply. `None` for commands on which Strand differs.
 fn run(f: &mut Fixture, command: &str) -> Option<Vec<u8>> {
     let args = words(command);
     match args[0].as_slice() {
@@ -89,14 +89,14 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// A bytes literal of Python.
+/// Reads a bytes literal of Python.
 fn literal(text: &str) -> Vec<u8> {
     let text = text.trim_end().strip_prefix('b').expect("a bytes literal");
     let quote = text.chars().next().expect("a quote");
     unescaped(&text[1..], quote).0
 }
 
-/// The bytes up to `quote`, and how much of the text they took.
+/// The bytes up to `quote`, and the length of their text.
 fn unescaped(text: &str, quote: char) -> (Vec<u8>, usize) {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
@@ -251,8 +251,8 @@ fn a_watched_key_changes_when_a_field_expires() {
     assert!(flag.load(Relaxed));
 }
 
-/// Payloads of redis-server in both forms of hashes with expiries: the value has the digest that redis-server gave it, here and
-/// after it was dumped and restored once more.
+/// Payloads of redis-server in both forms of hashes with expiries. The value has the digest that redis-server gave it,
+/// also after another DUMP and RESTORE.
 #[test]
 fn payloads_of_redis_are_restored() {
     let lines = include_str!("../../../../../rdb/tests/data/dump-redis-head.jsonl").lines();
