@@ -1,4 +1,4 @@
-//! Users and their rights as sessions meet them. Texts are those of redis-server 7.0.15.
+//! Users and their rights, as sessions meet them. The texts are those of redis-server 7.0.15.
 
 use crate::fixture::{Asked, End, Server, Stop, command};
 use strand_engine::TABLE;
@@ -85,7 +85,7 @@ fn who_removes_itself_gets_its_answer() {
     assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
     assert_eq!(bob.send(&server, b"ACL DELUSER bob\r\nPING\r\n"), ":1|");
     assert_eq!(bob.ended, Some(End::Close));
-    // A search of somebody who is gone is not finished; a change that has begun is.
+    // After the user is removed a running search is given up, and a running change is finished.
     let mut bob = server.connect();
     bob.hold_jobs = true;
     assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +@all ~* &*"), "+OK|");
@@ -275,7 +275,7 @@ fn jobs_know_what_their_user_may_read() {
         &server,
         &[("ACL SETUSER bob on nopass +ft.search +rx.grep ~a* %R~b* (+ft.search %W~c*) (+get ~d)", "+OK|")],
     );
-    // The fixture's service says what its command may do with these keys.
+    // The fixture's service tells what the user may do with these keys.
     assert_eq!(admin.run(&server, "FT.SEARCH x y a b c d"), "+FT.SEARCH ran: a=rw b=rw c=rw d=rw|");
     assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
     assert_eq!(bob.run(&server, "FT.SEARCH x y a b c d"), "+FT.SEARCH ran: a=rw b=r c=w d=|");
@@ -340,7 +340,7 @@ fn passwords_are_made_of_random_bits() {
 #[test]
 fn a_job_that_waits_begins_by_the_rights_of_then() {
     let long = format!("MSET {}", (0..3000).map(|i| format!("k{i} v")).collect::<Vec<_>>().join(" "));
-    // What becomes of the user while its command waits for a helper thread, and the reply.
+    // A change of the user while its command waits for a helper thread, and the reply.
     for (change, reply) in [
         ("ACL SETUSER bob +get", "+OK|".to_string()),
         ("ACL SETUSER bob -mset", no_command("mset")),
@@ -356,7 +356,7 @@ fn a_job_that_waits_begins_by_the_rights_of_then() {
         assert_eq!(bob.drive(&server), Stop::Parked);
         let job = bob.job.take().expect("a job");
         assert!(!admin.run(&server, change).starts_with('-'));
-        // Whether the session hears of it first or the helper thread.
+        // Either the session notices the change first, or the helper thread.
         if change.contains("DELUSER") {
             bob.drive(&server);
             assert_eq!(bob.ended, Some(End::Abort));
@@ -387,7 +387,7 @@ fn a_search_that_waits_sees_the_keys_of_then() {
     bob.session.lane_done(done);
     bob.drive(&server);
     assert_eq!(bob.replies(), "+FT.SEARCH ran: a= b=rw|");
-    // A text that turns out to be hard is looked at again before it begins there.
+    // A text that turns out to be hard is checked again before it begins on the hard lane.
     bob.feed(&command("RX.MATCH set hard"), usize::MAX);
     assert_eq!(bob.drive(&server), Stop::Parked);
     let job = bob.job.take().expect("a job");
@@ -500,13 +500,13 @@ fn a_user_without_rights_is_denied_every_command() {
             let name = sub.map_or(command.name.to_string(), |s| format!("{}|{}", command.name, s.name));
             let said = bob.run(&server, &line.join(" "));
             if ["auth", "hello", "quit", "reset"].contains(&command.name) {
-                // They are how one becomes somebody else.
+                // These commands are how a client becomes another user.
                 assert!(!said.contains("NOPERM"), "{name}: {said}");
                 bob = server.connect();
                 assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
                 continue;
             }
-            // EXEC says of every refusal that nothing was run.
+            // For every refusal EXEC says that nothing was run.
             let want = match name.as_str() {
                 "exec" => no_command(&name)
                     .replace("-NOPERM", "-EXECABORT Transaction discarded because of: NOPERM"),

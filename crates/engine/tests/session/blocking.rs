@@ -1,9 +1,9 @@
-//! Commands that wait: who is served, when, in which order, and what ends a wait.
+//! Commands that wait: which client is served, when, in which order, and what ends a wait.
 
 use crate::fixture::{End, Peer, Server, Stop, command};
 use strand_keyspace::READERS_SERVED_MAX;
 
-/// Sends a command that has to wait.
+/// Sends a command that must wait.
 #[track_caller]
 fn blocks(peer: &mut Peer, server: &Server, line: &str) -> Option<u64> {
     peer.feed(&command(line), usize::MAX);
@@ -15,13 +15,13 @@ fn blocks(peer: &mut Peer, server: &Server, line: &str) -> Option<u64> {
     }
 }
 
-/// Runs a session that others may have woken.
+/// Runs a session that others may have woken. Returns its replies.
 fn replies(peer: &mut Peer, server: &Server) -> String {
     peer.drive(server);
     peer.replies()
 }
 
-/// A key whose shard is not that of `other`.
+/// A key in another shard than `other`.
 fn key_elsewhere(server: &Server, other: &str) -> String {
     let keyspace = server.engine.keyspace();
     let shard = |key: &str| keyspace.shard_of(keyspace.key(key.as_bytes()).hash);
@@ -86,7 +86,7 @@ fn first_come_is_first_served_and_nobody_is_woken_for_nothing() {
     assert_eq!(woken, [1, 1, 1, 0]);
     let got: Vec<String> = waiters.iter_mut().map(|waiter| replies(waiter, &server)).collect();
     assert_eq!(got, ["*2|$1|k|$1|a|", "*2|$1|k|$1|b|", "*2|$5|other|$1|c|", ""]);
-    // Who comes again is last.
+    // A client that waits again goes to the end of the queue.
     blocks(&mut waiters[0], &server, "BLPOP k 0");
     pusher.run(&server, "RPUSH k d");
     assert_eq!(replies(&mut waiters[3], &server), "*2|$1|k|$1|d|");
@@ -101,18 +101,18 @@ fn who_needs_more_elements_than_there_are_waits_on_and_lets_others_go_first() {
     pusher.run(&server, "RPUSH k 1 2");
     assert_eq!(replies(&mut many, &server), "");
     assert_eq!(pusher.run(&server, "LLEN k"), ":2|");
-    // Who comes later takes what is too little for the first.
+    // A later client takes elements that are too few for the first one.
     assert_eq!(one.run(&server, "BLPOP k 0"), "*2|$1|k|$1|1|");
     assert_eq!(one.run(&server, "BLPOP k 0"), "*2|$1|k|$1|2|");
     blocks(&mut one, &server, "BLPOP k 0");
     pusher.run(&server, "RPUSH k 3 4 5");
-    // Both waited: the first one has enough this time.
+    // Both clients waited. This time there are enough elements for the first.
     assert_eq!(replies(&mut many, &server), "*3|$1|3|$1|4|$1|5|");
     assert_eq!(replies(&mut one, &server), "");
     pusher.run(&server, "RPUSH k 6");
     assert_eq!(replies(&mut one, &server), "*2|$1|k|$1|6|");
     assert_eq!(pusher.run(&server, "LRANGE d 0 -1"), "*3|$1|3|$1|4|$1|5|");
-    // One of thousands of elements is moved on a helper thread, and waits there for nothing.
+    // A helper thread moves one of thousands of elements, and does not wait there.
     blocks(&mut many, &server, "BLMOVEM k d LEFT RIGHT 0 EXACTLY 20000 BULK");
     for _ in 0..4 {
         assert_eq!(replies(&mut many, &server), "");
@@ -145,7 +145,7 @@ fn inside_a_transaction_nothing_waits_and_what_it_pushed_is_served_at_its_end() 
     }
     assert_eq!(a.run(&server, "EXEC"), "*10|*-1|$-1|$-1|*-1|*-1|*-1|*-1|*-1|:0|*2|:0|:0|");
 
-    // Only what is there at its end is given away, in the order in which it came.
+    // Clients get what exists at the end of the transaction, in the order of their waits.
     blocks(&mut waiter, &server, "BLPOP one two 0");
     blocks(&mut second, &server, "BLPOP gone one 0");
     a.run(&server, "MULTI");
@@ -174,7 +174,7 @@ fn a_wait_ends_with_its_time_and_what_was_sent_behind_it_runs_then() {
     let list = other.run(&server, "CLIENT LIST");
     assert!(list.contains("flags=b") && list.contains("cmd=xread"), "{list}");
     assert!(other.run(&server, "INFO clients").contains("blocked_clients:1|"));
-    // A push after the time is over finds nobody.
+    // A push after the timeout finds no waiting client.
     let mut late = server.connect();
     blocks(&mut late, &server, "BLPOP l 0.01");
     server.advance_ms(50);
@@ -202,7 +202,7 @@ fn any_way_to_put_a_value_at_the_key_serves() {
             "*3|$1|k|$1|m|",
         ),
         ("XADD x 5-5 f v", "XREAD BLOCK 0 STREAMS k 0", "RENAME x k", "*1|*2|$1|k|*1|*2|$3|5-5|"),
-        // A value of another type is none; once it has gone, the key is one like any other.
+        // A value of another type does not end the wait. When it is gone, a push does.
         ("SET y 1", "BLPOP k 0", "ZADD k 1 m|SET k 1|DEL k|RPUSH k 1", "*2|$1|k|$1|1|"),
         ("RPUSH x 1", "BLPOP k 0", "SET k 1|RENAME x k", "*2|$1|k|$1|1|"),
     ] {
@@ -218,7 +218,7 @@ fn any_way_to_put_a_value_at_the_key_serves() {
         let got = replies(&mut waiter, &server);
         assert!(got.starts_with(want), "{put}: {got}");
     }
-    // Other databases.
+    // A push in another database does not end the wait.
     for (put, before) in [
         ("MOVE k 0", "SELECT 1|RPUSH k 7"),
         ("SWAPDB 0 1", "SELECT 1|RPUSH k 7"),
@@ -288,7 +288,7 @@ fn readers_of_a_group_are_served_in_turn_and_told_when_stream_or_group_go() {
         c.run(&server, change);
         assert_eq!(replies(&mut waiter, &server), want, "{change}");
     }
-    // A stream that expires, by the regular work.
+    // A stream expires by the regular work of the server.
     let mut waiter = server.connect();
     c.run(&server, "FLUSHALL");
     c.run(&server, "XGROUP CREATE s g $ MKSTREAM");
@@ -297,7 +297,7 @@ fn readers_of_a_group_are_served_in_turn_and_told_when_stream_or_group_go() {
     server.advance_ms(20);
     server.engine.tick(server.now);
     assert_eq!(replies(&mut waiter, &server), gone);
-    // History is never waited for.
+    // A read of the history never waits.
     c.run(&server, "XGROUP CREATE s g $ MKSTREAM");
     assert_eq!(c.run(&server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s 0"), "*1|*2|$1|s|*0|");
 }
@@ -319,7 +319,7 @@ fn a_served_move_serves_the_next_one() {
     let got: Vec<String> = waiters.iter_mut().map(|waiter| replies(waiter, &server)).collect();
     assert_eq!(got, ["$1|x|", "$1|x|", "$1|x|", "*2|$1|a|$1|x|"]);
     assert_eq!(pusher.run(&server, "DBSIZE"), ":0|");
-    // A destination of another type is the waiter's error, and the element stays.
+    // If the destination has another type, the waiting client gets the error and the element stays.
     pusher.run(&server, "SET d x");
     blocks(&mut waiters[0], &server, "BLMOVE a d LEFT LEFT 0");
     pusher.run(&server, "RPUSH a 1");
@@ -344,7 +344,7 @@ fn a_move_to_a_shard_that_is_held_comes_by_itself_and_keeps_its_turn() {
     assert_eq!(replies(&mut second, &server), "*2|$1|a|$1|2|");
     assert_eq!(pusher.run(&server, "EXISTS a"), ":0|");
 
-    // Somebody takes the element first: it waits on, still the first.
+    // Another client takes the element first: the waiting client waits on, still as the first.
     blocks(&mut first, &server, &format!("BLMOVE a {to} LEFT LEFT 0"));
     blocks(&mut second, &server, "BLPOP a 0");
     let held = keyspace.lock(&[keyspace.key(to.as_bytes()).hash], 0);
@@ -356,7 +356,7 @@ fn a_move_to_a_shard_that_is_held_comes_by_itself_and_keeps_its_turn() {
     assert_eq!(replies(&mut first, &server), "$1|4|");
     assert_eq!(replies(&mut second, &server), "");
 
-    // One that was told to come and is gone: the next one has its turn.
+    // The client that was woken is gone: the next one gets its turn.
     blocks(&mut first, &server, &format!("BLMOVE a {to} LEFT LEFT 0"));
     pusher.run(&server, "RPUSH a 5");
     assert_eq!(replies(&mut second, &server), "*2|$1|a|$1|5|");
@@ -377,7 +377,7 @@ fn who_has_gone_or_was_killed_takes_nothing() {
     drop(gone);
     assert!(a.run(&server, "INFO clients").contains("blocked_clients:0|"));
     a.script(&server, &[("RPUSH k 1", ":1|"), ("LPOP k", "$1|1|")]);
-    // Killed and not run since.
+    // A killed client whose session has not run since.
     blocks(&mut killed, &server, "BLPOP k l 0");
     let id = killed.session.id();
     assert_eq!(a.run(&server, &format!("CLIENT KILL ID {id}")), ":1|");
@@ -429,12 +429,12 @@ fn rights_that_were_withdrawn_meanwhile_count() {
     let denied = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
     assert_eq!(replies(&mut waiter, &server), denied);
     assert_eq!(admin.run(&server, "LLEN k"), ":1|");
-    // Rights that were added make no difference.
+    // More rights change nothing.
     blocks(&mut waiter, &server, "BLPOP other 0");
     admin.run(&server, "ACL SETUSER u +@all ~more");
     admin.run(&server, "RPUSH other 1");
     assert_eq!(replies(&mut waiter, &server), "*2|$5|other|$1|1|");
-    // The user goes, and with it the session; who is behind it is served.
+    // The user is removed, and its session ends. The next waiting client is served.
     let mut second = server.connect();
     blocks(&mut waiter, &server, "BLPOP other 0");
     blocks(&mut second, &server, "BLPOP other 0");
@@ -456,7 +456,7 @@ fn a_pause_of_all_commands_stops_no_clock() {
     assert_eq!(replies(&mut waiter, &server), "*-1|");
     server.advance_ms(300);
     assert_eq!(replies(&mut pusher, &server), ":1|");
-    // One that begins in a pause waits for its end first.
+    // A wait that begins during a pause begins after the pause.
     a.run(&server, "CLIENT PAUSE 500 WRITE");
     waiter.feed(b"BLPOP k 0.1\r\n", usize::MAX);
     assert!(matches!(waiter.drive(&server), Stop::Sleep(_)));
@@ -474,7 +474,7 @@ fn what_is_long_is_done_by_who_waits_on_a_helper_thread() {
     waiter.hold_jobs = true;
     a.run(&server, "RENAME x k");
     assert_eq!(waiter.drive(&server), Stop::Parked);
-    // It has gone again before the helper thread gets there.
+    // The element is gone before the helper thread gets there.
     assert_eq!(a.run(&server, "RENAME k x"), "+OK|");
     let job = waiter.job.take().expect("a job");
     waiter.session.lane_done(job.run(server.now, &|| {}));
@@ -524,7 +524,7 @@ fn a_reader_at_the_end_of_a_long_stream_waits_on_its_worker() {
         );
         assert!(waiter.job.is_none());
     }
-    // What there is much of goes to a helper thread.
+    // A large result is read on a helper thread.
     waiter.feed(&command("XREAD BLOCK 0 STREAMS s 0"), usize::MAX);
     assert_eq!(waiter.drive(&server), Stop::Parked);
 }

@@ -3,7 +3,7 @@
 use crate::fixture::{End, Server, Stop};
 
 #[test]
-fn names_and_libraries() {
+fn a_client_can_name_itself_and_its_library() {
     let mut server = Server::new();
     let mut peer = server.connect();
     let bad = "-ERR Client names cannot contain spaces, newlines or special characters.|";

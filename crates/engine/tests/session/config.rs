@@ -78,7 +78,7 @@ fn limits_reach_sessions_that_are_open() {
 }
 
 #[test]
-fn rewrite_and_resetstat() {
+fn config_rewrite_and_resetstat_reply_as_redis_server_does() {
     let mut server = Server::new();
     let mut peer = server.connect();
     peer.script(

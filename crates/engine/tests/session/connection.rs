@@ -6,7 +6,7 @@ const HELLO_2: &str = "*14|$6|server|$5|redis|$7|version|$6|7.0.15|$5|proto|:2|$
     $7|modules|*0|";
 
 #[test]
-fn the_simple_ones() {
+fn ping_echo_and_select_reply_as_redis_server_does() {
     let mut server = Server::new();
     let mut peer = server.connect();
     peer.script(

@@ -1,4 +1,5 @@
-//! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS, MEMORY and DOCTOR: each situation is made, and told.
+//! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS, MEMORY and DOCTOR. Each test makes a situation and expects a report about
+//! it.
 
 use crate::disk::Disk;
 use crate::fixture::{Peer, Server};
@@ -103,7 +104,7 @@ fn the_ledger_adds_up() {
     );
 }
 
-/// The rules that speak.
+/// The rules that report something.
 #[track_caller]
 fn rules(peer: &mut Peer, server: &Server) -> Vec<String> {
     let told = json(peer, server, "DIAG DOCTOR");
@@ -119,7 +120,7 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
     let mut server = Server::new();
     let mut peer = server.connect();
     let say = |server: &mut Server, figures: &[(&'static str, f64, bool)]| {
-        // Counters grow by so much a second, for six seconds.
+        // The counters grow at a steady rate for six seconds.
         for second in 0..6 {
             let figure = |(name, value, is_rate): &(&'static str, f64, bool)| match is_rate {
                 true => Figure::rate(*name, "share", value * f64::from(second)),
@@ -152,12 +153,12 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
         find(&told["actions"], "rule", "memory-pressure")["did"].as_str().is_some_and(|d| d.contains("gave"))
     );
     assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
-    // Some 40 seconds later again, for another reason.
+    // About 40 seconds later the reason is another one.
     seconds(&mut server, 40);
     say(&mut server, &[("cgroup.memory.used", 98e6, false), ("cgroup.memory.limit", 1e8, false)]);
     assert!(rules(&mut peer, &server).contains(&"cgroup-memory".to_string()));
     assert_eq!(server.purges.load(Relaxed), 2);
-    // It has refused what needs memory since, and goes on when there is room.
+    // Commands that need memory were refused, and work again when there is room.
     assert!(rules(&mut peer, &server).contains(&"memory-ceiling".to_string()));
     server.used_bytes.fetch_add(1 << 20, Relaxed);
     server.engine.watch_memory(server.now);
@@ -185,7 +186,7 @@ fn what_the_server_counts_becomes_advice() {
     server.now.unix_us -= 3_600_000_000;
     seconds(&mut server, 1);
     assert!(has(&mut peer, &server, "clock"));
-    // A command that takes long, and meanwhile the background thread looks.
+    // The background thread checks while a command takes long.
     assert!(!has(&mut peer, &server, "stuck-worker") && !has(&mut peer, &server, "latency"));
     let (engine, mut later) = (server.engine.clone(), server.now);
     later.mono_us += 250_000;
@@ -215,7 +216,7 @@ fn evictions_and_full_buffers_become_advice() {
     (0..200).for_each(|i| _ = peer.run(&server, &format!("SET k:{i} v")));
     seconds(&mut server, 2);
     assert_eq!(rules(&mut peer, &server), Vec::<String>::new());
-    // Over the limit for as long as it takes to evict some keys.
+    // Memory is over the limit until some keys are evicted.
     peer.run(&server, "CONFIG SET maxmemory 1mb");
     server.used_bytes.store(64 << 20, Relaxed);
     server.engine.watch_memory(server.now);
@@ -223,7 +224,7 @@ fn evictions_and_full_buffers_become_advice() {
     server.engine.watch_memory(server.now);
     seconds(&mut server, 1);
     assert_eq!(rules(&mut peer, &server), ["evicting"]);
-    // Half of a command that has more than a megabyte.
+    // The first half of a command of more than a megabyte.
     slow.feed(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1500000\r\n", usize::MAX);
     slow.feed(&[b'x'; 1 << 20], usize::MAX);
     slow.drive(&server);

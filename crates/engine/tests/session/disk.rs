@@ -1,5 +1,5 @@
-//! A disk in memory that forgets what was not synced when the power fails, and fails when it is told to; and servers that
-//! write their append-only file to it.
+//! A disk in memory: bytes that were not synced are lost when the power fails, and operations fail on request. Servers
+//! write their append-only files to it.
 
 use crate::fixture::{self, Peer, Server};
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
-/// Crashes of a test. STRAND_CRASHES gives another number.
+/// Number of crashes of a test. STRAND_CRASHES changes it.
 const CRASHES: u64 = 300;
 const PEERS: usize = 3;
 
-/// No sync is held back longer, so that a test that forgets to let it go ends.
+/// Longest time that a sync is held back, so that a test which forgets to end it does not hang.
 const HELD_BACK_MAX: Duration = Duration::from_secs(20);
 
-// The test is the disk, and holds its threads back.
+// The test plays the disk, so it must hold threads back.
 #[allow(clippy::disallowed_types)]
 #[derive(Clone, Default)]
 pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
@@ -25,14 +25,14 @@ pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 #[derive(Default)]
 pub struct State {
     files: BTreeMap<String, File>,
-    /// Operations before the power fails.
+    /// Operations until the power fails.
     power_left: Option<usize>,
-    /// Bytes that still have a place.
+    /// Bytes that still fit on the disk.
     room: Option<usize>,
     syncs_fail: bool,
-    /// Changes of files end with this error.
+    /// The error of every change of a file.
     refuses: Option<rustix::io::Errno>,
-    /// Syncs that have begun go on until this is false.
+    /// While this is true, a sync that has begun does not end.
     syncs_wait: bool,
     syncing: usize,
 }
@@ -40,12 +40,12 @@ pub struct State {
 #[derive(Clone, Default)]
 struct File {
     bytes: Vec<u8>,
-    /// The first bytes that stay when the power fails.
+    /// Length of the part of the file that survives a power failure.
     synced: usize,
 }
 
 impl Disk {
-    /// Puts a file, as if it had been synced.
+    /// Creates a file that counts as synced.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         self.0.lock().files.insert(name.into(), File { bytes: bytes.to_vec(), synced: bytes.len() });
     }
@@ -60,11 +60,11 @@ impl Disk {
         self.0.lock().files[name].bytes.clone()
     }
 
-    /// Bytes that have a place from now on; `None`: any number.
+    /// Sets how many bytes fit on the disk. `None` removes the limit.
     pub fn set_room(&self, room: Option<usize>) {
         self.0.lock().room = room;
     }
-    /// An operation begins.
+    /// Begins an operation.
     fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
         let mut state = self.0.lock();
         match &mut state.power_left {
@@ -74,7 +74,7 @@ impl Disk {
         }
         Ok(state)
     }
-    /// An operation begins that changes files.
+    /// Begins an operation that changes files.
     fn changing(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
         let state = self.state()?;
         match state.refuses {
@@ -88,7 +88,7 @@ impl Disk {
     fn power_fails_after(&self, operations: usize) {
         self.0.lock().power_left = Some(operations);
     }
-    /// Syncs that begin from here on end with [`Disk::end_syncs`].
+    /// From now on, syncs end only with [`Disk::end_syncs`].
     fn hold_syncs(&self) {
         self.0.lock().syncs_wait = true;
     }
@@ -96,19 +96,19 @@ impl Disk {
         self.0.lock().syncs_wait = false;
         self.1.notify_all();
     }
-    /// Back when a sync is under way.
+    /// Waits until a sync is in progress.
     fn await_sync(&self) {
         let mut state = self.0.lock();
         while state.syncing == 0 {
             assert!(!self.1.wait_for(&mut state, HELD_BACK_MAX).timed_out(), "no sync has begun");
         }
     }
-    /// All files as a process finds them that begins when this one was killed.
+    /// The disk as a new process finds it after the old one was killed.
     fn after_a_kill(&self) -> Disk {
         let files = self.0.lock().files.clone();
         Disk(Arc::new(parking_lot::Mutex::new(State { files, ..State::default() })), Arc::default())
     }
-    /// The power is back: of what was not synced a part is there, and ends anywhere.
+    /// Restores the power. Of each part that was not synced, a random prefix survives.
     fn recover(&self, rng: &mut fastrand::Rng) {
         let mut state = self.0.lock();
         state.power_left = None;
@@ -176,7 +176,7 @@ impl AppendFile for Growing {
     }
     fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut state = self.disk.changing()?;
-        // As the system may, it takes a part.
+        // Like the system, the disk may write only a part.
         let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         let mut takes = all.len().min(1 + all.len() / 2);
         if let Some(room) = &mut state.room {
@@ -202,7 +202,7 @@ impl AppendFile for Growing {
 }
 
 impl SyncFile for Growing {
-    /// What is added while it goes on is not on the disk.
+    /// Syncs a file. Bytes that are appended during the sync are not on the disk afterwards.
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state()?;
         let len = state.files.get(&self.name).map_or(0, |file| file.bytes.len());
@@ -222,10 +222,10 @@ impl SyncFile for Growing {
     }
 }
 
-/// Between two turns of the thread that writes.
+/// Time between two turns of the writing thread.
 const TURN_US: u64 = 20_000;
 
-/// A turn of the thread that writes; the clock moves with these turns alone.
+/// A turn of the writing thread. Only these turns move the clock.
 fn write_turn(server: &Server) {
     server.step_us.store(TURN_US, Relaxed);
     server.engine.write_aof(false);
@@ -236,7 +236,7 @@ fn open(disk: &Disk, more: &str) -> Server {
     Server::on_disk(more, Arc::new(disk.clone())).expect("the disk is whole")
 }
 
-/// The last number in `text` behind each name: `a=5`.
+/// Notes the last number after each name in `text`: `a=5`.
 fn note(replies: &str, counter: usize, known: &mut [u64]) {
     for reply in replies.split('|') {
         let number = reply.trim_start_matches([':', '$', '*']).parse().unwrap_or(0);
@@ -246,8 +246,8 @@ fn note(replies: &str, counter: usize, known: &mut [u64]) {
     }
 }
 
-/// The power fails at any operation on the disk, in rewrites too. Whatever a client was told, by the reply to a write or to a
-/// read, is there afterwards.
+/// The power fails at any operation on the disk, also during rewrites. Everything that a reply to a write or to a read
+/// has shown exists afterwards.
 #[test]
 fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
     let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
@@ -265,7 +265,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
             assert!(found >= *known, "{found} of {known} in crash {crash}");
         }
         disk.power_fails_after(rng.usize(0..40));
-        // Turns for the clients that wait. The bound is for a disk without an operation.
+        // Turns for the waiting clients. The limit matters when the disk has no operation left.
         for _ in 0..200 {
             if disk.is_dead() {
                 break;
@@ -283,7 +283,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
                     let read = rng.bool();
                     let line =
                         if read { format!("INCRBY c:{counter} 0") } else { format!("INCR c:{counter}") };
-                    // Replies of one peer are told apart by when they come: one command at a time.
+                    // Replies of one peer are told apart by their order, so it sends one command at a time.
                     let early = peers[at].run(&server, &line);
                     note(&early, counter, &mut known);
                     for _ in 0..rng.u8(0..3) {
@@ -297,7 +297,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
                     note(&late, counter, &mut known);
                     told += u64::from(!early.is_empty() || !late.is_empty());
                     if early.is_empty() && late.is_empty() {
-                        // It goes on waiting: nobody else has its replies.
+                        // The old session goes on waiting, and nobody reads its replies.
                         peers[at] = server.connect();
                     }
                 }
@@ -325,7 +325,7 @@ fn with_always_a_reply_waits_for_the_disk_and_others_do_not_wait_for_it() {
     b.drive(&server);
     assert_eq!((a.replies(), b.replies()), ("+OK|".into(), "$1|1|".into()));
     assert_eq!(a.run(&server, "GET k"), "$1|1|", "all is on the disk");
-    // Who waits is let go when nobody has to wait any more.
+    // When nobody has to wait any more, waiting clients are released.
     assert_eq!(a.run(&server, "SET k 2"), "");
     assert_eq!(b.run(&server, "CONFIG SET appendfsync no"), "+OK|");
     a.drive(&server);
@@ -349,7 +349,7 @@ fn what_the_disk_has_no_room_for_is_written_when_it_has() {
     assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:err"));
     disk.0.lock().room = None;
     server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);
-    // The clock has moved when it is read again.
+    // The clock has moved since it was last read.
     server.engine.write_aof(false);
     server.engine.write_aof(false);
     assert_eq!(peer.run(&server, "SET c 3"), "+OK|");
@@ -358,7 +358,7 @@ fn what_the_disk_has_no_room_for_is_written_when_it_has() {
     let mut again = open(&disk, "");
     let mut peer = again.connect();
     assert_eq!(peer.run(&again, "MGET a b c"), "*3|$1|1|$1|2|$1|3|");
-    // With `always` nobody can be told anything: the process ends.
+    // With `always` no client may get a reply, so the process ends.
     let mut server = open(&disk, "appendfsync always");
     let mut peer = server.connect();
     disk.0.lock().room = Some(10);
@@ -369,8 +369,8 @@ fn what_the_disk_has_no_room_for_is_written_when_it_has() {
     assert!(server.died.lock().as_deref().is_some_and(|text| text.contains("'always'. Exiting...")));
 }
 
-/// A file system that became read-only, or a disk with errors: no server starts on it, one that runs refuses writes and answers
-/// reads, and goes on when the disk does.
+/// The file system becomes read-only, or the disk has errors. No server starts on such a disk. A running server refuses
+/// writes, answers reads, and continues when the disk works again.
 #[test]
 fn a_disk_that_takes_nothing_refuses_writes_and_a_start() {
     use rustix::io::Errno;
@@ -393,7 +393,7 @@ fn a_disk_that_takes_nothing_refuses_writes_and_a_start() {
         }
         disk.0.lock().refuses = None;
         server.step_us.store(2_000_000, Relaxed);
-        // The clock has moved when it is read again.
+        // The clock has moved since it was last read.
         (0..2).for_each(|_| server.engine.write_aof(false));
         assert_eq!(peer.run(&server, "SET c 3"), "+OK|", "{text}");
         server.engine.write_aof(true);
@@ -415,7 +415,7 @@ fn after_a_sync_that_failed_only_a_new_base_lets_writes_go_on() {
     let refused = "-MISCONF Errors writing to the AOF file: Input/output error|";
     assert_eq!(peer.run(&server, "SET b 2"), refused);
     disk.0.lock().syncs_fail = false;
-    // A later sync that is done says nothing of what was lost before.
+    // A later successful sync says nothing about what was lost before.
     server.engine.write_aof(false);
     assert!(server.engine.sync_aof());
     assert_eq!(peer.run(&server, "WAITAOF 1 0 1"), "");
@@ -429,8 +429,7 @@ fn after_a_sync_that_failed_only_a_new_base_lets_writes_go_on() {
     assert!(peer.run(&server, "INFO persistence").contains("aof_last_bgrewrite_status:ok"));
 }
 
-/// With `everysec` a disk that takes its time keeps nobody from writing: a process that is killed loses what was not written
-/// yet, whatever the disk is doing.
+/// With `everysec` a slow disk stops no write. A killed process loses what was not written yet, whatever the disk does.
 #[test]
 fn a_slow_sync_keeps_nobody_from_writing() {
     const WRITES: usize = 300;
@@ -451,7 +450,7 @@ fn a_slow_sync_keeps_nobody_from_writing() {
     let counted: u64 = peer.run(&server, "INCRBY c 0").trim_matches([':', '|']).parse().expect("a number");
     write_turn(&server);
     assert_eq!(pending(&mut peer, &server, "aof_pending_bio_fsync"), 1);
-    // Six seconds, of which each two are told.
+    // Six seconds. A delay is counted every two seconds.
     assert!((2..=4).contains(&pending(&mut peer, &server, "aof_delayed_fsync")));
     let mut killed = open(&disk.after_a_kill(), "");
     let mut other = killed.connect();
@@ -462,7 +461,7 @@ fn a_slow_sync_keeps_nobody_from_writing() {
     assert_eq!(pending(&mut peer, &server, "aof_buffer_length"), 0);
 }
 
-/// Writes until a sync is under way, on a thread of its own.
+/// Writes until a sync is in progress, which runs on its own thread.
 fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bool> {
     for _ in 0..200 {
         peer.run(server, "INCR c");
@@ -477,13 +476,13 @@ fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bo
     panic!("no sync was ordered in four seconds");
 }
 
-/// The power fails at any operation while each sync takes up to nine tenths of a second: what was told more than two seconds
-/// before is there.
+/// The power fails at any operation while each sync takes up to 0.9 seconds. What a reply has shown more than two
+/// seconds before exists afterwards.
 #[test]
 fn with_everysec_nothing_older_than_two_seconds_is_lost() {
     const SAFE_TURNS: usize = 2_000_000 / TURN_US as usize;
     let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
-    // Each is hundreds of turns with a thread of its own.
+    // Each crash takes hundreds of turns and its own thread.
     let crashes = (crashes / 100).max(20);
     let (disk, mut rng) = (Disk::default(), fastrand::Rng::with_seed(19));
     let (mut safe, mut lost, mut syncs) = (0u64, 0u64, 0u64);
@@ -551,7 +550,7 @@ fn what_the_file_takes_long_for_is_told_by_latency() {
         let mut peer = server.connect();
         peer.feed(&crate::fixture::command("SET k 1"), usize::MAX);
         peer.drive(&server);
-        // Each reading of the clock moves it.
+        // Each time the clock is read, it moves.
         server.step_us.store(5_000, std::sync::atomic::Ordering::Relaxed);
         server.engine.write_aof(false);
         server.step_us.store(0, std::sync::atomic::Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A server without sockets: an engine, a clock that moves only when told, and peers that are bytes in and bytes out.
+//! A server without sockets: an engine, a clock that only the test moves, and peers that send and receive bytes.
 
 #![allow(dead_code)] // Each test binary uses its part of it.
 
@@ -15,7 +15,7 @@ use strand_engine::config::Opt;
 use strand_engine::*;
 use strand_keyspace::Keyspace;
 
-/// What the fixture's host was asked for.
+/// What the engine asked the fixture's host for.
 #[derive(Debug)]
 pub enum Asked {
     Shutdown(ShutdownRequest),
@@ -24,18 +24,18 @@ pub enum Asked {
     ClientGone(u64),
 }
 
-/// Workers that the connections are spread over.
+/// Number of workers. The connections are spread over them.
 const WORKERS: usize = 3;
 
-/// A wait without end is looked at again after so long.
+/// A wait without a timeout is checked again after this time.
 const WAIT_US_MAX: u64 = 1_000_000;
-/// How long the host reads a bad certificate, while nobody else reads one.
+/// Time that the host takes to read a bad certificate, if nobody else reads one meanwhile.
 const SLOW_RELOAD_MS: usize = 300;
 
 pub struct TestHost {
-    /// What the allocator has given out.
+    /// Bytes given out by the allocator.
     used_bytes: Arc<AtomicU64>,
-    /// What its clock shows, and by how much it moves each time it is read.
+    /// The time on the clock, and how far the clock moves each time it is read.
     mono_us: AtomicU64,
     step_us: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
@@ -49,7 +49,7 @@ pub struct TestHost {
     died: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
-/// What happens when the clock is read next.
+/// Runs when the clock is read the next time.
 pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
@@ -91,7 +91,7 @@ impl Host for TestHost {
 }
 
 impl HostServices for TestHost {
-    /// A text says where it wants to be searched.
+    /// The text says on which thread it must be searched.
     fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let args = call.args;
         let wants = match args.get(2) {
@@ -156,9 +156,9 @@ impl HostLog for TestHost {}
 impl HostThreads for TestHost {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match name {
-            // Their turns are the test's.
+            // The test runs the turns of these threads.
             "aof" | "aof-sync" => {}
-            // They wait for the one that reads.
+            // These threads wait for the one that reads.
             name if name.starts_with("load-") => _ = thread(work),
             _ => work(),
         }
@@ -193,9 +193,9 @@ impl HostFigures for TestHost {
     }
 }
 
-// The engine waits at the host's Signal only: here the test stands in for the host.
+// The engine only waits at the host's Signal. Here the test is the host.
 #[allow(clippy::disallowed_types)]
-/// Where threads of a test wait for each other.
+/// Lets threads of a test wait for each other.
 #[derive(Default)]
 struct Changes {
     count: parking_lot::Mutex<u64>,
@@ -238,22 +238,22 @@ pub struct Server {
     pub engine: Arc<Engine>,
     pub now: Now,
     pub asked: mpsc::Receiver<Asked>,
-    /// What the allocator is to say that it has given out.
+    /// Bytes given out by the allocator, as the test wants it.
     pub used_bytes: Arc<AtomicU64>,
-    /// How long every command takes that is timed.
+    /// Time that each timed command takes.
     pub step_us: Arc<AtomicU64>,
     pub acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
-    /// How often the host was told to read certificates.
+    /// How often the host was asked to read certificates.
     pub reloads: Arc<AtomicUsize>,
-    /// Happens within the next command that is timed, before it runs.
+    /// Runs within the next timed command, before its handler.
     pub on_clock: OnClock,
-    /// What the system says for the history.
+    /// Figures of the system for the history.
     pub figures: Arc<parking_lot::Mutex<Vec<Figure>>>,
-    /// How often free pages were given back at once.
+    /// How often free pages were returned at once.
     pub purges: Arc<AtomicUsize>,
-    /// Memory of the machine; 0 is unknown.
+    /// Memory of the machine. 0 means unknown.
     pub system_bytes: Arc<AtomicU64>,
-    /// What the engine said when it ended the process.
+    /// The last message of an engine that ended its process.
     pub died: Arc<parking_lot::Mutex<Option<String>>>,
     connections: usize,
 }
@@ -262,15 +262,15 @@ impl Server {
     pub fn new() -> Server {
         Server::with("")
     }
-    /// With configuration text.
+    /// A server with configuration text.
     pub fn with(text: &str) -> Server {
         Server::with_acl_file(text, "").expect("the users are right")
     }
-    /// The same, with this text in the ACL file `users.acl`.
+    /// A server with configuration text, and this text in the ACL file `users.acl`.
     pub fn with_acl_file(text: &str, acl: &str) -> Result<Server, String> {
         Server::with_folder(text, acl, None)
     }
-    /// With an append-only file in `folder`, which is loaded.
+    /// A server with an append-only file in `folder`, which it loads.
     pub fn on_disk(text: &str, folder: Arc<dyn Folder>) -> Result<Server, String> {
         let server = Server::with_folder(&format!("appendonly yes\n{text}"), "", Some(folder))?;
         let found = server.engine.find_aof().map_err(|why| why.to_string())?;
@@ -334,7 +334,7 @@ impl Server {
         self.now.unix_us += ms as i64 * 1000;
         self.now.mono_us += ms * 1000;
     }
-    /// Hands what was published to the subscribers' sessions; see [`Peer::hears`].
+    /// Delivers published messages to the sessions of the subscribers. See [`Peer::hears`].
     pub fn hand_out(&self) {
         (0..WORKERS).for_each(|worker| while self.engine.deliver(worker) {});
     }
@@ -380,7 +380,7 @@ pub struct Peer {
     pub session: Session,
     pub wakes: Arc<Wakes>,
     pub job: Option<Box<LaneJob>>,
-    /// Keep lane jobs in `job` in place of running them at once.
+    /// Keep lane jobs in `job` instead of running them at once.
     pub hold_jobs: bool,
     /// Do not read replies.
     pub hold_output: bool,
@@ -388,7 +388,7 @@ pub struct Peer {
     received: Vec<u8>,
 }
 
-/// What `Peer::drive` stopped at.
+/// Why `Peer::drive` stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Read,
@@ -414,7 +414,7 @@ impl Peer {
     pub fn drive(&mut self, server: &Server) -> Stop {
         self.drive_at(server.now)
     }
-    /// As [`Peer::drive`], at that time.
+    /// Like [`Peer::drive`], at this time.
     pub fn drive_at(&mut self, now: Now) -> Stop {
         loop {
             let turn = self.session.run(now);
@@ -467,13 +467,13 @@ impl Peer {
         self.drive(server);
         self.replies()
     }
-    /// What comes to it unasked, once all that was published is handed out.
+    /// Delivers all published messages. Returns what this session received.
     pub fn hears(&mut self, server: &Server) -> String {
         server.hand_out();
         self.drive(server);
         self.replies()
     }
-    /// Sends one command given as a line with redis's quoting.
+    /// Sends one command, given as a line with Redis's quoting. Returns the reply.
     pub fn run(&mut self, server: &Server, line: &str) -> String {
         self.send(server, &command(line))
     }
@@ -486,8 +486,8 @@ impl Peer {
     }
 }
 
-/// Does work that waits beside the test.
-// The engine has no threads of its own: here the test stands in for its host.
+/// Runs `work` on a thread beside the test.
+// The engine has no threads of its own. Here the test is its host.
 #[allow(clippy::disallowed_methods)]
 pub fn thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     std::thread::spawn(work)

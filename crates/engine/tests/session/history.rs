@@ -1,4 +1,4 @@
-//! The history: DIAG's answers, the file across restarts, a full disk, and clocks that go back.
+//! The history: DIAG's reports, the file across restarts, a full disk, and clocks that go back.
 
 use crate::disk::Disk;
 use crate::fixture::{Peer, Server};
@@ -62,7 +62,7 @@ fn what_happened_is_told_second_by_second() {
     let table = json(&mut peer, &server, "DIAG HISTORY SERIES latency.*");
     let p99 = values(&table, "latency.list.p99");
     assert!(p99[3] >= Some(3_000.0), "{p99:?}");
-    // RESETSTAT is no burst.
+    // RESETSTAT does not show as a burst.
     peer.run(&server, "CONFIG RESETSTAT");
     seconds(&mut server, 1);
     let table = json(&mut peer, &server, "DIAG HISTORY SERIES ops.list");
@@ -107,14 +107,14 @@ fn the_history_is_there_after_a_restart_and_a_full_disk_costs_its_time_only() {
     seconds(&mut server, 61);
     let state = json(&mut peer, &server, "DIAG SERIES");
     assert_eq!((state["on_disk"].as_bool(), state["levels"][1]["rows"].as_u64()), (Some(true), Some(4)));
-    // No room: in the middle of a row.
+    // The disk becomes full in the middle of a row.
     disk.set_room(Some(100));
     seconds(&mut server, 60);
     let state = json(&mut peer, &server, "DIAG SERIES");
     assert_eq!(state["on_disk"], false);
     assert!(state["disk_trouble"].as_str().is_some_and(|t| t.contains("No space left")), "{state}");
     assert_eq!(peer.run(&server, "GET k"), "$-1|", "it serves");
-    // The server is killed while the disk is full: what was there before is there.
+    // The server is killed while the disk is full. The rows from before exist afterwards.
     drop((peer, server));
     disk.set_room(None);
     let mut server = start();
@@ -128,7 +128,7 @@ fn the_history_is_there_after_a_restart_and_a_full_disk_costs_its_time_only() {
     let mut peer = server.connect();
     let table = json(&mut peer, &server, "DIAG HISTORY FROM 1 STEP 15 SERIES clients.connected");
     assert_eq!(values(&table, "clients.connected"), [Some(1.0); 6]);
-    // The clock is an hour earlier than at the last row: all rows stay, in the order in which they were taken.
+    // The clock is an hour earlier than at the last row. All rows stay, in the order in which they were taken.
     server.now.unix_us -= 3_600_000_000;
     seconds(&mut server, 16);
     let table =

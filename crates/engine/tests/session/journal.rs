@@ -1,6 +1,5 @@
-//! The journal's proof: what several workers did at once, with expiry, eviction, transactions, scripts and blocked clients in
-//! it, is in the journal. Run again, alone and in the journal's order, it makes data with the digest of the first: here, and in
-//! redis-server.
+//! Proves that the journal is complete. Several workers write at once, with expiry, eviction, transactions, scripts and
+//! blocked clients. The journal then runs alone, here and in redis-server, and must make data with an equal digest.
 
 use crate::fixture::{Peer, Server, Stop, command};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
@@ -18,16 +17,16 @@ use strand_wire::resp::{Decoder, Limits, Progress};
 
 const THREADS: usize = 3;
 const COMMANDS: usize = 8_000;
-/// The clock of the test is ten years ahead: redis-server, which has its own, sees nothing expire.
+/// The test's clock is ten years ahead, so that in redis-server, which uses the real clock, nothing expires.
 const AHEAD_S: i64 = 10 * 365 * 86_400;
 /// Commands sent to redis-server before their replies are read.
 const BATCH: usize = 200;
-/// No request of the test waits longer for shards that another thread holds.
+/// Longest wait of a request for shards that another thread holds.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// A client that is blocked is looked at this often; then its time is over.
+/// How often a blocked client is checked before its timeout ends.
 const LOOKS: usize = 50;
 
-/// What the generator does not make.
+/// Commands that the generator does not make.
 const MORE: &[&str] = &[
     "MULTI|INCR n|SPOP set|SELECT 3|SET in3 {n} PX 20|EXEC|SELECT 0",
     "MULTI|RPUSH queue {n}|EXPIRE queue 1|EXEC",
@@ -70,7 +69,7 @@ const MORE: &[&str] = &[
     "GEOADD places 13.{n} 38.{n} p{n}",
 ];
 
-/// A write of enough keys to be a promise. Some of the keys are those of the other writes.
+/// A write with enough keys to become a promise. Other writes use some of the keys too.
 fn long_write(rng: &mut fastrand::Rng) -> String {
     let is_set = rng.bool();
     let shared = ["one", "two", "kept", "soon", "float", "visitors"].map(String::from);
@@ -82,7 +81,7 @@ fn long_write(rng: &mut fastrand::Rng) -> String {
     [if is_set { "MSET" } else { "DEL" }.to_string(), words.collect()].concat()
 }
 
-/// The test's clock: each command takes some of it.
+/// The test's clock. Each command advances it.
 struct Clock(AtomicI64);
 
 impl Clock {

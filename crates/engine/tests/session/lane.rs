@@ -1,4 +1,4 @@
-//! Commands on the slow lane: in order, cancelled with their session, nobody else waits.
+//! Commands on the lane: they keep their order, end with their session, and make no other client wait.
 
 use crate::fixture::{Asked, End, Peer, Server, Stop, command};
 use std::sync::atomic::Ordering::Relaxed;
@@ -201,7 +201,7 @@ fn a_text_is_searched_where_it_belongs() {
     assert_eq!(peer.run(&server, "RX.MATCH set short"), "+RX.MATCH ran Worker|", "no hop");
     assert_eq!(peer.run(&server, "RX.MATCH set lane"), "+RX.MATCH ran Lane|");
     assert_eq!(peer.run(&server, "RX.MATCH set hard"), "+RX.MATCH ran Hard|");
-    // Too long to be tried on the worker; what turns out to be hard on the lane goes on to its like.
+    // The text is too long for the worker. If it proves hard on the lane, it moves to the hard lane.
     let long = format!("RX.MATCH set {}", "x".repeat(2 << 20));
     peer.feed(&command(&long), usize::MAX);
     peer.hold_jobs = true;

@@ -78,7 +78,8 @@ fn who_has_logged_in_or_sends_a_long_request_is_waited_for() {
     server.advance_ms(60_000);
     assert_eq!((known.run(&server, "PING"), late.run(&server, "PING")), ("+PONG|".into(), "+PONG|".into()));
 
-    // Without a password: idle for as long as it likes, but no part of a first request, unless it is under way.
+    // Without a password: a client may be idle for ever before its first request, but may not leave that request
+    // unfinished.
     let mut server = Server::with("login-timeout 30");
     let (mut idle, mut part, mut long) = (server.connect(), server.connect(), server.connect());
     for peer in [&mut idle, &mut part, &mut long] {
@@ -119,11 +120,11 @@ fn little_is_held_for_who_has_not_logged_in() {
         assert!(fed < 64 * 1024);
     }
     assert_eq!(peer.replies(), "-ERR Protocol error: unauthenticated request length|");
-    // A name and a password as long as they may be are taken.
+    // A name and a password of the greatest lengths are accepted.
     let mut peer = server.connect();
     let long = "x".repeat(16_384);
     assert!(peer.run(&server, &format!("HELLO 3 AUTH {long} {long}")).starts_with("-WRONGPASS"));
-    // Replies that are not read.
+    // Replies that the client does not read.
     let mut peer = server.connect();
     peer.hold_output = true;
     peer.feed(&b"PING\r\n".repeat(2_000), usize::MAX);
@@ -165,7 +166,7 @@ fn a_request_over_the_query_limit_closes_the_client() {
     }
     assert_eq!(peer.ended, Some(End::Abort));
     assert!(fed > 1 << 20);
-    // Many small commands of the same size together are no trouble.
+    // Many small commands of this total size are accepted.
     let mut peer = server.connect();
     let small = b"ECHO 0123456789\r\n".repeat(100_000);
     assert_eq!(peer.send(&server, &small).len(), 100_000 * "$10|0123456789|".len());
@@ -215,7 +216,7 @@ fn output_over_the_soft_limit_for_too_long_closes_the_client() {
 
 #[test]
 fn who_sends_all_before_reading_any_is_served_on() {
-    // Reading ahead ends at the query limit here.
+    // Here the server stops reading ahead at the query limit.
     let mut server = Server::with("client-query-buffer-limit 1mb\nmaxmemory-clients 100mb");
     let mut peer = server.connect();
     peer.hold_output = true;
@@ -226,7 +227,7 @@ fn who_sends_all_before_reading_any_is_served_on() {
     assert!(!peer.session.wants_read() || peer.session.output().len() > 256 << 10);
     feed(&mut peer);
     assert!(!peer.session.wants_read());
-    // Output that leaves is a client that reads: it is waited for.
+    // While output leaves, the client reads, so the server waits for it.
     for _ in 0..5 {
         assert_eq!(peer.session.idle_deadline_us(), Some(server.now.mono_us + 100_000));
         server.advance_ms(99);
@@ -236,12 +237,12 @@ fn who_sends_all_before_reading_any_is_served_on() {
     server.advance_ms(100);
     assert_eq!(peer.drive(&server), Stop::Read);
     assert!(peer.session.output().len() > 2 << 20);
-    // Once under way it goes on at once ...
+    // Once it has begun, it continues at once ...
     feed(&mut peer);
     assert_eq!(peer.drive(&server), Stop::Read);
     peer.take_output(usize::MAX);
     assert_eq!(peer.received_bytes().len(), 180 * b"$20000\r\n\r\n".len() + 180 * 20_000);
-    // ... until all is read.
+    // ... until everything is read.
     feed(&mut peer);
     assert_eq!(peer.drive(&server), Stop::Flush);
 }
@@ -257,7 +258,7 @@ fn the_clients_that_hold_most_are_closed_at_their_limit() {
         if i == 3 {
             peer.run(&server, "CLIENT NO-EVICT ON");
         }
-        // 200, 400, 600 and 800 KB; replies of 800 KB are more than a session holds at once.
+        // 200, 400, 600 and 800 KB. A reply of 800 KB is more than a session holds at once.
         for _ in 0..=i {
             peer.feed(b"GET k\r\n", 99);
             peer.drive(&server);
@@ -270,7 +271,7 @@ fn the_clients_that_hold_most_are_closed_at_their_limit() {
     let stats = admin.run(&server, "INFO stats");
     let evicted = ends.iter().filter(|end| end.is_some()).count();
     assert!(stats.contains(&format!("|evicted_clients:{evicted}|")), "{stats}");
-    // A part of maxmemory: of none it is none.
+    // The limit is a share of maxmemory. Without maxmemory there is no limit.
     assert_eq!(admin.run(&server, "CONFIG SET maxmemory-clients 5%"), "+OK|");
     assert_eq!(server.engine.watch_memory(server.now), 100_000);
     assert_eq!(admin.run(&server, "CONFIG SET maxmemory 1gb"), "+OK|");

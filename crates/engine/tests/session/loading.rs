@@ -1,5 +1,5 @@
-//! A snapshot is put into the keyspace by several threads, and append-only files are read: a file is loaded whole, or an
-//! error says what is wrong.
+//! Loading: several threads put a snapshot into the keyspace, and append-only files are read. A file is loaded
+//! completely, or an error says what is wrong.
 
 use crate::disk::Disk;
 use crate::fixture::Server;
@@ -56,7 +56,7 @@ fn several_threads_load_what_one_reads() {
     load(&again, &file).expect("it is whole");
     let digest = |server: &Server| dataset_digest(server.engine.keyspace(), server.now.unix_ms()).to_hex();
     assert_eq!(digest(&again), digest(&server));
-    // The thread that puts a key finds that the key is there already.
+    // The thread that puts the key finds that the key exists.
     let mut other = Server::new();
     other.connect().run(&other, "SET key:15000 mine");
     let mut peer = other.connect();
@@ -65,7 +65,7 @@ fn several_threads_load_what_one_reads() {
     let why = load(&other, &file).expect_err("it is there already");
     let text = why.to_string();
     assert!(text.contains("key \"key:15000\" is there already") && text.contains("offset "), "{text}");
-    // What is cut off is told, and the threads have ended.
+    // A truncated file is reported, and the threads have ended.
     let cut = Server::new();
     let why = load(&cut, &file[..file.len() / 2]).expect_err("it is cut off");
     assert!(why.to_string().contains("x.rdb: at offset "), "{why}");

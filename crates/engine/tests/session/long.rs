@@ -1,10 +1,10 @@
-//! Long calls of commands that are short as a rule: they leave the worker, keep their order and their meaning.
+//! Long calls of commands that are usually short: they leave the worker, and keep their order and their effect.
 
 use crate::fixture::{End, Peer, Server, Stop, command};
 use std::cell::{Cell, RefCell};
 use strand_engine::{LaneJob, Turn};
 
-/// Feeds `line`, which goes to the lane, and returns its job.
+/// Feeds `line`, which must go to the lane. Returns its job.
 #[track_caller]
 fn job_of(server: &Server, peer: &mut Peer, line: &str) -> Box<LaneJob> {
     peer.hold_jobs = true;
@@ -13,7 +13,7 @@ fn job_of(server: &Server, peer: &mut Peer, line: &str) -> Box<LaneJob> {
     peer.job.take().expect("a job")
 }
 
-/// Hands the result of `job` to its session, which runs on; all replies since.
+/// Hands the result of `job` to its session and runs the session. Returns all replies since.
 fn finish(server: &Server, peer: &mut Peer, job: Box<LaneJob>) -> String {
     peer.session.lane_done(job.run(server.now, &|| {}));
     while peer.drive(server) == Stop::Flush {}
@@ -73,7 +73,7 @@ fn the_size_of_a_collection_decides_and_the_reply_is_of_one_moment() {
     assert_eq!(other.borrow_mut().run(&server, "EXISTS h"), ":0|");
     peer.hold_jobs = false;
     assert_eq!(peer.run(&server, "HGETALL h"), "*0|");
-    // A hash of few fields and many bytes.
+    // A hash with few fields and many bytes.
     let value = "v".repeat(10_000);
     (0..150).for_each(|f| drop(peer.run(&server, &format!("HSET h f{f} {value}"))));
     let job = job_of(&server, &mut peer, "HVALS h");
@@ -95,7 +95,7 @@ fn others_see_all_of_a_long_write_or_nothing() {
         let job = job_of(&server, &mut peer, &line);
         let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
         let done = job.run(server.now, &|| {
-            // The first key, one in the middle and the last one; then another of those that nobody has come to yet.
+            // The first key, one in the middle, and the last; then one more that the call has not reached.
             let some = 4999 - seen.borrow().len();
             let exists = other.borrow_mut().run(&server, &format!("EXISTS k0 k{some} k4999"));
             seen.borrow_mut().push(exists);
@@ -152,7 +152,7 @@ fn a_long_read_of_many_keys_is_of_one_moment() {
         let (other, steps) = (RefCell::new(&mut other), Cell::new(0));
         let done = job.run(server.now, &|| {
             steps.set(steps.get() + 1);
-            // The shards were held before the first pause.
+            // The shards were locked before the first pause.
             let (gone, new) = (steps.get() * 128 + 1, 4999 - steps.get());
             other.borrow_mut().run(&server, &format!("DEL k{gone}"));
             other.borrow_mut().run(&server, &format!("SET k{new} new"));
@@ -188,7 +188,7 @@ fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() 
     let last = &here[here.len() - 1];
     let (all, pauses) =
         (RefCell::new((&mut reader, &mut elsewhere, &mut counter, &mut killed)), Cell::new(0));
-    // A look at 64 keys at a time whether one is there; then the hold is announced.
+    // The call checks 64 keys at a time whether one exists. Then it announces the long lock.
     let looks = here.len().div_ceil(64);
     let done = job.run(server.now, &|| {
         pauses.set(pauses.get() + 1);
@@ -216,7 +216,7 @@ fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() 
     assert!(stats.contains("cmdstat_get:calls=2,"), "a command that waited counts once: {stats}");
     peer.session.lane_done(done);
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":1|"));
-    // Once more: now they are there, and nothing is set.
+    // Once more: now the keys exist, and nothing is set.
     let job = job_of(&server, &mut peer, &format!("MSETNX{pairs} new v"));
     pauses.set(0);
     peer.session.lane_done(job.run(server.now, &|| pauses.set(pauses.get() + 1)));
@@ -259,7 +259,7 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     peer.feed(&command(&mget(4000)), usize::MAX);
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
     assert!(peer.session.output().len() < 120_000, "{}", peer.session.output().len());
-    // The same on the lane.
+    // The same call on the lane.
     let mut peer = server.connect();
     let job = job_of(&server, &mut peer, &mget(100_000));
     let pauses = Cell::new(0);
@@ -267,7 +267,7 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     assert!(done.reply_bytes() < 120_000 && pauses.get() < 20, "{} {}", done.reply_bytes(), pauses.get());
     peer.session.lane_done(done);
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
-    // It is not sent either when the limit is raised before it is done.
+    // The reply is not sent even if the limit is raised before the call ends.
     let (mut peer, mut admin) = (server.connect(), server.connect());
     let job = job_of(&server, &mut peer, &mget(100_000));
     let done = job.run(server.now, &|| {});
@@ -276,7 +276,7 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
     assert_eq!(peer.replies(), "");
     admin.run(&server, "CONFIG SET client-output-buffer-limit 'normal 100kb 0 0'");
-    // Who wants no replies has none waiting.
+    // A client that wants no replies has no replies waiting.
     let mut peer = server.connect();
     peer.run(&server, "CLIENT REPLY OFF");
     assert_eq!(peer.run(&server, &mget(4000)), "");
@@ -324,7 +324,8 @@ fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
     let (server, now) = (&server, server.now);
     let keyspace = server.engine.keyspace();
     std::thread::scope(|scope| {
-        // Somebody has the shard; the reader is past the gate and waits for it when the hold is announced.
+        // Another thread holds the shard. The reader has passed the gate and waits for the shard when the long lock is
+        // announced.
         let held = keyspace.lock_shard(3, 0);
         let (stopped, wait) = std::sync::mpsc::channel();
         let key = &here[0];
@@ -335,7 +336,7 @@ fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
             let _ = stopped.send((is_parked, reader));
         });
         let running = scope.spawn(move || job.run(now, &|| {}));
-        // It comes back although nobody lets go of the shard.
+        // The reader is put aside although the shard stays locked.
         let (is_parked, mut reader) =
             wait.recv_timeout(std::time::Duration::from_secs(60)).expect("put aside");
         assert!(is_parked && reader.wakes.count() == 0);
@@ -391,7 +392,8 @@ fn others_see_all_of_a_long_write_of_one_key_or_nothing() {
     for id in 1..=2 {
         other.run(&server, &format!("XADD s {id}-1 f v"));
     }
-    // The write, its reply, how to look, what another writes meanwhile, what is seen before and after.
+    // For each: the write, its reply, a command that looks, what another client writes meanwhile, and what the look
+    // shows before, during and after.
     for (line, reply, look, beside, [before, between, after]) in [
         (format!("HSET h{pairs}"), &n, "HLEN h", "HSET h x 1", [":0|", ":1|", &more]),
         (format!("HDEL h{members}"), &n, "HLEN h", "HSET h y 1", [&more, &most, &two]),
@@ -437,7 +439,7 @@ fn a_long_write_of_one_key_that_fails_does_nothing_and_one_that_ends_serves_who_
         "-ERR Invalid stream ID specified as stream command argument|"
     );
     assert_eq!(other.run(&server, "XLEN s"), ":1|");
-    // The expiry stays, and the key goes with the last member.
+    // The expiry stays, and the key is removed with its last member.
     let members: String = (0..N).map(|i| format!(" m{i}")).collect();
     other.run(&server, "SADD t x");
     other.run(&server, "PEXPIRE t 5000");
@@ -447,7 +449,7 @@ fn a_long_write_of_one_key_that_fails_does_nothing_and_one_that_ends_serves_who_
     let job = job_of(&server, &mut peer, &format!("SREM t x{members}"));
     assert_eq!(finish(&server, &mut peer, job), format!(":{}|", N + 1));
     assert_eq!(other.run(&server, "EXISTS t"), ":0|");
-    // A waiting client is served once the whole list is there.
+    // A waiting client is served once the whole list exists.
     other.feed(b"*3\r\n$5\r\nBRPOP\r\n$1\r\nl\r\n$1\r\n0\r\n", usize::MAX);
     assert!(matches!(other.drive(&server), Stop::Blocked(_)));
     let job = job_of(&server, &mut peer, &format!("RPUSH l{members}"));
@@ -487,7 +489,7 @@ fn a_reply_of_many_bytes_is_copied_on_the_lane_and_is_of_one_moment() {
         assert_eq!(peer.replies().matches(&copied).count(), values, "{:.20}", line);
         other.borrow_mut().run(&server, &format!("SET k199 {copied}"));
     }
-    // Shared values cost nothing; so they do in slices.
+    // Shared values count as nothing, so the call runs in slices.
     peer.feed(&command(&format!("MGET{shares}")), usize::MAX);
     assert!(!matches!(peer.session.run(server.now), Turn::Lane(_)));
     while peer.drive(&server) == Stop::Flush {}

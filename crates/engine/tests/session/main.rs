@@ -1,4 +1,4 @@
-//! Sessions from outside: bytes in, bytes out, over a clock that moves only when told.
+//! Sessions from outside: bytes in, bytes out, and a clock that only the test moves.
 
 mod acl;
 mod blocking;

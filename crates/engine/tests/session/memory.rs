@@ -1,4 +1,4 @@
-//! `maxmemory` with an allocator that says what the test wants.
+//! `maxmemory`, with an allocator that reports what the test wants.
 
 use crate::fixture::{Server, Stop};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ fn the_data_counts_at_once_and_everything_else_at_the_next_look() {
     let stored =
         (0..1000).take_while(|i| peer.run(&server, &format!("SET key{i} {value}")) == "+OK|").count();
     assert!((95..140).contains(&stored), "a megabyte was left: {stored}");
-    // What was left was too little for such a value.
+    // The memory that was left was too little for this value.
     let small = (0..10_000).take_while(|i| peer.run(&server, &format!("SET small{i} 1")) == "+OK|").count();
     assert!(small < 1000, "{small}");
     peer.script(
@@ -59,7 +59,7 @@ fn a_command_evicts_a_bounded_number_and_the_background_goes_on() {
     peer.script(&server, &[("CONFIG SET maxmemory 7mb", "+OK|"), ("SET a 1", "+OK|"), ("DBSIZE", ":385|")]);
     let mut pauses = 0;
     while server.engine.watch_memory(server.now) < 1000 {
-        // The test's allocator does not see what was freed: the data does.
+        // The test's allocator does not notice freed values, so the test subtracts them.
         server.used_bytes.store(8 * MB - (400 - server.engine.keyspace().len(0) as u64) * 10_240, Relaxed);
         pauses += 1;
         assert!(pauses < 100);
@@ -95,7 +95,7 @@ fn writers_far_over_the_limit_wait_and_are_denied_when_nothing_is_left() {
 fn the_background_goes_on_looking_for_the_only_volatile_key() {
     let mut server = Server::with("maxmemory-policy volatile-lru");
     let mut peer = server.connect();
-    // With an expiry that is taken back the tables cannot tell where the volatile ones are.
+    // When expiries are removed again, the tables cannot tell where the volatile keys are.
     for i in 0..20_000 {
         peer.script(
             &server,
@@ -123,7 +123,7 @@ fn what_was_deleted_and_is_not_freed_yet_denies_nothing() {
     (0..2).for_each(|i| assert_eq!(peer.run(&server, &format!("SET big{i} {value}")), "+OK|"));
     server.used_bytes.store(5 * MB, Relaxed);
     peer.script(&server, &[("CONFIG SET maxmemory 4mb", "+OK|"), ("SET a 1", DENIED), ("DEL big0", ":1|")]);
-    // The allocator still has it.
+    // The allocator still holds the memory.
     server.engine.watch_memory(server.now);
     peer.script(&server, &[("SET a 1", "+OK|")]);
 }

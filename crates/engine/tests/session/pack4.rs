@@ -1,4 +1,4 @@
-//! Sessions whose requests and replies are in frames.
+//! Sessions with framed requests and replies.
 
 use crate::fixture::{End, Peer, Server, Stop, bytes, command, text};
 use strand_engine::Framing;
@@ -14,7 +14,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], body].concat()
 }
 
-/// The replies in `bytes`, which are whole frames.
+/// The replies in `bytes`, which must be whole frames.
 #[track_caller]
 fn replies(mut bytes: &[u8]) -> Vec<String> {
     let mut out = Vec::new();
@@ -27,7 +27,7 @@ fn replies(mut bytes: &[u8]) -> Vec<String> {
     out
 }
 
-/// Sends each body in a frame, all at once, in pieces of `piece` bytes; the replies.
+/// Sends each body in a frame, in pieces of `piece` bytes. Returns the replies.
 #[track_caller]
 fn exchange(peer: &mut Peer, server: &Server, bodies: &[&[u8]], piece: usize) -> Vec<String> {
     let sent: Vec<u8> = bodies.iter().flat_map(|b| frame(b)).collect();
@@ -76,7 +76,7 @@ fn a_lie_is_answered_and_the_next_frame_is_served() {
         exchange(&mut peer, &server, &[b"GET", b"FOO"], 5)[0],
         "-ERR wrong number of arguments for 'get' command|"
     );
-    // A length past belief: an error, and the end.
+    // An impossible length is an error and closes the connection.
     peer.feed(b"GET / HTTP/1.1\r\n\r\n", usize::MAX);
     assert_eq!(peer.drive(&server), Stop::Ended);
     assert_eq!(peer.ended, Some(End::Close));
@@ -115,7 +115,7 @@ fn a_reply_that_no_frame_can_hold_is_an_error() {
     let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", 64 * MB);
     let set = [head.as_bytes(), &vec![b'v'; 64 * MB], b"\r\n"].concat();
     assert_eq!(exchange(&mut peer, &server, &[&set], 16 * MB), ["+OK|"]);
-    // The value is shared by the reply: 4 GB of it are no memory.
+    // The reply shares the value, so a reply of 4 GB takes no memory.
     let many = format!("MGET{}", " k".repeat(64));
     let got = exchange(&mut peer, &server, &[many.as_bytes(), b"PING"], usize::MAX);
     assert_eq!(got, ["-ERR the reply is longer than a frame can be|", "+PONG|"]);
@@ -157,7 +157,7 @@ fn what_is_dropped_of_a_refused_frame_does_not_count_for_the_next() {
         assert_eq!(got.len(), 2, "{:?}", peer.ended);
         assert!(got[0].contains("goes on after its command") && got[1].starts_with("$204800|e"));
     }
-    // Half way through, nothing is held of it.
+    // Half way through the frame, nothing of it is kept.
     let sent = frame(&refused);
     for piece in sent[..500 * KB].chunks(10 * KB) {
         peer.feed(piece, usize::MAX);

@@ -1,5 +1,5 @@
-//! What the server does by itself when memory or the disk comes to its end: work waits or is refused, clients are slowed, what is
-//! only useful steps aside.
+//! What the server does by itself when memory or disk space runs out: work waits or is refused, clients are slowed, and
+//! what is only useful makes room.
 
 use crate::disk::Disk;
 use crate::fixture::{Peer, Server, Stop};
@@ -10,20 +10,20 @@ use strand_diag::history::Figure;
 
 const MB: f64 = 1048576.0;
 
-/// The system says these from now on, and a sample is taken.
+/// Makes the system report these figures, and takes a sample.
 fn say(server: &mut Server, figures: &[(&'static str, f64)]) {
     *server.figures.lock() =
         figures.iter().map(|(name, value)| Figure::gauge(*name, "bytes", *value)).collect();
     seconds(server, 1);
 }
 
-/// So much of the control group's memory is free.
+/// Makes the system report this much free memory in the control group.
 fn free(server: &mut Server, free_mb: f64, limit_mb: f64) {
     let used = (limit_mb - free_mb) * MB;
     say(server, &[("cgroup.memory.limit", limit_mb * MB), ("cgroup.memory.used", used)]);
 }
 
-/// A hash of some 10 MB.
+/// Creates a hash of about 10 MB.
 fn fill(server: &Server, peer: &mut Peer, key: &str) {
     let value = "v".repeat(2_000);
     for part in 0..50 {
@@ -42,7 +42,7 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     let mut server = Server::new();
     let mut peer = server.connect();
     fill(&server, &mut peer, "h");
-    // Nothing is known, then enough is free.
+    // At first nothing is known about memory. Then enough is free.
     assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
     free(&mut server, 100.0, 320.0);
     assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
@@ -55,11 +55,11 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     assert_eq!(told, "-OOM an import would need 32 MB, waiting for 28 MB|");
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=3|"));
     assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_hgetall:calls=2,"));
-    // The values of this many keys are not looked at. The names alone count.
+    // With this many keys the server does not read the values. The names alone count.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
     let told = peer.run(&server, &many);
     assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);
-    // What is small, and what frees memory, goes on.
+    // Small commands, and commands that free memory, are accepted.
     peer.script(
         &server,
         &[("HGET h nosuch", "$-1|"), ("SET k v", "+OK|"), ("KEYS k", "*1|$1|k|"), ("DEL h", ":1|")],
@@ -74,7 +74,7 @@ fn work_waits_for_other_work_to_end() {
     let (mut peer, mut other) = (server.connect(), server.connect());
     fill(&server, &mut peer, "h");
     free(&mut server, 28.0, 320.0);
-    // One reply fits, two do not.
+    // There is memory for one reply, not for two.
     peer.hold_jobs = true;
     assert_eq!(peer.run(&server, "HGETALL h"), "");
     other.feed(b"HGETALL h\r\n", usize::MAX);
@@ -86,12 +86,12 @@ fn work_waits_for_other_work_to_end() {
     peer.drive(&server);
     assert!(peer.replies().len() > 10_000_000);
     server.advance_ms(1_000);
-    // The host's clock is another than the one that sessions are told; it is far ahead.
+    // The host's clock is not the one that sessions are given, and is far ahead.
     server.step_us.store(1_000_000_000, Relaxed);
     other.drive(&server);
     server.step_us.store(0, Relaxed);
     assert!(other.replies().len() > 10_000_000);
-    // It is told what the command has waited for.
+    // The client is told what its command waited for.
     peer.hold_jobs = false;
     let log = json(&mut peer, &server, "DIAG SLOWLOG");
     let waited = log["waited"].as_array().expect("an array").iter().find(|row| row["args"][0] == "HGETALL");
@@ -130,7 +130,7 @@ fn who_makes_memory_grow_fastest_is_slowed_near_its_end() {
     assert_eq!(fast.run(&server, &big), "+OK|");
     look(&mut server);
     assert!(!has_rule(&mut admin, &server, "findings", "memory-growth"), "half is free");
-    // Nearly nothing is free: who writes is looked at, then slowed.
+    // Almost nothing is free: the server measures which clients write, then slows them.
     free(&mut server, 60.0, 1_000.0);
     look(&mut server);
     assert_eq!((fast.run(&server, &big), slow.run(&server, "SET a 1")), ("+OK|".into(), "+OK|".into()));
@@ -141,13 +141,13 @@ fn who_makes_memory_grow_fastest_is_slowed_near_its_end() {
     fast.feed(&crate::fixture::command(&big), usize::MAX);
     let Stop::Sleep(until_us) = fast.drive(&server) else { panic!("it is slowed") };
     assert!((1..=1_000_000).contains(&(until_us - server.now.mono_us)));
-    // Others are not, and neither is who reads.
+    // Other clients are not slowed, and neither are readers.
     (0..100).for_each(|i| assert_eq!(slow.run(&server, &format!("SET a:{i} 1")), "+OK|"));
     assert_eq!(slow.run(&server, "GET a"), "$1|1|");
     server.advance_ms(1_000);
     fast.drive(&server);
     assert_eq!(fast.replies(), "+OK|", "nobody is stopped");
-    // There is room again.
+    // There is memory again.
     free(&mut server, 500.0, 1_000.0);
     look(&mut server);
     assert!(!has_rule(&mut admin, &server, "findings", "memory-growth"));
@@ -173,12 +173,12 @@ fn a_disk_without_room_keeps_what_matters() {
         (&told["findings"][0]["rule"], &told["findings"][0]["level"]),
         (&"disk-space".into(), &"alert".into())
     );
-    // The history does not even try to write.
+    // The history does not try to write.
     disk.set_room(Some(0));
     seconds(&mut server, 40);
     assert!(!has_rule(&mut peer, &server, "findings", "history-disk"));
     disk.set_room(None);
-    // A rewrite would not fit: it is not begun. Writes go on.
+    // A rewrite would not fit on the disk, so it does not begin. Writes continue.
     peer.run(&server, "SET a 1");
     server.engine.write_aof(true);
     server.engine.tick(server.now);

@@ -1,4 +1,4 @@
-//! Subscribers and publishers, with the offices run by hand: what is promised of order, counts and bounds.
+//! Subscribers and publishers. The test runs the offices by hand and checks order, counts and bounds.
 
 use crate::fixture::{End, Peer, Server, Stop, command};
 use strand_engine::Framing;
@@ -90,7 +90,7 @@ fn whoever_is_counted_gets_the_message_and_nobody_else_does() {
     let mut a = listener(&mut server, "SUBSCRIBE ch");
     let mut b = listener(&mut server, "PSUBSCRIBE c*");
     let mut p = server.connect();
-    // Nothing is handed out in between: ending and beginning subscriptions look for themselves.
+    // Nothing is delivered in between: a session that ends or begins a subscription checks for itself.
     assert_eq!(p.run(&server, "PUBLISH ch 1"), ":2|");
     assert_eq!(a.run(&server, "UNSUBSCRIBE ch"), heard("ch", "1") + "*3|$11|unsubscribe|$2|ch|:0|");
     assert_eq!(p.run(&server, "PUBLISH ch 2"), ":1|");
@@ -107,7 +107,7 @@ fn whoever_is_counted_gets_the_message_and_nobody_else_does() {
     assert_eq!((a.hears(&server), b.hears(&server)), (String::new(), String::new()));
 }
 
-/// The same with a message that is handed to some and not to others yet: its slice is over.
+/// As above, but the message was delivered to some subscribers only, because the slice ended.
 #[test]
 fn a_message_that_is_half_way_through_is_neither_lost_nor_given_twice() {
     let mut server = Server::new();
@@ -141,7 +141,7 @@ fn a_message_that_is_half_way_through_is_neither_lost_nor_given_twice() {
 fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
     const MESSAGES: usize = 30;
     let mut server = Server::new();
-    // More hand-overs than a slice has.
+    // More deliveries than one slice has.
     let mut listeners: Vec<_> = (0..300).map(|_| listener(&mut server, "SUBSCRIBE news other")).collect();
     let mut a = server.connect();
     let line = |n: usize| command(&format!("PUBLISH news {n}"));
@@ -162,7 +162,7 @@ fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
         none += usize::from(text.is_empty());
     }
     assert!(whole > 0 && none > 0 && whole + none == listeners.len(), "{whole} have all, {none} have none");
-    // One that comes and one that goes half way through: neither loses or gets what it should not.
+    // One client subscribes and one unsubscribes half way through. Neither loses a message or gets one too many.
     let mut late = listener(&mut server, "SUBSCRIBE news other");
     let at = early.iter().position(String::is_empty).expect("some have none");
     let gone = listeners[at].run(&server, "UNSUBSCRIBE news");
@@ -192,7 +192,7 @@ fn what_a_session_publishes_to_itself_never_stands_inside_a_reply() {
     );
     assert_eq!(a.run(&server, "EXEC"), "*3|+PONG|:1|+PONG|");
     assert_eq!(a.hears(&server), message);
-    // By RESP3 all commands are allowed, and pushes come although replies are off.
+    // In RESP3 all commands are allowed, and pushes arrive although replies are off.
     a.script(&server, &[("SET k v", "+OK|"), ("PING", "+PONG|"), ("CLIENT REPLY OFF", "")]);
     assert_eq!(a.run(&server, "PUBLISH ch x"), message);
     assert_eq!(a.run(&server, "SUBSCRIBE more"), ">3|$9|subscribe|$4|more|:2|");
@@ -231,7 +231,7 @@ fn who_does_not_read_is_closed_and_holds_no_more_than_its_class_allows() {
     }
     assert_eq!(a.ended, Some(End::Abort));
     assert!((90..=100).contains(&received), "{received} messages of 1,000 bytes");
-    // The same when its session has no chance to take them.
+    // The same when its session cannot take the messages.
     let mut a = listener(&mut server, "SUBSCRIBE ch");
     for _ in 0..200 {
         p.run(&server, &format!("PUBLISH ch {text}"));
@@ -240,7 +240,7 @@ fn who_does_not_read_is_closed_and_holds_no_more_than_its_class_allows() {
     assert_eq!(a.drive(&server), Stop::Ended);
     assert_eq!(a.ended, Some(End::Abort));
     assert!(p.run(&server, "INFO stats").contains("client_output_buffer_limit_disconnections:2|"));
-    // A client that listens to nothing is of another class.
+    // A client without subscriptions belongs to another class.
     let mut normal = server.connect();
     normal.hold_output = true;
     p.run(&server, &format!("SET k {}", "x".repeat(200_000)));
@@ -257,7 +257,7 @@ fn publishers_wait_for_an_office_that_has_to_catch_up() {
         sent += 1;
         assert!(sent < 10_000, "nothing bounds the queue");
     }
-    // It waits for the office, and others that publish nothing do not.
+    // The publisher waits for the office. Other clients do not.
     let mut other = server.connect();
     other.script(&server, &[("PING", "+PONG|"), ("SET k v", "+OK|")]);
     let woken = p.wakes.count();
@@ -321,7 +321,7 @@ fn limits_have_names() {
     );
     let mut p = server.connect();
     assert_eq!(p.run(&server, &format!("PUBLISH {long}c x")), "-ERR a channel may have at most 16384 bytes|");
-    // With this many patterns PUBLISH runs on a helper thread, and does what it does on a worker.
+    // With this many patterns PUBLISH runs on a helper thread. Its effect is that on a worker.
     p.hold_jobs = true;
     assert_eq!(p.run(&server, "PUBLISH pattern:77 x"), "");
     let job = p.job.take().expect("it does");
@@ -353,18 +353,18 @@ fn a_user_hears_and_says_what_its_channels_allow() {
         ],
     );
     assert!(admin.run(&server, "ACL LOG 1").contains("$7|channel|"), "the log says why");
-    // More rights, or fewer of another kind: it stays.
+    // The client stays when the user gets more rights, or loses rights of another kind.
     admin.script(&server, &[("ACL SETUSER u &more", "+OK|"), ("ACL SETUSER u -@all", "+OK|")]);
     admin.script(&server, &[("PUBLISH lit x", ":1|")]);
     assert_eq!(a.hears(&server), heard("lit", "x"));
-    // One channel is not allowed any more: it is closed, and hears nothing of what came after.
+    // One channel is no longer allowed: the client is closed and gets none of the later messages.
     let woken = a.wakes.count();
     admin.script(&server, &[("ACL SETUSER u resetchannels &ch:*", "+OK|"), ("PUBLISH lit secret", ":1|")]);
     assert!(a.wakes.count() > woken, "at once, though it sends nothing");
     assert_eq!(a.hears(&server), "");
     assert!(a.ended.is_some());
     drop(a);
-    // The names of a long SUBSCRIBE are all checked before the first is subscribed to.
+    // All names of a long SUBSCRIBE are checked before the first subscription begins.
     let mut b = server.connect();
     admin.script(&server, &[("ACL SETUSER u +@all", "+OK|")]);
     b.script(&server, &[("AUTH u x", "+OK|")]);

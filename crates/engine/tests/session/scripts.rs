@@ -1,9 +1,9 @@
-//! Long scripts: they leave the worker, hold nothing while they only read, and are atomic.
+//! Long scripts: they leave the worker, lock nothing while they only read, and are atomic.
 
 use crate::fixture::{Peer, Server, Stop, command};
 use std::cell::{Cell, RefCell};
 
-/// A loop that is too long for a worker.
+/// A loop that takes too long for a worker.
 const LONG: &str = "for i = 1, 300000 do end";
 
 /// Runs a script that goes to the lane. `meanwhile` is called at each pause of the run. Returns the reply.
@@ -25,7 +25,7 @@ fn a_long_script_that_only_reads_sees_one_moment_and_holds_no_shard() {
     peer.run(&server, "MSET a 1 b 1 c 1");
     peer.run(&server, "SET soon 1 PX 100000");
     peer.run(&server, "RPUSH list 1 2 3");
-    // A key that is read twice, keys that change, one that is there later, and one that goes.
+    // One key is read twice; other keys change, appear or disappear meanwhile.
     let reads = "return {redis.call('get', KEYS[1]), redis.call('mget', 'b', 'c'), redis.call('exists', 'new'), \
                  redis.call('lrange', 'list', 0, -1), redis.call('ttl', 'soon'), redis.call('type', 'list')}";
     let line = format!(
@@ -67,7 +67,7 @@ fn transfers_never_change_the_sum_that_a_long_script_finds() {
     for _ in 0..3 {
         assert_eq!(run_long(&server, &mut peer, &line, &transfer), format!(":{}|", KEYS * 100));
     }
-    // A script that writes at its end begins anew with its shards held: the sum and the write are one moment.
+    // A script that writes at its end begins anew with its shards locked, so the sum and the write are of one moment.
     let line = format!("EVAL \"{sum} redis.call('set', 'sum', sum) return redis.call('get', 'sum')\" 0");
     let total = (KEYS * 100).to_string();
     for _ in 0..3 {
@@ -89,7 +89,7 @@ fn a_script_whose_moment_is_lost_begins_anew() {
          if redis.call('getrange', 'n' .. i, 0, 0) == 'b' then n = n + 1 end end return n\" 0",
         KEYS - 1
     );
-    // All is overwritten at the run's first pause: more bytes than a view keeps.
+    // Everything is overwritten at the first pause of the run: more bytes than a view keeps.
     let is_written = Cell::new(false);
     let reply = run_long(&server, &mut peer, &line, &|| {
         if !is_written.replace(true) {

@@ -162,7 +162,7 @@ fn debug_digests_are_those_of_redis_server() {
             ("SET e x PX 100000000", "+OK|"),
             ("SELECT 3", "+OK|"),
             ("SET a 1", "+OK|"),
-            // Answered by redis-server 7.0.15 after these commands.
+            // These are the replies of redis-server 7.0.15.
             ("DEBUG DIGEST", "+5b423277ce84bd3ecf4c9bd97eb94fae6457d3a7|"),
             (
                 "DEBUG DIGEST-VALUE a nokey",
@@ -282,7 +282,7 @@ fn the_mean_time_to_live_is_that_of_the_keys_that_expire() {
         ],
     );
     assert_eq!(line(&mut peer, &server), "db0:keys=4,expires=3,avg_ttl=3000,subexpiry=0");
-    // Another expiry, a value that keeps its own, a field that expires sooner than its key.
+    // The dataset differs by an expiry, by a value, and by a field that expires before its key.
     peer.script(
         &server,
         &[

@@ -1,4 +1,4 @@
-//! SLOWLOG: what is timed, what is kept, what is shown.
+//! SLOWLOG: which commands are timed, kept and shown.
 
 use crate::fixture::{Server, command};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
             ("KEYS *", "*1|$1|k|"),
         ],
     );
-    // Each of these came alone, so each was timed by itself.
+    // Each of these commands came alone, so each was timed by itself.
     let keys = values.replace("$1|v|", "$1|k|").replace("*16|", "");
     let want: Vec<String> = [
         "*2|$4|KEYS|$1|*|",
@@ -37,7 +37,7 @@ fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
     .collect();
     assert_eq!(peer.run(&server, "SLOWLOG GET"), format!("*6|{}", want.concat()));
     assert_eq!(peer.run(&server, "SLOWLOG LEN"), ":7|");
-    // With a low threshold every command is timed; with none, nothing is.
+    // With a low threshold every command is timed. Without a threshold none is.
     peer.script(
         &server,
         &[
@@ -87,7 +87,7 @@ fn neighbours_in_a_pipeline_share_a_reading_of_the_clock() {
     peer.send(&server, &pipeline.concat());
     server.step_us.store(0, Relaxed);
     let stats = peer.run(&server, "INFO commandstats");
-    // Forty of one command: twice sixteen and eight together.
+    // Forty calls of one command are timed as sixteen, sixteen and eight together.
     for line in [
         "cmdstat_get:calls=41,usec=6400,usec_per_call=156.10,",
         "cmdstat_set:calls=1,usec=1600,",
@@ -104,7 +104,7 @@ fn neighbours_in_a_pipeline_share_a_reading_of_the_clock() {
         peer.run(&server, "LATENCY HISTOGRAM get nosuch"),
         "*2|$3|get|*4|$5|calls|:41|$14|histogram_usec|*6|:132|:32|:264|:40|:2113|:41|"
     );
-    // A transaction is timed as a whole, and what is in it one by one.
+    // A transaction is timed as a whole, and each of its commands by itself.
     peer.run(&server, "CONFIG RESETSTAT");
     server.step_us.store(1000, Relaxed);
     let transaction =
@@ -181,7 +181,7 @@ fn phases_stand_behind_what_redis_has() {
     peer.drive(&server);
     server.step_us.store(0, Relaxed);
     assert_eq!(peer.replies(), "+OK|");
-    // Then its socket was full for a while.
+    // Then the socket was full for a while.
     server.engine.flushed(peer.session.id(), 1_234);
     let plain = "*6|:0|:1700000002|:600000|*3|$3|SET|$1|k|$1|v|$15|127.0.0.1:40002|$0||";
     assert_eq!(admin.run(&server, "SLOWLOG GET 1"), format!("*1|{plain}"));
@@ -192,7 +192,7 @@ fn phases_stand_behind_what_redis_has() {
     assert_eq!(admin.run(&server, "SLOWLOG GET -1 phases"), format!("*1|{with}%6|{phases}_|"));
     let wrong = "-ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.|";
     admin.script(&server, &[("SLOWLOG GET 1 WHAT", wrong), ("SLOWLOG GET 1 PHASES x", wrong)]);
-    // LATENCY knows of the wait.
+    // LATENCY has the wait too.
     assert!(admin.run(&server, "LATENCY LATEST").contains("$14|command-parked|:1700000002|:2500|:2500|"));
     assert!(admin.run(&server, "LATENCY DOCTOR").contains("command-parked"));
 }

@@ -1,4 +1,4 @@
-//! Clients that keep copies of keys: what they are told, when, and what is remembered.
+//! Client-side caching: which invalidations clients get, when, and what the server remembers.
 
 use crate::fixture::{Peer, Server};
 
@@ -36,7 +36,7 @@ fn the_first_change_of_a_key_that_was_read_is_told_once() {
         let key = if change.contains(" m ") { "m" } else { "k" };
         assert_eq!(a.hears(&server), if tells { told(key) } else { String::new() }, "{change}");
     }
-    // Nobody looks when it expires.
+    // The key expires, and nobody reads it.
     b.run(&server, "SET k v PX 10");
     a.run(&server, "GET k");
     server.advance_ms(20);
@@ -57,7 +57,7 @@ fn an_invalidation_never_overtakes_the_reply_it_is_about() {
     assert_eq!(a.run(&server, &format!("MGET {}", keys.join(" "))), "");
     let job = a.job.take().expect("so many keys are read on a helper thread");
     let done = job.run(server.now, &|| {});
-    // It has been read, and its reply has not come yet.
+    // The client has read the key, and the reply has not arrived yet.
     b.run(&server, "SET k7 new");
     assert_eq!(a.hears(&server), "");
     a.session.lane_done(done);
@@ -73,7 +73,7 @@ fn who_was_served_while_it_waited_is_told_in_the_order_of_what_it_read() {
     b.run(&server, "XADD s 1-1 f v");
     b.run(&server, "XADD s 2-1 f v");
     let reply = "%1|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|";
-    // The first change is the one that serves it; the second is about what it has read by then.
+    // The first change serves the waiting client. The second is about what it has read by then.
     assert_eq!(a.hears(&server), [told("s").as_str(), reply, told("s").as_str()].concat());
     b.run(&server, "XADD s 3-1 f v");
     assert_eq!(a.hears(&server), "", "told once");
@@ -84,7 +84,7 @@ fn what_a_script_reads_is_remembered_declared_or_not() {
     let mut server = Server::new();
     let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
     b.run(&server, "MSET k 1 m 1");
-    // From the second time on it is known that it needs a key that it does not declare.
+    // From its second run on, the server knows that the script needs a key that it does not declare.
     for _ in 0..3 {
         assert_eq!(a.run(&server, "EVAL \"return redis.call('get', 'm')\" 1 k"), "$1|1|");
         b.run(&server, "SET m 1");
@@ -103,14 +103,14 @@ fn the_table_is_bounded() {
         a.run(&server, &format!("GET key:{i}"));
         told += a.hears(&server).matches("invalidate").count();
     }
-    // What was forgotten was told of, so nobody keeps a copy of it.
+    // For each forgotten key an invalidation was sent, so no client keeps a copy.
     assert_eq!(told + a.received_bytes().len(), 900);
     assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:100|tracking_total_items:100|"));
-    // A key too long to be remembered is told of at once, behind its reply.
+    // A key that is too long to be remembered is invalidated at once, after the reply.
     let long = "k".repeat(2000);
     assert_eq!(a.run(&server, &format!("GET {long}")), "_|");
     assert_eq!(a.hears(&server), format!(">2|$10|invalidate|*1|$2000|{long}|"));
-    // Readers that are gone are forgotten when there are many.
+    // Readers that are gone are forgotten when there are many of them.
     for _ in 0..300 {
         drop_after(&mut server, "GET shared");
     }

@@ -1,4 +1,4 @@
-//! MULTI, EXEC and WATCH between several sessions; what one session sees is in the corpus.
+//! MULTI, EXEC and WATCH between several sessions. The corpus has what a single session sees.
 
 use crate::fixture::{Server, Stop, command};
 use strand_engine::Turn;
@@ -82,14 +82,14 @@ fn very_many_watched_keys_stop_no_worker_and_are_watched_all_the_same() {
     b.run(&server, "SET k99999 1");
     a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*-1|")]);
     assert_eq!(held(b.run(&server, "CLIENT LIST ID 1")), 0);
-    // It runs at once, and nobody else's change is seen any more.
+    // EXEC runs at once, and no later change of another client counts.
     a.feed(&command(&watch), usize::MAX);
     a.drive(&server);
     a.replies();
     a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*1|+PONG|")]);
     b.run(&server, "SET k5 1");
     a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*1|+PONG|")]);
-    // The same key again and again is one key.
+    // A key that is watched several times counts as one key.
     for _ in 0..100 {
         a.run(&server, "WATCH k1");
     }

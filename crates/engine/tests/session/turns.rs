@@ -1,4 +1,4 @@
-//! Turns: bounded work, bounded output, large values, and that pipelines change nothing.
+//! Turns: bounded work and output, large values, and pipelines, which change no reply.
 
 use crate::fixture::{Peer, Server, Stop, bytes, command};
 use strand_engine::{
@@ -77,7 +77,7 @@ fn a_long_request_is_decoded_in_several_turns() {
         turns += 1;
         assert!(peer.session.in_frame());
     }
-    // A turn takes what is in one block besides.
+    // Besides, a turn takes what one block contains.
     assert!((arguments / 20_000..arguments / 4096 + 1).contains(&turns), "{turns}");
 }
 
@@ -119,7 +119,7 @@ fn requests_are_held_up_to_a_bound() {
     assert_eq!(read_ahead(&mut peer), READ_AHEAD_BYTES_MAX);
 }
 
-/// Feeds the session while it wants that; how much it took.
+/// Feeds the session while it wants bytes. Returns how many it took.
 fn read_ahead(peer: &mut Peer) -> usize {
     let block = vec![b'\n'; 16 * 1024];
     let mut fed = 0;
@@ -165,7 +165,7 @@ fn empty_requests_count_against_the_turn_and_not_against_the_query_limit() {
     assert!(turns >= 16, "{turns}");
     peer.take_output(usize::MAX);
     assert_eq!((peer.replies().as_str(), peer.ended), ("+PONG|", None));
-    // A request that stays unfinished is measured from its own beginning.
+    // An unfinished request is measured from its own beginning.
     peer.feed(&vec![b'\n'; 2 << 20], usize::MAX);
     peer.feed(b"*2\r\n", usize::MAX);
     assert_eq!(peer.drive(&server), Stop::Read);
@@ -198,7 +198,7 @@ fn a_large_value_is_received_in_place_and_shared_with_the_output() {
         assert_eq!(peer.drive(&server), Stop::Read);
     }
     assert_eq!(peer.replies(), "+OK|");
-    // Two readers at once: their output chains hold the stored bytes themselves.
+    // Two clients read at once. Their output chains share the stored bytes.
     let mut other = server.connect();
     let mut addresses = Vec::new();
     for p in [&mut peer, &mut other] {
@@ -211,7 +211,7 @@ fn a_large_value_is_received_in_place_and_shared_with_the_output() {
         addresses.push(big.as_ptr() as usize);
     }
     assert_eq!(addresses[0], addresses[1], "one allocation, shared");
-    // A write while it is being sent does not reach what is on its way.
+    // A write during the sending does not change bytes that are being sent.
     assert_eq!(server.connect().run(&server, "SETRANGE k 0 yyyy"), format!(":{}|", value.len()));
     let out = bytes(other.session.output());
     assert!(out.ends_with(b"xxxx\r\n") && !out.contains(&b'y'));

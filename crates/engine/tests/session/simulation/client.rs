@@ -1,4 +1,4 @@
-//! A simulated client: it sends pipelines over a [`Wire`], reads in pieces, and writes down what it saw.
+//! A simulated client. It sends pipelines over a [`Wire`], reads replies in pieces, and records what it saw.
 
 use super::plan;
 use super::world::{Fault, Shared};
@@ -15,15 +15,15 @@ use strand_wire::client::{ReplyParser, Value, encode_command};
 /// Longest pipeline.
 const PIPELINE_MAX: usize = 3;
 
-/// The bytes between a client and its session, and how others reach that.
+/// The bytes between a client and its session, and the means to wake the session.
 pub struct Wire {
     pub to_server: Mutex<VecDeque<u8>>,
     pub to_client: Mutex<VecDeque<u8>>,
     pub done: Mutex<Option<LaneDone>>,
-    /// The client has hung up.
+    /// The client has closed the connection.
     pub closed: AtomicBool,
     pub woken: AtomicBool,
-    /// Wakes are lost.
+    /// Wakes do not arrive (a planted bug).
     pub deaf: bool,
 }
 
@@ -46,13 +46,13 @@ impl Wire {
     }
 }
 
-/// A call whose reply has not come whole.
+/// A call whose reply is incomplete.
 struct Pending {
     step: Step,
     invoked_ns: u64,
     pipeline: u64,
     place: usize,
-    /// Replies that it has, and how many there will be.
+    /// The replies so far, and how many there will be.
     replies: Vec<Value>,
     of: usize,
 }
@@ -64,9 +64,9 @@ pub struct Client {
     pending: VecDeque<Pending>,
     input: Chain,
     parser: ReplyParser,
-    /// Steps that it has still to do.
+    /// Steps that the client still has to do.
     pub left: usize,
-    /// Steps to take before those of the plan, from the last.
+    /// Steps that come before those of the plan, the next one last.
     script: Vec<Step>,
 }
 
@@ -76,7 +76,7 @@ impl Client {
         let (input, parser) = (Chain::new(), ReplyParser::new());
         Client { number, wire, pending: VecDeque::new(), input, parser, left, script }
     }
-    /// It has nothing more to ask and waits for nothing.
+    /// True when the client has no further steps and waits for nothing.
     pub fn is_done(&self) -> bool {
         self.left == 0 && self.pending.is_empty()
     }
@@ -86,7 +86,7 @@ impl Client {
     pub fn can_send(&self) -> bool {
         self.pending.is_empty() && self.left > 0
     }
-    /// What it waits for, for who looks for a reason.
+    /// What the client waits for, to explain why a seed is stuck.
     pub fn waits_for(&self) -> String {
         let steps: Vec<&Step> = self.pending.iter().map(|pending| &pending.step).collect();
         format!("client {} for {steps:?}", self.number)
@@ -101,7 +101,7 @@ impl Client {
             let step = self.script.pop().unwrap_or_else(|| plan::step(rng));
             let mut requests = step.requests();
             if shared.fault == Some(Fault::TornTransaction) && requests.len() > 1 {
-                // As if the server ran one after the other.
+                // Calls of a pipeline count as one after the other.
                 requests.pop();
                 requests.remove(0);
             }
@@ -111,7 +111,7 @@ impl Client {
         }
         self.wire.to_server.lock().extend(bytes);
     }
-    /// Reads a piece of what has come; the calls that are answered by it.
+    /// Reads a piece of the received bytes. Returns the calls that are complete.
     pub fn read(&mut self, rng: &mut Rng, shared: &Shared) -> Vec<Call<Request>> {
         let mut bytes = self.wire.to_client.lock();
         let n = if bytes.is_empty() { return Vec::new() } else { rng.usize(1..=bytes.len()) };
@@ -142,7 +142,8 @@ impl Client {
         }
         answered
     }
-    /// Hangs up: whether what it waits for happened nobody knows. Calls that change nothing are as if they were not made.
+    /// Closes the connection. Nobody knows whether its pending calls took effect. Pending calls that change nothing are
+    /// dropped from the history.
     pub fn hang_up(&mut self) -> Vec<Call<Request>> {
         self.wire.closed.store(true, Relaxed);
         let lost = |pending: Pending| Call {

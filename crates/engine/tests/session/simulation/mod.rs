@@ -1,11 +1,12 @@
-//! The seeded simulator: an engine with simulated clients, clock and scheduling, and histories that are checked.
+//! The seeded simulator: an engine with simulated clients, a simulated clock and simulated scheduling, whose histories
+//! are checked.
 //!
-//! A seed decides everything: what the clients ask ([`plan`]), how their bytes are cut, which connection, helper thread or
-//! round of housekeeping runs next, where it is interrupted, and how far the clock goes meanwhile ([`world`]). All
-//! of it happens on one thread, so a seed that fails fails again in the same way. What the clients saw is then
-//! checked against a database that does one call after the other ([`linearizability`]).
+//! The seed decides everything: what the clients ask ([`plan`]), how their bytes are cut, which connection, helper
+//! thread or round of housekeeping runs next, where it is interrupted, and how far the clock moves meanwhile
+//! ([`world`]). Everything happens on one thread, so a seed that fails will fail again in the same way. What the
+//! clients saw is then compared with a database that runs one call after the other ([`linearizability`]).
 //!
-//! `STRAND_SEEDS` is how many seeds are tried, `STRAND_SEED` tries that one alone.
+//! `STRAND_SEEDS` sets the number of seeds. `STRAND_SEED` runs one seed.
 
 mod client;
 mod plan;
@@ -18,27 +19,27 @@ use world::{Fault, World};
 /// Seeds of a test. STRAND_SEEDS gives another number.
 const SEEDS: u64 = 200;
 
-/// What came of a seed.
+/// The outcome of a seed.
 struct Run {
     history: Vec<Call<Request>>,
-    /// Of every decision: two runs with the same one went the same way.
+    /// A digest of every decision. Two runs with equal traces took the same course.
     trace: u64,
-    /// Decisions.
+    /// Number of decisions.
     steps: usize,
-    /// Times that a command was interrupted half way.
+    /// How often a command was interrupted before its end.
     interruptions: usize,
-    /// Jobs on helper threads.
+    /// Number of jobs on helper threads.
     jobs: usize,
-    /// Waits that were served, and waits that found nothing.
+    /// Number of waits that were served, and of waits that ended with nothing.
     waits: (usize, usize),
 }
 
 /// Why a seed failed.
 #[derive(Debug)]
 enum Failure {
-    /// Somebody waits for ever.
+    /// A client waits for ever.
     Stuck(String),
-    /// No order of the calls explains what was seen.
+    /// No order of the calls explains what the clients saw.
     History(String),
 }
 
@@ -108,7 +109,7 @@ fn a_seed_goes_the_same_way_again() {
     assert_eq!(traces.len(), 5, "seeds differ");
 }
 
-/// A server with a planted bug is found by at least `at_least` of `of` seeds.
+/// Checks that at least `at_least` of `of` seeds find a planted bug.
 fn is_found(fault: Fault, of: u64, at_least: usize) {
     let found = (0..of).filter(|seed| simulate(*seed, Some(fault)).is_err()).count();
     println!("{fault:?}: found by {found} of {of} seeds");

@@ -1,14 +1,14 @@
-//! What the clients ask: few keys of all kinds, so that calls meet.
+//! The steps of the clients. They use few keys of all kinds, so that calls meet.
 
 use fastrand::Rng;
 use strand_testkit::linearizability::{Operation, Step};
 
-/// Keys.
+/// Number of keys.
 pub const KEYS: usize = 4;
-/// A command with more arguments runs on a helper thread.
+/// A command with more arguments than this runs on a helper thread.
 const LONG: usize = 4200;
 
-/// A text that no other step has, and that is a number.
+/// A text that no other step has. It is a number.
 fn text(rng: &mut Rng) -> Vec<u8> {
     rng.u32(1..1_000_000).to_string().into_bytes()
 }
@@ -17,7 +17,7 @@ fn key(rng: &mut Rng) -> usize {
     rng.usize(..KEYS)
 }
 
-/// Different keys.
+/// Up to `most` different keys.
 fn keys(rng: &mut Rng, most: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..KEYS).collect();
     rng.shuffle(&mut all);
@@ -30,7 +30,7 @@ fn two(rng: &mut Rng) -> (usize, usize) {
     (from, (from + rng.usize(1..KEYS)) % KEYS)
 }
 
-/// More than a worker does at once.
+/// A command that is too long for a worker.
 fn long_part(rng: &mut Rng) -> Step {
     match rng.u8(0..3) {
         0 => Step::MSet(pairs(rng, KEYS), LONG / 2),
@@ -43,12 +43,12 @@ fn pairs(rng: &mut Rng, most: usize) -> Vec<(usize, Vec<u8>)> {
     keys(rng, most).into_iter().map(|key| (key, text(rng))).collect()
 }
 
-/// How long keys live.
+/// The TTL of a key.
 fn ms(rng: &mut Rng) -> u32 {
     rng.u32(1..12)
 }
 
-/// How long waits last: 0 is for ever.
+/// The timeout of a wait. 0 is for ever.
 fn wait_ms(rng: &mut Rng) -> u32 {
     if rng.u8(0..4) == 0 { 0 } else { ms(rng) }
 }
@@ -68,13 +68,13 @@ pub fn step(rng: &mut Rng) -> Step {
         29..32 => Step::Watch(keys(rng, 2)),
         32 => Step::Unwatch,
         33 => Step::FlushDb,
-        // Outside of a transaction these are several commands: see docs/differences.md.
+        // Outside of a transaction these are several commands. See docs/differences.md.
         34 => Step::Exec(vec![part(rng), long_part(rng), part(rng)]),
         _ => Step::One(key(rng), Operation::RPush(text(rng))),
     }
 }
 
-/// What may be part of a transaction or a script.
+/// A command that may be part of a transaction or a script.
 fn part(rng: &mut Rng) -> Step {
     let key = key(rng);
     let one = |operation| Step::One(key, operation);
@@ -108,13 +108,13 @@ fn part(rng: &mut Rng) -> Step {
     }
 }
 
-/// What gives something to everybody who waits for ever.
+/// Steps that serve every client that waits without a timeout.
 pub fn rescue() -> Vec<Step> {
     let gives = |key| [Step::Del(vec![key], 0), Step::One(key, Operation::RPush(b"rescue".to_vec()))];
     (0..KEYS).flat_map(gives).collect()
 }
 
-/// What tells how all keys are, at the end.
+/// Steps that read all keys at the end.
 pub fn last_looks() -> Vec<Step> {
     let looks = |key| {
         [Operation::Get, Operation::LLen, Operation::HGet(b"f".to_vec())].map(|look| Step::One(key, look))

@@ -1,9 +1,9 @@
-//! The simulated world: tasks that are interrupted and go on as the seed wants it, a clock, and the [`Host`] of an engine in it.
+//! The simulated world: tasks that the seed interrupts and continues, a clock, and the [`Host`] of the engine.
 //!
-//! A connection, a job of a helper thread and a thread of the engine's own are a coroutine each. They may be interrupted where a
-//! real thread may and no shard is held: between their steps, where the engine reads the clock, where a job lets others
-//! have the processor, and where it waits for a [`Signal`]. (Who holds shards keeps everybody away who needs one, so
-//! an interruption there shows nothing.)
+//! A connection, a job on a helper thread and a thread of the engine are a coroutine each. They may be interrupted
+//! where a real thread may be and no shard is locked: between their steps, where the engine reads the clock, where a
+//! job yields, and where the engine waits for a [`Signal`]. (While a task holds shards, no other task can use them, so
+//! an interruption there would show nothing.)
 
 use super::client::{Client, Wire};
 use super::plan::{KEYS, last_looks, rescue};
@@ -27,35 +27,35 @@ use strand_testkit::linearizability::{Call, Request, Step};
 use strand_wire::client::Value as Answer;
 
 const UNIX_US: i64 = 1_700_000_000_000_000;
-/// Stack of a coroutine, in words: 2 MiB, of which what is used is there.
+/// Stack of a coroutine in words: 2 MiB, of which only used pages take memory.
 const STACK_WORDS: usize = 1 << 18;
-/// A seed that takes more steps, or so much simulated time, hangs.
+/// A seed that takes more steps, or more simulated time, counts as stuck.
 const STEPS_MAX: usize = 400_000;
 const TIME_US_MAX: u64 = 20_000_000;
-/// Steps between two checks whether clients wait for ever, and most rescues of clients that do.
+/// Steps between two checks whether clients wait for ever, and how often such clients are rescued.
 const STEPS_PER_LOOK: usize = 1000;
 const RESCUES_MAX: usize = 30;
 
-/// A bug that is planted, to see that it is found.
+/// A planted bug, to see that the check finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A value that was overwritten comes back.
+    /// An overwritten value comes back.
     LostUpdate,
-    /// EXEC lets others in between its commands.
+    /// EXEC lets other clients in between its commands.
     TornTransaction,
     /// A session is not woken.
     LostWake,
-    /// The engine's clock goes at half the speed.
+    /// The engine's clock runs at half speed.
     SlowClock,
 }
 
 /// What a task waits for.
 enum Need {
-    /// Nothing: it goes on when it is its turn.
+    /// Nothing. The task may continue.
     Go,
-    /// A connection: to be woken, bytes if it takes some, or the time.
+    /// A connection: it waits to be woken, for bytes if it takes some, or for a time.
     Wire { input: bool, until_us: Option<u64> },
-    /// That the count is another, or the time.
+    /// A count: the task waits until it differs from `seen`, or for a time.
     Change { count: Arc<AtomicU64>, seen: u64, until_us: Option<u64> },
 }
 
@@ -85,12 +85,12 @@ impl Shared {
     fn chance(&self, one_in: u32) -> bool {
         self.rng.lock().u32(0..one_in) == 0
     }
-    /// Nobody holds a shard.
+    /// True when no task holds a shard.
     fn is_free(&self) -> bool {
         let all: Vec<usize> = (0..self.keyspace.shards()).collect();
         self.keyspace.try_lock_shards(&all, &mut self.keyspace.unlocked(0))
     }
-    /// The task may be interrupted here.
+    /// A place where the task may be interrupted.
     fn pause(&self, need: Need) {
         if generator::is_generator() && self.is_free() {
             self.interruptions.fetch_add(1, Relaxed);
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// Lets the world go on, until it comes back here.
+/// Runs other tasks until this one is chosen again.
 #[expect(deprecated, reason = "the host is called from deep within: it has no scope")]
 fn suspend(need: Need) {
     generator::yield_with(Some(need));
@@ -107,7 +107,7 @@ fn suspend(need: Need) {
 
 struct SimHost(Arc<Shared>);
 
-/// A count that a task waits at.
+/// A counter that tasks wait for.
 struct Count {
     shared: Arc<Shared>,
     count: Arc<AtomicU64>,
@@ -228,7 +228,7 @@ impl Task {
     }
 }
 
-/// The engine's side of a connection, as the driver has it.
+/// The engine's side of a connection, like the driver's.
 fn serve(
     shared: &Arc<Shared>,
     engine: &Arc<Engine>,
@@ -276,14 +276,14 @@ fn serve(
     }
 }
 
-/// Gives the session a piece of what has come.
+/// Gives the session a piece of the received bytes.
 fn feed(shared: &Shared, session: &mut Session, wire: &Wire) {
     let mut bytes = wire.to_server.lock();
     if bytes.is_empty() || !session.wants_read() {
         return;
     }
     let mut rng = shared.rng.lock();
-    // Often all of it, so that pipelines are run in one turn.
+    // Often all bytes, so that pipelines run in one turn.
     let n = if rng.bool() { bytes.len() } else { rng.usize(1..=bytes.len()) };
     drop(rng);
     let target = session.read_target();
@@ -292,7 +292,7 @@ fn feed(shared: &Shared, session: &mut Session, wire: &Wire) {
     session.received(n);
 }
 
-/// A helper thread runs the job.
+/// Runs the job on a helper thread.
 fn run_apart(shared: &Arc<Shared>, job: Box<LaneJob>, wire: Arc<Wire>) {
     let host = shared.clone();
     let work = move || {
@@ -317,7 +317,7 @@ pub struct World {
     jobs: Arc<AtomicUsize>,
     history: Vec<Call<Request>>,
     trace: u64,
-    /// A value that will come back.
+    /// An overwritten value that will come back.
     overwritten: Option<(usize, Value)>,
 }
 
@@ -360,7 +360,7 @@ impl World {
         }
         world
     }
-    /// A client that will take `steps` steps.
+    /// Connects a client that will take `steps` steps.
     fn connect(&mut self, steps: usize, first: Vec<Step>) -> Client {
         self.connections += 1;
         let wire = Wire::new(self.shared.fault == Some(Fault::LostWake) && self.rng.bool());
@@ -377,7 +377,7 @@ impl World {
         self.tasks.push(task);
         Client::new(self.connections, wire, steps, first)
     }
-    /// Runs until all clients have what they asked for, and then looks at all keys.
+    /// Runs until all clients are done, and then reads all keys.
     pub fn run(mut self) -> Result<Run, Failure> {
         let mut steps = self.until_done()?;
         let looks = last_looks();
@@ -387,7 +387,7 @@ impl World {
         for client in &mut self.clients {
             client.hang_up();
         }
-        // What is left ends by itself.
+        // The remaining tasks end by themselves.
         for _ in 0..STEPS_MAX {
             if self.tasks.is_empty() {
                 break;
@@ -435,7 +435,7 @@ impl World {
         let waiting = self.clients.iter().filter(|client| client.is_waiting());
         Err(Failure::Stuck(waiting.map(Client::waits_for).collect::<Vec<_>>().join("; ")))
     }
-    /// One decision.
+    /// Takes one decision.
     fn step(&mut self) {
         let passed_us = match self.rng.u8(0..40) {
             0 => self.rng.u64(100..3000),
@@ -460,7 +460,7 @@ impl World {
             _ => self.resume(now_us),
         }
     }
-    /// A client does something.
+    /// Lets a client act.
     fn act(&mut self) {
         let at = self.rng.usize(..self.clients.len());
         let client = &mut self.clients[at];
@@ -480,12 +480,12 @@ impl World {
         let left = self.clients[at].left;
         self.clients[at] = self.connect(left, Vec::new());
     }
-    /// A task goes on.
+    /// Continues a task.
     fn resume(&mut self, now_us: u64) {
         self.tasks.append(&mut self.shared.new_tasks.lock());
         let ready: Vec<usize> = (0..self.tasks.len()).filter(|at| self.tasks[*at].is_ready(now_us)).collect();
         if ready.is_empty() {
-            // Nobody has anything to do before the next deadline, if clients do not send.
+            // Unless clients send something, no task has work before the next deadline.
             let next_us = self.tasks.iter().filter_map(Task::until_us).min();
             if let Some(next_us) = next_us.filter(|next_us| *next_us > now_us && self.rng.bool()) {
                 self.shared.clock_us.store(next_us, Relaxed);
@@ -500,7 +500,7 @@ impl World {
             None => _ = self.tasks.swap_remove(at),
         }
     }
-    /// Plants a bug: what a key held a while ago is there again.
+    /// Plants a bug: an old value of a key comes back.
     fn lose_update(&mut self) {
         if !self.shared.is_free() {
             return;
