@@ -84,8 +84,6 @@ pub struct CliArgs {
     /// Exit with 1 when the command fails
     #[arg(short = 'e')]
     exit_code: bool,
-    #[command(flatten)]
-    tls: TlsOptions,
     /// Show bytes unchanged (the default when the output is not a terminal)
     #[arg(long)]
     raw: bool,
@@ -153,6 +151,9 @@ pub struct CliArgs {
     /// input
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
+    // Last, because its heading applies to all options after it.
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 /// The server to connect to.

@@ -128,10 +128,10 @@ impl Engine {
         match opened {
             Ok(Some((store, loaded))) => {
                 if loaded.rows > 0 {
-                    self.host.log(&format!("The history goes on: {} rows are on the disk", loaded.rows));
+                    self.host.log(&format!("The history continues after {} rows from the disk", loaded.rows));
                 }
                 if loaded.is_cut {
-                    self.host.log("The end of the history's file was damaged and is left out");
+                    self.host.log("The damaged end of the history's file is ignored");
                 }
                 *self.diag.store.lock() = Some(store);
             }

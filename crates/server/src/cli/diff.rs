@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// Text of `strand diff --help` below the options.
 const AFTER_HELP: &str = "\
-A source is what strand import takes: a folder, a Maildir, git+file:///repository@revision, s3://bucket/prefix, a URL. One \
-line a document: '+' only AFTER has it, '-' only BEFORE has it, '~' both have it with other bytes. Archives are compared \
-whole.
+A source is a SOURCE of strand import: a folder, a Maildir, git+file:///repository@revision, s3://bucket/prefix, a URL. Each \
+line is a document: '+' only AFTER has it, '-' only BEFORE has it, '~' its bytes differ. An archive is compared as one \
+document.
 
 Exit codes: 0 no difference; 1 differences; 2 wrong usage; 3 a document could not be read; 6 stopped by an error.";
 
@@ -30,16 +30,17 @@ pub struct DiffArgs {
     /// The source as it is
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
+    /// Print only the last line
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print one JSON object a line, and a summary at the end
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+    // Last, because their headings apply to all options after them.
     #[command(flatten)]
     pub filters: FilterArgs,
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Print the last line only
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// Print one JSON object a line, a summary at the end
-    #[arg(long, conflicts_with = "quiet")]
-    pub json: bool,
 }
 
 /// Compares the sources. Returns the exit code of the process.

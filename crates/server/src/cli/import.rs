@@ -21,18 +21,18 @@ use tikv_jemalloc_ctl::{Access, AsName};
 
 /// Text of `strand import --help` below the options.
 const AFTER_HELP: &str = "\
-The dataset becomes exactly what SOURCE holds: documents that are not there any more are removed, also when SOURCE is \
-another folder than at the last run. Only what changed since then is read and sent.
+The dataset becomes exactly what SOURCE holds: documents that SOURCE no longer has are removed, even when SOURCE is \
+another folder than at the last run. Only what has changed since then is read and sent.
 
-A document is a hash at NAME:path. What is in archives (zip, tar, gz, xz, zstd, mbox, in one another too) are documents \
-with the archive's path before their own, and in their field parent; the archive is a document as well. Mail (RFC 5322, \
-with or without an mbox 'From ' line) has the fields message_id, date (Unix seconds), from, from_address, to, to_address, \
-cc, subject, body and attachments, and in a Maildir flags; HTML, text, JSON, CSV, office files and PDF have body, and some \
-more; every document has path, name, kind and size. A file that claims to be mail (.eml, in a Maildir, or by its first line) \
-and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others go on.
+A document is a hash at NAME:path. The files in an archive (zip, tar, gz, xz, zstd, mbox, also nested) are documents too: \
+the archive's path comes before their own, and their field parent names it. The archive itself is also a document. Every \
+document has path, name, kind and size. Mail (RFC 5322, with or without an mbox 'From ' line) has message_id, date (Unix \
+seconds), from, from_address, to, to_address, cc, subject, body and attachments, and in a Maildir flags. HTML, text, JSON, \
+CSV, office files and PDF have body and a few more fields. A file that claims to be mail (.eml, in a Maildir, or by its first \
+line) but is not readable as mail is a dead letter: it is listed at the end and counted as failed. The import continues.
 
-The filters choose among the source's files; what is in an archive that is taken is taken whole. What they leave out is \
-removed when an earlier run imported it.
+Filters choose among the files of the source. They do not look into archives. If an earlier run imported a file that they \
+now leave out, it is removed.
 
 Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed, (with --verify) some \
 differ; 4 stopped by --max-delete, \
@@ -49,7 +49,7 @@ pub struct ImportArgs {
     /// or s3://bucket/prefix; or the URL of an archive or another file
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
-    /// The dataset: documents become hashes at NAME:path, the text index is called NAME
+    /// The dataset: documents become hashes at NAME:path, and the text index is named NAME
     #[arg(long, value_name = "NAME")]
     pub into: String,
     /// The server to send to
@@ -60,8 +60,8 @@ pub struct ImportArgs {
     /// fields=subject:title_t,body:body_t, commit=true, patience=SECONDS
     #[arg(long, value_name = "SINK")]
     pub to: Option<Destination>,
-    /// The folder in which it is recorded what was sent to --to (Solr: $XDG_STATE_HOME/strand unless named; files: only when
-    /// named, else all documents are written at each run)
+    /// With --to: the folder for the records of what was sent. Default for Solr: $XDG_STATE_HOME/strand. For files there is
+    /// no default, and without records every run writes all documents
     #[arg(long, value_name = "FOLDER", requires = "to")]
     pub state: Option<PathBuf>,
     /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
@@ -76,48 +76,44 @@ pub struct ImportArgs {
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Publish all changes at one moment, at the end: until then readers see the dataset as it was, and a run that is cut
-    /// short has changed nothing. The server holds the changes meanwhile
+    /// Publish all changes at one moment, at the end. Until then readers see the dataset as it was, and a run that breaks
+    /// off changes nothing. The server keeps the changes in memory meanwhile
     #[arg(long, conflicts_with = "to")]
     pub atomic: bool,
-    /// Keep what the text indexes find of the last NUMBER versions of the dataset, for FT.SEARCH VERSION and FT.CHANGES
+    /// Keep the state of the text indexes at the last NUMBER versions of the dataset, for FT.SEARCH VERSION and FT.CHANGES
     /// (0 to 64)
     #[arg(long, value_name = "NUMBER", conflicts_with = "to", default_value_t = strand_import::KEEP_VERSIONS,
         value_parser = clap::value_parser!(u8).range(0..=i64::from(strand_import::KEEP_VERSIONS_MAX)))]
     pub keep_versions: u8,
-    /// Exit with 3 when a document failed
+    /// Exit with 3 if a document failed
     #[arg(long)]
     pub strict: bool,
-    /// Say before the run what it will read and take, and after it what it did: everything is listed once more
+    /// Show before the run what it will read and how long it will take, and after it what it did. This lists the source twice
     #[arg(long)]
     pub forecast: bool,
-    /// Read again only the documents that failed (strand jobs errors NAME lists them); nothing else is looked at
+    /// Only read the documents again that failed (strand jobs errors NAME lists them)
     #[arg(long, conflicts_with = "verify")]
     pub retry_failed: bool,
-    /// Read every document and compare it with what the server has; change nothing; exit with 3 when something differs
+    /// Only compare every document with the server's, and change nothing. Exit with 3 if something differs
     #[arg(long)]
     pub verify: bool,
     /// Do not create the text index
     #[arg(long = "no-index", action = ArgAction::SetFalse)]
     pub index: bool,
-    /// Make documents of mails' attachments too
+    /// Import the attachments of mails as documents too
     #[arg(long)]
     pub attachments: bool,
-    /// Stop before anything is changed when more documents than this would be removed: a number, or a share of those that
-    /// are held (a share allows up to 100 documents in any case, unless SOURCE is empty)
+    /// Stop before any change if more documents than this would be removed: a number, or a share of the dataset (a share
+    /// always allows 100 documents, unless SOURCE is empty)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
-    #[command(flatten)]
-    pub filters: FilterArgs,
-    #[command(flatten)]
-    pub remote: RemoteArgs,
-    /// Wait while another import into NAME is under way; else that is an error
+    /// Wait for another running import into NAME. Without this, another import is an error
     #[arg(long)]
     pub wait: bool,
     /// Read at most SIZE bytes of SOURCE a second
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<ByteSize>,
-    /// Speak with strand jobs serve
+    /// Talk to strand jobs serve
     #[arg(long, hide = true, conflicts_with_all = ["json", "quiet", "verbose"])]
     pub supervised: bool,
     /// Print one JSON object a line: containers, changes (with --verbose unchanged documents too), and a summary
@@ -129,6 +125,11 @@ pub struct ImportArgs {
     /// Print each change, and what the run read
     #[arg(long, short)]
     pub verbose: bool,
+    // Last, because their headings apply to all options after them.
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
 }
 
 /// Runs the import. Returns the exit code of the process.

@@ -16,13 +16,13 @@ use strand_import::filter::ByteSize;
 
 /// Text of `strand jobs --help` below the options.
 const AFTER_HELP: &str = "\
-Without --service, list and errors ask a server what was imported into it: a job is called as its dataset there. To read again \
-what failed: strand import SOURCE --into NAME --retry-failed
+Without --service, list and errors ask a server about its datasets. To read failed documents again: strand import SOURCE \
+--into NAME --retry-failed
 
-With --service, and in all other subcommands, a service is asked that `strand jobs serve FILE` runs; a token is taken from \
-STRAND_JOBS_TOKEN.
+With --service, and in all other subcommands, strand asks a service that `strand jobs serve FILE` runs. The variable \
+STRAND_JOBS_TOKEN has the service's token.
 
-Exit codes: 0 done; 1 stopped by an error, (run --wait) the run did not come to its end; 2 wrong usage.";
+Exit codes: 0 done; 1 stopped by an error, or (run --wait) the run did not finish; 2 wrong usage.";
 
 /// Interval of checks whether a run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub struct JobsArgs {
     /// The server to ask, or to import into
     #[arg(long, global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
     pub server: String,
-    /// The service to ask; 127.0.0.1:8390 where nothing else can be asked
+    /// The service to ask [default where a server cannot be asked: 127.0.0.1:8390]
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub service: Option<String>,
     /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
@@ -46,7 +46,7 @@ pub struct JobsArgs {
     /// The user to authenticate as, with a password
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<String>,
-    /// The database that was imported into
+    /// The database of the datasets
     #[arg(long, global = true, value_name = "NUMBER", default_value_t = 0)]
     pub db: u32,
     /// Print one JSON object a line
@@ -57,23 +57,23 @@ pub struct JobsArgs {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum JobsCommand {
-    /// List the datasets of a server with their numbers of documents; with --service its jobs
+    /// List the datasets of a server with their numbers of documents, or with --service the jobs of a service
     List,
-    /// List the documents of a dataset, or of a service's job, that failed, with the reason
+    /// List the failed documents of a dataset, or of a service's job, with the reasons
     Errors {
         /// The dataset or job
         #[arg(value_name = "NAME")]
         dataset: String,
     },
-    /// Run the service: jobs by interval, cron and on demand within one budget of memory (docs/importing.md has the file)
+    /// Run the service: jobs by interval, by cron and on demand, within one memory budget (docs/importing.md describes FILE)
     Serve {
         /// The definitions, in TOML
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Add a job to the service, or define it anew
+    /// Add a job to the service, or replace its definition
     Add(Box<AddArgs>),
-    /// Run a job now; when it runs already, once more after that
+    /// Run a job now. A job that is running runs once more afterwards
     Run {
         /// The job
         #[arg(value_name = "JOB")]
@@ -82,7 +82,7 @@ pub enum JobsCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Read again only the documents of a job that failed
+    /// Only read the documents of a job again that failed
     Retry {
         /// The job
         #[arg(value_name = "JOB")]
@@ -91,25 +91,25 @@ pub enum JobsCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Stop a job where it is, and begin no run of it
+    /// Pause a job's run, and start no further run
     Pause {
         /// The job
         #[arg(value_name = "JOB")]
         name: String,
     },
-    /// Let a job go on
+    /// Continue a paused job
     Resume {
         /// The job
         #[arg(value_name = "JOB")]
         name: String,
     },
-    /// End a job's run; the next one goes on from there
+    /// End a job's run. The next run continues from there
     Cancel {
         /// The job
         #[arg(value_name = "JOB")]
         name: String,
     },
-    /// Forget a job; what it imported stays
+    /// Remove a job from the service. Its documents stay
     Remove {
         /// The job
         #[arg(value_name = "JOB")]
@@ -123,34 +123,34 @@ pub struct AddArgs {
     /// The job: letters, digits, dots, hyphens and underscores
     #[arg(value_name = "JOB")]
     pub name: String,
-    /// As for strand import
+    /// The source, as for strand import
     #[arg(value_name = "SOURCE")]
     pub source: String,
-    /// The dataset; the job's name unless told
+    /// The dataset [default: the job's name]
     #[arg(long, value_name = "NAME")]
     pub into: Option<String>,
-    /// Send elsewhere than to --server
+    /// Send to this sink instead of --server
     #[arg(long, value_name = "SINK")]
     pub to: Option<String>,
-    /// Begin a run so long after the start of the last one: 90s, 10m, 2h, 1d
+    /// Start a run this long after the start of the last one: 90s, 10m, 2h, 1d
     #[arg(long, value_name = "TIME", conflicts_with = "cron")]
     pub every: Option<String>,
-    /// Begin runs by cron's five fields, in this machine's time zone
+    /// Start runs by cron's five fields, in this machine's time zone
     #[arg(long, value_name = "FIELDS")]
     pub cron: Option<String>,
-    /// Begin a run too when the folder has changed and is quiet for so long
+    /// Also start a run when the folder has changed and then been quiet for this time
     #[arg(long, value_name = "TIME")]
     pub watch: Option<String>,
-    /// Add up to so much to each start, by chance
+    /// Delay each start by a random time up to this
     #[arg(long, value_name = "TIME")]
     pub jitter: Option<String>,
-    /// Of two jobs that wait, the one with more goes first
+    /// Of two waiting jobs, the one with the higher priority starts first
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
     /// Read at most SIZE bytes a second
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<String>,
-    /// More options of strand import, behind --
+    /// Further options of strand import, after --
     #[arg(last = true, value_name = "OPTION")]
     pub options: Vec<String>,
 }

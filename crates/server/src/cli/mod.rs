@@ -43,21 +43,21 @@ pub struct Cli {
 pub enum Command {
     /// Run a server
     Serve(serve::ServeArgs),
-    /// Make a running server hold the documents of a folder or Maildir, and keep it so at each further run
+    /// Import documents (mail, folders, git, buckets, archives) into a running server; later runs update them
     Import(Box<import::ImportArgs>),
-    /// Say what differs between two sources: what an import of the one would change after an import of the other
+    /// Show how two sources differ: what an import of the second would change after an import of the first
     Diff(diff::DiffArgs),
-    /// What was imported into a server, and which documents failed; and a service that runs imports by itself
+    /// List imported datasets and failed documents; run a service that imports on a schedule
     Jobs(jobs::JobsArgs),
     /// Run commands on a server, or open an editor for them, with redis-cli's options and its output
     Cli(Box<strand_cli::CliArgs>),
-    /// Put all that a running server knows of itself into one file, or look at such a file
+    /// Collect everything about a running server into one file, or show such a file
     Bundle(bundle::BundleArgs),
-    /// Say where a running server's memory was asked for, or where its processor time goes
+    /// Show where a running server allocated its memory, or where its processor time goes
     Profile(profile::ProfileArgs),
-    /// Say what is wrong with a running server, what it did about it, and what to do
+    /// Show what is wrong with a running server, what it did about that, and what to do
     Doctor(doctor::DoctorArgs),
-    /// Read a data file to its end and say what is in it, or where it is damaged
+    /// Read a data file to its end, and show what is in it or where it is damaged
     Check(check::CheckArgs),
     /// Print the script that makes a shell complete this command
     Completions(pages::CompletionsArgs),

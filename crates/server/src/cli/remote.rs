@@ -6,7 +6,7 @@ use strand_import::cache::limits::{self, Limits, LimitsError};
 use strand_import::source::remote::versions::parse_moment;
 use strand_import::{CacheOptions, RemoteOptions};
 
-/// How a bucket is reached, beside what the environment and ~/.aws say.
+/// How to reach a source, in addition to the environment and ~/.aws.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reaching a bucket")]
 pub struct RemoteArgs {
@@ -19,24 +19,24 @@ pub struct RemoteArgs {
     /// The profile in ~/.aws that has the credentials; else AWS_PROFILE
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Ask for a public bucket's objects, without credentials
+    /// Read a public bucket, without credentials
     #[arg(long, conflicts_with = "profile")]
     pub anonymous: bool,
-    /// What the bucket held at this moment (2026-11-22T20:00:00Z, or seconds since 1970), where it keeps versions
+    /// The state of a bucket with versions at this time (2026-11-22T20:00:00Z, or seconds since 1970)
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub as_of: Option<i64>,
     /// The file with the password of a restic repository; else RESTIC_PASSWORD_FILE, else RESTIC_PASSWORD
     #[arg(long, value_name = "FILE", help_heading = "Reaching a restic repository")]
     pub password_file: Option<PathBuf>,
-    /// List folders and prefixes with more documents than this by way of a temporary file, in parts; 100000 unless told
+    /// Folders and prefixes with more documents than this are listed in parts, with a temporary file [default: 100000]
     #[arg(long, value_name = "NUMBER", help_heading = "Cache")]
     pub list_cutoff: Option<usize>,
-    /// Keep what is read of remote sources and mounts, and the texts made of it, in this folder: what is there in the
-    /// listed version is not asked for again
+    /// Keep what is read from remote sources and mounts, and the texts extracted from it, in this folder. A version that
+    /// is in the folder is not read again
     #[arg(long, value_name = "FOLDER", help_heading = "Cache")]
     pub cache: Option<PathBuf>,
-    /// How much of its disk the cache may fill, and perhaps its folder, in the syntax of /etc/cachefilesd.conf; without it 10%
-    /// of blocks and files stay free (7% begin to cull, at 3% nothing is stored)
+    /// How much of the disk the cache may fill, and optionally its folder, in the syntax of /etc/cachefilesd.conf. By default
+    /// 10% of blocks and files stay free: below 7% old parts are removed, below 3% nothing is stored
     #[arg(long, value_name = "FILE", help_heading = "Cache", value_parser = read_config)]
     pub cache_config: Option<CacheConfig>,
 }

@@ -307,13 +307,13 @@ impl HostLog for ServerHost {
     fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
         let (is_said, unsaid) = self.failed_logins.lock().add(self.clock.now().mono_us);
         if unsaid > 0 {
-            tracing::warn!("{unsaid} more logins have failed");
+            tracing::warn!("{unsaid} more logins failed");
         }
         if is_said {
-            let user = user.map_or("a user that there is not".into(), |name| {
-                format!("'{}'", name[..name.len().min(NAME_BYTES_MAX)].escape_ascii())
+            let user = user.map_or("unknown user".into(), |name| {
+                format!("user '{}'", name[..name.len().min(NAME_BYTES_MAX)].escape_ascii())
             });
-            tracing::warn!("a login from {} at {} as {user} failed", peer.addr, peer.laddr);
+            tracing::warn!("login failed: {user} at {} (client {})", peer.laddr, peer.addr);
         }
     }
     fn log_tail(&self) -> Vec<u8> {

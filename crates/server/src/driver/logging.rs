@@ -23,9 +23,9 @@ impl LogLevel {
         let (filter, unknown) = filter(name, targets);
         // This fails only when the log is gone.
         let _ = self.0.modify(|old| *old = filter);
-        unknown
-            .iter()
-            .for_each(|word| tracing::warn!("log-levels: {word:?} is no target=level and is left out"));
+        unknown.iter().for_each(|word| {
+            tracing::warn!("log-levels: {word:?} is ignored, because it is not target=level")
+        });
     }
 }
 

@@ -80,7 +80,7 @@ pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>>
                 }
             }
             false => {
-                tracing::error!("a worker is stuck: systemd's watchdog is not told that the server lives")
+                tracing::error!("a worker is stuck, so systemd's watchdog gets no sign of life")
             }
         }
         Duration::from_micros(waits_us / 2)

@@ -90,7 +90,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
 /// small pieces and at the lowest priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
     if let Err(e) = strand_pages::in_pieces() {
-        tracing::warn!("freed memory is given back in one piece: {e}");
+        tracing::warn!("freed memory goes back to the system in large pieces: {e}");
     }
     let start = || {
         // On Linux a call without an id affects only the calling thread. A failure only means longer waits.
@@ -299,7 +299,7 @@ fn report(config: &Config) {
     others.iter().for_each(|note| tracing::warn!("{note}"));
     if !defaults.is_empty() {
         let names: Vec<_> = defaults.iter().map(|note| note.name.as_str()).collect();
-        tracing::info!("given their defaults, and without effect here: {}", names.join(", "));
+        tracing::info!("options without effect here, given with their default values: {}", names.join(", "));
     }
 }
 

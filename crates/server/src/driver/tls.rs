@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_end() {
+    fn a_tls_session_is_forgotten_after_its_time() {
         let sessions =
             |kept_s| Sessions { kept: ServerSessionMemoryCache::new(100), kept_s, start: Instant::now() };
         let kept = sessions(300);

@@ -134,8 +134,10 @@ fn debian_s_own_configuration_starts_a_server() {
     assert!(client.bulk("INFO server").contains("executable"), "it serves");
     let log = std::fs::read_to_string(path("strand.log")).expect("it logs where it is told to");
     assert!(!log.contains("WARN") || log.contains("maxclients") || log.contains("freed memory"), "{log}");
-    let defaults =
-        log.lines().filter(|l| l.contains("given their defaults, and without effect here: ")).count();
+    let defaults = log
+        .lines()
+        .filter(|l| l.contains("options without effect here, given with their default values: "))
+        .count();
     assert_eq!(defaults, 1, "{log}");
     client.send(b"SHUTDOWN NOSAVE\r\n");
     assert!(server.end().success());
