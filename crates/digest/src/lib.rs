@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_and_seeds() {
+    fn a_digest_depends_on_bytes_and_seed_not_on_pieces() {
         let bytes: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
         for n in [0, 1, 16, 240, 5000] {
             let mut digest = Digest::new(7);

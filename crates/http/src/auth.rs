@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn basic_and_bearer() {
+    fn basic_and_bearer_headers_give_user_and_password() {
         let pair = |u: &str, p: &str| Ok(Some((u.to_string(), p.to_string())));
         assert_eq!(read("Basic YW5uOnMzY3I6ZXQ="), pair("ann", "s3cr:et"));
         assert_eq!(read("basic OnNlc2FtZQ=="), pair("default", "sesame"));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn one_range_is_a_part_and_several_are_the_whole() {
         let part = |range: &str| {
             let found = super::range(&headers(&[(RANGE, range)]), 10, None);
             found.map(|r| r.map(|r| (r.start, r.end))).map_err(|p| p.status.as_u16())
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions() {
+    fn conditions_are_judged_by_the_value_and_its_tag() {
         let of = |name: HeaderName, value: &str| Conditions::of(&headers(&[(name, value)])).expect("tags");
         let a = Some(Some("\"a\""));
         for (conditions, value, verdict) in [

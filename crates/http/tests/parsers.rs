@@ -154,13 +154,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_parsed_without_a_panic(data in prop::collection::vec(any::<u8>(), 0..200)) {
         fuzz_http_parsers(&data);
     }
 }
 
 #[test]
-fn seeds() {
+fn the_fuzz_targets_seeds_are_parsed() {
     for (which, text) in [
         (0, "<?xml version='1.0'?><add><doc><field name='id'>1 &amp; <![CDATA[<2>]]></field></doc></add>"),
         (0, "<a>\n<b x='1' x='2'/></a>"),

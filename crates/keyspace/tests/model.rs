@@ -329,7 +329,7 @@ proptest! {
 }
 
 #[test]
-fn a_longer_run() {
+fn a_long_run_of_operations_equals_the_model() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut world = World::new(4);

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn old_doubles() {
+    fn doubles_of_old_files_are_read() {
         for (bytes, value) in [
             (&b"\xfe"[..], f64::INFINITY),
             (b"\xff", f64::NEG_INFINITY),

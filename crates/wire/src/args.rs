@@ -328,7 +328,7 @@ mod tests {
     use strand_chain::Chain;
 
     #[test]
-    fn views_and_blobs() {
+    fn arguments_are_read_as_views_and_as_blobs() {
         let mut argv = Argv::from_slices(&["set", "key"]);
         argv.push_blob(Blob::from(&b"value"[..]));
         let args = argv.args();

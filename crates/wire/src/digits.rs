@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers() {
+    fn integers_have_their_decimal_digits() {
         for n in [0, 1, 9, 10, 99, 100, 101, 12345, i64::MAX, -1, -10, i64::MIN, i64::MIN + 1] {
             assert_eq!(Digits::int(n).as_slice(), n.to_string().as_bytes());
         }

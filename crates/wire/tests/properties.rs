@@ -143,7 +143,7 @@ fn arg() -> impl Strategy<Value = Vec<u8>> {
 
 /// Inputs that failed in the past, and the seeds of the fuzz targets.
 #[test]
-fn seeds() {
+fn inputs_that_failed_once_and_the_fuzz_seeds_pass() {
     for head in [[0, 1, 2, 3, 4], [1, 0, 0, 255, 7], [2, 9, 9, 9, 9]] {
         for body in [
             "",

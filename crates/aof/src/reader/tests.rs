@@ -114,7 +114,7 @@ proptest! {
 
     /// A file with a few bytes changed is read to some end, and no more is read than it contains.
     #[test]
-    fn changed_files(
+    fn a_changed_file_is_read_to_some_end(
         args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {

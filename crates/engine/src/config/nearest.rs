@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn a_swap_counts_as_one_edit() {
         for (a, b, edits) in
             [("", "ab", 2), ("ab", "ba", 1), ("abc", "abd", 1), ("abc", "c", 2), ("ab", "ab", 0)]
         {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_quotes() {
+    fn a_line_is_split_into_words_and_quoted_words() {
         assert_eq!(words(" a  b\tc "), Some(vec!["a".into(), "b".into(), "c".into()]));
         assert_eq!(words(r#"a "b c" 'd "e'"#), Some(vec!["a".into(), "b c".into(), "d \"e".into()]));
         assert_eq!(words(r#""\x41\n\q\x4""#), Some(vec!["A\nqx4".into()]));

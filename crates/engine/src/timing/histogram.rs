@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_and_steps() {
+    fn a_histogram_gives_percentiles_and_cumulative_counts() {
         let histogram = Histogram::default();
         assert!(Spread::of([&histogram].into_iter()).cumulative_us().is_empty());
         histogram.add(300, 90);

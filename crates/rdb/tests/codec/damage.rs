@@ -107,7 +107,7 @@ proptest! {
 
     /// A real payload with a few bytes changed, inserted or removed.
     #[test]
-    fn changed_payloads(pick in any::<prop::sample::Index>(), changes in changes(), version in 0u8..4) {
+    fn a_changed_payload_is_read_or_refused(pick in any::<prop::sample::Index>(), changes in changes(), version in 0u8..4) {
         thread_local!(static REAL: Vec<Vec<u8>> = payloads().into_iter().map(|(bytes, _)| bytes).collect());
         let payload = REAL.with(|real| real[pick.index(real.len())].clone());
         let mut data = vec![version];
@@ -118,7 +118,7 @@ proptest! {
 
     /// Random bytes after each value type.
     #[test]
-    fn made_up_payloads(version in 0u8..4, value_type in 0u8..32, body in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn a_random_payload_is_read_or_refused(version in 0u8..4, value_type in 0u8..32, body in prop::collection::vec(any::<u8>(), 0..64)) {
         fuzz_payload(&[&[version, value_type], &body[..]].concat());
     }
 }
@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn changed_files(pick in any::<prop::sample::Index>(), changes in changes()) {
+    fn a_changed_file_is_read_or_refused(pick in any::<prop::sample::Index>(), changes in changes()) {
         thread_local!(static REAL: Vec<Vec<u8>> =
             data_files("many.rdb").iter().map(|path| std::fs::read(path).unwrap()).collect());
         let mut file = REAL.with(|real| real[pick.index(real.len())].clone());

@@ -70,7 +70,7 @@ fn of_minus_zero(value: &Value) -> bool {
 }
 
 #[test]
-fn versions_and_checksums() {
+fn a_payload_with_a_wrong_version_or_checksum_is_refused() {
     let good = write_payload(&Value::String(b"value".to_vec()), Packing::Packed, true);
     assert_eq!(good[0], 0);
     read_payload(&good).unwrap();

@@ -143,7 +143,7 @@ fn errors_and_their_offsets() {
 }
 
 #[test]
-fn limits_hold() {
+fn a_query_beyond_a_limit_is_an_error() {
     let deep = |n: usize| format!("{}a{}", "(".repeat(n), ")".repeat(n));
     assert!(parse(&deep(QUERY_DEPTH_MAX - 2), &params()).is_ok());
     fails(&deep(100_000 / 4), "Query depth exceeds maximum of 64, at offset 64 of the query");

@@ -164,7 +164,7 @@ fn names_are_checked_against_the_users_patterns() {
 }
 
 #[test]
-fn options_of_search() {
+fn each_option_of_ft_search_has_its_effect() {
     let w = library();
     assert_eq!(w.keys("books run VERBATIM"), (0, vec![]));
     assert_eq!(w.keys("books * LIMIT 0 0"), (4, vec![]));
@@ -284,7 +284,7 @@ fn create_info_list_drop() {
 }
 
 #[test]
-fn refusals() {
+fn wrong_queries_and_options_are_named_in_errors() {
     let mut w = library();
     for (line, want) in [
         ("FT.SEARCH books '(dog'", "Syntax error at offset 1 near dog"),

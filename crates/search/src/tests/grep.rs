@@ -21,7 +21,7 @@ fn sorted(value: Value) -> Vec<String> {
 }
 
 #[test]
-fn keys_and_values() {
+fn rx_grep_finds_keys_and_values() {
     let w = world();
     assert_eq!(sorted(w.line("RX.GREP KEYS ^mail:")), ["mail:1", "mail:2", "mail:3"]);
     assert_eq!(sorted(w.line("RX.GREP keys [13]$ PREFIX mail:")), ["mail:1", "mail:3"]);
@@ -94,7 +94,7 @@ fn databases_expiry_and_cancelling() {
 }
 
 #[test]
-fn refusals() {
+fn wrong_arguments_of_rx_grep_are_named_in_errors() {
     let w = world();
     for (line, want) in [
         ("RX.GREP NAMES x", "ERR Unknown argument `NAMES`: KEYS or VALUES is expected"),

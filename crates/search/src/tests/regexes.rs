@@ -282,7 +282,7 @@ fn patterns_are_judged() {
 }
 
 #[test]
-fn refusals() {
+fn wrong_arguments_of_rx_set_and_kin_are_named_in_errors() {
     let w = World::new();
     w.ok("RX.SET s ID p x DEADLINE 600000");
     for (line, want) in [

@@ -113,7 +113,7 @@ fn an_index_of_one_field_and_one_of_all() {
 }
 
 #[test]
-fn refusals() {
+fn wrong_arguments_of_rx_index_are_named_in_errors() {
     let mut w = World::new();
     w.ok("RX.INDEX CREATE i PREFIX a");
     for (line, want) in [

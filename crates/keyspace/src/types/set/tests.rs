@@ -188,7 +188,7 @@ fn random_members_are_as_likely_as_each_other() {
 }
 
 #[test]
-fn odd_cursors() {
+fn a_scan_accepts_any_cursor() {
     let (mut set, settings) = (SetValue::new(), Settings::default());
     assert!(set.is_empty() && set.random(&mut fastrand::Rng::with_seed(1)).is_none());
     set.add(&[0; 1000], &settings);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_filter() {
+    fn command_list_filters() {
         assert_eq!(run2("COMMAND LIST FILTERBY PATTERN cLient|Getn*"), "*1|$14|client|getname|");
         assert_eq!(run2("COMMAND LIST FILTERBY MODULE x"), "*0|");
         assert_eq!(run2("COMMAND LIST FILTERBY ACLCAT nope"), "*0|");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_flags() {
+    fn command_getkeys_finds_keys_and_flags() {
         for (line, want) in [
             ("COMMAND GETKEYS get a", "*1|$1|a|"),
             ("COMMAND GETKEYS mset a b c d", "*2|$1|a|$1|c|"),
