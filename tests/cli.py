@@ -7,39 +7,27 @@ import pty
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+from harness import Process, free_port
 
 STRAND = os.path.abspath(sys.argv[1])
 WAIT_S = 60
 failures = []
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Server:
+class Server(Process):
     def __init__(self, command):
         self.folder = tempfile.TemporaryDirectory()
-        self.port = free_port()
-        self.socket = os.path.join(self.folder.name, "socket")
-        args = command + ["--port", str(self.port), "--dir", self.folder.name, "--save", "", "--enable-debug-command", "yes"]
-        self.process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + WAIT_S
-        while time.monotonic() < end:
-            if subprocess.run(["redis-cli", "-p", str(self.port), "ping"], capture_output=True).stdout == b"PONG\n":
-                return
-        raise SystemExit(f"{command[0]} does not answer")
+        port = free_port()
+        args = ["--port", str(port), "--dir", self.folder.name, "--save", "", "--enable-debug-command", "yes"]
+        super().__init__(port, command + args)
 
     def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(WAIT_S)
+        self.stop()
         self.folder.cleanup()
 
     def __enter__(self):

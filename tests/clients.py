@@ -9,8 +9,6 @@ import http.client
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,8 @@ import traceback
 
 import redis
 import requests
+
+from harness import Ended, Process, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHECKS = []
@@ -34,12 +34,6 @@ def check(function):
 STARTS_MAX = 5
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Strand:
     """A server of our own; `options` as on its command line."""
 
@@ -50,23 +44,13 @@ class Strand:
             self.port, self.http_port = free_port(), free_port()
             self.url = f"http://127.0.0.1:{self.http_port}"
             doors = ["--port", str(self.port), "--http-port", str(self.http_port)]
-            self.process = subprocess.Popen([binary, "serve", *doors, "--loglevel", "warning", "--save", "", *options])
-            if self.listens():
-                return
-        raise RuntimeError("the server ended at start")
-
-    def listens(self):
-        """Waits until both doors are open; false when the server has ended."""
-        for _ in range(400):
+            command = [binary, "serve", *doors, "--loglevel", "warning", "--save", "", *options]
             try:
-                for port in (self.port, self.http_port):
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return self.process.poll() is None
-            except OSError:
-                if self.process.poll() is not None:
-                    return False
-                time.sleep(0.025)
-        raise RuntimeError("the server does not listen")
+                self.server = Process([self.port, self.http_port], command)
+                return
+            except Ended as ended:
+                reason = ended
+        raise reason
 
     def client(self, **options):
         options.setdefault("decode_responses", True)
@@ -79,11 +63,7 @@ class Strand:
         return done.stdout
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout=20)
-        finally:
-            self.process.kill()
+        return self.server.stop()
 
 
 @check

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -17,7 +16,8 @@ import urllib.error
 import urllib.request
 
 import sources
-from sources import counts, free_port, mail
+from harness import free_port
+from sources import counts, mail
 
 CHECKS = []
 JOBS = int(os.environ.get("JOBS", "40"))

@@ -8,7 +8,8 @@ import subprocess
 import time
 
 import sources
-from sources import counts, free_port, mail
+from harness import free_port
+from sources import counts, mail
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Most seconds until the client asks for attributes anew: it keeps them for 3.

@@ -19,7 +19,8 @@ import urllib.parse
 
 import nfs
 import sources
-from sources import KEY, SECRET, World, counts, mail, rclone
+from harness import free_port
+from sources import KEY, SECRET, counts, mail, rclone
 
 OBJECTS = int(os.environ.get("OBJECTS", "100000"))
 PAIRS = int(os.environ.get("PAIRS", "1000"))
@@ -206,7 +207,7 @@ def a_bucket_as_it_was_is_what_rclone_lists(world):
     if not (versitygw := os.environ.get("VERSITYGW")):
         print("     no versitygw: skipped (rclone's own server keeps no versions)")
         return
-    port = sources.free_port()
+    port = free_port()
     for name in ("s3", "old"):
         os.makedirs(f"{world.folder}/{name}")
     environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}

@@ -19,7 +19,8 @@ import urllib.request
 import xml.etree.ElementTree as xml
 
 import sources
-from sources import ROOT, counts, free_port, mail
+from harness import free_port
+from sources import ROOT, counts, mail
 
 CHECKS = []
 KILLS = int(os.environ.get("KILLS", "8"))

@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import socketserver
 import stat
 import subprocess
@@ -28,6 +27,8 @@ import traceback
 import zipfile
 
 import redis
+
+from harness import Process, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEY, SECRET = "testkey", "test/secret+key"
@@ -41,12 +42,6 @@ def check(function):
     return function
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def rclone():
     named = os.environ.get("RCLONE")
     found = [named] if named else glob.glob(f"{ROOT}/.venv/lib/python*/site-packages/rclone_api/bin/rclone")
@@ -55,35 +50,6 @@ def rclone():
     if not os.access(found[0], os.X_OK):
         os.chmod(found[0], os.stat(found[0]).st_mode | stat.S_IXUSR)
     return found[0]
-
-
-class Process:
-    """A server, ready when it takes connections at `port`."""
-
-    def __init__(self, port, arguments, environment=None):
-        self.port = port
-        self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment)
-        for _ in range(800):
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    self.log.seek(0)
-                    raise RuntimeError(f"{arguments[:3]} ended at start: {self.log.read()[-2000:]}")
-                time.sleep(0.025)
-        raise RuntimeError(f"{arguments[:3]} does not listen")
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(20)
-        self.log.close()
 
 
 class World:

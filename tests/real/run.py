@@ -8,7 +8,6 @@ language is not on this machine is named and counted as skipped; with CI set tha
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from harness import Process, free_port  # noqa: E402
+
 BUILT = os.path.join(ROOT, "target", "real-clients")
 PYTHON = os.path.join(ROOT, ".venv", "bin", "python")
 #: No build and no scenario takes longer.
@@ -73,37 +75,18 @@ def run(command, folder):
         return out.read().decode(errors="replace"), code
 
 
-class Server:
-    """A server of our own on a free port."""
+class Server(Process):
+    """A server on a free port, with a folder of its own. PORT in the command stands for the port."""
 
     def __init__(self, *command):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
         self.folder = tempfile.TemporaryDirectory()
-        self.log = open(os.path.join(self.folder.name, "log"), "w+b")
-        command = [part.replace("PORT", str(self.port)) for part in command]
-        self.process = subprocess.Popen(
-            command, cwd=self.folder.name, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
-        )
-        for _ in range(800):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.025)
-        raise RuntimeError(f"{command[0]} does not start")
+        port = free_port()
+        super().__init__(port, [part.replace("PORT", str(port)) for part in command], folder=self.folder.name)
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout=20)
-        finally:
-            self.process.kill()
-            self.log.close()
-            self.folder.cleanup()
+        code = super().stop()
+        self.folder.cleanup()
+        return code
 
 
 def main():
