@@ -5,6 +5,8 @@ ARGS ?=
 VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
+# The binary that the suites of real clients start.
+STRAND = target/debug/strand
 
 .PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings binary slowest bisect sbom release package
 
@@ -16,16 +18,31 @@ run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import example
 
 test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
 	$(CARGO) test --workspace --quiet
-	$(VENV_PYTHON) tests/clients.py target/debug/strand
-	$(VENV_PYTHON) tests/cli.py target/debug/strand
-	node tests/console/console.mjs target/debug/strand
-	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
-	$(VENV_PYTHON) tests/sources.py target/debug/strand
-	$(VENV_PYTHON) tests/sinks.py target/debug/strand
-	$(VENV_PYTHON) tests/jobs.py target/debug/strand
-	@scripts/bindings.sh
-	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
-	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target suites
+
+# What runs beside real clients and servers, two suites at a time: they wait for each other's processes more than they compute.
+# The longest stand first. Each is a target of its own too, once target/debug/strand is built: `make test-sources`.
+SUITES = test-clients test-real-clients test-sources test-bindings test-cli test-console test-sinks test-jobs
+.PHONY: suites $(SUITES)
+suites: $(SUITES)
+
+test-clients:
+	@$(VENV_PYTHON) tests/clients.py $(STRAND)
+test-cli:
+	@$(VENV_PYTHON) tests/cli.py $(STRAND)
+test-console:
+	@node tests/console/console.mjs $(STRAND)
+test-real-clients:
+	@CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py $(STRAND)
+test-sources:
+	@$(VENV_PYTHON) tests/sources.py $(STRAND)
+test-sinks:
+	@$(VENV_PYTHON) tests/sinks.py $(STRAND)
+test-jobs:
+	@$(VENV_PYTHON) tests/jobs.py $(STRAND)
+test-bindings: bindings
+	@$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
+	@$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
 test-real: setup binary ## clients of the JVM (needs java and mvn); test suites of redis-py and go-redis; the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
 	$(CARGO) build --workspace --quiet

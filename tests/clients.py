@@ -688,9 +688,10 @@ def main():
     failed = 0
     try:
         for function in CHECKS:
+            began = time.time()
             try:
                 function(strand)
-                print(f"ok   {function.__name__}")
+                print(f"ok   {function.__name__} ({time.time() - began:.1f} s)", flush=True)
             except Exception:
                 failed += 1
                 print(f"FAIL {function.__name__}")

@@ -130,17 +130,17 @@ def zipped(**files):
         return file.read()
 
 
-def fill_bucket(world):
-    """A bucket with prefixes, an empty object, a large mail, an archive, odd names, and one prefix of more than a page."""
+def fill_bucket(world, many=1_010):
+    """A bucket with prefixes, an empty object, a large mail, an archive, odd names, and one prefix of `many` objects: more than a page."""
     world.write("s3/data/in/one.eml", mail("one"))
     world.write("s3/data/in/deep/er/two.eml", mail("two"))
     world.write("s3/data/in/empty.txt", "")
     world.write("s3/data/in/large.eml", mail("large", "many words of a line\n" * 200_000))
     world.write("s3/data/in/box.zip", zipped(three_eml=mail("three"), four_txt="4"))
     world.write("s3/data/in/o d&d+<name>%41 \u00e9.txt", "odd")
-    for i in range(1_010):
+    for i in range(many):
         world.write(f"s3/data/many/{i:05}.txt", str(i))
-    return 6 + 2 + 1_010
+    return 6 + 2 + many
 
 
 @check
@@ -386,7 +386,8 @@ def cached(world, name="cache"):
 
 @check
 def a_cache_answers_the_second_time(world):
-    documents = fill_bucket(world)
+    # Pages of a listing are no matter of the cache: few objects, since each is asked for twice by way of Python.
+    documents = fill_bucket(world, 110)
     proxy, endpoint = counting(world)
     cache = [*cached(world), "--endpoint", endpoint]
     try:
@@ -397,7 +398,7 @@ def a_cache_answers_the_second_time(world):
         Counting.bodies = 0
         again, _ = world.imports("s3://data", *cache)
         assert counts(again) == counts(first) and Counting.bodies == 0, (again, Counting.bodies)
-        assert again["cache"]["misses"] == 0 and again["cache"]["texts"] > 1000, again["cache"]
+        assert again["cache"]["misses"] == 0 and again["cache"]["texts"] >= documents - 17, again["cache"]
         assert {key: world.client.hgetall(key) for key in world.client.scan_iter("d:*", count=1000)} == keys
         # What changed is asked for, and nothing else.
         world.client.flushall()
@@ -411,7 +412,7 @@ def a_cache_answers_the_second_time(world):
                 file.write(b"!")
         world.client.flushall()
         damaged, _ = world.imports("s3://data", *cache)
-        assert counts(damaged) == counts(first) and Counting.bodies > 1000, (damaged, Counting.bodies)
+        assert counts(damaged) == counts(first) and Counting.bodies >= documents - 17, (damaged, Counting.bodies)
         assert world.client.hget("d:in/one.eml", "subject") == b"ONE"
         world.write("taken", "")
         world.client.flushall()
@@ -625,8 +626,10 @@ def one_process_extracts_all_documents_and_a_new_one_takes_over(world):
         while not (found := extractors_of(running.pid)):
             assert running.poll() is None and time.time() < deadline, "no process extracts"
             time.sleep(0.005)
-        limits = open(f"/proc/{found[0]}/limits").read().splitlines()
-        assert any(line.split()[:4] == ["Max", "address", "space", str(1 << 30)] for line in limits), limits
+        # The importer bounds the memory of its extractor right after the start.
+        while "Max address space " + str(1 << 30) not in (limits := " ".join(open(f"/proc/{found[0]}/limits").read().split())):
+            assert running.poll() is None and time.time() < deadline, limits
+            time.sleep(0.005)
         os.kill(found[0], signal.SIGKILL)
         told, _ = running.communicate(timeout=300)
     finally:
