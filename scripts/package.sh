@@ -7,7 +7,7 @@ strand=$(realpath "${1:-target/release/strand}")
 out=${CARGO_TARGET_DIR:-target}/package
 root=$out/root
 rm -rf "$out"
-mkdir -p "$root/DEBIAN" "$root"/usr/{bin,lib/systemd/system,share/man/man1,share/doc/strand/monitoring} "$root/etc/strand" \
+mkdir -p "$root/DEBIAN" "$root"/usr/{bin,lib/systemd/system,share/man/man1,share/doc/strand/{monitoring,docs/formats}} "$root/etc/strand" \
     "$root"/usr/share/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
 
 install -m 0755 "$strand" "$root/usr/bin/strand"
@@ -21,7 +21,9 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 install -m 0644 packaging/strand.service "$root/usr/lib/systemd/system/"
 install -m 0644 packaging/strand.conf "$root/etc/strand/"
 install -m 0644 packaging/monitoring/* "$root/usr/share/doc/strand/monitoring/"
-install -m 0644 README.md docs/*.md "$root/usr/share/doc/strand/"
+install -m 0644 README.md CHANGELOG.md "$root/usr/share/doc/strand/"
+install -m 0644 docs/*.md "$root/usr/share/doc/strand/docs/"
+install -m 0644 docs/formats/*.md "$root/usr/share/doc/strand/docs/formats/"
 { cat LICENSE; printf '\n\nuPlot, which is part of the console:\n\n'; cat crates/http/console/uplot.LICENSE; } >"$root/usr/share/doc/strand/copyright"
 
 version=$("$strand" --version | awk '{ print $2 }')
