@@ -78,7 +78,7 @@ versus: binary ## speed and memory beside redis-server in one run (ARGS='--only 
 	$(CARGO) run --release --quiet -p strand-bench --bin versus -- --strand target/release/strand $(ARGS)
 
 bisect: ## the commit that made a row of make versus dearer, by instructions (ROW='SET p30' GOOD=commit BAD=HEAD; needs valgrind)
-	@ROW='$(ROW)' GOOD='$(GOOD)' BAD='$(BAD)' PROFILE='$(PROFILE)' scripts/bisect.sh
+	@ROW='$(ROW)' GOOD='$(GOOD)' BAD='$(BAD)' PROFILE='$(PROFILE)' REQUESTS='$(REQUESTS)' scripts/bisect.sh
 
 cliffs: binary ## what must stay flat, beside redis-server: docs/benchmarks.md has the table (ARGS='--only KEYS --json')
 	$(CARGO) run --release --quiet -p strand-bench --bin cliffs -- --strand target/release/strand $(ARGS)

@@ -4,6 +4,7 @@
 #   GOOD=COMMIT    a commit at which the row was cheaper
 #   BAD=COMMIT     a commit at which the row is dearer (HEAD unless given)
 #   PROFILE=quick  the profile that each commit is built with (quick: no link-time optimisation; release takes minutes more)
+#   REQUESTS=50000 requests that are counted: fewer are quicker and less exact
 # The rows and the counting are those of this checkout, so that every commit is measured alike. Commits are checked out and
 # built in target/bisect; your own checkout stays as it is. A commit that does not build is passed over.
 set -euo pipefail
@@ -19,7 +20,7 @@ percent_min=2
 count() {
     (cd "$tree" && timeout "$build_s" cargo build --quiet --profile "$profile" -p strand-server --bin strand) >&2 || return 125
     # The folder of the profile `dev` has another name.
-    timeout "$count_s" "$counter" --strand "$CARGO_TARGET_DIR/${profile/#dev/debug}/strand" --only "$row" || return 125
+    timeout "$count_s" "$counter" --strand "$CARGO_TARGET_DIR/${profile/#dev/debug}/strand" --only "$row" --requests "$requests" || return 125
 }
 
 if [ "${1:-}" = step ]; then
@@ -30,7 +31,7 @@ if [ "${1:-}" = step ]; then
     exit
 fi
 
-export row=${ROW:?"make bisect ROW='SET p30' GOOD=COMMIT [BAD=COMMIT]"} profile=${PROFILE:-quick}
+export row=${ROW:?"make bisect ROW='SET p30' GOOD=COMMIT [BAD=COMMIT]"} profile=${PROFILE:-quick} requests=${REQUESTS:-50000}
 good=$(git rev-parse --verify "${GOOD:?"make bisect ROW='SET p30' GOOD=COMMIT [BAD=COMMIT]"}^{commit}")
 bad=$(git rev-parse --verify "${BAD:-HEAD}^{commit}")
 command -v valgrind >/dev/null || { echo "bisect: needs valgrind (apt install valgrind)" >&2; exit 1; }

@@ -32,6 +32,8 @@ const REQUESTS: u64 = 50_000;
 const KEYS: u64 = 10_000;
 /// The seed of the requests. Each run sends the same bytes.
 const SEED: u64 = 30;
+/// The script that runs the server. The word BINARY stands for its binary.
+const SCRIPT: &str = include_str!("../callgrind.py");
 
 /// Prints the count. Fails when the count is above `--at-most`.
 fn main() -> Result<ExitCode> {
@@ -65,13 +67,8 @@ fn find(only: Option<&str>) -> Result<&'static Row> {
 
 /// Writes the script that runs `strand` under callgrind. Returns its path.
 fn counting(directory: &Path, strand: &Path) -> Result<PathBuf> {
-    let (script, strand) = (directory.join("counting"), fs::canonicalize(strand)?);
-    // Without `exec` the process would be the shell's, and the server would not be found by its pid.
-    let text = format!(
-        "#!/bin/sh\nexec valgrind --tool=callgrind --callgrind-out-file=/dev/null '{}' \"$@\"\n",
-        strand.display()
-    );
-    fs::write(&script, text)?;
+    let (script, strand) = (directory.join("callgrind.py"), fs::canonicalize(strand)?);
+    fs::write(&script, SCRIPT.replace("\"BINARY\"", &format!("{strand:?}")))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     Ok(script)
 }
