@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 # Seconds that the build and the count of one commit may take. A commit that takes longer is passed over.
 build_s=3600
 count_s=600
-# Below this many percent of difference between GOOD and BAD there is nothing to find: counts differ by up to one from run to run.
+# Below this many percent of difference between GOOD and BAD there is nothing to find: counts differ a little from run to run.
 percent_min=2
 
 # The count at the commit that is checked out: prints it, fails with 125 (`git bisect` passes over) when there is none.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the program BINARY under valgrind's callgrind, with this script's arguments.
+"""Runs the program BINARY under valgrind's callgrind, with this script's arguments. Each thread's count goes to a file OUT-NUMBER.
 
 The crate rustix asks the kernel for the auxiliary vector by prctl(PR_GET_AUXV). valgrind passes the call on, and the answer
 names a vDSO that valgrind does not map: the server would crash. A seccomp filter refuses that call. rustix then reads
@@ -35,5 +35,5 @@ libc = ctypes.CDLL(None, use_errno=True)
 for arguments in [(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(filter_), 0, 0)]:
     if libc.prctl(*map(ctypes.c_ulong, arguments)):
         raise OSError(ctypes.get_errno(), "prctl")
-valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "BINARY"]
+valgrind = ["valgrind", "--tool=callgrind", "--separate-threads=yes", "--callgrind-out-file=" + "OUT", "BINARY"]
 os.execvp(valgrind[0], valgrind + sys.argv[1:])
