@@ -16,11 +16,15 @@ const DISTANCE_MAX: usize = 1 << 13;
 const COPY_MAX: usize = 264;
 /// Shortest copy that saves bytes.
 const COPY_MIN: usize = 3;
+/// Positions at the end of a copy that are remembered, as redis-server does. Fewer than [`COPY_MIN`].
+const REMEMBERED: usize = 2;
 /// Number of remembered positions, by a hash of three bytes: powers of two, for the shortest strings and for long
 /// ones.
 const TABLE_SLOTS_MIN: usize = 1 << 8;
 const TABLE_SLOTS_MAX: usize = 1 << 14;
 
+/// A larger buffer is not kept for the next string.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of input between two pauses: about 0.2 ms of compression.
 pub const PAUSE_BYTES: usize = 64 << 10;
 
@@ -69,45 +73,48 @@ pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
             return Err(CORRUPT);
         }
         let from = out.len() - distance;
-        if distance >= n {
-            out.extend_from_within(from..from + n);
-        } else {
-            // The copy overlaps its own output: it repeats the last `distance` bytes.
-            for i in from..from + n {
-                let byte = out[i];
-                out.push(byte);
-            }
+        // A copy may overlap its own output: then it repeats the last `distance` bytes.
+        let mut left = n;
+        while left > 0 {
+            let piece = left.min(out.len() - from);
+            out.extend_from_within(from..from + piece);
+            left -= piece;
         }
     }
     if out.len() - start == len { Ok(()) } else { Err(CORRUPT) }
 }
 
-/// Compresses strings one after another and reuses its table.
+/// Compresses strings one after another and reuses its memory.
 pub struct Compressor {
     /// The latest position plus one for each hash. Positions from older strings are stale; comparing the bytes
     /// detects this.
     table: Vec<u32>,
+    /// The compressed form of the latest string.
+    out: Vec<u8>,
 }
 
 impl Compressor {
     /// A new compressor. Its table grows with the strings, up to 64 KiB.
     pub fn new() -> Compressor {
-        Compressor { table: Vec::new() }
+        Compressor { table: Vec::new(), out: Vec::new() }
     }
 
-    /// Appends the compressed form of `input`. Returns false, with `out` unchanged, when the form would have
-    /// `bytes_max` bytes or more, or when `input` exceeds [`STRING_BYTES_MAX`]. Calls `pause` after every
-    /// [`PAUSE_BYTES`] of input.
-    pub fn compress(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>, pause: &dyn Fn()) -> bool {
+    /// The compressed form of `input`. `None` when the form would have `bytes_max` bytes or more, or when `input`
+    /// exceeds [`STRING_BYTES_MAX`]. Calls `pause` after every [`PAUSE_BYTES`] of input.
+    pub fn compress(&mut self, input: &[u8], bytes_max: usize, pause: &dyn Fn()) -> Option<&[u8]> {
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        self.out.clear();
         if input.len() > STRING_BYTES_MAX {
-            return false;
+            return None;
         }
         let slots = input.len().next_power_of_two().clamp(TABLE_SLOTS_MIN, TABLE_SLOTS_MAX);
         if self.table.len() < slots {
             self.table.resize(slots, 0);
         }
         let bits = self.table.len().trailing_zeros();
-        let start = out.len();
+        let (table, out) = (&mut self.table[..], &mut self.out);
         let (mut at, mut literals_from, mut pause_at) = (0, 0, PAUSE_BYTES);
         while at + COPY_MIN <= input.len() {
             if at >= pause_at {
@@ -115,35 +122,29 @@ impl Compressor {
                 pause();
             }
             let slot = slot(&input[at..at + COPY_MIN], bits);
-            let candidate = self.table[slot] as usize;
-            self.table[slot] = at as u32 + 1;
+            let candidate = std::mem::replace(&mut table[slot], at as u32 + 1) as usize;
             let Some(length) = matching(input, candidate, at) else {
                 at += 1;
-                if out.len() - start + (at - literals_from) >= bytes_max {
-                    out.truncate(start);
-                    return false;
+                if out.len() + (at - literals_from) >= bytes_max {
+                    return None;
                 }
                 continue;
             };
             put_literals(&input[literals_from..at], out);
             put_copy(at - (candidate - 1), length, out);
-            if out.len() - start >= bytes_max {
-                out.truncate(start);
-                return false;
-            }
-            // Remember the positions within the copy too: this finds longer matches later.
-            for within in at + 1..(at + length).min(input.len() - (COPY_MIN - 1)) {
-                self.table[self::slot(&input[within..within + COPY_MIN], bits)] = within as u32 + 1;
+            if out.len() >= bytes_max {
+                return None;
             }
             at += length;
             literals_from = at;
+            // Remember the last positions within the copy: a repetition often continues there. To remember each
+            // position would take longer than all the rest.
+            for within in at - REMEMBERED..at.min(input.len() - (COPY_MIN - 1)) {
+                table[self::slot(&input[within..within + COPY_MIN], bits)] = within as u32 + 1;
+            }
         }
         put_literals(&input[literals_from..], out);
-        let smaller = out.len() - start < bytes_max;
-        if !smaller {
-            out.truncate(start);
-        }
-        smaller
+        (out.len() < bytes_max).then_some(out)
     }
 }
 
@@ -166,8 +167,20 @@ fn matching(input: &[u8], candidate: usize, at: usize) -> Option<usize> {
         return None;
     }
     let longest = (input.len() - at).min(COPY_MAX);
-    let length = input[from..].iter().zip(&input[at..at + longest]).take_while(|(a, b)| a == b).count();
+    let length = common_prefix(&input[from..from + longest], &input[at..at + longest]);
     (length >= COPY_MIN).then_some(length)
+}
+
+/// Length of the longest common prefix of two equally long slices. Compares a word at a time.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (i, (a, b)) in a_words.iter().zip(b_words).enumerate() {
+        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differing != 0 {
+            return 8 * i + differing.trailing_zeros() as usize / 8;
+        }
+    }
+    8 * a_words.len() + a_rest.iter().zip(b_rest).take_while(|(a, b)| a == b).count()
 }
 
 fn put_literals(literals: &[u8], out: &mut Vec<u8>) {
@@ -193,13 +206,10 @@ mod tests {
     use super::*;
 
     fn round_trip(input: &[u8]) -> Option<usize> {
-        let mut packed = Vec::new();
-        if !Compressor::new().compress(input, input.len(), &mut packed, &|| {}) {
-            assert!(packed.is_empty());
-            return None;
-        }
+        let mut compressor = Compressor::new();
+        let packed = compressor.compress(input, input.len(), &|| {})?;
         let mut out = b"before".to_vec();
-        decompress(&packed, input.len(), &mut out).unwrap();
+        decompress(packed, input.len(), &mut out).unwrap();
         assert_eq!(&out[6..], input);
         Some(packed.len())
     }
@@ -224,9 +234,9 @@ mod tests {
         for input in
             [&b"abcabcabcabcabcabcabcabc"[..], &[b'a'; 50], b"xyzxyzxyzxyzabcxyzxyzxyz", &[b'b'; 300]]
         {
-            let (mut packed, mut out) = (Vec::new(), Vec::new());
-            assert!(compressor.compress(input, input.len(), &mut packed, &|| {}));
-            decompress(&packed, input.len(), &mut out).unwrap();
+            let mut out = Vec::new();
+            let packed = compressor.compress(input, input.len(), &|| {}).unwrap();
+            decompress(packed, input.len(), &mut out).unwrap();
             assert_eq!(out, input);
         }
     }

@@ -258,16 +258,15 @@ pub(crate) fn put_string(
     {
         return;
     }
-    if let Some(compressor) = compressor.filter(|_| bytes.len() >= COMPRESSED_BYTES_MIN) {
-        let mut packed = Vec::new();
-        // The two lengths of a compressed string take up to four bytes more than the length of a plain string.
-        if compressor.compress(bytes, bytes.len() - 4, &mut packed, pause) {
-            out.push(ENCODED_LZF);
-            put_length(packed.len() as u64, out);
-            put_length(bytes.len() as u64, out);
-            out.extend_from_slice(&packed);
-            return;
-        }
+    // The two lengths of a compressed string take up to four bytes more than the length of a plain string.
+    if let Some(compressor) = compressor.filter(|_| bytes.len() >= COMPRESSED_BYTES_MIN)
+        && let Some(packed) = compressor.compress(bytes, bytes.len() - 4, pause)
+    {
+        out.push(ENCODED_LZF);
+        put_length(packed.len() as u64, out);
+        put_length(bytes.len() as u64, out);
+        out.extend_from_slice(packed);
+        return;
     }
     put_length(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
