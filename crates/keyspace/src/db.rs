@@ -83,6 +83,14 @@ impl Db<'_, '_> {
         }
         true
     }
+    /// As [`Db::insert_new`], of a string.
+    pub fn set_new_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
+        let is_new = self.locate(key).is_none();
+        if is_new {
+            self.put_at(None, key, payload_of(value), Some(expire_at_ms));
+        }
+        is_new
+    }
     /// As [`Db::insert`], of a string. A short string is copied into the table; a long one shares its blob.
     #[inline]
     pub fn set_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {

@@ -411,6 +411,15 @@ impl Keyspace {
         let shape = |shard: &LockedShard| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
+    /// Prepares an empty database for about `keys` keys that are about to be loaded. Costs a byte for three keys.
+    pub fn expect(&self, db: usize, keys: usize) {
+        let (slot, each) = (self.slot(db), keys / self.shards.len());
+        for (at, shard) in self.shards.iter().enumerate() {
+            let mut held = shard.lock.lock();
+            held.change_table(slot, |table| table.records.expect(self.start_of(at), each));
+            shard.publish(&held);
+        }
+    }
     /// As [`Txn::flush`], in a transaction of its own.
     pub fn flush(&self, db: usize) -> Flushed {
         self.lock_all(0).flush(db)

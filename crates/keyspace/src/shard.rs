@@ -272,7 +272,7 @@ impl Shard {
     }
     /// Lets `change` write to the table of a slot.
     #[inline]
-    fn change_table<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
+    pub(crate) fn change_table<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
         if slot == 0 { change(&mut self.first) } else { self.change_other(slot, change) }
     }
     fn change_other<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {

@@ -2,8 +2,8 @@
 //!
 //! At that moment all shards are held, just long enough to put a [`Saving`] into each. Several snapshots may
 //! exist, each with its own moment. The reader walks the shards in order, in slices. A writer first *keeps* a
-//! record that the walk has not reached: the snapshot gets the former record, with shared values where the type
-//! allows it. A record that is new since the moment is only marked. So memory grows only with the records that are
+//! record that the walk has not reached: the snapshot gets a copy of the former record, which shares a value outside
+//! the table. A record that is new since the moment is only marked. So memory grows only with the records that are
 //! written before their turn.
 //!
 //! [`SnapshotLoad`] counts the kept bytes, and raises a flag while they exceed the budget. The code that admits
@@ -11,26 +11,27 @@
 //!
 //! Left out: where the records go.
 
-use crate::extendible::{Item, position_of};
+use crate::extendible::{Entries, Item, position_of};
 use crate::keepers::Frozen;
 use crate::record::{RecordRef, Value};
 use crate::shard::Shard;
-use crate::usage::Usage;
-use crate::{Keys, Keyspace, Settings, Txn};
+use crate::{Keys, Keyspace, Txn};
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// Records of one step. The shard is held while they are copied.
+/// Records of one step, unless a step copies a whole segment. The shard is held while they are copied.
 const STEP_RECORDS: usize = 256;
-/// Bytes of copied records, values included, after which a step ends.
+/// Bytes of copied records, shared values included, after which a step ends. A segment with no outside values and at
+/// most these bytes is copied in one step: that needs no order, so no key is hashed.
 const STEP_BYTES: usize = 256 << 10;
+/// Bytes of kept records that lie side by side. A larger allocation would be enlarged, and copied, while a writer waits.
+const KEPT_PART_BYTES: usize = 32 << 10;
 /// When more than this fraction of the budget is kept, the kept records are taken before the walk continues.
 const TAKE_PART: usize = 8;
-/// Bytes of the mark of a written record.
-const MARK_BYTES: usize = 2 * size_of::<u128>();
 
 /// Bit of a snapshot's alerts: the kept records exceed the budget.
 pub const SNAPSHOT_OVER: u8 = 1;
@@ -89,48 +90,36 @@ impl SnapshotLoad {
     }
 }
 
-/// A record as it was at the moment of the snapshot.
+/// Records of one database as they were at the moment of the snapshot, side by side.
 #[derive(Debug)]
 pub struct Saved {
-    /// Its database, or the database of its system companion.
-    pub db: usize,
-    /// True when it is in a system companion.
-    pub system: bool,
-    /// Key of the record.
-    pub key: Vec<u8>,
-    /// Value of the record. It may share memory with the current data.
-    pub value: Value,
-    /// Expiry (unix milliseconds), if any.
-    pub expire_at_ms: Option<i64>,
-    usage: Usage,
+    slot: usize,
+    entries: Entries<Value>,
+    bytes: usize,
 }
 
 impl Saved {
-    /// See [`RecordRef::idle_s`].
-    pub fn idle_s(&self, now_ms: i64) -> u32 {
-        self.usage.idle_s(now_ms)
+    /// Their database, or the database of their system companion.
+    pub fn db(&self) -> usize {
+        self.slot / 2
     }
-    /// See [`RecordRef::frequency`].
-    pub fn frequency(&self, now_ms: i64, settings: &Settings) -> u8 {
-        self.usage.frequency(now_ms, settings)
+    /// True when they are in a system companion.
+    pub fn is_system(&self) -> bool {
+        self.slot % 2 == 1
     }
-    /// A copy of `item`, and its approximate size in bytes.
-    fn of(slot: usize, item: Item<'_, Value>) -> (Saved, usize) {
-        let record = RecordRef(item);
-        let (value, key) = (record.value().to_value(), record.key().to_vec());
-        let bytes = size_of::<Saved>() + key.len() + value.heap_bytes();
-        let expire_at_ms = record.expire_at_ms();
-        (
-            Saved {
-                db: slot / 2,
-                system: slot % 2 == 1,
-                key,
-                value,
-                expire_at_ms,
-                usage: Usage(item.used()),
-            },
-            bytes,
-        )
+    /// The records. Their values may share memory with the current data.
+    pub fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
+        self.entries.items().map(RecordRef)
+    }
+    /// No records, with room for `bytes` bytes of them.
+    fn with_room(slot: usize, bytes: usize) -> Saved {
+        Saved { slot, entries: Entries::with_room(bytes), bytes: 0 }
+    }
+    /// Adds a copy of `item`, in one piece as it lies in the table. Returns its approximate size in bytes.
+    fn push(&mut self, item: &Item<'_, Value>) -> usize {
+        let bytes = self.entries.push(item);
+        self.bytes += bytes;
+        bytes
     }
 }
 
@@ -142,8 +131,10 @@ pub(crate) struct Saving {
     done: (usize, u64),
     /// Marks of records after that place that were written since the moment, new ones included.
     marks: HashTable<u128>,
-    /// The former state of those records that existed, each with its bytes.
-    kept: Vec<(Saved, usize)>,
+    /// Bytes of `marks` that are counted in `load`.
+    marks_bytes: usize,
+    /// The former state of those records that existed.
+    kept: Vec<Saved>,
     /// Former tables that were emptied or exchanged since the moment. The tables that replaced them do not belong
     /// to the snapshot.
     frozen: Vec<(usize, Frozen)>,
@@ -162,10 +153,22 @@ impl Saving {
             && let Some(table) = shard.table(slot)
             && let Some(at) = table.records.locate(position, key)
         {
-            let (saved, bytes) = Saved::of(slot, table.records.at(at));
+            let item = table.records.at(at);
+            let bytes = self.room_for(slot, item.inline_bytes()).push(&item);
             self.load.add(bytes);
-            self.kept.push((saved, bytes));
         }
+    }
+    /// The part of the kept records that has room for an entry of `bytes` bytes.
+    fn room_for(&mut self, slot: usize, bytes: usize) -> &mut Saved {
+        let is_full = |part: &Saved| part.entries.heap_bytes() + bytes > KEPT_PART_BYTES;
+        let room = match self.kept.last() {
+            Some(last) if last.slot != slot => Some(0),
+            Some(last) if is_full(last) => Some(KEPT_PART_BYTES),
+            Some(_) => None,
+            None => Some(0),
+        };
+        self.kept.extend(room.map(|room| Saved::with_room(slot, room)));
+        self.kept.last_mut().expect("there was a part, or one was added")
     }
     /// Keeps the whole table, which is about to be taken away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
@@ -193,17 +196,22 @@ impl Saving {
     /// Sets the mark of a key. Returns true when it was not marked before.
     fn set_mark(&mut self, slot: usize, key: &[u8]) -> bool {
         let mark = self.mark(slot, key);
-        let is_new = self.marks.find(mark as u64, |known| *known == mark).is_none();
-        if is_new {
-            self.marks.insert_unique(mark as u64, mark, |mark| *mark as u64);
-            self.load.marks_bytes.fetch_add(MARK_BYTES, Relaxed);
+        let Entry::Vacant(place) = self.marks.entry(mark as u64, |known| *known == mark, |mark| *mark as u64)
+        else {
+            return false;
+        };
+        place.insert(mark);
+        let bytes = self.marks.allocation_size();
+        if bytes != self.marks_bytes {
+            self.load.marks_bytes.fetch_add(bytes - self.marks_bytes, Relaxed);
+            self.marks_bytes = bytes;
         }
-        is_new
+        true
     }
     /// Drops marks and frozen tables, because nothing is ahead of the walk.
     fn finish(&mut self) {
         self.done = (usize::MAX, 0);
-        self.load.marks_bytes.fetch_sub(self.marks.len() * MARK_BYTES, Relaxed);
+        self.load.marks_bytes.fetch_sub(std::mem::take(&mut self.marks_bytes), Relaxed);
         (self.marks, self.frozen) = (HashTable::new(), Vec::new());
     }
 }
@@ -211,7 +219,7 @@ impl Saving {
 impl Drop for Saving {
     fn drop(&mut self) {
         self.finish();
-        self.load.sub(self.kept.iter().map(|(_, bytes)| bytes).sum());
+        self.load.sub(self.kept.iter().map(|part| part.bytes).sum());
     }
 }
 
@@ -241,21 +249,23 @@ impl Saving {
     fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<Saved>) -> Option<u64> {
         let frozen = self.frozen.iter().find(|(of, _)| *of == slot).map(|(_, frozen)| &frozen.0);
         let records = frozen.or_else(|| shard.table(slot).map(|table| &table.records))?;
-        let (mut from, mut left, mut bytes) = (Some(from), STEP_RECORDS, 0);
+        let mut saved = Saved::with_room(slot, records.inline_bytes_at(from).unwrap_or(0).min(STEP_BYTES));
+        let (mut from, mut left) = (Some(from), STEP_RECORDS);
         while let Some(at) = from
             && left > 0
-            && bytes < STEP_BYTES
+            && saved.bytes < STEP_BYTES
         {
-            let (visited, next) = records.scan_step(at, left, &mut |item| {
+            let fits_whole = |bytes: usize| saved.bytes + bytes <= STEP_BYTES;
+            let most = if records.inline_bytes_at(at).is_some_and(fits_whole) { usize::MAX } else { left };
+            let (visited, next) = records.scan_step(at, most, &mut |item| {
                 if !self.is_marked(slot, item.key()) {
-                    let (saved, size) = Saved::of(slot, item);
-                    bytes += size;
-                    out.push(saved);
+                    saved.push(&item);
                 }
             });
             left = left.saturating_sub(visited.max(1));
             from = next;
         }
+        out.extend((saved.bytes > 0).then_some(saved));
         self.done = from.map_or((slot + 1, 0), |next| (slot, next));
         from
     }
@@ -324,6 +334,7 @@ impl<'k> Txn<'k> {
                 load: load.clone(),
                 done: (0, 0),
                 marks: HashTable::new(),
+                marks_bytes: 0,
                 kept: Vec::new(),
                 frozen: Vec::new(),
                 hashers: keyspace.hashers(),
@@ -398,8 +409,8 @@ impl Snapshot<'_> {
             drop(held);
             if !kept.is_empty() {
                 // From here on the reader has them, like the records of a step.
-                self.load.sub(kept.iter().map(|(_, bytes)| bytes).sum());
-                out.extend(kept.into_iter().map(|(saved, _)| saved));
+                self.load.sub(kept.iter().map(|part| part.bytes).sum());
+                out.extend(kept);
                 return true;
             }
         }

@@ -200,6 +200,18 @@ impl<R: Read> FileReader<R> {
         }
     }
 
+    /// The value of the latest key, which is of [`Kind::String`]. Call it at once after [`Event::Key`]: then no
+    /// [`Event::Part`] and no [`Event::KeyEnd`] follow for this key.
+    ///
+    /// # Errors
+    /// As [`FileReader::next`].
+    #[inline]
+    pub fn string_value(&mut self) -> Result<Text<'_>> {
+        debug_assert!(self.state == State::Value, "a key comes before its value");
+        self.state = State::Records;
+        p::string(&mut self.source, &mut self.first)
+    }
+
     fn record(&mut self) -> Result<Event<'_>> {
         loop {
             let source = &mut self.source;

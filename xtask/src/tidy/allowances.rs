@@ -7,7 +7,6 @@ pub(super) const LONG_FILES: &[(&str, usize)] = &[
     ("crates/engine/tests/session/blocking.rs", 601),
     ("crates/import/src/container.rs", 649),
     ("crates/import/src/job.rs", 867),
-    ("crates/keyspace/src/extendible/segment.rs", 738),
     ("crates/keyspace/src/shard.rs", 639),
     ("crates/keyspace/src/types/stream/map.rs", 607),
     ("crates/script/src/cjson.rs", 698),

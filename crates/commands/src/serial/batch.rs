@@ -4,8 +4,10 @@
 //! arrives while one key is put.
 
 use super::file::{Loading, NotLoaded, Problem, shown};
-use strand_keyspace::types::string::Str;
+use strand_chain::Blob;
+use strand_keyspace::types::string::{Str, StrRef};
 use strand_keyspace::{Key, Keyspace, Txn, Value};
+use strand_rdb::Text;
 use strand_rdb::write::KeyHead;
 
 /// Keys of a batch.
@@ -14,41 +16,67 @@ const KEYS_MAX: usize = 4096;
 const FILE_BYTES_MAX: u64 = 256 << 10;
 /// Keys whose memory is fetched at once.
 const AHEAD_KEYS: usize = 16;
+/// A longer string gets a blob at once, which the keyspace takes over. A shorter one is copied into a record.
+const COPIED_BYTES_MAX: usize = 512;
 
 /// See the module.
 pub struct Batch {
     loading: Loading,
-    /// The bytes of all keys, one after the other.
-    keys: Vec<u8>,
+    /// The keys, each before its value if that is a short string, side by side.
+    bytes: Vec<u8>,
     items: Vec<Item>,
     /// The position of the file's reader at the start of the batch.
     began_at: u64,
 }
 
 struct Item {
-    /// The end of the key in [`Batch::keys`].
+    /// Behind the key, in [`Batch::bytes`].
     key_end: usize,
+    /// Behind the item.
+    end: usize,
     db: usize,
     head: KeyHead,
-    value: Value,
-    /// The end of the value in the file.
+    /// `None`: the string between `key_end` and `end`.
+    value: Option<Value>,
+    /// Behind the value, in the file.
     offset: u64,
 }
 
 impl Batch {
     pub(super) fn new(loading: Loading, began_at: u64) -> Batch {
-        Batch { loading, keys: Vec::new(), items: Vec::new(), began_at }
+        Batch { loading, bytes: Vec::new(), items: Vec::new(), began_at }
     }
-    /// Adds a key whose value ends at `offset` of the file. Returns true when the batch is full.
-    pub(super) fn add(&mut self, db: usize, key: &[u8], head: KeyHead, value: Value, offset: u64) -> bool {
-        self.keys.extend_from_slice(key);
-        self.items.push(Item { key_end: self.keys.len(), db, head, value, offset });
+    /// Takes one more key. [`Batch::ends_at`] must follow.
+    pub(super) fn add(&mut self, db: usize, key: &[u8], head: KeyHead, value: Value) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.items.push(Item { key_end, end: key_end, db, head, value: Some(value), offset: 0 });
+    }
+    /// As [`Batch::add`], of a string. A short one needs no allocation.
+    pub(super) fn add_string(&mut self, db: usize, key: &[u8], head: KeyHead, text: Text<'_>) {
+        if text.len() > COPIED_BYTES_MAX {
+            let blob = match text {
+                Text::Owned(bytes) => Blob::from(bytes),
+                text => Blob::from(&*text),
+            };
+            return self.add(db, key, head, Value::Str(Str::Raw(blob)));
+        }
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(&text);
+        self.items.push(Item { key_end, end: self.bytes.len(), db, head, value: None, offset: 0 });
+    }
+    /// The value of the latest key ends at `offset` of the file. True when the batch is large enough.
+    pub(super) fn ends_at(&mut self, offset: u64) -> bool {
+        if let Some(last) = self.items.last_mut() {
+            last.offset = offset;
+        }
         self.items.len() >= KEYS_MAX || offset >= self.began_at + FILE_BYTES_MAX
     }
     /// Takes this batch and leaves an empty one.
     pub(super) fn take(&mut self, offset: u64) -> Batch {
         let next = Batch {
-            keys: Vec::with_capacity(self.keys.len()),
+            bytes: Vec::with_capacity(self.bytes.len()),
             items: Vec::with_capacity(self.items.len()),
             ..Batch::new(self.loading, offset)
         };
@@ -61,22 +89,21 @@ impl Batch {
     /// At a key that exists already. The keys before it in that order have been put.
     pub fn put(mut self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut begin = 0;
-        let ends = self.items.iter().map(|item| item.key_end);
-        let keys = ends.map(|end| keyspace.key(&self.keys[std::mem::replace(&mut begin, end)..end]));
-        let mut order: Vec<(u64, usize, Key<'_>)> =
-            keys.enumerate().map(|(at, key)| (keyspace.place_of(key.hash), at, key)).collect();
-        order.sort_unstable_by_key(|(place, at, _)| (*place, *at));
-        let keys: Vec<Key<'_>> = order.iter().map(|(_, _, key)| *key).collect();
-        let mut put = 0;
+        let places = self.items.iter().map(|item| (std::mem::replace(&mut begin, item.end), item.key_end));
+        let keys: Vec<Key<'_>> = places.map(|(begin, end)| keyspace.key(&self.bytes[begin..end])).collect();
+        let places = keys.iter().enumerate().map(|(at, key)| (keyspace.place_of(key.hash), at as u32));
+        let mut order: Vec<(u64, u32)> = places.collect();
+        order.sort_unstable();
+        let keys: Vec<Key<'_>> = order.iter().map(|(_, at)| keys[*at as usize]).collect();
+        let mut rest = order.iter();
         for of_shard in keys.chunk_by(|a, b| keyspace.shard_of(a.hash) == keyspace.shard_of(b.hash)) {
             for together in of_shard.chunks(AHEAD_KEYS) {
-                let first = order[put].1;
-                // Most files have one database. A wrong database only makes the prefetch useless.
+                let first = rest.as_slice()[0].1 as usize;
+                // Most files are of one database; a wrong one costs the hint alone.
                 keyspace.prefetch(self.items[first].db, together);
                 let mut txn = keyspace.lock(&[together[0].hash], self.loading.now_ms);
-                for key in together {
-                    self.items[order[put].1].put(&mut txn, key, self.loading)?;
-                    put += 1;
+                for (key, (_, at)) in together.iter().zip(&mut rest) {
+                    self.items[*at as usize].put(&mut txn, key, &self.bytes, self.loading)?;
                 }
             }
         }
@@ -85,14 +112,29 @@ impl Batch {
 }
 
 impl Item {
-    /// Puts the key, and takes its value out of the item.
-    fn put(&mut self, txn: &mut Txn<'_>, key: &Key<'_>, loading: Loading) -> Result<(), NotLoaded> {
-        let value = std::mem::replace(&mut self.value, Value::Str(Str::Int(0)));
-        let Item { db, head, offset, .. } = *self;
+    /// Puts the item, whose key and short string are in `bytes`. Takes its value.
+    fn put(
+        &mut self,
+        txn: &mut Txn<'_>,
+        key: &Key<'_>,
+        bytes: &[u8],
+        loading: Loading,
+    ) -> Result<(), NotLoaded> {
+        let Item { db, head, offset, key_end, end, .. } = *self;
         let mut db = txn.db(db);
-        if loading.replace {
-            db.insert(key, value, head.expires_at_ms);
-        } else if !db.insert_new(key, value, head.expires_at_ms) {
+        let is_put = match (self.value.take(), loading.replace) {
+            (Some(value), true) => {
+                db.insert(key, value, head.expires_at_ms);
+                true
+            }
+            (Some(value), false) => db.insert_new(key, value, head.expires_at_ms),
+            (None, true) => {
+                db.set_str(key, StrRef::of(&bytes[key_end..end]), head.expires_at_ms);
+                true
+            }
+            (None, false) => db.set_new_str(key, StrRef::of(&bytes[key_end..end]), head.expires_at_ms),
+        };
+        if !is_put {
             return Err(NotLoaded { offset, problem: Problem::Duplicate(shown(key.bytes)) });
         }
         if head.expires_at_ms.is_none_or(|at| at > loading.now_ms) {

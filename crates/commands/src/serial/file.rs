@@ -59,8 +59,9 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.functions.iter().for_each(|code| writer.function(code));
     let (mut keys, mut slice, mut place) = (0, Vec::new(), FileProgress::default());
     while snapshot.next(&mut slice) {
-        for record in slice.drain(..) {
-            keys += u64::from(put_record(record, &snapshot, saving, &mut place, &mut writer));
+        // A part is freed here, where that may take a while. Most of it is shared.
+        for part in slice.drain(..) {
+            keys += put_part(&part, &snapshot, saving, &mut place, &mut writer);
         }
         if let Some(e) = failed.borrow_mut().take() {
             return Err(e);
@@ -84,34 +85,39 @@ struct FileProgress {
     told: BTreeSet<usize>,
 }
 
-/// Writes a record. Returns false when clients do not see the key, or it has expired.
-fn put_record(
-    record: Saved,
+/// Writes records, without those that have expired. Returns the number of written keys that clients see.
+fn put_part(
+    part: &Saved,
     snapshot: &Snapshot<'_>,
     saving: &Saving<'_>,
     place: &mut FileProgress,
     writer: &mut Writer<'_>,
-) -> bool {
+) -> u64 {
     let (keyspace, now_ms) = (snapshot.keyspace(), saving.now_ms);
-    let is_alive = record.expire_at_ms.is_none_or(|at| at > now_ms);
-    if is_alive && record.system {
-        let field = system::encode(record.db, &record.key, record.value.view(), saving.pause);
-        writer.aux(system::NAME, &field);
-    } else if is_alive {
-        if place.db != Some(record.db) {
-            select(record.db, snapshot, place, writer);
+    let under_lfu = keyspace.settings().lfu.load(std::sync::atomic::Ordering::Relaxed) != 0;
+    let mut keys = 0;
+    for record in part.records() {
+        let expires_at_ms = record.expire_at_ms();
+        if expires_at_ms.is_some_and(|at| at <= now_ms) {
+            continue;
         }
-        let under_lfu = keyspace.settings().lfu.load(std::sync::atomic::Ordering::Relaxed) != 0;
+        if part.is_system() {
+            let field = system::encode(part.db(), record.key(), record.value(), saving.pause);
+            writer.aux(system::NAME, &field);
+            continue;
+        }
+        if place.db != Some(part.db()) {
+            select(part.db(), snapshot, place, writer);
+        }
         let head = KeyHead {
-            expires_at_ms: record.expire_at_ms,
+            expires_at_ms,
             idle_s: saving.lru.then(|| record.idle_s(now_ms).into()),
             freq: under_lfu.then(|| record.frequency(now_ms, keyspace.settings())),
         };
-        put_key(&record.key, head, record.value.view(), writer);
+        put_key(record.key(), head, record.value(), writer);
+        keys += 1;
     }
-    // Freed here, where it may take time. Most of the value is shared and would count as garbage twice.
-    drop(record.value);
-    is_alive && !record.system
+    keys
 }
 
 /// Selects a database. Records that were written before their turn may return to an earlier database.
@@ -201,6 +207,9 @@ pub enum Problem {
 /// Parts of a large value between two reports of progress.
 const PARTS_PER_PROGRESS: usize = 512;
 
+/// Fewest bytes of a key with its value in a file.
+const KEY_BYTES_MIN: u64 = 4;
+
 /// How a file is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Loading {
@@ -211,6 +220,15 @@ pub struct Loading {
     pub keep_expired: bool,
     /// True replaces existing keys. False makes them an error.
     pub replace: bool,
+    /// Length of the file in bytes. Memory for the keys that it announces is prepared only as far as that many could be in it.
+    pub file_bytes: u64,
+}
+
+impl Loading {
+    /// True for a key that has expired and is passed.
+    fn passes(&self, head: KeyHead) -> bool {
+        !self.keep_expired && head.expires_at_ms.is_some_and(|at| at <= self.now_ms)
+    }
 }
 
 /// What is reported while a file is loaded.
@@ -295,7 +313,7 @@ fn load_all<R: Read>(
     let (mut key, mut head, mut builder) = (Vec::<u8>::new(), KeyHead::default(), None);
     let mut events = 0usize;
     while let Some(event) = reader.next()? {
-        let key_ended = matches!(event, Event::KeyEnd);
+        let key_ended = matches!(event, Event::KeyEnd | Event::Key { kind: Kind::String, .. });
         match event {
             Event::SelectDb(number) => {
                 let known = usize::try_from(number).ok().filter(|n| *n < databases);
@@ -303,6 +321,23 @@ fn load_all<R: Read>(
             }
             Event::Key { key: of, kind: Kind::Module(module), .. } => {
                 return Err(Problem::Module { key: shown(&of), module }.into());
+            }
+            // Most keys of most files: no value is built, the batch gets the bytes.
+            Event::Key { key: of, kind: Kind::String, expires_at_ms, idle_s, freq } => {
+                head = KeyHead { expires_at_ms, idle_s, freq };
+                key.clear();
+                key.extend_from_slice(&of);
+                let text = reader.string_value()?;
+                if loading.passes(head) {
+                    loaded.expired += 1;
+                } else {
+                    loaded.keys += 1;
+                    batch.add_string(db, &key, head, text);
+                    let offset = reader.offset();
+                    if batch.ends_at(offset) {
+                        put(batch.take(offset)).map_err(Stopped::ByPut)?;
+                    }
+                }
             }
             Event::Key { key: of, kind, expires_at_ms, idle_s, freq } => {
                 let new = Builder::new(kind).map_err(|what| Problem::Value { key: shown(&of), what })?;
@@ -319,14 +354,14 @@ fn load_all<R: Read>(
             }
             Event::KeyEnd => match builder.take().map(|value| value.finish(keyspace.settings())) {
                 Some(Ok(value)) => {
-                    let has_expired = head.expires_at_ms.is_some_and(|at| at <= loading.now_ms);
-                    if has_expired && !loading.keep_expired {
+                    if loading.passes(head) {
                         loaded.expired += 1;
                         keyspace.dispose(value);
                     } else {
                         loaded.keys += 1;
+                        batch.add(db, &key, head, value);
                         let offset = reader.offset();
-                        if batch.add(db, &key, head, value, offset) {
+                        if batch.ends_at(offset) {
                             put(batch.take(offset)).map_err(Stopped::ByPut)?;
                         }
                     }
@@ -338,10 +373,11 @@ fn load_all<R: Read>(
             Event::Function(code) => loaded.functions.push(code.into_vec()),
             Event::Aux { name, value } if *name == *system::NAME => put_system(keyspace, &value, loading)?,
             Event::Aux { name, value } => progress(Progress::Aux(&name, &value)),
-            Event::ResizeDb { .. }
-            | Event::SlotInfo { .. }
-            | Event::SlotImport { .. }
-            | Event::ModuleAux(_) => {}
+            Event::ResizeDb { keys, .. } => {
+                let most = loading.file_bytes.saturating_sub(reader.offset()) / KEY_BYTES_MIN;
+                keyspace.expect(db, keys.min(most) as usize);
+            }
+            Event::SlotInfo { .. } | Event::SlotImport { .. } | Event::ModuleAux(_) => {}
             Event::End { checksum_verified } => loaded.checksum_verified = checksum_verified,
         }
         events += 1;

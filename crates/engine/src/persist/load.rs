@@ -137,7 +137,8 @@ impl Engine {
         let Load { name, source, total_bytes, replace } = load;
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
-        let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: before.is_some(), replace };
+        let (keep_expired, file_bytes) = (before.is_some(), total_bytes);
+        let loading = file::Loading { now_ms: now.unix_ms(), keep_expired, replace, file_bytes };
         // With `replace` the records are put in the order of the file, without threads.
         let loaders = if replace { None } else { Loaders::begin(self) };
         let mut told = |progress: Progress<'_>| match progress {

@@ -8,10 +8,11 @@
 //! Segments are shared by count, and a shared segment is copied before a write. So a clone of a table with
 //! millions of items costs one pointer for every few hundred items, and keeps showing the items as they were.
 //!
-//! Here: find, insert, replace, remove. `entry`: the layout of an item in memory. `segment`: one segment.
+//! Here: find, insert, replace, remove. `entry`: the layout of an item in memory. `item`: an item. `segment`: one segment.
 //! `reshape`: split and merge. `walk`: scans, expiry, random items.
 
 mod entry;
+mod item;
 mod reshape;
 mod segment;
 #[cfg(test)]
@@ -19,7 +20,8 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use segment::{Content, Item, New, OffHeap, Payload, Segment, class_bytes};
+pub(crate) use item::{Content, Entries, Item, New, OffHeap, Payload};
+pub(crate) use segment::{Segment, class_bytes};
 
 use smallvec::SmallVec;
 use strand_chain::{CACHE_LINE_BYTES, prefetch};

@@ -385,3 +385,44 @@ fn places_of_outside_values_are_given_back() {
     // An eighth of the heap may be garbage, and an equal share of places may be free.
     assert!(used < fresh + fresh / 3, "{used} bytes, {fresh} in a fresh table");
 }
+
+#[test]
+fn copied_items_of_every_form_outlive_their_table() {
+    let (mut table, rng) = (Tested::new(0, Told), &mut fastrand::Rng::with_seed(3));
+    for number in 0..3_000 {
+        let key = key(spread_out(rng), number, [0, 200, INLINE_BYTES_MAX][rng.usize(..3)]);
+        put(&mut table, &key, &value(rng), if rng.bool() { i64::MAX } else { 5 });
+    }
+    let seen =
+        |item: Item<'_, Large>| (item.key().to_vec(), stored(item.content()), item.expiry_ms(), item.used());
+    let (mut copies, mut want) = (Entries::with_room(10), Vec::new());
+    for item in table.iter() {
+        let outside = item.is_outside().then(|| stored(item.content()).len() + item.outside_key_bytes());
+        assert!(copies.push(&item) >= item.inline_bytes() + outside.unwrap_or(0));
+        want.push(seen(item));
+    }
+    drop(table);
+    let have: Vec<_> = copies.items().map(seen).collect();
+    assert!(have == want, "{} and {} items", have.len(), want.len());
+}
+
+#[test]
+fn a_table_that_expects_its_items_hardly_moves_them() {
+    for items in [0, 100, 776, 777, 20_000, 100_000] {
+        let (mut table, rng) = (Tested::new(2, Told), &mut fastrand::Rng::with_seed(items as u64));
+        let start = 3 << (POSITION_BITS - 2);
+        let keys: Vec<_> =
+            (0..items as u32).map(|number| key(start | spread_out(rng) >> 2, number, 0)).collect();
+        table.expect(start, items);
+        keys.iter().for_each(|key| put(&mut table, key, b"value", i64::MAX));
+        table.check();
+        let shape = table.shape();
+        assert!(items < 2 * SEGMENT_ITEMS_MAX || shape.moved_max == 0, "{shape:?}");
+        assert!(shape.segments <= 1 + items / 300, "{shape:?}");
+        table.expect(start, 10 * items);
+        assert_eq!(table.shape(), shape, "a table in use stays as it is");
+        assert!(keys.iter().all(|key| take(&mut table, key)));
+        table.check();
+        assert!(table.shape().segments <= shape.segments);
+    }
+}

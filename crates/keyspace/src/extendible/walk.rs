@@ -41,6 +41,10 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         items.into_iter().for_each(|(_, start)| visit(segment.item(start as usize)));
         (visited, self.inside(next))
     }
+    /// Bytes of the items of the segment at `from`. `None` when some of them have outside values.
+    pub(crate) fn inline_bytes_at(&self, from: u64) -> Option<usize> {
+        self.segments[self.segment_of(from)?].inline_bytes()
+    }
     /// No item expires before this (unix milliseconds).
     #[inline]
     pub(crate) fn expiry_ms(&self) -> i64 {

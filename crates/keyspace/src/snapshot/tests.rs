@@ -44,11 +44,13 @@ fn all(keyspace: &Keyspace) -> Twin {
 
 /// Adds the records of a snapshot. No record comes twice.
 fn add(twin: &mut Twin, saved: &mut Vec<Saved>) {
-    for record in saved.drain(..) {
-        let value = (words(record.value.view()), record.expire_at_ms);
-        let db = record.db + usize::from(record.system) * DATABASES;
-        let twice = twin.insert((db, record.key), value);
-        assert!(twice.is_none(), "a record is there twice");
+    for part in saved.drain(..) {
+        let db = part.db() + usize::from(part.is_system()) * DATABASES;
+        for record in part.records() {
+            let value = (words(record.value()), record.expire_at_ms());
+            let twice = twin.insert((db, record.key().to_vec()), value);
+            assert!(twice.is_none(), "a record is there twice");
+        }
     }
 }
 
@@ -198,8 +200,7 @@ fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
     assert!(over.load(Relaxed) == SNAPSHOT_OVER);
     let (mut slice, mut records) = (Vec::new(), 0);
     while snapshot.next(&mut slice) {
-        records += slice.len();
-        slice.clear();
+        records += slice.drain(..).map(|part: Saved| part.records().count()).sum::<usize>();
     }
     assert_eq!(records, 1000);
     assert!(over.load(Relaxed) == 0);

@@ -23,7 +23,8 @@ const SAVING: Saving<'static> = Saving {
 fn snapshot(keyspace: &Keyspace) -> strand_keyspace::Snapshot<'_> {
     keyspace.snapshot(1 << 20, Default::default())
 }
-const LOADING: Loading = Loading { now_ms: START_MS, keep_expired: false, replace: false };
+const LOADING: Loading =
+    Loading { now_ms: START_MS, keep_expired: false, replace: false, file_bytes: u64::MAX };
 
 fn saved(keyspace: &Keyspace, saving: &Saving<'_>) -> Vec<u8> {
     let mut file = Vec::new();
@@ -81,11 +82,26 @@ fn what_expired_is_passed_unless_commands_follow() {
     let file = saved(&f.keyspace, &SAVING);
     let late = START_MS + 3_600_000;
     let passed = Keyspace::new(2, 16, [5, 6, 7, 8]);
-    let had = loaded(&file, &passed, Loading { now_ms: late, keep_expired: false, replace: false }).unwrap();
+    let had = loaded(&file, &passed, Loading { now_ms: late, ..LOADING }).unwrap();
     assert_eq!((had.keys, had.expired), (2006, 1));
     let kept = Keyspace::new(2, 16, [5, 6, 7, 8]);
-    let had = loaded(&file, &kept, Loading { now_ms: late, keep_expired: true, replace: false }).unwrap();
+    let had = loaded(&file, &kept, Loading { now_ms: late, keep_expired: true, ..LOADING }).unwrap();
     assert_eq!((had.keys, had.expired, kept.len(0)), (2007, 0, 2005));
+}
+
+#[test]
+fn announced_keys_take_no_memory_that_the_file_does_not_justify() {
+    let mut writer = strand_rdb::write::Writer::new(false);
+    writer.header(strand_rdb::VERSION_WRITTEN);
+    writer.select_db(0, u64::MAX, 0);
+    writer.eof(true);
+    let (file, f) = (writer.take(), Fixture::new());
+    let before = f.keyspace.data_bytes();
+    loaded(&file, &f.keyspace, Loading { file_bytes: file.len() as u64, ..LOADING }).unwrap();
+    assert_eq!(f.keyspace.data_bytes(), before);
+    loaded(&file, &f.keyspace, Loading { file_bytes: 4_000_000, ..LOADING }).unwrap();
+    let more = f.keyspace.data_bytes() - before;
+    assert!(more > 0 && more < 1_000_000, "{more} bytes for a file of 4 MB");
 }
 
 #[test]

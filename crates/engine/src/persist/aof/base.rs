@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{self, Write};
 use strand_commands::serial::file::{Saving, save};
 use strand_commands::serial::{self, system};
-use strand_keyspace::{Saved, Snapshot, ValueRef};
+use strand_keyspace::{RecordRef, Saved, Snapshot, ValueRef};
 
 impl Engine {
     /// Writes the base. Calls `goes_on` after each slice with the number of keys so far.
@@ -58,12 +58,11 @@ impl Engine {
         }
         let (mut slice, mut keys, selected) = (Vec::new(), 0, Cell::new(None));
         while snapshot.next(&mut slice) {
-            for record in slice.drain(..) {
-                if !record.system {
+            for part in slice.drain(..).filter(|part: &Saved| !part.is_system()) {
+                for record in part.records() {
                     keys += 1;
-                    self.put_record(&record, &selected, &mut out)?;
+                    self.put_record(part.db(), record, &selected, &mut out)?;
                 }
-                self.keyspace.dispose(record.value);
             }
             goes_on(keys)?;
         }
@@ -71,25 +70,26 @@ impl Engine {
     }
     fn put_record(
         &self,
-        record: &Saved,
+        db: usize,
+        record: RecordRef<'_>,
         selected: &Cell<Option<usize>>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        if selected.replace(Some(record.db)) != Some(record.db) {
-            put(out, &[b"SELECT", record.db.to_string().as_bytes()])?;
+        if selected.replace(Some(db)) != Some(db) {
+            put(out, &[b"SELECT", db.to_string().as_bytes()])?;
         }
-        let at_ms = record.expire_at_ms.map(|at| at.to_string());
+        let at_ms = record.expire_at_ms().map(|at| at.to_string());
         let at_ms = at_ms.as_deref().map(str::as_bytes);
-        match (record.value.view(), at_ms) {
+        match (record.value(), at_ms) {
             (ValueRef::Str(string), None) => {
-                put(out, &[b"SET", &record.key, string.bytes(&mut Default::default())])
+                put(out, &[b"SET", record.key(), string.bytes(&mut Default::default())])
             }
             (ValueRef::Str(string), Some(at)) => {
-                put(out, &[b"SET", &record.key, string.bytes(&mut Default::default()), b"PXAT", at])
+                put(out, &[b"SET", record.key(), string.bytes(&mut Default::default()), b"PXAT", at])
             }
             (value, at) => {
                 let payload = serial::payload(value, &|| self.host.yield_now());
-                put(out, &[b"RESTORE", &record.key, at.unwrap_or(b"0"), &payload, b"ABSTTL"])
+                put(out, &[b"RESTORE", record.key(), at.unwrap_or(b"0"), &payload, b"ABSTTL"])
             }
         }
     }

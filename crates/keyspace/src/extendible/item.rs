@@ -1,0 +1,265 @@
+//! [`Item`]: one item of a table, as it lies among [`Entries`]; and the forms of values on their way in and out.
+
+use super::entry::{Body, EntryLayout};
+use crate::types::Bytes;
+use strand_chain::{Blob, HEADER_BYTES, prefetch};
+
+/// A value that a table can hold outside its heaps.
+pub(crate) trait OffHeap: Clone {
+    /// Heap bytes behind the value. The cost does not grow with the value.
+    fn heap_bytes(&self) -> usize;
+    /// Expiry of the whole item, given the expiry in its place, which may be the earlier expiry of a part of the
+    /// value.
+    fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
+        expiry_ms
+    }
+    /// An integer with a key that is too long for the heap.
+    fn from_int(n: i64) -> Self;
+    /// Bytes that are too long for the heap, or that have a long key. `edited`: a command edited them in place.
+    fn from_bytes(bytes: &[u8], edited: bool) -> Self;
+}
+
+/// A value on its way into a table.
+#[derive(Debug)]
+pub(crate) enum Payload<'a, V> {
+    /// An integer.
+    Int(i64),
+    /// Bytes, and whether a command edited them in place.
+    Bytes(&'a [u8], bool),
+    /// Any other value.
+    OffHeap(V),
+}
+
+/// A value in a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a, V> {
+    /// An integer.
+    Int(i64),
+    /// Bytes, and whether a command edited them in place.
+    Bytes(&'a [u8], bool),
+    /// Any other value.
+    OffHeap(&'a V),
+}
+
+/// An item on its way into a table.
+#[derive(Debug)]
+pub(crate) struct New<'a, V> {
+    pub(crate) key: &'a [u8],
+    /// 24 bits of usage, for tables that track it.
+    pub(crate) used: Option<u32>,
+    /// `i64::MAX` for never.
+    pub(crate) expiry_ms: i64,
+    pub(crate) payload: Payload<'a, V>,
+}
+
+/// Items side by side: a heap of entries ([`super::entry`]), and the values outside of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entries<V> {
+    pub(super) heap: Vec<u8>,
+    pub(super) outside: Vec<OffHeapSlot<V>>,
+}
+
+impl<V> Default for Entries<V> {
+    fn default() -> Entries<V> {
+        Entries { heap: Vec::new(), outside: Vec::new() }
+    }
+}
+
+impl<V: OffHeap> Entries<V> {
+    /// No entries, with room for `bytes` bytes of them.
+    pub(crate) fn with_room(bytes: usize) -> Entries<V> {
+        Entries { heap: Vec::with_capacity(bytes), outside: Vec::new() }
+    }
+    /// Adds a copy of an item. It shares the outside value. Returns the bytes that the copy takes or shares.
+    pub(crate) fn push(&mut self, item: &Item<'_, V>) -> usize {
+        let start = self.heap.len();
+        let entry = &item.entries.heap[item.place.range()];
+        self.heap.extend_from_slice(entry);
+        let Body::OffHeap(number, _) = item.place.body(&item.entries.heap) else { return entry.len() };
+        let value = item.entries.outside[number as usize].clone();
+        let bytes = entry.len() + size_of::<OffHeapSlot<V>>() + value.heap_bytes();
+        EntryLayout::of(&self.heap, start).set_number(&mut self.heap, self.outside.len() as u32);
+        self.outside.push(value);
+        bytes
+    }
+    /// Bytes of the entries.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.heap.len()
+    }
+}
+
+impl<V> Entries<V> {
+    /// All live items in the order of the heap, so the processor prefetches the next cache line. In the order of
+    /// a table each item would be a cache miss.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while at < self.heap.len() {
+                let place = EntryLayout::of(&self.heap, at);
+                at = place.range().end;
+                if !place.is_dead() {
+                    return Some(Item { entries: self, place });
+                }
+            }
+            None
+        })
+    }
+    /// The item whose entry starts at `start`.
+    #[inline]
+    pub(super) fn item(&self, start: usize) -> Item<'_, V> {
+        Item { entries: self, place: EntryLayout::of(&self.heap, start) }
+    }
+}
+
+/// An item in a table.
+pub(crate) struct Item<'a, V> {
+    pub(super) entries: &'a Entries<V>,
+    pub(super) place: EntryLayout,
+}
+
+impl<V> Clone for Item<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<V> Copy for Item<'_, V> {}
+
+impl<'a, V> Item<'a, V> {
+    #[inline]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        match self.place.body(&self.entries.heap) {
+            Body::OffHeap(number, true) => self.entries.outside[number as usize].key(),
+            _ => &self.entries.heap[self.place.key()],
+        }
+    }
+    #[inline]
+    pub(crate) fn content(&self) -> Content<'a, V> {
+        match self.place.body(&self.entries.heap) {
+            Body::Int(n) => Content::Int(n),
+            Body::Bytes(bytes, edited) => Content::Bytes(bytes, edited),
+            Body::OffHeap(number, _) => Content::OffHeap(self.entries.outside[number as usize].value()),
+        }
+    }
+    /// The key. A long key may be shared.
+    pub(crate) fn key_bytes(&self) -> Bytes<'a> {
+        match self.place.body(&self.entries.heap) {
+            Body::OffHeap(number, true) => match &self.entries.outside[number as usize] {
+                OffHeapSlot::Keyed(keyed) => Bytes::Shared(&keyed.key),
+                _ => Bytes::Slice(&[]),
+            },
+            _ => Bytes::Slice(&self.entries.heap[self.place.key()]),
+        }
+    }
+    /// Expiry (unix milliseconds); `i64::MAX` for never.
+    #[inline]
+    pub(crate) fn expiry_ms(&self) -> i64 {
+        self.place.expiry_ms(&self.entries.heap)
+    }
+    /// 24 bits of usage.
+    #[inline]
+    pub(crate) fn used(&self) -> u32 {
+        self.place.used(&self.entries.heap)
+    }
+    /// Start of the entry.
+    pub(super) fn start(&self) -> usize {
+        self.place.range().start
+    }
+    /// Bytes of the entry in the segment's heap.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.place.range().len()
+    }
+    /// The position of the key, computed by `position_of` or, for a long key, stored.
+    #[inline]
+    pub(crate) fn position(&self, position_of: impl Fn(&[u8]) -> u64) -> u64 {
+        match self.place.body(&self.entries.heap) {
+            Body::OffHeap(number, true) => self.entries.outside[number as usize].position(),
+            _ => position_of(&self.entries.heap[self.place.key()]),
+        }
+    }
+    /// Prefetches the outside value. Returns true when there is one.
+    #[inline]
+    pub(crate) fn prefetch_outside(&self) -> bool {
+        let Body::OffHeap(number, _) = self.place.body(&self.entries.heap) else { return false };
+        if let Some(place) = self.entries.outside.get(number as usize) {
+            prefetch(place, size_of::<OffHeapSlot<V>>());
+        }
+        true
+    }
+    /// Bytes of the key if it lies outside, else 0.
+    pub(crate) fn outside_key_bytes(&self) -> usize {
+        match self.place.body(&self.entries.heap) {
+            Body::OffHeap(_, true) => self.key().len(),
+            _ => 0,
+        }
+    }
+    /// True when [`Item::content`] is [`Content::OffHeap`].
+    #[cfg(test)]
+    pub(crate) fn is_outside(&self) -> bool {
+        matches!(self.place.body(&self.entries.heap), Body::OffHeap(..))
+    }
+}
+
+/// A place in the list of outside values.
+#[derive(Clone, Debug)]
+pub(super) enum OffHeapSlot<V> {
+    Free,
+    Value(V),
+    Keyed(Box<Keyed<V>>),
+}
+
+/// A value with its long key. The position is stored, so that moving the item does not hash the long key again.
+#[derive(Clone, Debug)]
+pub(super) struct Keyed<V> {
+    /// Shared by count, so that a copy of the segment, and a reader that holds nothing, need no copy of the key.
+    pub(super) key: Blob,
+    pub(super) position: u64,
+    pub(super) value: V,
+}
+
+impl<V> OffHeapSlot<V> {
+    pub(super) fn key(&self) -> &[u8] {
+        match self {
+            OffHeapSlot::Keyed(keyed) => &keyed.key,
+            _ => &[],
+        }
+    }
+    pub(super) fn position(&self) -> u64 {
+        match self {
+            OffHeapSlot::Keyed(keyed) => keyed.position,
+            _ => unreachable!("asked of long keys only"),
+        }
+    }
+    pub(super) fn value(&self) -> &V {
+        match self {
+            OffHeapSlot::Value(value) => value,
+            OffHeapSlot::Keyed(keyed) => &keyed.value,
+            OffHeapSlot::Free => unreachable!("an entry's number is in use"),
+        }
+    }
+    pub(super) fn into_value(self) -> Option<V> {
+        match self {
+            OffHeapSlot::Free => None,
+            OffHeapSlot::Value(value) => Some(value),
+            OffHeapSlot::Keyed(keyed) => Some(keyed.value),
+        }
+    }
+    pub(super) fn value_mut(&mut self) -> &mut V {
+        match self {
+            OffHeapSlot::Value(value) => value,
+            OffHeapSlot::Keyed(keyed) => &mut keyed.value,
+            OffHeapSlot::Free => unreachable!("an entry's number is in use"),
+        }
+    }
+    pub(super) fn heap_bytes(&self) -> usize
+    where
+        V: OffHeap,
+    {
+        match self {
+            OffHeapSlot::Free => 0,
+            OffHeapSlot::Value(value) => value.heap_bytes(),
+            OffHeapSlot::Keyed(keyed) => {
+                size_of::<Keyed<V>>() + HEADER_BYTES + keyed.key.len() + keyed.value.heap_bytes()
+            }
+        }
+    }
+}
