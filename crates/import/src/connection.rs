@@ -1,7 +1,7 @@
 //! The connection to the server: pipelined RESP over a blocking socket.
 //!
-//! [`Connection::send`] appends a command, [`Connection::receive`] takes the next reply; how many may be under way is the
-//! caller's business. Every wait and every reply has a bound, and every error names the address.
+//! [`Connection::send`] appends a command, and [`Connection::receive`] takes the next reply. The caller bounds the number
+//! of commands under way. Every wait and every reply has a bound, and every error names the address.
 
 use crate::ImportError;
 use crate::container::CONTAINER_BYTES_MAX;
@@ -32,7 +32,7 @@ pub struct Connection {
     parser: ReplyParser,
 }
 
-/// Who connects, and where.
+/// The server, and the user who connects.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
     /// `host:port`.
@@ -73,7 +73,7 @@ impl Connection {
         Ok(this)
     }
 
-    /// Appends a command; writes when enough has gathered. Says how many bytes it took.
+    /// Appends a command. Writes when enough bytes have gathered. Returns the command's bytes.
     ///
     /// # Errors
     /// [`ImportError::Lost`].
@@ -87,7 +87,7 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// The next reply in order; writes what has gathered first.
+    /// The next reply in order. Writes the gathered commands first.
     ///
     /// # Errors
     /// [`ImportError::Lost`], and [`ImportError::Protocol`] when the peer speaks no RESP.
@@ -135,7 +135,7 @@ impl Connection {
     fn flush(&mut self) -> Result<(), ImportError> {
         let written = self.stream.write_all(&self.out);
         self.out.clear();
-        // One huge document must not hold its room for the rest of the import.
+        // The room of one huge document must not be held for the rest of the import.
         self.out.shrink_to(2 * FLUSH_BYTES);
         written.map_err(|error| self.lost(error))
     }

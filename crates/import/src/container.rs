@@ -1,15 +1,15 @@
 //! Containers: one folder's listing as one binary blob, read in place.
 //!
-//! [`Container`] is the reader: it checks the whole blob once and then hands out entries that borrow from it, allocating
-//! nothing. [`Builder`] is the writer: entries are appended in any order and the *offset list* is sorted, never the
-//! entries. The bytes are described in docs/formats/container.md and frozen by a golden test. What the entries' tokens
-//! and pairs mean is the source's business ([`crate::source`]), not this module's.
+//! [`Container`] is the reader. It checks the whole blob once, then returns entries that borrow from the blob, and
+//! allocates nothing. [`Builder`] is the writer. Entries are appended in any order, and the *offset list* is sorted, never
+//! the entries. docs/formats/container.md describes the bytes, and a golden test freezes them. The source says what
+//! tokens and pairs mean ([`crate::source`]).
 
 use std::cmp::Ordering;
 
 /// The first four bytes of every container.
 pub const MAGIC: [u8; 4] = *b"STCN";
-/// The version of the format this code writes, and the only one it reads.
+/// The version of the format that this code writes. It reads no other version.
 pub const FORMAT_VERSION: u8 = 1;
 /// Longest name of an entry in bytes (an object store's key may have 1024).
 pub const NAME_BYTES_MAX: usize = 1024;
@@ -21,17 +21,17 @@ pub const PAIRS_MAX: usize = 255;
 pub const KEY_BYTES_MAX: usize = 255;
 /// Longest metadata value in bytes.
 pub const VALUE_BYTES_MAX: usize = 65_535;
-/// Largest container in bytes: what one value on the wire may have (`proto-max-bulk-len`).
+/// Largest container in bytes: the longest value on the wire (`proto-max-bulk-len`).
 pub const CONTAINER_BYTES_MAX: usize = 512 << 20;
-/// A metadata key that begins with this byte is a note of the importer: stored, but never compared by the diff.
+/// A metadata key that begins with this byte is a note of the importer. It is stored, and the diff never compares it.
 pub const NOTE: u8 = b'~';
 
 const HEADER_BYTES: usize = 16;
 const ENTRY_HEADER_BYTES: usize = 13;
 const DIGEST_BYTES: usize = 16;
 
-/// A short BLAKE3 digest. It is the checksum of a container and the content hash of a document. A cryptographic hash,
-/// because an equal digest skips work: with a plain checksum the author of two documents could make the second invisible.
+/// A short BLAKE3 digest. It is the checksum of a container and the content hash of a document. An equal digest skips work.
+/// So the hash is a cryptographic one: with a plain checksum the author of two documents could hide the second one.
 pub type Digest = [u8; DIGEST_BYTES];
 
 /// The digest of `bytes`.
@@ -41,14 +41,14 @@ pub fn digest(bytes: &[u8]) -> Digest {
     out
 }
 
-/// The digest of all that was put into `hasher`.
+/// The digest of all bytes that were put into `hasher`.
 pub fn digest_of(hasher: &blake3::Hasher) -> Digest {
     let mut out = Digest::default();
     out.copy_from_slice(&hasher.finalize().as_bytes()[..DIGEST_BYTES]);
     out
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A document: bytes that become one hash.
@@ -73,11 +73,11 @@ impl Kind {
     }
 }
 
-/// Why a blob is no container, or an entry cannot be put into one.
+/// The reason why a blob is no container, or why an entry cannot be added to one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainerError {
-    /// Shorter than the smallest container, or than its own header says.
+    /// The blob is shorter than the smallest container, or shorter than its header says.
     #[error("the container has {len} bytes where at least {need} are needed")]
     Short {
         /// Bytes there are.
@@ -88,7 +88,7 @@ pub enum ContainerError {
     /// The magic differs.
     #[error("the bytes are no container: the magic is missing")]
     Magic,
-    /// Written by another version of the format.
+    /// Another version of the format wrote the blob.
     #[error("the container has format version {0}, this program reads version {FORMAT_VERSION}")]
     Version(u8),
     /// The flags byte is not zero.
@@ -119,7 +119,7 @@ pub enum ContainerError {
         /// The byte found.
         kind: u8,
     },
-    /// The list is not strictly ascending by name (which also finds duplicates).
+    /// The list does not ascend strictly by name. Duplicates are found so too.
     #[error("entries {} and {index} of the container are not in the order of their names", index - 1)]
     Order {
         /// Position in the sorted list.
@@ -141,7 +141,7 @@ pub enum ContainerError {
     },
 }
 
-/// A container read in place. `Copy`: it is only a checked view of the blob.
+/// A container that is read in place. It is a checked view of the blob, so it is `Copy`.
 #[derive(Clone, Copy)]
 pub struct Container<'a> {
     blob: &'a [u8],
@@ -150,11 +150,11 @@ pub struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Checks `blob` whole (lengths, checksum, bounds of every entry, names, their strict order) and gives the view.
-    /// Linear in the blob, allocates nothing.
+    /// Checks `blob` (lengths, checksum, bounds of every entry, names, their strict order) and returns the view. Takes
+    /// time linear in the blob, and allocates nothing.
     ///
     /// # Errors
-    /// [`ContainerError`] says what is wrong first.
+    /// [`ContainerError`] is the first thing that is wrong.
     pub fn parse(blob: &'a [u8]) -> Result<Container<'a>, ContainerError> {
         let need = HEADER_BYTES + DIGEST_BYTES;
         if blob.len() < need {
@@ -214,11 +214,11 @@ impl<'a> Container<'a> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The version of whatever turned the documents into fields; another one means that they must be read again.
+    /// The version of the extractor that made the documents' fields. If it is another one now, all documents are read again.
     pub fn producer(&self) -> u16 {
         u16::from_le_bytes([self.blob[6], self.blob[7]])
     }
-    /// The checksum: equal digests mean equal containers.
+    /// The checksum. Equal digests mean equal containers.
     pub fn digest(&self) -> Digest {
         let mut out = Digest::default();
         out.copy_from_slice(&self.blob[self.blob.len() - DIGEST_BYTES..]);
@@ -269,20 +269,20 @@ impl std::fmt::Debug for Container<'_> {
 /// One entry, borrowed from its container.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
-    /// What it is.
+    /// The kind of the entry.
     pub kind: Kind,
-    /// Its name within the container: no `/`, no NUL, not empty; not necessarily UTF-8.
+    /// The name within the container. It is not empty, and has no `/` and no NUL. It need not be UTF-8.
     pub name: &'a [u8],
-    /// Its size in bytes as the source tells it; 0 for containers.
+    /// The size in bytes as the source tells it. 0 for containers.
     pub size: u64,
-    /// Its version token; equal tokens mean "the same". Empty: unknown, must be looked at.
+    /// The version token. Equal tokens mean that nothing changed. Empty: unknown, so the entry must be looked at.
     pub token: &'a [u8],
     pairs: &'a [u8],
     pair_count: u8,
 }
 
 impl<'a> Entry<'a> {
-    /// The metadata, in the order it was written.
+    /// The metadata, in the order of writing.
     pub fn pairs(&self) -> Pairs<'a> {
         Pairs { bytes: self.pairs, left: self.pair_count }
     }
@@ -290,7 +290,7 @@ impl<'a> Entry<'a> {
     pub fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
         self.pairs().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
-    /// True when both say the same in all but their notes (see [`NOTE`]). Allocates nothing.
+    /// True when the metadata of both is equal, without their notes (see [`NOTE`]). Allocates nothing.
     pub fn same_metadata(&self, other: &Entry<'_>) -> bool {
         let compared = |pair: &(&[u8], &[u8])| pair.0.first() != Some(&NOTE);
         self.pairs().filter(compared).eq(other.pairs().filter(compared))
@@ -328,7 +328,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Writes a container: add entries in any order, then [`Builder::finish`].
+/// Writes a container. Add entries in any order, then call [`Builder::finish`].
 #[derive(Debug)]
 pub struct Builder {
     buffer: Vec<u8>,
@@ -337,11 +337,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// For the documents of extractor version `producer`.
+    /// A builder for the documents of extractor version `producer`.
     pub fn new(producer: u16) -> Builder {
         Builder::with_capacity(producer, 0, 0)
     }
-    /// With room for `entries` entries of `entry_bytes` bytes together: then building allocates just twice.
+    /// A builder with room for `entries` entries of `entry_bytes` bytes together. It allocates just twice.
     pub fn with_capacity(producer: u16, entries: usize, entry_bytes: usize) -> Builder {
         let mut buffer = Vec::with_capacity(HEADER_BYTES + entry_bytes + 4 * entries + DIGEST_BYTES);
         buffer.extend_from_slice(&[0; HEADER_BYTES]);
@@ -408,7 +408,7 @@ impl Builder {
         let total = self.buffer.len() + 4 * (self.offsets.len() + 1) + DIGEST_BYTES;
         limit("the bytes", total, CONTAINER_BYTES_MAX)
     }
-    /// Sorts the offset list over the buffer and gives the blob.
+    /// Sorts the offset list over the buffer and returns the blob.
     ///
     /// # Errors
     /// [`ContainerError::Duplicate`] when two entries have the same name.

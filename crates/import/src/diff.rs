@@ -1,19 +1,18 @@
 //! The diff: a merge over the sorted offset lists of two containers.
 //!
-//! [`diff`] walks the recorded and the listed container side by side and yields one [`Change`] per name that is in
-//! either; it borrows from both blobs and allocates nothing, whatever their number of entries (promise 4). Descending
-//! into child containers is the caller's: a child whose token is equal on both sides is yielded as unchanged and need not
-//! be opened.
+//! [`diff`] walks the recorded and the listed container side by side. It yields one [`Change`] for each name that one of
+//! them has. It borrows from both blobs and allocates nothing, whatever their number of entries (promise 4). The caller
+//! descends into child containers. A child with equal tokens on both sides is unchanged, and need not be opened.
 
 use crate::container::{Container, Entry, Kind};
 use std::cmp::Ordering;
 
-/// What became of one name.
+/// The change of one name.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// Only the new side has it.
     Added(Entry<'a>),
-    /// Only the old side has it (or has it as the other kind: then an `Added` follows).
+    /// Only the old side has it. If the new side has it as the other kind, an `Added` follows.
     Removed(Entry<'a>),
     /// Both have it and the tokens differ, or one is unknown.
     Updated {
@@ -38,7 +37,7 @@ pub enum Change<'a> {
     },
 }
 
-/// Compares two containers; changes come in the order of names.
+/// Compares two containers. Changes come in the order of names.
 pub fn diff<'a>(old: Container<'a>, new: Container<'a>) -> Diff<'a> {
     Diff { old, new, old_at: 0, new_at: 0, pending: None }
 }
@@ -95,14 +94,14 @@ impl<'a> Diff<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The entry, the new one where there are two.
+    /// The entry. Of two the new one.
     pub fn entry(&self) -> Entry<'a> {
         match *self {
             Change::Added(entry) | Change::Removed(entry) => entry,
             Change::Updated { new, .. } | Change::Metadata { new, .. } | Change::Unchanged { new, .. } => new,
         }
     }
-    /// What is recorded of it, if anything.
+    /// The recorded entry, if there is one.
     pub fn recorded(&self) -> Option<Entry<'a>> {
         match *self {
             Change::Added(_) => None,

@@ -1,10 +1,10 @@
-//! [`Fields`]: what a document is at the server.
+//! [`Fields`]: a document's fields at the server.
 //!
-//! A set of values for the fixed list [`FIELDS`]: the hash of a mail or a text has no field outside it, so writing the present
-//! ones and deleting the absent ones replaces a document without a moment in which it is gone. What names its fields itself
-//! (JSON) has more; its hash is replaced as a whole.
+//! They are values for the fixed list [`FIELDS`]. The hash of a mail or a text has no field outside of the list. So a
+//! document is replaced by writing the present fields and deleting the absent ones, and is never gone meanwhile. A document
+//! that names its fields itself (JSON) has more fields. Its hash is replaced as a whole.
 
-/// Every field a document can have, in the order they are written. A field without a value is not stored.
+/// Every field of a document, in the order of writing. A field without a value is not stored.
 pub const FIELDS: [&str; 19] = [
     "path",
     "name",
@@ -36,7 +36,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Gives `name` a value; an empty one means none.
+    /// Sets the value of `name`. An empty value means no value.
     ///
     /// # Panics
     /// When `name` is not one of [`FIELDS`].
@@ -44,7 +44,7 @@ impl Fields {
         let at = FIELDS.iter().position(|f| *f == name).expect("a field of the list");
         self.values[at] = Some(value).filter(|v| !v.is_empty());
     }
-    /// As [`Fields::set`], from text.
+    /// Does what [`Fields::set`] does, with text.
     pub fn set_text(&mut self, name: &str, value: &str) {
         self.set(name, value.as_bytes().to_vec());
     }
@@ -53,13 +53,13 @@ impl Fields {
         let at = FIELDS.iter().position(|f| *f == name)?;
         self.values[at].as_deref()
     }
-    /// Gives a field that is not of the list a value. The first value of a name counts.
+    /// Sets the value of a field outside of the list. The first value of a name counts.
     pub fn set_more(&mut self, name: &str, value: Vec<u8>) {
         if !value.is_empty() && self.more.iter().all(|(there, _)| there != name) {
             self.more.push((name.to_owned(), value));
         }
     }
-    /// How many fields are not of the list.
+    /// The number of fields outside of the list.
     pub fn more_len(&self) -> usize {
         self.more.len()
     }
@@ -70,7 +70,7 @@ impl Fields {
             put(into, value);
         }
     }
-    /// From bytes; `None` when they are none of ours.
+    /// The fields from bytes. `None` when the bytes are no fields.
     pub(crate) fn decode(mut rest: &[u8]) -> Option<Fields> {
         let mut fields = Fields::default();
         while !rest.is_empty() {
@@ -79,7 +79,7 @@ impl Fields {
         }
         Some(fields)
     }
-    /// Takes over the fields of another document that have a value.
+    /// Takes over the fields of another document, where they have a value.
     pub(crate) fn add(&mut self, other: Fields) {
         for (name, value) in other.present() {
             self.set_any(name, value.to_vec());
@@ -97,7 +97,7 @@ impl Fields {
         let listed = listed.filter_map(|(name, value)| Some((*name, value.as_deref()?)));
         listed.chain(self.more.iter().map(|(name, value)| (name.as_str(), &value[..])))
     }
-    /// The fields that have none.
+    /// The fields that have no value.
     pub fn absent(&self) -> impl Iterator<Item = &'static str> {
         FIELDS.iter().zip(&self.values).filter(|(_, value)| value.is_none()).map(|(name, _)| *name)
     }
@@ -109,7 +109,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
-/// Takes one part with its length off; `None` when it is not whole.
+/// Takes off one part with its length. `None` when the part is not whole.
 pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, behind) = rest.split_first_chunk::<4>()?;
     let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;

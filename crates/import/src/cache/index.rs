@@ -1,7 +1,7 @@
-//! The index of a cache: which parts of which versions are there, and in which order they were used.
+//! The index of a cache: the parts of each version that are there, and the order in which they were used.
 //!
-//! Three tables in one redb file. Changes are made durable in groups and at the end: what a kill takes away of the index is a
-//! part that is fetched again. Files that the index does not know are removed when a cache is opened that was not closed.
+//! Three tables in one redb file. Changes become durable in groups, and at the end. A kill loses the last group: these
+//! parts are fetched again. If a cache was not closed, the next opening removes all files that the index does not know.
 
 use crate::container::digest;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
@@ -16,14 +16,14 @@ const PARTS: TableDefinition<(u128, u64), (u32, u128)> = TableDefinition::new("p
 const USES: TableDefinition<u64, u128> = TableDefinition::new("uses");
 /// Bytes of the index that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
-/// Changes that a kill may take away.
+/// Most changes that a kill may lose.
 const CHANGES_PER_SYNC: u32 = 1024;
-/// Objects used since the last change that are noted together.
+/// Uses of objects that are noted together, where no other change comes before.
 const USED_MAX: usize = 1024;
-/// The file that says that a cache is open, or was not closed.
+/// The name of a file. It is there while the cache is open, and after a cache was not closed.
 const MARK: &str = "open";
 
-/// Where the version of an object lies.
+/// The place of an object's version.
 pub(super) fn path(folder: &Path, object: u128, version: u128) -> PathBuf {
     folder.join(format!("objects/{:02x}/{object:032x}-{version:032x}", object >> 120))
 }
@@ -33,18 +33,18 @@ pub(super) struct Index {
     database: Database,
     /// The number of the next use.
     next_use: u64,
-    /// Objects that were used, and whose use is not noted yet.
+    /// Objects whose use is not noted yet.
     used: BTreeSet<u128>,
     changes: u32,
 }
 
-/// A failure as text.
+/// The text of a failure.
 fn said(error: impl std::fmt::Display) -> String {
     format!("the cache's index: {error}")
 }
 
 impl Index {
-    /// Opens the index in `folder`; one that cannot be read is thrown away with all files.
+    /// Opens the index in `folder`. An index that cannot be read is deleted, with all files of the cache.
     pub(super) fn open(folder: &Path) -> Result<Index, String> {
         let file = folder.join("index.redb");
         let is_dirty = folder.join(MARK).exists();
@@ -110,7 +110,7 @@ impl Index {
         Ok(part)
     }
 
-    /// A part was written into the object's file. An older version goes.
+    /// Notes that a part was written into the object's file. Removes an older version of the object.
     pub(super) fn insert(
         &mut self,
         object: u128,
@@ -143,14 +143,14 @@ impl Index {
         })
     }
 
-    /// The object goes, whatever version of it is there.
+    /// Removes the object, in whatever version.
     pub(super) fn remove(&mut self, object: u128) -> Result<(), String> {
         let folder = self.folder.clone();
         self.used.remove(&object);
         self.change(|write, _| remove(write, &folder, object))
     }
 
-    /// The object that was not used for the longest time goes; false when there is none.
+    /// Removes the object that was not used for the longest time. Returns false when there is no object.
     pub(super) fn remove_oldest(&mut self) -> Result<bool, String> {
         let folder = self.folder.clone();
         self.change(|write, _| {
@@ -161,7 +161,7 @@ impl Index {
         })
     }
 
-    /// One change of the tables, with the uses since the last one.
+    /// Makes one change of the tables. The uses since the last change are part of it.
     fn change<T>(
         &mut self,
         make: impl FnOnce(&WriteTransaction, &mut u64) -> Result<T, String>,
@@ -215,7 +215,7 @@ impl Index {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        // What is not synced now is only fetched again.
+        // What a kill loses here is fetched again.
         self.changes = CHANGES_PER_SYNC;
         if self.change(|_, _| Ok(())).is_ok() {
             let _ = std::fs::remove_file(self.folder.join(MARK));
@@ -223,7 +223,7 @@ impl Drop for Index {
     }
 }
 
-/// Takes the object out of all tables, and its file from the disk.
+/// Removes the object from all tables, and its file from the disk.
 fn remove(write: &WriteTransaction, folder: &Path, object: u128) -> Result<(), String> {
     let mut objects = write.open_table(OBJECTS).map_err(said)?;
     let Some((version, used, _)) = objects.remove(object).map_err(said)?.map(|entry| entry.value()) else {

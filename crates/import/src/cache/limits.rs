@@ -1,8 +1,8 @@
 //! [`Limits`]: how much of a disk a cache may fill, in the words of FS-Cache.
 //!
-//! Three shares of what must stay free, once for blocks and once for files: above *run* the cache grows freely, below *cull* it
-//! drops what was not used for the longest time until *run* is reached again, below *stop* it takes nothing more. The names
-//! and the file's syntax are those of `/etc/cachefilesd.conf`.
+//! There are three shares of a disk that must stay free, for blocks and for files. Above *run* the cache grows freely.
+//! Below *cull* it drops what was not used for the longest time, until *run* is reached again. Below *stop* it stores
+//! nothing. The names and the file's syntax are those of `/etc/cachefilesd.conf`.
 
 use rustix::fs::StatVfs;
 use std::io::Read;
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 /// Largest configuration file in bytes that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The three shares of one resource, in percent that stay free.
+/// The three shares of one resource that stay free, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Above: nothing is culled.
+    /// Nothing is culled while more is free.
     pub run: u8,
-    /// Below: culling begins.
+    /// Culling begins when less is free.
     pub cull: u8,
-    /// Below: nothing is stored.
+    /// Nothing is stored while less is free.
     pub stop: u8,
 }
 
 impl Shares {
-    /// What Debian's `/etc/cachefilesd.conf` says.
+    /// The shares in Debian's `/etc/cachefilesd.conf`.
     pub const SHIPPED: Shares = Shares { run: 10, cull: 7, stop: 3 };
-    /// What cachefilesd takes where its file says nothing.
+    /// The shares of cachefilesd where its file names none.
     pub const UNSAID: Shares = Shares { run: 7, cull: 5, stop: 1 };
 
     fn check(self, letter: char) -> Result<(), String> {
@@ -46,7 +46,7 @@ pub struct Limits {
     pub blocks: Shares,
     /// Of the files that the disk may have.
     pub files: Shares,
-    /// False: nothing is culled, the cache only stops.
+    /// False: nothing is culled. The cache stores nothing below *stop*.
     pub culls: bool,
 }
 
@@ -112,7 +112,7 @@ fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
             "fcull" => limits.files.cull = share()?,
             "fstop" => limits.files.stop = share()?,
             "nocull" => limits.culls = false,
-            // What is about the kernel's cache says nothing to this one.
+            // These words are about the kernel's cache only.
             "tag" | "secctx" | "culltable" | "debug" | "resume_thresholds" => {}
             _ => return Err(format!("line {}: {name:?} is no command of cachefilesd.conf", number + 1)),
         }
@@ -122,21 +122,21 @@ fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
     Ok((limits, folder))
 }
 
-/// What is free on a disk.
+/// How much of a disk is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Free {
-    /// Free for this user, and all there are.
+    /// Blocks that are free for this user, and all blocks.
     pub blocks: (u64, u64),
-    /// The same of files; of a file system that does not count them none.
+    /// Files that are free, and all files. 0 of 0 where the file system does not count them.
     pub files: (u64, u64),
 }
 
 impl Free {
-    /// From what the system says.
+    /// The numbers that the system tells.
     pub fn of(stat: &StatVfs) -> Free {
         Free { blocks: (stat.f_bavail, stat.f_blocks), files: (stat.f_favail, stat.f_files) }
     }
-    /// True when one of the two has less free than the share that `which` chooses.
+    /// True when fewer blocks, or fewer files, are free than the share that `which` chooses.
     pub fn is_below(&self, limits: &Limits, which: impl Fn(Shares) -> u8) -> bool {
         let below = |(free, all): (u64, u64), shares: Shares| {
             all > 0 && u128::from(free) * 100 < u128::from(all) * u128::from(which(shares))

@@ -1,10 +1,10 @@
 //! The disk cache: parts of remote objects, and texts that were extracted, kept between runs.
 //!
-//! [`DiskCache`] keeps each version of an object as one sparse file and knows by an index ([`index`]) which parts of it are
-//! there. A part is found by the object, its version token and its offset, and handed out only when length and digest
-//! are as recorded: a damaged part, an older version, a file that is gone are all as if they had never been there. How much of
-//! the disk is filled the [`limits`] say; what is kept of a document's text is in [`texts`]. Nothing here
-//! makes a run fail: a cache that cannot store steps aside.
+//! [`DiskCache`] keeps each version of an object as one sparse file. An index ([`index`]) says which parts of the file
+//! are there. A part is found by the object, its version token and its offset. The cache hands a part out only if its
+//! length and digest are as recorded. So a damaged part, an older version or a missing file counts as not cached.
+//! [`limits`] says how much of the disk is filled. [`texts`] keeps the text of a document. Nothing here makes a run
+//! fail: a cache that cannot store steps aside.
 
 mod index;
 pub mod limits;
@@ -19,11 +19,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The folder in the user's that everything is in: no file outside of it is touched.
+/// The folder that holds everything, in the folder that the user names. No file outside of it is touched.
 const FOLDER: &str = "strand-cache";
 /// Longest part in bytes.
 pub const PART_BYTES_MAX: usize = 16 << 20;
-/// Most objects that one call culls: a run waits for no longer.
+/// Most objects that one call culls. A run waits no longer than for these.
 const CULLED_PER_CALL_MAX: u64 = 64;
 /// Failures in a row after which the cache is not asked any more.
 const FAILURES_MAX: u32 = 8;
@@ -31,7 +31,7 @@ const FAILURES_MAX: u32 = 8;
 /// Where a cache is, and how much of the disk it may fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// The folder; made when it is not there.
+    /// The folder. It is created if it is missing.
     pub folder: PathBuf,
     /// How much of its disk may be filled.
     pub limits: Limits,
@@ -45,7 +45,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Of the object `name`, which names its source too, with the version token `token`.
+    /// The version with the token `token` of the object `name`. The name includes the object's source.
     pub fn new(name: &[u8], token: &[u8]) -> Version {
         let number = |bytes| u128::from_le_bytes(digest(bytes));
         Version { object: number(name), version: number(token) }
@@ -55,7 +55,7 @@ impl Version {
     }
 }
 
-/// What became of a part that was to be stored.
+/// The result of storing a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Put {
     /// It is stored.
@@ -66,20 +66,20 @@ pub struct Put {
     pub culled: u64,
 }
 
-/// What a run got from a cache, and gave it.
+/// What a run read from a cache, and stored in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Parts of objects that were read from the cache.
     pub hits: u64,
-    /// Their bytes.
+    /// Bytes of these parts.
     pub hit_bytes: u64,
     /// Parts that were read from the source.
     pub misses: u64,
-    /// Documents whose text was in the cache: not even their bytes were read.
+    /// Documents whose text was in the cache. Their bytes were not read.
     pub texts: u64,
     /// Bytes that were stored, texts among them.
     pub stored_bytes: u64,
-    /// Parts that were not stored: the disk is too full.
+    /// Parts that were not stored, because the disk is too full.
     pub refused: u64,
     /// Objects that were dropped to make room.
     pub culled: u64,
@@ -88,7 +88,7 @@ pub struct CacheCounts {
 }
 
 impl CacheCounts {
-    /// Both together.
+    /// The sum of two counts.
     pub fn plus(self, other: CacheCounts) -> CacheCounts {
         CacheCounts {
             hits: self.hits + other.hits,
@@ -108,10 +108,10 @@ impl CacheCounts {
     }
 }
 
-/// Tells what is free where the path is.
+/// Says how much is free on the disk of a path.
 type Probe = dyn Fn(&Path) -> io::Result<Free> + Send + Sync;
 
-/// A cache on a disk. Several jobs of a process share one; to other processes it is closed meanwhile.
+/// A cache on a disk. The jobs of one process share it. Other processes cannot open it meanwhile.
 pub struct DiskCache {
     folder: PathBuf,
     limits: Limits,
@@ -133,7 +133,7 @@ impl DiskCache {
     /// Opens the cache, or takes the one of this process.
     ///
     /// # Errors
-    /// Why it cannot be used, for a person: another process has it, or the folder cannot be written.
+    /// The reason why the cache cannot be used, for a person: another process has it, or the folder cannot be written.
     pub(crate) fn open(options: &CacheOptions) -> Result<Arc<DiskCache>, String> {
         let folder = options.folder.join(FOLDER);
         let failed = |error: io::Error| format!("{}: {error}", folder.display());
@@ -156,7 +156,7 @@ impl DiskCache {
         Ok(DiskCache { folder, limits, probe, state: Mutex::new(state) })
     }
 
-    /// The part at `offset`, when it is there and undamaged.
+    /// The part at `offset`. `None` when it is missing or damaged.
     pub fn get(&self, of: Version, offset: u64) -> Option<Vec<u8>> {
         let (len, expected) = {
             let mut state = self.state();
@@ -202,7 +202,7 @@ impl DiskCache {
         let stored = match written {
             Ok(()) => state.index.insert(of.object, of.version, offset, bytes),
             Err(error) => {
-                // What is half written is not kept: it would fill the disk for nothing.
+                // A half-written part is removed. It would fill the disk for nothing.
                 let _ = state.index.remove(of.object);
                 let _ = std::fs::remove_file(&path);
                 Err(format!("{}: {error}", path.display()))
@@ -215,12 +215,12 @@ impl DiskCache {
         put
     }
 
-    /// Why the cache is not used any more, if it is not.
+    /// The reason why the cache is not used any more. `None` while it is used.
     pub fn aside(&self) -> Option<String> {
         self.state().aside.clone()
     }
 
-    /// Culls where that is due; gives whether there is room, and how many objects went.
+    /// Culls if culling is due. Returns whether there is room, and the number of culled objects.
     fn make_room(&self) -> io::Result<(bool, u64)> {
         let mut free = (self.probe)(&self.folder)?;
         let mut state = self.state();
@@ -247,7 +247,8 @@ impl DiskCache {
 }
 
 impl State {
-    /// The value; a failure is counted. A disk that is full still reads: only what is stored ends a row of failures.
+    /// Returns the value, and counts a failure. A full disk can still be read. So only a stored part ends a row of
+    /// failures.
     fn judge<T>(&mut self, result: Result<T, String>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
@@ -265,7 +266,7 @@ impl std::fmt::Debug for DiskCache {
     }
 }
 
-/// What one run uses of a cache, with its counts.
+/// A run's use of a cache, with its counts.
 #[derive(Debug)]
 pub struct CacheUse {
     cache: Option<Arc<DiskCache>>,
@@ -273,7 +274,7 @@ pub struct CacheUse {
 }
 
 impl CacheUse {
-    /// Opens the cache; without one that can be used the run goes on, and says why.
+    /// Opens the cache. If that fails, the run goes on without a cache, and says why.
     pub fn open(options: &CacheOptions) -> CacheUse {
         let (cache, aside) = match DiskCache::open(options) {
             Ok(cache) => (Some(cache), None),
@@ -294,13 +295,13 @@ impl CacheUse {
         }
         found
     }
-    /// True when the part is there; it is not counted.
+    /// True when the part is there. This look is not counted.
     pub(crate) fn has(&self, of: Version, offset: u64) -> bool {
         let Some(cache) = &self.cache else { return false };
         let found = cache.state().index.find(of.object, of.version, offset);
         matches!(found, Ok(Some(_)))
     }
-    /// What was made of a document.
+    /// The text of a document.
     pub(crate) fn text(&self, of: Version) -> Option<texts::Text> {
         let text = texts::Text::decode(&self.cache.as_ref()?.get(of, 0)?)?;
         self.counts.borrow_mut().texts += 1;
@@ -313,7 +314,7 @@ impl CacheUse {
             self.counts.borrow_mut().count(put, bytes.len());
         }
     }
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> CacheCounts {
         let mut counts = self.counts.borrow().clone();
         let aside = self.cache.as_ref().and_then(|cache| cache.aside());

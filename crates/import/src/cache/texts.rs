@@ -1,8 +1,8 @@
-//! [`Text`]: what was made of a document, as bytes that a cache keeps.
+//! [`Text`]: the fields that were extracted from a document, as bytes for a cache.
 //!
-//! It is found by what the document's bytes are and by the extractor's version: an import into another dataset, under
-//! another name or of another index makes the same document without reading the source again. Where the document lies, and
-//! its flags, are no part of it. What could not be read whole is not kept: the next reading may do better.
+//! A text is found by the version of the document's bytes and by the version of the extractor. So an import into another
+//! dataset or another server does not read the source again. The document's place and its flags are no part of the
+//! text. A document that could not be read whole has no text here: the next reading may do better.
 
 use super::Version;
 use crate::container::{Digest, Entry};
@@ -10,25 +10,26 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::fields::Fields;
 use crate::source::{FLAGS_KEY, Source, Tokens};
 
-/// Fields that are of the place where a document lies, and not of its bytes.
+/// Fields that depend on the document's place, and not on its bytes.
 const OF_THE_PLACE: [&str; 5] = ["path", "name", "size", "parent", "flags"];
 /// The version of the bytes below.
 const FORMAT: u8 = 1;
-/// Longest text in bytes that is kept: what is longer is read again.
+/// Longest text in bytes that is kept. A document with a longer text is read again.
 const BYTES_MAX: usize = super::PART_BYTES_MAX;
 
-/// What was made of a document.
+/// The fields of a document.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
     /// The document's size in bytes.
     pub(crate) size: u64,
     /// Its digest in the record of its container.
     pub(crate) digest: Digest,
-    /// What it says.
+    /// The extracted fields.
     pub(crate) fields: Fields,
 }
 
-/// Under what the text of a document is kept; `None` where there is no cache, or its version is not known for certain.
+/// The version under which the text of a document is kept. `None` where there is no cache, or where the version of the
+/// bytes is not certain.
 pub(crate) fn version(source: &dyn Source, path: &[u8], entry: &Entry<'_>) -> Option<Version> {
     source.cache()?;
     if entry.token.is_empty() {
@@ -44,7 +45,7 @@ pub(crate) fn version(source: &dyn Source, path: &[u8], entry: &Entry<'_>) -> Op
     Some(Version::new(&name, entry.token))
 }
 
-/// By what the extractor chooses, besides the bytes: whether the document lies in a Maildir, and the end of its name.
+/// What the extractor chooses by, besides the bytes: whether the document lies in a Maildir, and the ending of its name.
 pub(crate) fn kind(entry: &Entry<'_>) -> Vec<u8> {
     let dot = entry.name.iter().rposition(|b| *b == b'.');
     let in_maildir = u8::from(entry.get(FLAGS_KEY).is_some());
@@ -53,7 +54,7 @@ pub(crate) fn kind(entry: &Entry<'_>) -> Vec<u8> {
 }
 
 impl Text {
-    /// As bytes; `None` when there are too many.
+    /// The text as bytes. `None` when there are too many.
     pub(crate) fn encode(size: u64, digest: &Digest, fields: &Fields) -> Option<Vec<u8>> {
         let mut bytes = size.to_le_bytes().to_vec();
         bytes.extend_from_slice(digest);
@@ -61,7 +62,7 @@ impl Text {
         (bytes.len() <= BYTES_MAX).then_some(bytes)
     }
 
-    /// From bytes; `None` when they are none of ours.
+    /// The text from bytes. `None` when the bytes are no text.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Text> {
         let (size, rest) = bytes.split_first_chunk::<8>()?;
         let (digest, rest) = rest.split_first_chunk::<16>()?;

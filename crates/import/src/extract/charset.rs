@@ -1,15 +1,15 @@
-//! Character sets: whether bytes are text, and what they say.
+//! Character sets: whether bytes are text, and the text itself.
 //!
-//! A byte order mark decides first, then UTF-8 if the bytes are that, then what a page says of itself, then a guess by
-//! the letters' frequencies (chardetng, which browsers use).
+//! A byte order mark decides first. Without one the bytes are UTF-8, if they are valid UTF-8. Else the character set that a
+//! page names decides, and last a guess by the letters' frequencies (chardetng, which browsers use).
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use std::borrow::Cow;
 
-/// Bytes of a page in which it says its character set.
+/// Bytes at the beginning of a page in which it may name its character set.
 const META_BYTES: usize = 1024;
-/// Bytes that the guess looks at.
+/// Bytes that the guess reads.
 const GUESS_BYTES: usize = 64 * 1024;
 
 /// True when a document that begins so is text in some character set.
@@ -17,7 +17,7 @@ pub(super) fn is_text(beginning: &[u8]) -> bool {
     if Encoding::for_bom(beginning).is_some() || utf_16(beginning).is_some() {
         return true;
     }
-    // Control characters that no text has; escape is there for ISO-2022-JP and terminals' colours.
+    // No text has these control characters. Escape is allowed for ISO-2022-JP and for terminals' colours.
     let is_odd = |b: &u8| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127);
     !beginning.contains(&0) && beginning.iter().filter(|b| is_odd(b)).count() * 100 <= beginning.len()
 }
@@ -27,7 +27,7 @@ pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     decode_as(bytes, None)
 }
 
-/// The text of a page, which may say its character set.
+/// The text of a page, which may name its character set.
 pub(super) fn decode_html(bytes: &[u8]) -> Cow<'_, str> {
     decode_as(bytes, declared(&bytes[..bytes.len().min(META_BYTES)]))
 }
@@ -47,7 +47,7 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
     encoding.decode_without_bom_handling(bytes).0
 }
 
-/// UTF-16 without a mark: every other byte of what is mostly Latin is zero.
+/// UTF-16 without a mark. In text that is mostly Latin every other byte is zero.
 fn utf_16(beginning: &[u8]) -> Option<&'static Encoding> {
     let zeros = |from: usize| beginning.iter().skip(from).step_by(2).filter(|b| **b == 0).count();
     let (even, odd, half) = (zeros(0), zeros(1), beginning.len() / 2);
@@ -61,7 +61,7 @@ fn utf_16(beginning: &[u8]) -> Option<&'static Encoding> {
     }
 }
 
-/// What a page says in `<meta charset=...>`, or an XML declaration in `encoding=...`.
+/// The character set that a page names in `<meta charset=...>`, or an XML declaration in `encoding=...`.
 fn declared(beginning: &[u8]) -> Option<&'static Encoding> {
     let lower = beginning.to_ascii_lowercase();
     let at = |word: &[u8]| memchr::memmem::find(&lower, word).map(|at| at + word.len());
@@ -70,7 +70,7 @@ fn declared(beginning: &[u8]) -> Option<&'static Encoding> {
     let label = rest.strip_prefix(b"\"").or(rest.strip_prefix(b"'")).unwrap_or(rest);
     let is_label = |b: &&u8| b.is_ascii_alphanumeric() || b"-_:.".contains(b);
     let label: Vec<u8> = label.iter().take(40).take_while(is_label).copied().collect();
-    // A page that could be read as ASCII until here is not UTF-16, whatever it says.
+    // The page could be read as ASCII up to here. So it is not UTF-16, whatever it names.
     Encoding::for_label(&label).map(|e| if e == UTF_16LE || e == UTF_16BE { UTF_8 } else { e })
 }
 

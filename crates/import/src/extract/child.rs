@@ -1,11 +1,10 @@
-//! [`Extractor`]: one process for a run, which extracts the documents of that run and may die of one.
+//! [`Extractor`]: one process for a run. It extracts the run's documents, and it may die of one of them.
 //!
 //! The run starts the process at the first document that needs it and uses the process again for each further one. A
 //! socket pair carries a document there and its fields back. The process has [`ExtractorProgram::memory_bytes`] of
 //! memory and [`ExtractorProgram::time`] for a document. The run kills a process that takes longer. After a death a
-//! new process takes the document; the document of which two processes died has failed. Small documents stay in the
-//! run's own process: their extraction is bounded by their size, and a trip through the socket would cost more than
-//! the work.
+//! new process takes the document. If that process dies too, the document has failed. Small documents stay in the run's
+//! own process: their size bounds the work, and the way through the socket would cost more than the work.
 //!
 //! [`serve`] is the other end of the socket.
 
@@ -24,37 +23,37 @@ use std::time::{Duration, Instant};
 
 /// Pages and tables up to this size are extracted in the run's own process.
 pub const IN_PLACE_BYTES_MAX: usize = 64 << 10;
-/// Most memory that the process may ask for, as far as the kernel counts it: the address space.
+/// Most memory of the process. The kernel counts the address space.
 pub const CHILD_MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// How much longer than [`TIME_MAX`] the run waits: the process itself gives up at [`TIME_MAX`], and says so.
+/// How much longer than [`TIME_MAX`] the run waits. The process itself gives up at [`TIME_MAX`], and says so.
 const GRACE: Duration = Duration::from_secs(5);
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 2 * DOCUMENT_BYTES_MAX;
-/// Bytes that are written or read at a time. The deadline is looked at in between.
+/// Bytes that are written or read at a time. Between two blocks the run looks at the deadline.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bytes before a document: what it is (two bytes) and its length.
+/// Bytes before a document: its kind (two bytes) and its length.
 const REQUEST_HEAD_BYTES: usize = 10;
-/// Bytes before an answer: whether all could be read, and the length.
+/// Bytes before an answer: whether all of the document could be read, and the length.
 const ANSWER_HEAD_BYTES: usize = 9;
-/// The process gives memory back as soon as it is free: nobody else in it needs the memory before the next document.
+/// The process gives free memory back at once, because nothing in it needs memory before the next document.
 const ALLOCATOR: [(&str, &str); 1] =
     [("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0,background_thread:false")];
 
-/// The program that calls [`serve`], and what one of its processes may take.
+/// The program that calls [`serve`], and the bounds of its processes.
 #[derive(Clone, Debug)]
 pub struct ExtractorProgram {
     /// The program.
     pub path: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<OsString>,
-    /// Its address space.
+    /// The address space of a process, in bytes.
     pub memory_bytes: u64,
-    /// How long one document may take.
+    /// The longest time for one document.
     pub time: Duration,
 }
 
 impl ExtractorProgram {
-    /// With the default bounds.
+    /// A program with the default bounds.
     pub fn new(path: impl Into<PathBuf>, arguments: impl IntoIterator<Item = OsString>) -> ExtractorProgram {
         ExtractorProgram {
             path: path.into(),
@@ -74,27 +73,27 @@ pub struct Extractor {
     started: u64,
 }
 
-/// Why a process gave no answer.
+/// The reason why a process gave no answer.
 enum Broken {
     Late,
     Ended(String),
 }
 
 impl Extractor {
-    /// With a program, or without. `memory` counts what the process holds.
+    /// An extractor with or without a program. `memory` counts what the process holds.
     pub fn new(program: Option<ExtractorProgram>, memory: Memory) -> Extractor {
         Extractor { program, memory, child: None, started: 0 }
     }
 
-    /// How many processes were started.
+    /// The number of processes that were started.
     pub fn started(&self) -> u64 {
         self.started
     }
 
-    /// Adds what the document `bytes` at `path` says to `fields`.
+    /// Adds the fields of the document `bytes` at `path` to `fields`.
     ///
     /// # Errors
-    /// The reason why nothing, or not all, could be read.
+    /// The reason why the document could not be read, or not all of it.
     pub(crate) fn extract(
         &mut self,
         content: Content,
@@ -124,7 +123,7 @@ impl Extractor {
                         program.time.as_secs_f64().ceil()
                     ));
                 }
-                // The process may have died of something else: of a kill, or of the document before. A second process decides.
+                // A kill, or the document before, may be the cause of the death. A second process decides.
                 Err(Broken::Ended(_)) if !died => died = true,
                 Err(Broken::Ended(how)) => {
                     let most = program.memory_bytes >> 20;
@@ -150,16 +149,16 @@ fn is_for_a_child(content: Content, len: usize) -> bool {
         // A zip of XML unpacks to much more than its size.
         Content::Word | Content::Slides | Content::Sheets | Content::OpenDocument => true,
         Content::Html | Content::Json | Content::Table(_) => len > IN_PLACE_BYTES_MAX,
-        // Decoding is all that happens to text. PDF has a program of its own, which reads one document.
+        // Text is only decoded. PDF has a program of its own, which reads one document.
         Content::Text | Content::Pdf => false,
     }
 }
 
-/// A process that is under way. It is killed when this goes.
+/// A running process. It is killed when this value is dropped.
 struct Running {
     child: Child,
     socket: UnixStream,
-    /// Given back after the process is gone.
+    /// The memory of the process. It is given back when the process is gone.
     _loan: Loan,
 }
 
@@ -174,7 +173,8 @@ impl Running {
             .stderr(Stdio::null())
             .spawn()?;
         let running = Running { child, socket, _loan: loan };
-        // Before the process sees a byte that could make it grow. Its death leaves no file of its memory behind.
+        // The bound is set before the process sees a byte that could make it grow. No file of its memory is written when
+        // it dies.
         let pid = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw);
         for (resource, most) in [(Resource::As, program.memory_bytes), (Resource::Core, 0)] {
             prlimit(pid, resource, Rlimit { current: Some(most), maximum: Some(most) })?;
@@ -182,7 +182,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Hands the document over and takes the answer.
+    /// Sends the document and receives the answer.
     fn ask(
         &mut self,
         content: Content,
@@ -192,7 +192,7 @@ impl Running {
         converse(&self.socket, content, bytes, deadline).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Broken::Late,
             _ => {
-                // It has ended, or talks nonsense and must end.
+                // The process has ended, or its answer is nonsense. Then it must end.
                 let _ = self.child.kill();
                 Broken::Ended(match self.child.wait() {
                     Ok(status) => match status.signal() {
@@ -208,7 +208,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or is of no use any more.
+        // The process has ended, or is of no use any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -268,7 +268,7 @@ fn converse(
     Ok((Fields::decode(rest).ok_or_else(nonsense)?, reason))
 }
 
-/// Asks again where a signal came between.
+/// Repeats a call that a signal interrupted.
 fn uninterrupted(mut ask: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match ask() {
@@ -305,7 +305,7 @@ pub fn serve(mut socket: UnixStream) -> io::Result<()> {
         }
         let mut fields = Fields::default();
         let done = super::extract(content, &document, &mut fields);
-        // Nothing of the document is held while the process waits for the next one.
+        // The process holds nothing of the document while it waits for the next one.
         document = Vec::new();
         let mut body = Vec::new();
         if let Err(reason) = &done {

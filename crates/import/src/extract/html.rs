@@ -1,7 +1,7 @@
 //! The text of web pages, by html5ever's tokenizer alone.
 //!
-//! No tree is built: deep nesting costs nothing and nothing can overflow. Scripts and styles are left out, elements that
-//! begin a block begin a line, and cells of a row are divided by a tab.
+//! No tree is built. So deep nesting costs nothing, and no stack can overflow. Scripts and styles are left out. An element
+//! that begins a block begins a line. Cells of a row are divided by a tab.
 
 use super::Text;
 use crate::fields::Fields;
@@ -11,11 +11,11 @@ use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 use std::cell::{Cell, RefCell};
 
-/// Bytes that are handed to the tokenizer at a time.
+/// Bytes that the tokenizer gets at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Most bytes of a title.
 const TITLE_BYTES_MAX: usize = 4096;
-/// Elements that stand in a line; all others begin one.
+/// Elements that stand in a line. All others begin a line.
 const IN_LINE: [&str; 32] = [
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font",
     "i", "img", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub",
@@ -59,7 +59,7 @@ pub(super) fn extract(page: &str, text: &mut Text, fields: &mut Fields) -> Resul
 enum Hidden {
     #[default]
     No,
-    /// In a script or style.
+    /// True in a script or style.
     Raw,
     Title,
 }
@@ -120,7 +120,7 @@ impl Sink {
     }
 }
 
-/// Appends words with one blank between them, as they are shown.
+/// Appends words with one blank between them, as a browser shows them.
 fn append(text: &mut Text, characters: &str) {
     let mut words = characters.split_ascii_whitespace();
     let is_apart = |text: &Text| text.text.is_empty() || text.text.ends_with([' ', '\n', '\t']);

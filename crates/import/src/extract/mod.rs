@@ -1,10 +1,10 @@
 //! Extraction: the text and the fields of a document that is no mail.
 //!
-//! [`Content::of`] tells by name and beginning what a document is, and [`extract`] reads it: HTML ([`html`]), text in any
-//! character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]), PDF ([`pdf`]). Each has bounds:
-//! [`DOCUMENT_BYTES_MAX`] bytes are read of a document, [`TEXT_BYTES_MAX`] bytes of text are kept, [`TIME_MAX`] is taken. What
-//! has no extractor keeps its name and size. So does a document whose extraction fails, and the failure is told. What may be
-//! expensive is extracted in a process that may die ([`child`]).
+//! [`Content::of`] decides by name and beginning what a document is. [`extract`] reads HTML ([`html`]), text in any
+//! character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]) and PDF ([`pdf`]). All of them
+//! have bounds: [`DOCUMENT_BYTES_MAX`] bytes are read of a document, [`TEXT_BYTES_MAX`] bytes of text are kept, and it
+//! takes [`TIME_MAX`] at most. A document without an extractor keeps its name and size. So does a document whose
+//! extraction fails, and the failure is told. Expensive documents are extracted in a process that may die ([`child`]).
 
 mod charset;
 pub mod child;
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 
 /// Largest document in bytes whose content is read.
 pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of text that are kept of a document; what is behind is cut off.
+/// Most bytes of text that are kept of a document. The rest is cut off.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
-/// How long the extraction of one document may take.
+/// The longest time for the extraction of one document.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a beginning that decide whether it is text.
 const LOOK_BYTES: usize = 4096;
 
-/// What a document is.
+/// The kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A web page.
@@ -49,7 +49,7 @@ pub enum Content {
     Pdf,
 }
 
-/// Names that say what a document is, if its beginning agrees.
+/// Endings of names, and the kind that each means. The document's beginning must agree.
 const SUFFIXES: [(&str, Content); 18] = [
     ("html", Content::Html),
     ("htm", Content::Html),
@@ -72,7 +72,7 @@ const SUFFIXES: [(&str, Content); 18] = [
 ];
 
 impl Content {
-    /// What the document is that is called `name` and begins so; `None`: nothing that is read.
+    /// The kind of the document with this name and this beginning. `None`: it is not read.
     pub fn of(name: &[u8], beginning: &[u8]) -> Option<Content> {
         if beginning.starts_with(b"%PDF-") {
             return Some(Content::Pdf);
@@ -98,7 +98,7 @@ impl Content {
         }
     }
 
-    /// Two bytes that say what it is, for [`Content::from_code`].
+    /// The kind as two bytes, for [`Content::from_code`].
     fn code(self) -> [u8; 2] {
         match self {
             Content::Html => [0, 0],
@@ -141,10 +141,10 @@ impl Content {
     }
 }
 
-/// Adds what the document `bytes` says to `fields`.
+/// Adds the fields of the document `bytes` to `fields`.
 ///
 /// # Errors
-/// The reason why nothing, or not all, could be read.
+/// The reason why the document could not be read, or not all of it.
 pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
     let mut text = Text::new();
     let read = match content {
@@ -175,7 +175,7 @@ impl Text {
     fn new() -> Text {
         Text { text: String::new(), is_full: false, started: Instant::now() }
     }
-    /// Appends as much as there is room for.
+    /// Appends as much of the text as there is room for.
     fn push(&mut self, more: &str) {
         let room = TEXT_BYTES_MAX - self.text.len();
         if more.len() <= room {
@@ -185,7 +185,7 @@ impl Text {
         self.is_full = true;
         self.text.push_str(&more[..more.floor_char_boundary(room)]);
     }
-    /// Ends the line, if there is one.
+    /// Ends the line, if a line has begun.
     fn end_line(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with('\n') {
             self.push("\n");

@@ -1,7 +1,8 @@
 //! The text of office files: zips of XML.
 //!
-//! Each part is read as a stream of events by quick-xml; no tree is built. Word processors' and OpenDocument's paragraphs
-//! become lines, a spreadsheet's rows lines of cells. What a zip may unpack to is bounded as for any archive.
+//! quick-xml reads each part as a stream of events. No tree is built. A paragraph of a word processor's document, or of
+//! OpenDocument, becomes a line. A row of a spreadsheet becomes a line of cells. The unpacked size is bounded as for any
+//! archive.
 
 use super::{Content, Text};
 use crate::source::archive::unzipped;
@@ -16,7 +17,7 @@ const STRINGS_BYTES_MAX: usize = 64 << 20;
 /// Events between two looks at the clock.
 const EVENTS_PER_LOOK: usize = 4096;
 
-/// Where the text stands: the elements that hold it, and those that end a line.
+/// The elements that hold text, and the elements that end a line.
 struct Shape {
     text: &'static [&'static str],
     line: &'static [&'static str],
@@ -78,7 +79,7 @@ fn is_wanted(content: Content, name: &str) -> bool {
     }
 }
 
-/// The next event with its bounds looked at; `None` at the end, or when there is no room for more text.
+/// The next event. Looks at the bounds. `None` at the end, or when there is no room for more text.
 fn next<'b>(
     xml: &mut Reader<impl BufRead>,
     buffer: &'b mut Vec<u8>,
@@ -131,7 +132,7 @@ fn read_part(part: impl BufRead, shape: &Shape, text: &mut Text) -> Result<(), S
     Ok(())
 }
 
-/// Hands on what an event says, if it is text.
+/// Appends the text of an event, if the event has text.
 pub(crate) fn push_characters(event: &Event<'_>, push: &mut dyn FnMut(&str)) {
     match event {
         Event::Text(t) => push(t.as_ref()),
@@ -178,7 +179,7 @@ fn shared_strings(part: impl BufRead, text: &Text) -> Result<Vec<String>, String
 
 fn sheet(part: impl BufRead, strings: &[String], text: &mut Text) -> Result<(), String> {
     let (mut xml, mut buffer, mut seen) = (reader(part), Vec::new(), 0);
-    // A cell's value is in `v`, or in `t` of `is`; of what type it is the cell's attribute `t` says.
+    // A cell's value is in `v`, or in `t` of `is`. The cell's attribute `t` says its type.
     let (mut value, mut is_value, mut is_shared) = (String::new(), false, false);
     while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
         match event {

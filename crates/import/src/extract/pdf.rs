@@ -1,8 +1,8 @@
 //! The text of PDF files, by Poppler's `pdftotext` in a process of its own.
 //!
-//! The libraries for this can be made to crash or to run for ever by a hostile file. So the work is done by a child that
-//! may die: it gets the document on its standard input, [`MEMORY_BYTES_MAX`] of memory and [`super::TIME_MAX`] of time, and
-//! only [`super::TEXT_BYTES_MAX`] bytes of its answer are taken. Where `pdftotext` is not installed, the failure says so.
+//! A hostile file can make the libraries for PDF crash, or run for ever. So a child does the work, and the child may die.
+//! It gets the document on its standard input, [`MEMORY_BYTES_MAX`] of memory and [`super::TIME_MAX`] of time. Only
+//! [`super::TEXT_BYTES_MAX`] bytes of its answer are taken. If `pdftotext` is not installed, the failure says so.
 
 use super::{TEXT_BYTES_MAX, TIME_MAX, Text};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -13,9 +13,9 @@ use std::sync::mpsc;
 /// The program. The variable names another one.
 const PROGRAM: &str = "pdftotext";
 const VARIABLE: &str = "STRAND_PDFTOTEXT";
-/// Most memory that the child may take.
+/// Most memory of the child, in bytes.
 pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
-/// Bytes of what the child complains that are told.
+/// Most bytes of the child's complaint that are told.
 const COMPLAINT_BYTES_MAX: u64 = 300;
 
 /// Adds the document's text.
@@ -32,7 +32,7 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
         _ => format!("pdftotext cannot be started: {error}"),
     })?;
     let read = converse(&mut child, bytes);
-    // It has ended, or is of no use any more.
+    // The child has ended, or is of no use any more.
     let _ = child.kill();
     let status = child.wait();
     let (answer, complaint) = read?;
@@ -45,9 +45,9 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
     }
 }
 
-/// Hands the document over and takes what the child says, for as long as it may take.
+/// Sends the document and takes the child's answer. Waits no longer than the child may take.
 fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String> {
-    // Before the child sees a byte that could make it grow.
+    // The bound is set before the child sees a byte that could make it grow.
     let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for (resource, most) in [(Resource::As, MEMORY_BYTES_MAX), (Resource::Cpu, TIME_MAX.as_secs())] {
@@ -68,11 +68,11 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
             let _ = answers.send((answer, String::from_utf8_lossy(&complaint).into_owned()));
         });
         scope.spawn(move || {
-            // A child that does not want all of it closes its end.
+            // A child that does not want all of the document closes its end.
             let _ = stdin.write_all(bytes);
         });
         let answer = answer.recv_timeout(TIME_MAX);
-        // Ends the two threads too: their pipes close.
+        // Their pipes close, so the two threads end too.
         let is_late = answer.is_err();
         if is_late || answer.as_ref().is_ok_and(|(text, _)| text.len() > TEXT_BYTES_MAX) {
             let _ = child.kill();

@@ -1,19 +1,20 @@
 //! JSON and tables: their scalars as fields, and everything as text.
 //!
-//! Of a JSON value each scalar becomes a field `json.` and its path (`json.author.name`), a list of scalars one field of
-//! lines, up to [`JSON_FIELDS_MAX`] of them. Of a table the columns' names and the number of rows are fields.
+//! Each scalar of a JSON value becomes a field. Its name is `json.` and its path (`json.author.name`). A list of scalars
+//! becomes one field of lines. There are up to [`JSON_FIELDS_MAX`] such fields. Of a table the columns' names and the
+//! number of rows are fields.
 
 use super::Text;
 use crate::fields::Fields;
 use serde_json::Value;
 
-/// Most fields that one JSON value becomes. What is beyond is in the text only.
+/// Most fields of one JSON value. All further scalars are in the text only.
 pub(super) const JSON_FIELDS_MAX: usize = 256;
 /// Longest name of such a field in bytes.
 const NAME_BYTES_MAX: usize = 256;
 /// Longest value of such a field in bytes.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// Most columns of a table that are named.
+/// Most columns of a table whose names are kept.
 const COLUMNS_MAX: usize = 1024;
 /// Rows between two looks at the clock.
 const ROWS_PER_LOOK: u64 = 1024;
@@ -48,7 +49,7 @@ fn walk(path: &str, value: &Value, text: &mut Text, fields: &mut Fields) {
             let items: Vec<String> = items.iter().filter_map(scalar).collect();
             put(path, &items.join("\n"), text, fields);
         }
-        // Objects in a list have no names of their own: their text alone is kept.
+        // An object in a list has no name of its own. Only its text is kept.
         Value::Array(items) => {
             let mut none = Fields::default();
             items.iter().for_each(|item| walk(path, item, text, &mut none));
@@ -90,7 +91,7 @@ fn put(path: &str, value: &str, text: &mut Text, fields: &mut Fields) {
 pub(super) fn table(table: &str, delimiter: u8, text: &mut Text, fields: &mut Fields) -> Result<(), String> {
     let mut builder = csv::ReaderBuilder::new();
     let first = table.lines().next().unwrap_or_default();
-    // Spreadsheets write semicolons where a comma divides whole from fraction.
+    // Spreadsheets write semicolons between cells where a comma stands in numbers.
     let count = |c: char| first.matches(c).count();
     let delimiter = if delimiter == b',' && count(';') > count(',') { b';' } else { delimiter };
     let mut reader =

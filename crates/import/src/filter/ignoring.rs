@@ -1,8 +1,8 @@
-//! [`Ignoring`]: a source without what its own `.gitignore` files name.
+//! [`Ignoring`]: a source without the files that its own `.gitignore` files name.
 //!
-//! The rules are git's: a folder's file counts for all below it, a deeper file is stronger, in one file the last line that
-//! matches, and what lies in a folder that is left out cannot be taken again. `.git` is left out too. A `.gitignore` that
-//! cannot be read fails its folder: without its rules too much would be imported.
+//! The rules are git's. A folder's file counts for everything below the folder. A deeper file is stronger. In one file the
+//! last matching line counts. Nothing in a folder that is left out can be taken again. `.git` is left out too. If a
+//! `.gitignore` cannot be read, its folder fails, because too much would be imported without the rules.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
 use crate::container::{Builder, Container, Digest, Kind, digest};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 /// The files that are obeyed.
 const FILE: &[u8] = b".gitignore";
-/// What git keeps beside the files.
+/// The folder in which git keeps its own files.
 const GIT: &[u8] = b".git";
 
 /// A source that obeys the `.gitignore` files in it.
@@ -28,17 +28,17 @@ pub struct Ignoring {
     way: Vec<(Vec<u8>, Rc<Rules>)>,
 }
 
-/// What a folder's file says, and those above it.
+/// The rules of a folder's file, and of the files above it.
 #[derive(Debug)]
 struct Rules {
-    /// Of this folder alone; `None` when it has no file.
+    /// The rules of this folder alone. `None` when it has no file.
     own: Option<Gitignore>,
-    /// Of all on the way.
+    /// The rules of all folders on the way.
     digest: Digest,
 }
 
 impl Ignoring {
-    /// `source` without what it ignores.
+    /// `source` without the ignored files.
     pub fn new(source: Box<dyn Source>) -> Ignoring {
         Ignoring { source, way: Vec::new() }
     }
@@ -70,7 +70,7 @@ impl Ignoring {
     fn rules(&mut self, path: &[u8], blob: &[u8]) -> io::Result<Rules> {
         let above = self.way.last().map_or(Digest::default(), |(_, rules)| rules.digest);
         let container = Container::parse(blob).map_err(|error| io::Error::other(error.to_string()))?;
-        // In a folder that is listed in parts the file lies in one of them, and its rules are the folder's.
+        // In a folder that is listed in parts the file lies in one part. Its rules are the folder's.
         let part = parts::name_of(parts::part_of(FILE));
         let listed;
         let (path, container) = match container.find(&part).filter(|entry| entry.kind == Kind::Container) {
@@ -107,7 +107,7 @@ impl Ignoring {
         Ok(Rules { own: Some(own), digest: digest(&[&above[..], path, b"\0", &text].concat()) })
     }
 
-    /// True when the entry `name` of the folder that was led to is left out.
+    /// True when the entry `name` of the folder at the end of `way` is left out.
     fn is_ignored(&self, path: &[u8], name: &[u8], is_folder: bool) -> bool {
         let whole = crate::job::join(path, name);
         for (at, rules) in self.way.iter().rev() {

@@ -1,10 +1,11 @@
-//! Filters: which documents of a source belong to a dataset.
+//! Filters: the choice of documents of a source that belong to a dataset.
 //!
-//! [`FilterOptions`] is what a user asks for; [`Filter`] is the same, checked and compiled; [`Filtered`] is a source that
+//! [`FilterOptions`] are a user's wishes. [`Filter`] is made of them, checked and compiled. [`Filtered`] is a source that
 //! lists only what the filter takes. A folder that an exclusion names is not listed at all. Globs and files of exclusions
-//! have gitignore's syntax and ripgrep's file types (the `ignore` crate). [`Ignoring`] obeys the `.gitignore` files in a source.
+//! have gitignore's syntax, and the file types are ripgrep's (the `ignore` crate). [`Ignoring`] obeys the `.gitignore`
+//! files in a source.
 //!
-//! The filter decides about the files of the source. What is in an archive that is taken is taken whole.
+//! The filter decides about the files of the source. An archive that is taken is taken with all that is in it.
 //!
 //! Where tokens are made of content, a container's token says what is below it. The same tree under another filter is
 //! another container. So [`Filtered`] makes a token of the tree's token and the filter's digest.
@@ -36,7 +37,7 @@ pub const TYPES: [(&str, &[&str]); 4] = [
     ("text", &["*.txt", "*.text", "*.md", "*.rst", "*.csv", "*.tsv", "*.log"]),
 ];
 
-/// Which documents are wanted. Without any option: all.
+/// The wanted documents. Without any option all documents are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
     /// Only documents that match one of these globs, when there are any.
@@ -45,7 +46,7 @@ pub struct FilterOptions {
     pub exclude: Vec<String>,
     /// Files of exclusions in gitignore's syntax, relative to the source's root.
     pub exclude_from: Vec<PathBuf>,
-    /// Nothing that a `.gitignore` file in the source names.
+    /// Nothing that `.gitignore` files in the source name.
     pub gitignore: bool,
     /// Only documents of these file types, when there are any.
     pub types: Vec<String>,
@@ -57,7 +58,7 @@ pub struct FilterOptions {
     pub max_size: Option<ByteSize>,
 }
 
-/// A filter, ready to be asked.
+/// A compiled filter.
 #[derive(Debug)]
 pub struct Filter {
     globs: Override,
@@ -68,10 +69,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The filter of these options; `None` when they want every document.
+    /// The filter of these options. `None` when they want every document.
     ///
     /// # Errors
-    /// What is wrong with them, for a person.
+    /// The reason why an option is wrong, in words for a person.
     pub(crate) fn new(options: &FilterOptions) -> Result<Option<Filter>, String> {
         let mut seen = Vec::new();
         let mut globs = OverrideBuilder::new("");
@@ -131,13 +132,13 @@ impl Filter {
         }))
     }
 
-    /// True for a folder that is to be listed.
+    /// True for a folder that must be listed.
     fn takes_folder(&self, path: &[u8]) -> bool {
         let path = Path::new(OsStr::from_bytes(path));
         !self.globs.matched(path, true).is_ignore() && !self.ignored.matched(path, true).is_ignore()
     }
 
-    /// True for a document that is wanted by its name. `in_maildir`: it is a mail whatever it is called.
+    /// True for a document that is wanted by its name. `in_maildir`: it is a mail, whatever its name.
     fn takes_name(&self, path: &[u8], in_maildir: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(path));
         let named;
@@ -171,14 +172,14 @@ fn read_lines(file: &Path) -> Result<Vec<String>, String> {
     Ok(text.trim_start_matches('\u{feff}').lines().map(str::to_owned).collect())
 }
 
-/// A source of which only a part is wanted.
+/// A part of a source.
 pub struct Filtered {
     source: Box<dyn Source>,
     filter: Filter,
 }
 
 impl Filtered {
-    /// What `filter` takes of `source`.
+    /// The part of `source` that `filter` takes.
     pub fn new(source: Box<dyn Source>, filter: Filter) -> Filtered {
         Filtered { source, filter }
     }
@@ -190,14 +191,14 @@ impl Filtered {
             Kind::Container => self.filter.takes_folder(&at),
             Kind::Document => {
                 self.filter.takes_name(&at, entry.get(FLAGS_KEY).is_some())
-                    // What has no size now is a dead letter when it is read.
+                    // A document without a size becomes a dead letter when it is read.
                     && (!self.filter.asks_for_sizes()
                         || self.source.size(entry).is_none_or(|size| self.filter.sizes.contains(&size)))
             }
         }
     }
 
-    /// `listing` without what is not wanted.
+    /// The wanted part of `listing`.
     fn filtered(&mut self, path: &[u8], mut listing: Listing) -> Result<Listing, ContainerError> {
         let all = Container::parse(&listing.blob)?;
         let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());

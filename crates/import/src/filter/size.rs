@@ -29,7 +29,7 @@ impl FromStr for ByteSize {
         let is_decimal = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let value: f64 = number.parse().ok().filter(|_| is_decimal && shift > 0).ok_or_else(bad)?;
         let bytes = value * (1u64 << shift) as f64;
-        // Above 2^53 a fraction says nothing that could be kept.
+        // Above 2^53 a fraction cannot be kept.
         if bytes <= (1u64 << 53) as f64 { Ok(ByteSize(bytes.round() as u64)) } else { Err(bad()) }
     }
 }

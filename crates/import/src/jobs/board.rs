@@ -1,9 +1,10 @@
-//! [`Board`]: all jobs, and who starts, gets memory, waits and stops next.
+//! [`Board`]: all jobs, and the decision which of them starts, gets memory, waits or stops next.
 //!
-//! A job is due by its trigger, or because somebody asked; then it waits until the ledger has [`JOB_BYTES`] for it, its source is
-//! not too busy, and no more jobs run than may. While it runs it asks for more before it reads a large document. Who waits
-//! is served by priority, then by the time of asking, and nobody overtakes: so what needs much gets its turn. Should all
-//! running jobs wait for one another, the last of them is ended and begins again later at the container it was in.
+//! A job is due by its trigger, or because somebody asked for a run. The job then waits until the ledger has
+//! [`JOB_BYTES`] for it, until its source may be asked by one more job, and until fewer jobs run than may. A running job
+//! asks for more memory before it reads a large document. Jobs that wait are served by priority, then by the time of
+//! asking. No job overtakes another one, so a job that needs much gets its turn too. If all running jobs wait for one
+//! another, the board ends the last of them. That job begins again later, at the container it was in.
 
 mod metrics;
 mod told;
@@ -20,15 +21,15 @@ use std::time::Duration;
 pub const JOBS_MAX: usize = 10_000;
 /// Failures of a job's last run that are kept with their reasons.
 pub const ERRORS_MAX: usize = 1000;
-/// The pause before a job that broke off is begun again; it doubles with each time.
+/// The pause before a job that broke off is begun again. It doubles with each time.
 const AGAIN_FIRST_MS: u64 = 1_000;
 /// The longest such pause.
 const AGAIN_MAX_MS: u64 = 300_000;
 
-/// A folder that does not get quiet is imported after this multiple of the quiet time that its job asks for.
+/// A folder that does not get quiet is imported after this multiple of its job's quiet time.
 pub const QUIET_TIMES_MAX: u64 = 10;
 
-/// What a run does.
+/// The work of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Import what changed.
@@ -37,14 +38,14 @@ pub enum Work {
     Retry,
 }
 
-/// What is to be done.
+/// A thing that the service must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Begin this job with these words.
+    /// Begin this job. These are the words of its command.
     Start(String, Vec<String>),
-    /// Tell this job that it has the memory it asked for.
+    /// Tell this job that it has got the memory it asked for.
     Grant(String),
-    /// Stop this job where it is.
+    /// Pause this job where it is.
     Stop(String),
     /// Let this job go on.
     Continue(String),
@@ -52,7 +53,7 @@ pub enum Action {
     Kill(String),
 }
 
-/// What a running job tells.
+/// A message of a running job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     /// The run waits for these bytes.
@@ -61,28 +62,28 @@ pub enum Report {
     Free(u64),
     /// The containers that the run holds have these bytes.
     Containers(u64),
-    /// How far the run is.
+    /// The progress of the run.
     Progress(Map<String, Value>),
-    /// What the run will cost.
+    /// The run's forecast.
     Forecast(Map<String, Value>),
     /// A document failed.
     Failed(String, String),
     /// The run waits for its sink.
     Waiting(String),
-    /// The run's figures.
+    /// The figures of the whole run.
     Summary(Map<String, Value>),
-    /// Why the run had to stop.
+    /// The reason why the run had to stop.
     Error(String),
 }
 
 /// Most jobs at once, and most bytes a second, for sources with this prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLimit {
-    /// How the sources begin.
+    /// The beginning of these sources.
     pub source: String,
     /// Jobs at once.
     pub running: usize,
-    /// Bytes a second of all of them together.
+    /// Bytes a second of all these jobs together.
     pub rate: Option<u64>,
 }
 
@@ -90,9 +91,9 @@ pub struct SourceLimit {
 struct Running {
     since_ms: u64,
     containers: u64,
-    /// Bytes it waits for, and its place in the queue.
+    /// The bytes that the run waits for, and its place in the queue.
     asking: Option<(u64, u64)>,
-    /// What it will be counted as when it ends because it was made to.
+    /// The outcome of a run that was made to end.
     ending: Option<Ending>,
     progress: Map<String, Value>,
     forecast: Option<Map<String, Value>>,
@@ -105,7 +106,7 @@ struct Running {
 enum Ending {
     Cancelled,
     Removed,
-    /// To make room: it begins again.
+    /// The run makes room. It begins again.
     Yielded,
 }
 
@@ -114,9 +115,9 @@ struct Job {
     definition: Definition,
     is_paused: bool,
     due_ms: Option<u64>,
-    /// What waits to be begun, and its place in the queue.
+    /// The work that waits to be begun, and its place in the queue.
     wanted: Option<(Work, u64)>,
-    /// Not begun before.
+    /// The earliest time at which it may begin.
     not_before_ms: u64,
     broken: u32,
     running: Option<Running>,
@@ -125,18 +126,18 @@ struct Job {
     errors: VecDeque<(String, String)>,
     runs: u64,
     totals: Totals,
-    /// Its folder changed: for the first and the last time since the last run was wanted for that.
+    /// The times of the first and of the last change of its folder, since the last run that was due to such changes.
     stirred: Option<(u64, u64)>,
-    /// Why its folder is not watched, though it should be.
+    /// The reason why its folder is not watched, although it should be.
     unwatched: Option<String>,
 }
 
-/// What the runs of a job add up to.
+/// The sums over the runs of a job.
 #[derive(Clone, Debug, Default)]
 struct Totals {
-    /// Runs by what came of them.
+    /// The number of runs by their outcome.
     outcomes: BTreeMap<String, u64>,
-    /// Sums of the numbers in the summaries.
+    /// The sums of the numbers in the summaries.
     counted: BTreeMap<String, u64>,
 }
 
@@ -154,7 +155,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Without jobs. `seed`: of the jitter.
+    /// A board without jobs. `seed` is the jitter's.
     pub fn new(budget: u64, running_max: usize, limits: Vec<SourceLimit>, seed: u64) -> Board {
         let rng = fastrand::Rng::with_seed(seed);
         Board {
@@ -178,10 +179,10 @@ impl Board {
         self.jobs.get(name).map(|job| &job.definition)
     }
 
-    /// Adds a job, or gives it another definition.
+    /// Adds a job, or changes the definition of a job.
     ///
     /// # Errors
-    /// There are [`JOBS_MAX`]; another job fills the same dataset.
+    /// There are [`JOBS_MAX`] jobs, or another job fills this dataset.
     pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), JobError> {
         let place = |d: &Definition| (d.into.clone(), d.server.clone(), d.to.clone());
         let clash = self.jobs.values().find(|job| {
@@ -230,7 +231,7 @@ impl Board {
         self.jobs.get_mut(name).ok_or_else(|| JobError::NoJob(name.into()))
     }
 
-    /// Somebody wants the job to run now. A job that runs is not begun a second time: it runs again when it is done.
+    /// Asks for a run of the job now. A running job is not begun a second time. It runs again when it is done.
     ///
     /// # Errors
     /// There is no such job.
@@ -245,28 +246,28 @@ impl Board {
         Ok(())
     }
 
-    /// The folder of the job changed. The job is due when the folder is quiet for as long as the definition says, and after
-    /// [`QUIET_TIMES_MAX`] times as long in any case.
+    /// Notes that the folder of the job changed. The job is due when the folder is quiet for the time in the definition,
+    /// and after [`QUIET_TIMES_MAX`] times as long in any case.
     pub fn stir(&mut self, name: &str, now_ms: u64) {
         if let Some(job) = self.jobs.get_mut(name).filter(|job| job.definition.watch.is_some()) {
             job.stirred = Some((job.stirred.map_or(now_ms, |(first, _)| first), now_ms));
         }
     }
 
-    /// Why the folder of the job is not watched; `None` when it is.
+    /// Notes why the folder of the job is not watched. `None`: the folder is watched.
     pub fn watching(&mut self, name: &str, error: Option<String>) {
         if let Some(job) = self.jobs.get_mut(name) {
             job.unwatched = error;
         }
     }
 
-    /// Jobs whose folders are to be watched, and the folders.
+    /// The jobs whose folders must be watched, with the folders.
     pub fn watched(&self) -> Vec<(String, String)> {
         let watched = self.jobs.values().map(|job| &job.definition).filter(|d| d.watch.is_some());
         watched.map(|definition| (definition.name.clone(), definition.source.clone())).collect()
     }
 
-    /// Stops the job where it is, and begins none of its runs.
+    /// Pauses the job's run where it is, and begins no further run.
     ///
     /// # Errors
     /// There is no such job.
@@ -286,7 +287,7 @@ impl Board {
         Ok(if job.running.is_some() && was { vec![Action::Continue(name.to_owned())] } else { Vec::new() })
     }
 
-    /// Ends the job's run, and those that wait. What is done stays; the next run goes on from there.
+    /// Ends the job's run, and the runs that wait. What is done stays. The next run goes on from there.
     ///
     /// # Errors
     /// There is no such job.
@@ -296,7 +297,7 @@ impl Board {
         Ok(job.end(Ending::Cancelled).then(|| Action::Kill(name.to_owned())).into_iter().collect())
     }
 
-    /// Forgets the job. What it imported stays where it is.
+    /// Forgets the job. Its documents stay where they are.
     ///
     /// # Errors
     /// There is no such job.
@@ -310,7 +311,7 @@ impl Board {
         Ok(vec![Action::Kill(name.to_owned())])
     }
 
-    /// Takes what a running job tells.
+    /// Takes a message of a running job.
     pub fn report(&mut self, name: &str, report: Report) {
         let (most, turn) = (self.ledger.most(), self.turn());
         let Some(job) = self.jobs.get_mut(name) else { return };
@@ -339,7 +340,7 @@ impl Board {
         }
     }
 
-    /// A job's process has ended with this exit code; `None` when it was killed, or did not begin.
+    /// Notes that a job's process has ended with this exit code. `None`: it was killed, or did not begin.
     pub fn ended(&mut self, name: &str, code: Option<i32>, now_ms: u64) {
         self.ledger.leave(name);
         let turn = self.turn();
@@ -354,7 +355,7 @@ impl Board {
             (Some(Ending::Cancelled), _) => ("cancelled", false),
             (Some(Ending::Yielded), _) => ("made room for others", true),
             (None, Some(0 | 3)) => ("done", false),
-            // Wrong usage, too many deletions, no source: another run now would end the same.
+            // Wrong usage, too many deletions, no source: another run now would end in the same way.
             (None, Some(2 | 4 | 5)) => ("stopped", false),
             (None, _) => ("broke off", true),
         };
@@ -383,7 +384,7 @@ impl Board {
         job.last = last;
     }
 
-    /// Decides what is to be done now.
+    /// Decides what must be done now.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Action> {
         let mut actions = Vec::new();
         let back_ms = std::mem::replace(&mut self.ticked_ms, now_ms).saturating_sub(now_ms);
@@ -398,7 +399,7 @@ impl Board {
         actions
     }
 
-    /// When [`Board::tick`] has something to do without anybody telling: the earliest time.
+    /// The earliest time at which [`Board::tick`] has something to do, if nothing happens before.
     pub fn wakes_ms(&self) -> Option<u64> {
         let due =
             self.jobs.values().filter(|job| job.is_idle() && !job.is_paused).filter_map(|job| job.due_ms);
@@ -408,8 +409,8 @@ impl Board {
         due.chain(again.map(|job| job.not_before_ms)).chain(stirred).min()
     }
 
-    /// The clock was set back by `back_ms`. All that waits for a moment waits no longer than before: lengths of time stay
-    /// as they are, and cron's fields are read anew.
+    /// Notes that the clock was set back by `back_ms`. Nothing waits longer for that: lengths of time stay as they are,
+    /// and cron's fields are read anew.
     fn set_back(&mut self, back_ms: u64, now_ms: u64) {
         let earlier = |at: &mut u64| *at = at.saturating_sub(back_ms);
         for job in self.jobs.values_mut() {
@@ -440,7 +441,7 @@ impl Board {
         }
     }
 
-    /// Gives memory to those who ask; false when somebody still waits.
+    /// Gives memory to the jobs that ask. Returns false when a job still waits.
     fn grant(&mut self, actions: &mut Vec<Action>) -> bool {
         let mut asking: Vec<_> = self
             .jobs
@@ -467,7 +468,7 @@ impl Board {
             actions.push(Action::Grant(name.clone()));
         }
         if granted == 0 && waiting > 1 && waiting == self.running() {
-            // All wait for one another: the one that would be served last makes room.
+            // All jobs wait for one another. The job that would be served last makes room.
             if let Some((_, _, name, _)) = asking.last()
                 && self.jobs.get_mut(name).is_some_and(|job| job.end(Ending::Yielded))
             {
@@ -477,7 +478,7 @@ impl Board {
         granted == waiting
     }
 
-    /// Begins what waits and fits.
+    /// Begins the jobs that wait and that fit.
     fn start(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let mut wanted: Vec<_> = self
             .jobs
@@ -500,7 +501,7 @@ impl Board {
                     |job: &&Job| job.running.is_some() && job.definition.source.starts_with(&limit.source);
                 self.jobs.values().filter(of).count() >= limit.running.max(1)
             };
-            // Another source's jobs need not wait for this one.
+            // The jobs of other sources need not wait for this one.
             if limit.as_ref().is_some_and(busy) {
                 continue;
             }
@@ -529,14 +530,14 @@ impl Job {
     fn is_idle(&self) -> bool {
         self.running.is_none() && self.wanted.is_none()
     }
-    /// When the folder that changed is quiet, or has changed for too long.
+    /// The time at which the changed folder counts as quiet, or has changed for too long.
     fn quiet_ms(&self) -> Option<u64> {
         let (first, last) = self.stirred?;
         let quiet = u64::try_from(self.definition.watch?.as_millis()).unwrap_or(u64::MAX);
         let at_last = first.saturating_add(quiet.saturating_mul(QUIET_TIMES_MAX));
         Some(last.saturating_add(quiet).min(at_last))
     }
-    /// Marks the run as one that ends; false when there is none, or it ends already.
+    /// Marks the run as one that ends. Returns false when there is no run, or when it ends already.
     fn end(&mut self, ending: Ending) -> bool {
         match &mut self.running {
             Some(running) if running.ending != Some(Ending::Removed) => {

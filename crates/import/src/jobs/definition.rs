@@ -1,4 +1,4 @@
-//! [`Definition`]: what a job imports, where to, and when; read from JSON (a TOML file is turned into that).
+//! [`Definition`]: a job's source, its sink and its times. It is read from JSON. A TOML file is turned into JSON first.
 
 use super::JobError;
 use super::schedule::{self, Trigger};
@@ -15,7 +15,7 @@ const KEYS: [&str; 12] = [
     "name", "source", "into", "server", "to", "every", "cron", "watch", "jitter", "priority", "rate",
     "options",
 ];
-/// Options of `strand import` that a job does not take: the service gives them, or they make no sense in it.
+/// Options of `strand import` that a job does not take: the service sets them, or they make no sense there.
 const OPTIONS_REFUSED: [&str; 12] = [
     "--into",
     "--server",
@@ -31,32 +31,32 @@ const OPTIONS_REFUSED: [&str; 12] = [
     "--help",
 ];
 
-/// What a job does, and when.
+/// A job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// The job's name.
     pub name: String,
-    /// As for `strand import`.
+    /// The source, as for `strand import`.
     pub source: String,
-    /// The dataset; the job's name unless told.
+    /// The dataset. By default it has the job's name.
     pub into: String,
-    /// The server, where documents go to one of ours.
+    /// The address of the Strand server that gets the documents.
     pub server: Option<String>,
-    /// Another sink.
+    /// A sink other than a Strand server.
     pub to: Option<String>,
-    /// When it is due.
+    /// The times at which the job is due.
     pub trigger: Trigger,
-    /// It is due too when its folder has changed and is quiet for so long.
+    /// The job is due too when its folder has changed and then is quiet for this time.
     pub watch: Option<Duration>,
-    /// Up to so much is added to each time that it is due, by chance.
+    /// A random time up to this one is added to each time at which the job is due.
     pub jitter: Duration,
-    /// Of two jobs that wait, the one with more goes first.
+    /// Of two jobs that wait, the job with the higher priority goes first.
     pub priority: i32,
-    /// Bytes that are read of the source in a second, at most.
+    /// Most bytes of the source that are read in a second.
     pub rate: Option<u64>,
     /// More options of `strand import`.
     pub options: Vec<String>,
-    /// As it was given.
+    /// The definition as it was given.
     pub given: Map<String, Value>,
 }
 
@@ -64,7 +64,7 @@ impl Definition {
     /// Reads a definition.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is wrong.
     pub fn parse(given: Map<String, Value>) -> Result<Definition, JobError> {
         Definition::read(given).map_err(JobError::Definition)
     }
@@ -125,7 +125,7 @@ impl Definition {
         })
     }
 
-    /// The words behind `strand` that run the job. `rate`: the least of what limits it.
+    /// The words behind `strand` that run the job. `rate` is the lowest of its limits.
     pub fn arguments(&self, retry: bool, rate: Option<u64>) -> Vec<String> {
         let mut words: Vec<String> =
             ["import", "--supervised", "--into", &self.into].map(String::from).into();

@@ -1,16 +1,16 @@
-//! [`Ledger`]: the bytes that all jobs may hold together, and who holds how many.
+//! [`Ledger`]: the bytes that all jobs may hold together, and how many of them each job holds.
 
 use std::collections::BTreeMap;
 
 /// Bytes of the budget that the service itself needs.
 pub const SERVICE_BYTES: u64 = 16 << 20;
-/// Bytes that a running job holds before it reads anything: its program, its buffers, documents up to
+/// Bytes that a running job holds before it reads a large document: for its program, its buffers, and documents up to
 /// [`crate::memory::FREE_BYTES`].
 pub const JOB_BYTES: u64 = 24 << 20;
-/// The least budget: one job that may ask for something.
+/// The least budget. One job has room to ask for something.
 pub const BUDGET_BYTES_MIN: u64 = SERVICE_BYTES + 2 * JOB_BYTES;
 
-/// Who holds how many bytes of a budget.
+/// The bytes of a budget, and their holders.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     budget: u64,
@@ -26,7 +26,7 @@ impl Ledger {
     pub fn budget(&self) -> u64 {
         self.budget
     }
-    /// Bytes that are held, with the service's own.
+    /// Bytes that are held. The service's own bytes are included.
     pub fn held(&self) -> u64 {
         SERVICE_BYTES + self.held.values().sum::<u64>()
     }
@@ -38,7 +38,7 @@ impl Ledger {
     pub fn of(&self, name: &str) -> u64 {
         self.held.get(name).copied().unwrap_or(0)
     }
-    /// The most that one job can ever be given beside what it holds from its start.
+    /// The most bytes that one job can get beside [`JOB_BYTES`].
     pub fn most(&self) -> u64 {
         self.budget - SERVICE_BYTES - JOB_BYTES
     }
@@ -60,7 +60,7 @@ impl Ledger {
             *held = held.saturating_sub(bytes);
         }
     }
-    /// `name` is gone.
+    /// Forgets `name` and all its bytes.
     pub fn leave(&mut self, name: &str) {
         self.held.remove(name);
     }

@@ -1,4 +1,4 @@
-//! When a job is due: after an interval, by cron's five fields, or when somebody asks.
+//! The times at which a job is due: after an interval, by cron's five fields, or when somebody asks.
 
 use croner::Cron;
 use std::str::FromStr;
@@ -7,19 +7,19 @@ use std::time::Duration;
 /// What makes a job due.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Trigger {
-    /// Only that somebody asks.
+    /// Only somebody who asks.
     #[default]
     Demand,
-    /// That its last start is so long ago.
+    /// This time since its last start.
     Every(Duration),
-    /// The clock on the wall, in the machine's time zone.
+    /// A time of day or a date, in the machine's time zone.
     Cron(Box<Cron>),
 }
 
 /// Reads a length of time: `90s`, `10m`, `2h`, `1d`, `500ms`.
 ///
 /// # Errors
-/// What was expected.
+/// The text says what was expected.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let expected = || format!("{text:?}: expected a number and ms, s, m, h or d, as 10m");
     let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(expected)?;
@@ -39,19 +39,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// Reads cron's fields.
 ///
 /// # Errors
-/// What the library says.
+/// The library's words.
 pub(crate) fn cron(text: &str) -> Result<Trigger, String> {
     let cron = Cron::from_str(text).map_err(|error| format!("cron {text:?}: {error}"))?;
     Ok(Trigger::Cron(Box::new(cron)))
 }
 
-/// When a job is due next, in milliseconds since 1970. `last_ms`: when it last started, if it ever did. `jitter_ms` is added.
+/// The time at which a job is due next, in milliseconds since 1970. `last_ms` is the time of its last start, if there was
+/// one. `jitter_ms` is added.
 pub fn next_ms(trigger: &Trigger, last_ms: Option<u64>, now_ms: u64, jitter_ms: u64) -> Option<u64> {
     let due = match trigger {
         Trigger::Demand => return None,
         Trigger::Every(interval) => {
             let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            // Once, when more than one interval was missed. A start in the future was noted by a clock that was set back since.
+            // If several intervals were missed, the job is due once. A start in the future was noted before the clock was
+            // set back.
             last_ms.map_or(now_ms, |last| last.min(now_ms).saturating_add(interval).max(now_ms))
         }
         Trigger::Cron(cron) => {
@@ -85,7 +87,7 @@ mod tests {
         assert_eq!(next_ms(&every, Some(1_000), 1_000_000, 0), Some(1_000_000));
         assert_eq!(next_ms(&every, Some(9_000_000), 5_000, 0), Some(65_000), "the clock was set back");
         assert_eq!(next_ms(&Trigger::Demand, Some(1), 2, 3), None);
-        // Each fifth minute: whatever the zone is, that is a multiple of five minutes.
+        // Every zone's offset is a multiple of five minutes.
         let five = cron("*/5 * * * *").unwrap();
         assert_eq!(next_ms(&five, None, 1_700_000_000_000, 0), Some(1_700_000_100_000));
         assert_eq!(next_ms(&five, None, 1_700_000_100_000, 0), Some(1_700_000_400_000));

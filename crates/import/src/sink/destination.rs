@@ -1,4 +1,4 @@
-//! [`Destination`]: a sink as a user calls it.
+//! [`Destination`]: a user's name for a sink.
 //!
 //! `-`, `ndjson:PATH`, `xml:PATH`, `file:PATH` (the ending decides), and
 //! `solr+http://host:8983,other:8983/solr/collection?commitWithin=1000`.
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long Solr may take to show what it was sent, unless the user says otherwise.
+/// How long Solr may take to show what it was sent, by default.
 const COMMIT_WITHIN: Duration = Duration::from_secs(10);
-/// How long a collection is asked again that does not take documents, unless the user says otherwise.
+/// How long documents are sent again to a collection that does not take them, by default.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// Most servers of one collection.
 const SERVERS_MAX: usize = 64;
 
-/// Where documents go.
+/// The sink of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
     /// The server at [`crate::ImportOptions::address`].
@@ -44,27 +44,27 @@ pub enum Format {
 /// A collection of Solr.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SolrTarget {
-    /// The collection at each server that may be asked; user and password in them.
+    /// The collection's URL at each server that may be asked. User and password are in it.
     pub servers: Vec<Url>,
     /// How long Solr may take to show what it was sent.
     pub commit_within: Duration,
     /// Ask for a commit at the end of the run.
     pub commit: bool,
-    /// What fields are called.
+    /// The names of fields.
     pub names: Names,
-    /// How long documents are sent again that the collection does not take.
+    /// How long documents are sent again if the collection does not take them.
     pub patience: Duration,
 }
 
-/// What a document's fields are called in Solr.
+/// The names of a document's fields in Solr.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Names {
-    /// As they are.
+    /// The fields keep their names.
     #[default]
     Plain,
-    /// With the endings of Solr's own dynamic fields: `_t` text, `_l` whole numbers, `_s` everything else.
+    /// The names get the endings of Solr's own dynamic fields: `_t` text, `_l` whole numbers, `_s` everything else.
     Dynamic,
-    /// These fields only, and called so.
+    /// Only these fields, under these names.
     Listed(Vec<(String, String)>),
 }
 
@@ -146,7 +146,7 @@ impl SolrTarget {
     }
 }
 
-/// `subject:title_t,body` as pairs.
+/// Reads pairs from `subject:title_t,body`.
 fn listed(text: &str) -> Result<Vec<(String, String)>, String> {
     let pair = |word: &str| match word.split_once(':').unwrap_or((word, word)) {
         ("", _) | (_, "") => Err(format!("fields={text}: a name is missing")),

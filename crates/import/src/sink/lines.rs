@@ -22,16 +22,16 @@ pub(super) struct Lines {
     out: Option<BufWriter<Out>>,
     envelope: Envelope,
     dataset: String,
-    /// For messages.
+    /// The file's name, for messages.
     shown: String,
     buffer: Vec<u8>,
 }
 
 enum Out {
     Stdout(std::io::Stdout),
-    /// A pipe or a device: it has its name already.
+    /// A pipe or a device. It has its name already.
     Direct(std::fs::File),
-    /// Takes its name at the end.
+    /// A file that takes its name at the end.
     File(NamedTempFile, PathBuf),
 }
 
@@ -65,7 +65,7 @@ impl Lines {
         Ok(this)
     }
 
-    /// Writes what is in the buffer.
+    /// Writes the buffer.
     fn write(&mut self) -> Result<(), ImportError> {
         let written = self.out.as_mut().map_or(Ok(()), |out| out.write_all(&self.buffer));
         self.buffer.clear();
@@ -139,7 +139,7 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // As a file that is simply created: the process's mask takes away from it.
+    // The rights of any new file. The process's mask takes some away.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     let file = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder)?;
     Ok(Out::File(file, path.to_path_buf()))

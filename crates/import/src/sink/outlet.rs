@@ -1,4 +1,4 @@
-//! [`Outlet`]: a sink that only takes documents, beside the records of what it took.
+//! [`Outlet`]: a sink that only takes documents. Its records are kept beside it.
 
 use super::records::Stored;
 use super::{Records, Rejected, Sink};
@@ -7,17 +7,17 @@ use crate::container::Digest;
 use crate::fields::Fields;
 use std::collections::HashSet;
 
-/// What takes puts and deletes of whole documents.
+/// A receiver of whole documents: it takes puts and deletes.
 pub(super) trait Feed {
-    /// True when what was put is there for others only after [`Feed::finish`].
+    /// True when others see the documents only after [`Feed::finish`].
     fn is_published_at_end(&self) -> bool;
-    /// Puts the document `path` in place of whatever is there. `held`: it replaces one.
+    /// Puts the document `path`. It replaces what is there. `held`: a document is there.
     fn put(&mut self, path: &[u8], fields: &Fields, held: bool, index: usize) -> Result<(), ImportError>;
     /// Deletes the document `path`, if it is there.
     fn delete(&mut self, path: &[u8]) -> Result<(), ImportError>;
-    /// Waits until everything is taken; gives what was refused.
+    /// Waits until everything is taken. Returns the refused documents.
     fn settle(&mut self) -> Result<Vec<Rejected>, ImportError>;
-    /// Publishes what was put.
+    /// Publishes the documents.
     fn finish(&mut self) -> Result<(), ImportError>;
 }
 
@@ -33,7 +33,7 @@ impl Outlet {
         Outlet { feed, records, dry_run }
     }
 
-    /// What is meant to change is on the disk before anything of it is sent.
+    /// Writes the intents to the disk, before any of the changes is sent.
     fn before_sending(&mut self) -> Result<(), ImportError> {
         if self.feed.is_published_at_end() { Ok(()) } else { self.records.commit() }
     }
@@ -43,7 +43,7 @@ impl Records for Outlet {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
         names.iter().map(|name| self.records.get(name)).collect()
     }
-    /// Nobody but the importer deletes documents there, as far as it knows.
+    /// The importer knows of nobody else who deletes documents there.
     fn missing<'a>(&mut self, _path: &[u8], _names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
         Ok(HashSet::new())
     }
@@ -91,7 +91,7 @@ impl Sink for Outlet {
     fn difference(&mut self, _path: &[u8], _fields: &Fields) -> Result<Option<String>, ImportError> {
         Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()))
     }
-    /// The records last: a run that dies in between is done again, and puts the same once more.
+    /// The records are written last. If the run dies before, the next run puts the same documents once more.
     fn finish(&mut self, _version: Option<&Digest>) -> Result<Option<String>, ImportError> {
         if self.dry_run {
             return Ok(None);

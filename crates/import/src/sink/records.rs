@@ -1,7 +1,7 @@
-//! [`Stored`]: the records of a dataset that goes to a sink which keeps none, in a file of ours.
+//! [`Stored`]: the records of a dataset in a file, for a sink that keeps no records.
 //!
-//! One redb file a dataset and destination. It is locked while a run has it open, so a second importer is refused; it is whole
-//! after a crash at any moment.
+//! Each dataset has one redb file for each destination. A run locks the file, so a second importer is refused. The file is
+//! whole after a crash at any moment.
 
 use super::{Destination, SolrTarget};
 use crate::container::Container;
@@ -15,22 +15,22 @@ const CONTAINERS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cont
 /// Bytes of the file that are kept in memory.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// The records of one dataset; none at all for a file that is written whole at each run.
+/// The records of one dataset. A file that is written whole at each run has none.
 pub(super) struct Stored {
     file: Option<File>,
 }
 
 struct File {
     database: Database,
-    /// What is not on the disk yet.
+    /// The changes that are not on the disk yet.
     open: Option<WriteTransaction>,
     dataset: String,
     path: PathBuf,
 }
 
 impl Stored {
-    /// Opens the records that the options name, or makes them. A file or the standard output has some only with a folder for
-    /// them; a dry run makes none.
+    /// Opens the records that the options name, or creates them. For a file or the standard output there are records only
+    /// if the options name a folder for them. A dry run creates none.
     pub(super) fn open(options: &ImportOptions) -> Result<Stored, ImportError> {
         let folder = match (&options.state, &options.to) {
             (Some(folder), _) => folder.clone(),
@@ -114,7 +114,7 @@ impl File {
     }
 }
 
-/// Where records are when nobody says where: as the XDG specification has it.
+/// The default folder of records, by the XDG specification.
 fn default_folder() -> Result<PathBuf, ImportError> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
@@ -124,7 +124,7 @@ fn default_folder() -> Result<PathBuf, ImportError> {
     Ok(base.ok_or_else(missing)?.join("strand"))
 }
 
-/// One name for each dataset and destination. What is no letter or digit is left out; the digest tells names apart.
+/// One name for each dataset and destination. It has the dataset's letters and digits. The digest makes it unique.
 fn file_name(dataset: &str, to: &Destination) -> String {
     let place = match to {
         Destination::Strand => "strand".to_owned(),

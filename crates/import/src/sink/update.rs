@@ -1,7 +1,7 @@
 //! Solr's update messages: puts and deletes as XML, written by quick-xml.
 //!
-//! A put is an element `doc`, a delete an element `id`; [`Envelope`] says what stands between two of them. So a batch can be
-//! cut anywhere and sent again in parts.
+//! A put is an element `doc`, and a delete is an element `id`. [`Envelope`] writes the text between two of them. So a batch
+//! can be cut anywhere, and sent again in parts.
 
 use quick_xml::Writer;
 use quick_xml::escape::escape;
@@ -10,17 +10,17 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What an XML file begins with.
+/// The beginning of an XML file.
 pub(super) const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// What is done to a document.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Put,
     Delete,
 }
 
-/// What stands around puts and deletes.
+/// The text around puts and deletes.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {
     begun: bool,
@@ -33,7 +33,7 @@ impl Envelope {
         Envelope { begun: false, open: None, commit_within }
     }
 
-    /// Writes what stands before the next document.
+    /// Writes the text before the next document.
     pub(super) fn step(&mut self, kind: Kind, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.begun, true) {
             event(out, Event::Start(BytesStart::new("update")));
@@ -50,7 +50,7 @@ impl Envelope {
         self.open = Some(kind);
     }
 
-    /// Writes what stands behind the last one.
+    /// Writes the text behind the last document.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.begun, true) {
             event(out, Event::Start(BytesStart::new("update")));
@@ -109,7 +109,7 @@ fn field(out: &mut Vec<u8>, name: &str, value: &str) {
 fn text(out: &mut Vec<u8>, value: &str) {
     let value = allowed(value);
     let mut escaped = escape(value);
-    // A reader makes a line feed of it otherwise.
+    // A reader would make a line feed of a carriage return.
     if escaped.contains('\r') {
         escaped = Cow::Owned(escaped.replace('\r', "&#13;"));
     }
@@ -120,14 +120,14 @@ fn event(out: &mut Vec<u8>, event: Event<'_>) {
     Writer::new(out).write_event(event).expect("a vector takes everything");
 }
 
-/// The text with what XML does not allow replaced.
+/// The text. Characters that XML does not allow are replaced.
 fn allowed(text: &str) -> Cow<'_, str> {
     let bad = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     if text.contains(bad) { Cow::Owned(text.replace(bad, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// The key of the document `path`. A path that is no text, or has characters that XML does not allow, stands behind `%:` with
-/// these bytes and every percent sign in hexadecimal.
+/// The key of the document `path`. A path that is no text, or that has characters which XML does not allow, stands behind
+/// `%:`. These bytes and every percent sign are then in hexadecimal.
 pub(super) fn id(dataset: &str, path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(path)

@@ -1,8 +1,8 @@
-//! Opening what lies beneath a folder without leaving the folder.
+//! Opens files and folders beneath a folder, without leaving it.
 //!
-//! [`open`] follows no symbolic link on the way and waits for no pipe: a folder that somebody exchanges for a link
-//! between its listing and its reading is an error, whatever the link leads to. The kernel does it in one call
-//! (openat2); where it does not know that call, or the path is too long for one call, [`walk`] opens folder by folder.
+//! [`open`] follows no symbolic link on the way, and waits for no pipe. If somebody puts a link in the place of a folder
+//! between listing and reading, that is an error, whatever the link leads to. The kernel does this in one call (openat2).
+//! Where the kernel does not know the call, or where the path is too long for it, [`walk`] opens folder by folder.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
@@ -12,20 +12,20 @@ use std::io;
 /// Opens `path` (names joined by `/`; empty: the folder itself) beneath `folder` for reading.
 ///
 /// # Errors
-/// What the system says; a link on the way is `ELOOP` or `ENOTDIR`.
+/// What the system says. A link on the way is `ELOOP` or `ENOTDIR`.
 pub(super) fn open(folder: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match openat2(folder, path, flags, Mode::empty(), beneath) {
-        // Unknown to the kernel, or refused by a sandbox that does not know it; a path longer than a call takes; a
-        // folder renamed meanwhile.
+        // The kernel or a sandbox does not know the call, or the path is too long for it, or a folder was renamed
+        // meanwhile.
         Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG | Errno::AGAIN) => walk(folder, path, flags),
         other => Ok(other?),
     }
 }
 
-/// [`open`], one name a call.
+/// Does the work of [`open`] with one call for each name.
 fn walk(folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let mut names = path.split(|b| *b == b'/');
     let last = names.next_back().unwrap_or(b".");

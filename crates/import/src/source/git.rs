@@ -1,9 +1,9 @@
 //! A revision of a git repository: each tree is a container, each file in it a document.
 //!
 //! [`Git`] reads a local repository, bare or not, through gix, without the user's configuration. A tree's id is its
-//! container's token and a blob's id its document's, so equal tokens mean equal bytes and equal subtrees. A tree that the
-//! last import saw is asked of the repository again ([`Source::recall`]): no copy of a tree is kept at the server.
-//! Symbolic links are not followed; a submodule is a repository of its own. Both are counted.
+//! container's token, and a blob's id is its document's token. So equal tokens mean equal bytes and equal subtrees. The
+//! repository keeps the trees that the last import saw ([`Source::recall`]), so the server keeps no copy of them.
+//! Symbolic links are not followed. A submodule is a repository of its own. Both are counted.
 
 use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
 use crate::container::{Builder, Entry, Kind};
@@ -12,13 +12,13 @@ use gix::objs::TreeRefIter;
 use std::io;
 use std::path::PathBuf;
 
-/// How a source begins that is a revision of a repository.
+/// The beginning of the name of a revision as a source.
 pub const SCHEME: &str = "git+file://";
-/// Largest blob in bytes that is read. Blobs are packed: one is read whole or not at all.
+/// Largest blob in bytes that is read. A packed blob can only be read whole.
 pub const BLOB_BYTES_MAX: u64 = 256 << 20;
 /// Largest tree in bytes that is listed.
 pub const TREE_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of unpacked objects that are kept: deltas are built on them.
+/// Bytes of unpacked objects that are kept, because deltas are built on them.
 const OBJECT_CACHE_BYTES: usize = 16 << 20;
 
 /// A revision of a repository as a source.
@@ -27,13 +27,13 @@ pub struct Git {
     repository: gix::Repository,
     /// The tree of the revision.
     tree: ObjectId,
-    /// As given, for messages.
+    /// The source as it was given, for messages.
     shown: PathBuf,
 }
 
 impl Git {
-    /// Opens `location`: what follows [`SCHEME`], `/path/of/repository@revision`. Without a revision it is `HEAD`. The
-    /// revision may be whatever git takes: a branch, a tag, an id, `main~3`, `HEAD@{1}`.
+    /// Opens `location`, the text behind [`SCHEME`]: `/path/of/repository@revision`. Without a revision it is `HEAD`. A
+    /// revision is what git takes for one: a branch, a tag, an id, `main~3`, `HEAD@{1}`.
     ///
     /// # Errors
     /// When there is no repository, or no such revision in it.
@@ -50,7 +50,7 @@ impl Git {
         self.shown.join(String::from_utf8_lossy(path).as_ref())
     }
 
-    /// The bytes of the object `id`; `None` when the repository does not have it.
+    /// The bytes of the object `id`. `None` when the repository does not have it.
     fn bytes(&self, id: ObjectId, kind: gix::objs::Kind, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(header) = self.repository.try_find_header(id).map_err(other)? else { return Ok(None) };
         if header.kind() != kind {
@@ -86,7 +86,7 @@ impl Git {
         Ok((id, bytes))
     }
 
-    /// Lists the tree `bytes`; with `as_held`, as a container in which the server holds every document.
+    /// Lists the tree `bytes`. With `as_held` it is listed as a container of which the server holds every document.
     fn list_tree(
         &self,
         bytes: &[u8],

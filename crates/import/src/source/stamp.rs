@@ -1,22 +1,22 @@
-//! [`Stamp`]: what a file system says of a file, as a version token, and how young is too young to be trusted.
+//! [`Stamp`]: a file system's facts about a file, as a version token, and the age from which on they can be trusted.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// A file whose times are younger than this could change again without a new time: file systems stamp with a clock that
-/// ticks every 1 to 10 ms. Such a file is listed again after the window.
+/// A file whose times are younger than this could change again without a new time, because the clock of a file system
+/// ticks every 1 to 10 ms. Such a file is listed again after this window.
 pub const RACY_WINDOW_FINE_NS: i64 = 50_000_000;
-/// The same for a file system that keeps whole seconds only (the time has no fraction): two of them, for FAT.
+/// The window on a file system that keeps whole seconds only (the time has no fraction). FAT keeps every second one.
 pub const RACY_WINDOW_COARSE_NS: i64 = 2_100_000_000;
 
-/// What the file system says of a file.
+/// A file system's facts about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Size in bytes.
     pub size: u64,
-    /// Last change of the bytes, nanoseconds since 1970.
+    /// Time of the last change of the bytes, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// Last change of bytes, name or rights, nanoseconds since 1970; no program can set it back.
+    /// Time of the last change of bytes, name or rights, in nanoseconds since 1970. No program can set it back.
     pub ctime_ns: i64,
     /// The file's number.
     pub inode: u64,
@@ -25,11 +25,11 @@ pub struct Stamp {
 /// A stamp as bytes.
 pub type StampToken = [u8; 32];
 
-/// Compile-time check that it fits an entry.
+/// The compiler checks that a token fits an entry.
 const _: () = assert!(size_of::<StampToken>() <= crate::container::TOKEN_BYTES_MAX);
 
 impl Stamp {
-    /// From what `fstat` gave.
+    /// The stamp from the facts of `fstat`.
     pub fn of(meta: &Metadata) -> Stamp {
         Stamp {
             size: meta.size(),
@@ -38,7 +38,7 @@ impl Stamp {
             inode: meta.ino(),
         }
     }
-    /// From what `fstatat` gave.
+    /// The stamp from the facts of `fstatat`.
     pub fn of_stat(stat: &rustix::fs::Stat) -> Stamp {
         Stamp {
             size: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -48,7 +48,7 @@ impl Stamp {
         }
     }
     /// The version token. In a Maildir the time of the last rename is left out: a message's bytes never change there, and
-    /// a change of flags is a rename.
+    /// a change of its flags is a rename.
     pub fn token(&self, in_maildir: bool) -> StampToken {
         let ctime_ns = if in_maildir { 0 } else { self.ctime_ns };
         let mut bytes = [0; 32];
@@ -58,10 +58,10 @@ impl Stamp {
         bytes[24..].copy_from_slice(&self.inode.to_le_bytes());
         bytes
     }
-    /// For how many nanoseconds from `now_ns` on the file may still change without showing it; 0 when its token can be
-    /// trusted. A time in the future (clocks that disagree) counts one window from now.
+    /// For how many nanoseconds from `now_ns` on a change of the file may not show. 0 when its token can be trusted. A time
+    /// in the future (two clocks that disagree) counts as now.
     pub fn racy_for_ns(&self, now_ns: i64) -> i64 {
-        // A program may set the mtime anywhere, also into the far future: only the ctime tells when a file was touched.
+        // A program may set the mtime to any time. Only the ctime tells when a file was touched.
         let window_ns = match self.ctime_ns % 1_000_000_000 {
             0 => RACY_WINDOW_COARSE_NS,
             _ => RACY_WINDOW_FINE_NS,
@@ -70,7 +70,8 @@ impl Stamp {
     }
 }
 
-/// What a renamed file keeps of its token: all but the time of the rename. `None` of what is no token of a [`Stamp`].
+/// The part of its token that a renamed file keeps: all but the time of the rename. `None` when it is no token of a
+/// [`Stamp`].
 pub fn identity(token: &[u8]) -> Option<Vec<u8>> {
     let token: &StampToken = token.try_into().ok()?;
     Some([&token[..16], &token[24..]].concat())

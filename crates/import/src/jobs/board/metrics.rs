@@ -12,7 +12,7 @@ const COUNTED: [&str; 8] =
 const COUNTED_OF_CACHE: [(&str, &str); 3] =
     [("hits", "cache_hits"), ("texts", "cache_texts"), ("misses", "cache_misses")];
 
-/// A series: its name, its type, what it says, and the lines of values by label.
+/// A series: its name, its type, its help text, and the lines of values by label.
 type Series = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
 
 impl Totals {
@@ -30,12 +30,12 @@ impl Totals {
         }
     }
 
-    /// As it is saved.
+    /// The sums in the form in which they are saved.
     pub(super) fn save(&self) -> Value {
         serde_json::json!({"outcomes": self.outcomes, "counted": self.counted})
     }
 
-    /// What [`Totals::save`] gave; nothing for anything else.
+    /// The sums from what [`Totals::save`] returned. Everything else gives no sums.
     pub(super) fn restore(saved: &Value) -> Totals {
         let numbers = |of: &Value| -> BTreeMap<String, u64> {
             let pairs = of.as_object().into_iter().flatten();
@@ -46,8 +46,7 @@ impl Totals {
 }
 
 impl Board {
-    /// Everything as Prometheus reads it (text format 0.0.4). The documents of a run count when the run has ended by
-    /// itself.
+    /// All figures in Prometheus's text format (0.0.4). The documents of a run are counted when the run has ended by itself.
     pub fn metrics(&self) -> String {
         let mut out = String::new();
         let alone = |n: f64| vec![(String::new(), n)];

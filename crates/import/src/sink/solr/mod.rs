@@ -1,9 +1,9 @@
-//! [`Solr`]: a collection, which is sent batches of whole documents.
+//! [`Solr`]: a collection. It is sent batches of whole documents.
 //!
-//! A batch is streamed while it is made, and kept until it is taken: up to [`BATCHES_UNDER_WAY_MAX`] wait for their answers. Each
-//! document has its key, so that a batch which is sent again replaces what it had put: nothing is doubled. A batch that is
-//! not taken is sent again with growing pauses ([`attempts`](self::attempts)); one that is refused is cut in halves until the
-//! document is found that is to blame, which is given back as rejected.
+//! A batch is streamed while it is made, and kept until the collection has taken it. Up to [`BATCHES_UNDER_WAY_MAX`]
+//! batches wait for their answers. Each document has a key. So a batch that is sent twice puts each document once. A
+//! batch that is not taken is sent again with growing pauses ([`attempts`](self::attempts)). A refused batch is cut in
+//! halves until the guilty document is found. That document is returned as rejected.
 
 mod attempts;
 mod request;
@@ -22,9 +22,9 @@ use std::ops::Range;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A batch with this number of documents is closed.
 pub const BATCH_DOCUMENTS_MAX: usize = 1000;
-/// Batches whose answers are awaited, beside the one that is made.
+/// Most batches whose answers are awaited, beside the batch that is made.
 pub const BATCHES_UNDER_WAY_MAX: usize = 2;
-/// Bytes that are gathered before they are handed to the connection.
+/// Bytes that are gathered before the connection gets them.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// A put or a delete in a batch.
@@ -32,12 +32,12 @@ const CHUNK_BYTES: usize = 16 << 10;
 struct Step {
     kind: Kind,
     bytes: Range<usize>,
-    /// Position in the container and whether it is an addition, of a put.
+    /// For a put: the position in the container, and whether it is an addition.
     about: Option<(usize, bool)>,
     id: String,
 }
 
-/// Documents that go together.
+/// Documents that are sent together.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl Batch {
     }
 }
 
-/// The batch that is made, on its way already.
+/// The batch that is made. It is under way already.
 struct Making {
     batch: Batch,
     envelope: Envelope,
@@ -73,13 +73,13 @@ pub(super) struct Solr {
     notices: Notices,
     making: Option<Making>,
     under_way: VecDeque<(Batch, Pending)>,
-    /// Keys of all documents that are not taken yet: a document is changed again only when its last change is through.
+    /// Keys of all documents that are not taken yet. A document is changed again only after its last change was taken.
     ids: HashSet<String>,
     rejected: Vec<Rejected>,
 }
 
 impl Solr {
-    /// Nothing is asked of the servers yet.
+    /// Opens the collection. Nothing is asked of the servers yet.
     pub(super) fn open(target: &SolrTarget, dataset: &str, notices: Notices) -> Result<Solr, ImportError> {
         let client = Client::open(&target.servers).map_err(|error| sink_error("Solr", error))?;
         Ok(Solr {
@@ -98,7 +98,7 @@ impl Solr {
         Envelope::new(Some(self.target.commit_within))
     }
 
-    /// Adds a step; `write` writes its element.
+    /// Adds a step. `write` writes its element.
     fn step(
         &mut self,
         kind: Kind,
@@ -161,7 +161,7 @@ impl Solr {
         Ok(())
     }
 
-    /// What a field is called in Solr; `None` when it is not wanted.
+    /// The name of a field in Solr. `None` when the field is not wanted.
     fn name<'a>(&'a self, name: &'a str) -> Option<std::borrow::Cow<'a, str>> {
         match &self.target.names {
             Names::Plain => Some(name.into()),

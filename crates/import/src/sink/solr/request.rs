@@ -1,7 +1,7 @@
-//! Update requests: bodies that are streamed while they are made, over connections that are kept.
+//! Update requests. Bodies are streamed while they are made, over connections that are kept.
 //!
-//! The libraries run on a thread of their own; the importer pushes chunks and waits for answers. A body has no length in
-//! advance, so it goes out in HTTP/1.1's chunks.
+//! The libraries run on a thread of their own. The importer pushes chunks, and waits for answers. The length of a body is
+//! not known in advance, so it is sent in HTTP/1.1's chunks.
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -15,32 +15,32 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for an answer once the message is sent, and how long a server may take no bytes.
+/// How long to wait for an answer after the message is sent. A server may also take no bytes for so long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// After so long without traffic a connection is tested, and again as often.
+/// A connection without traffic is tested after this time, and then at these intervals.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long a connection is kept that nobody uses: less than Solr does.
+/// How long an unused connection is kept. Solr keeps it longer.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Chunks of a body that wait for the connection.
 const CHUNKS_WAITING_MAX: usize = 8;
-/// Most bytes that are read of an answer, and most characters that are told of it.
+/// Most bytes of an answer that are read, and most characters of it that are told.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const TOLD_CHARS_MAX: usize = 500;
 
-/// Status and words of an answer, or why there is none.
+/// Status and words of an answer, or the reason why there is none.
 pub(super) type Answer = Result<(u16, String), String>;
 
 /// Asks the servers of a collection.
 pub(super) struct Client {
     client: reqwest::Client,
     handle: tokio::runtime::Handle,
-    /// Ends the thread when it is dropped.
+    /// The thread ends when this is dropped.
     _stop: oneshot::Sender<()>,
     servers: Vec<Url>,
     server: usize,
 }
 
-/// A request whose body is not sent whole, or whose answer is not there.
+/// A request of which not all is sent, or whose answer has not come.
 #[derive(Debug)]
 pub(super) struct Pending {
     body: Option<mpsc::Sender<Bytes>>,
@@ -50,7 +50,7 @@ pub(super) struct Pending {
 impl Client {
     /// Starts the thread.
     pub(super) fn open(servers: &[Url]) -> std::io::Result<Client> {
-        // Fails when it was done before: then there is one.
+        // Fails if there is a provider already. Then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .http1_only()
@@ -71,7 +71,7 @@ impl Client {
         Ok(Client { client, handle, _stop: stop, servers: servers.to_vec(), server: 0 })
     }
 
-    /// The next request goes to the next server.
+    /// Sends the next request to the next server.
     pub(super) fn next_server(&mut self) {
         self.server = (self.server + 1) % self.servers.len();
     }
@@ -111,7 +111,7 @@ impl Client {
 }
 
 impl Pending {
-    /// Adds to the body. When the request is over already the chunk is dropped: the answer tells why.
+    /// Adds a chunk to the body. If the request is over already, the chunk is dropped, and the answer tells the reason.
     pub(super) fn push(&mut self, chunk: Vec<u8>) {
         if let Some(body) = &self.body
             && body.blocking_send(chunk.into()).is_err()
@@ -120,7 +120,7 @@ impl Pending {
         }
     }
 
-    /// The body is whole.
+    /// Ends the body.
     pub(super) fn end(&mut self) {
         self.body = None;
     }
@@ -144,7 +144,7 @@ async fn ask(request: reqwest::RequestBuilder) -> Answer {
     Ok((status, message(&text)))
 }
 
-/// What Solr says in an answer: the message of its error, or as much of the answer as fits a line.
+/// Solr's words in an answer: the message of its error, or as much of the answer as fits a line.
 fn message(text: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(text).ok();
     let said = parsed.as_ref().and_then(|answer| answer.get("error")?.get("msg")?.as_str());
@@ -152,12 +152,12 @@ fn message(text: &[u8]) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD_CHARS_MAX).collect()
 }
 
-/// What the library says, and why, without the URL: it may have a password in it.
+/// The library's words and their causes. The URL is left out, because it may have a password in it.
 fn said(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
-    // A chain of causes has an end; what is not told after the tenth is not missed.
+    // Ten causes are enough.
     for _ in 0..10 {
         let Some(inner) = cause else { break };
         let _ = write!(text, ": {inner}");

@@ -1,8 +1,8 @@
-//! Bytes of and in archives: windows on objects, and what was unpacked.
+//! The bytes of archives: windows on objects, and unpacked streams.
 //!
-//! A [`Window`] is a range of an object that is open; a reader of it and a window in it cost nothing. An [`Unpacking`] is
-//! a compressed stream as an object: it unpacks as far as it is read, into memory first and then into a temporary file
-//! without a name. [`Budget`] is what all archives within one another may unpack together.
+//! A [`Window`] is a range of an open object. A reader of a window, and a window in a window, cost nothing. An
+//! [`Unpacking`] is a compressed stream as an object. It is unpacked as far as it is read, into memory first, and then into
+//! a temporary file without a name. [`Budget`] bounds what an archive and all archives in it unpack together.
 
 use super::limits::{BYTES_MAX, ENTRIES_MAX, RATIO_FREE_BYTES, RATIO_MAX};
 use crate::source::{Object, Stat};
@@ -12,12 +12,12 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// Unpacked bytes that are held in memory; more go into a temporary file.
+/// Most unpacked bytes that are held in memory. The rest goes to a temporary file.
 const MEMORY_BYTES: usize = 4 << 20;
 /// Bytes that are read and unpacked at a time.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// What an archive and those in it may still unpack and list.
+/// The bytes and entries that an archive, and all archives in it, may still unpack and list.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_left: Cell<u64>,
@@ -25,11 +25,11 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of the outermost archive.
+    /// The budget of an outermost archive.
     pub(crate) fn new() -> Budget {
         Budget::of(BYTES_MAX)
     }
-    /// Of an archive that may unpack to `bytes`.
+    /// The budget of an archive that may unpack to `bytes`.
     pub(super) fn of(bytes: u64) -> Budget {
         Budget { bytes_left: Cell::new(bytes), entries_left: Cell::new(ENTRIES_MAX) }
     }
@@ -55,7 +55,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// All of the object, as long as it is now.
+    /// All of the object, with its length now.
     pub(crate) fn whole(object: Rc<dyn Object>) -> io::Result<Window> {
         let len = object.stat()?.size;
         Ok(Window { object, at: 0, len })
@@ -114,7 +114,7 @@ pub(super) struct Unpacking {
     state: RefCell<State>,
     budget: Rc<Budget>,
     packed_bytes: u64,
-    /// What the archive says of the unpacked bytes: their number and their checksum.
+    /// The number and the checksum of the unpacked bytes, as the archive says.
     claimed: Option<(u64, u32)>,
 }
 
@@ -142,7 +142,7 @@ impl Unpacking {
         Unpacking { state, budget, packed_bytes, claimed }
     }
 
-    /// Unpacks until there are `bytes`, or to the end.
+    /// Unpacks until there are `bytes` bytes, or to the end.
     fn unpack_to(&self, bytes: u64) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
         let mut block = Vec::new();
@@ -227,7 +227,7 @@ impl Spool {
     }
 }
 
-/// The error for what is wrong with an archive, as a person should read it.
+/// The error for a damaged archive, in words for a person.
 pub(super) fn refused(text: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)
 }

@@ -1,12 +1,12 @@
-//! The bounds on archives: what one may be made of, however it claims to be.
+//! The bounds on archives. They hold whatever an archive says of itself.
 
 /// How deep archives may lie in one another.
 pub const DEPTH_MAX: usize = 16;
 /// Most entries that an archive and all in it may list together.
 pub const ENTRIES_MAX: u64 = 100_000;
-/// Most times its packed size that an entry may unpack to,
+/// Largest ratio of an entry's unpacked bytes to its packed bytes. Holds beyond [`RATIO_FREE_BYTES`].
 pub const RATIO_MAX: u64 = 100;
-/// once it has more than this many bytes.
+/// Unpacked bytes of an entry that are allowed at any ratio.
 pub const RATIO_FREE_BYTES: u64 = 1 << 20;
 /// Most bytes that an archive and all in it may unpack to together.
 pub const BYTES_MAX: u64 = 16 << 30;

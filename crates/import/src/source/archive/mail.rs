@@ -5,7 +5,7 @@ use crate::mail::{MESSAGE_BYTES_MAX, cost};
 use mail_parser::{MimeHeaders, PartType};
 use std::io;
 
-/// Parts that sign a mail, not attachments that somebody reads.
+/// The types of signatures. Nobody reads them as attachments.
 const SIGNATURES: [&str; 3] = ["pgp-signature", "pkcs7-signature", "x-pkcs7-signature"];
 
 /// Name and bytes of each attachment.
@@ -26,7 +26,7 @@ pub(super) fn attachments(message: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>
                 PartType::Message(nested) => (".eml", nested.raw_message().to_vec()),
                 _ => ("", part.contents().to_vec()),
             };
-            // A name is one name: no folders come from a mail.
+            // Slashes in a name are replaced, so a mail makes no folders.
             let name = part.attachment_name().map(|name| name.replace(['/', '\0'], "_")).unwrap_or_default();
             let name = match name.trim() {
                 "" | "." | ".." => format!("part-{}{extension}", number + 1),

@@ -1,20 +1,21 @@
-//! Mailboxes: messages one after the other, each behind a `From ` line.
+//! Mailboxes: a sequence of messages, each behind a `From ` line.
 //!
-//! [`messages`] gives where each message lies and the digest of its bytes; the mailbox is read once and never held. A
-//! separator is a line that begins with `From ` and has a time in it, at the beginning or behind a blank line.
+//! [`messages`] returns the place of each message, and the digest of its bytes. The mailbox is read once, and never held in
+//! memory. A separator is a line that begins with `From ` and has a time in it. It is the first line, or it follows a
+//! blank line.
 
 use super::bytes::{Budget, Window};
 use crate::container::{Digest, digest_of};
 use std::io::{self, BufRead, BufReader};
 
-/// Bytes of a line that are looked at to decide whether it is a separator.
+/// Bytes of a line that decide whether it is a separator.
 const LINE_BYTES_MAX: usize = 512;
-/// Bytes of a line that are taken at a time.
+/// Most bytes of a line that are read at a time.
 const PIECE_BYTES: u64 = 4096;
-/// Bytes read at a time.
+/// Bytes of the mailbox that are read at a time.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// A message, its `From ` line included.
+/// A message with its `From ` line.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) at: u64,
@@ -22,7 +23,7 @@ pub(super) struct Message {
     pub(super) digest: Digest,
 }
 
-/// True when a mailbox begins so.
+/// True when a mailbox may have this beginning.
 pub(crate) fn is_mailbox(beginning: &[u8]) -> bool {
     is_separator(beginning.split(|b| *b == b'\n').next().unwrap_or_default())
 }
@@ -33,7 +34,7 @@ pub(crate) fn is_separator(line: &[u8]) -> bool {
     line.starts_with(b"From ") && line[..line.len().min(LINE_BYTES_MAX)].windows(3).any(time)
 }
 
-/// The messages, in their order. What stands before the first separator belongs to none.
+/// The messages in their order. Bytes before the first separator belong to no message.
 pub(super) fn messages(mailbox: &Window, budget: &Budget) -> io::Result<Vec<Message>> {
     let mut reader = BufReader::with_capacity(BLOCK_BYTES, mailbox.reader());
     let mut messages: Vec<Message> = Vec::new();

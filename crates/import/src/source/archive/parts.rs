@@ -1,4 +1,4 @@
-//! The parts of a zip in memory, by name: what office files are made of.
+//! The parts of a zip in memory, by name. Office files are made of such parts.
 
 use super::bytes::{Budget, Window};
 use super::{InMemory, zip};
@@ -27,11 +27,11 @@ pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> Result<Parts, String> {
 }
 
 impl Parts {
-    /// Their names.
+    /// The names of the parts.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
         self.members.keys().cloned()
     }
-    /// Reads one; `None` when it is not there.
+    /// Reads the part with this name. `None` when there is none.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -1,7 +1,7 @@
 //! Tar archives: headers one after the other, each with its bytes behind it.
 //!
-//! [`members`] walks over the headers (ustar, pax, GNU's long names) and gives where each file's bytes lie; the bytes are
-//! read for their digest, nothing is kept. Links, devices and sparse files are told apart from files.
+//! [`members`] walks over the headers (ustar, pax, GNU's long names) and returns the place of each file's bytes. The bytes
+//! are read for their digest, and not kept. Links, devices and sparse files are counted and left out.
 
 use super::bytes::{Budget, Window, refused};
 use super::limits::TAR_HEADER_BYTES_MAX;
@@ -17,7 +17,7 @@ pub(super) struct Member {
     pub(super) size: u64,
 }
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     pub(super) files: Vec<Member>,
@@ -37,7 +37,7 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
     while at + BLOCK_BYTES <= tar.len() {
         let header = tar.bytes(at, BLOCK_BYTES as usize)?;
         at += BLOCK_BYTES;
-        // Two blocks of zeros end the archive; one is enough.
+        // Two blocks of zeros end the archive. One is enough here.
         if header.iter().all(|b| *b == 0) {
             break;
         }
@@ -92,7 +92,7 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
     Ok(members)
 }
 
-/// The header's bytes, with blanks for the checksum's own, add up to it.
+/// True when the header's checksum is the sum of its bytes, with blanks in place of the checksum.
 fn checksum_fits(header: &[u8]) -> bool {
     let sum: u64 = header.iter().map(|b| u64::from(*b)).sum();
     let own: u64 = header[148..156].iter().map(|b| u64::from(*b)).sum();
@@ -116,12 +116,12 @@ fn number(field: &[u8]) -> Option<u64> {
 fn short_name(header: &[u8]) -> Vec<u8> {
     let until_nul = |field: &[u8]| field.split(|b| *b == 0).next().unwrap_or_default().to_vec();
     let name = until_nul(&header[..100]);
-    // GNU's own headers keep times where ustar has the first part of the name.
+    // GNU's own headers have times in the place of ustar's first part of the name.
     let prefix = if &header[257..263] == b"ustar\0" { until_nul(&header[345..500]) } else { Vec::new() };
     if prefix.is_empty() { name } else { [&prefix[..], b"/", &name].concat() }
 }
 
-/// `length key=value\n`, one after the other; what is malformed ends them.
+/// Reads lines `length key=value\n`. Ends at the first malformed one.
 fn pax_records(mut text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let blank = memchr::memchr(b' ', text)?;

@@ -1,6 +1,6 @@
 //! One object of a web server: a dataset of one document, which may be an archive that holds many.
 //!
-//! [`Http`] asks for ranges. A server that does not know ranges sends everything: that is kept in a temporary file. The
+//! [`Http`] asks for ranges. A server that does not know ranges sends everything, which goes to a temporary file. The
 //! document's token is its entity tag, its time of change and its size. Where the server tells neither tag nor time, the
 //! document has no token and is read at each run.
 
@@ -17,31 +17,31 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How sources begin that lie on a web server.
+/// The beginnings of the names of sources on a web server.
 pub const SCHEMES: [&str; 2] = ["http://", "https://"];
-/// Most bytes of an answer to a question for one range: servers may send more than they were asked for.
+/// Most bytes of an answer to a request for one range. A server may send more than it was asked for.
 const ANSWER_BYTES_MAX: u64 = 2 * super::BLOCK_BYTES;
 
-/// How often a server is tried that takes no connection.
+/// How often a connection is tried.
 const CONNECT_RETRIES_MAX: usize = 3;
 
 /// One object of a web server.
 pub struct Http {
     object: Rc<RemoteObject<HttpFetch>>,
     name: Vec<u8>,
-    /// Without user and password.
+    /// The URL without user and password.
     shown: PathBuf,
-    /// The object's size and token are asked for without its bytes: a cache may have these.
+    /// Size and token of the object are asked for without its bytes, because a cache may have the bytes.
     asks_first: bool,
-    /// True when the token says for certain which bytes they are.
+    /// True when the token is certain: other bytes have another token.
     is_strong: bool,
 }
 
 impl Http {
-    /// Opens `url`. Nothing is asked of the server yet. `asks_first`: what the object is is asked before its bytes are.
+    /// Opens `url`. Nothing is asked of the server yet. `asks_first`: size and token are asked for before the bytes.
     ///
     /// # Errors
-    /// What is wrong with the URL.
+    /// The reason why the URL is wrong.
     pub fn open(url: &str, asks_first: bool) -> io::Result<Http> {
         let url = Url::parse(url).map_err(io::Error::other)?;
         let mut shown = url.clone();
@@ -96,7 +96,7 @@ impl Source for Http {
     }
 }
 
-/// What the object is called: the last part of the URL's path, else the host.
+/// The document's name: the last part of the URL's path, else the host.
 fn name_of(url: &Url) -> Vec<u8> {
     let last = url.path_segments().and_then(|mut parts| parts.rfind(|part| !part.is_empty()));
     let mut name: Vec<u8> = percent_encoding::percent_decode_str(last.unwrap_or_default()).collect();
@@ -113,7 +113,7 @@ struct HttpFetch {
     client: reqwest::Client,
     runtime: Runtime,
     url: Url,
-    /// Everything, from a server that knows no ranges.
+    /// All of the object, from a server that knows no ranges.
     whole: RefCell<Option<Whole>>,
 }
 
@@ -130,8 +130,8 @@ impl Fetch for HttpFetch {
 }
 
 impl HttpFetch {
-    /// Size and token of the object, where the server tells them without its bytes and with an entity tag that is another
-    /// one for other bytes.
+    /// Size and token of the object. `None` where the server does not tell them without the bytes, or where its entity tag
+    /// may be the same for other bytes.
     fn ask_first(&self) -> Option<(u64, Vec<u8>)> {
         let request = self.client.head(self.url.clone()).header(header::ACCEPT_ENCODING, "identity");
         let sent = async { tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.ok()?.ok() };
@@ -142,7 +142,7 @@ impl HttpFetch {
         is_strong.then(|| (size, token(headers, size)))
     }
 
-    /// Asks for a range. `None`: everything came instead, and is kept.
+    /// Asks for a range. `None`: all of the object came instead, and is kept.
     async fn ask(&self, range: Range<u64>, expected: Option<&[u8]>) -> io::Result<Option<Piece>> {
         let mut response = self.send(&range).await?;
         match response.status() {
@@ -163,14 +163,14 @@ impl HttpFetch {
                 bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
                 Ok(Some(Piece { bytes, size, token }))
             }
-            // Of an empty object there is no range.
+            // An empty object has no range.
             StatusCode::RANGE_NOT_SATISFIABLE => match content_range(response.headers()) {
                 Some((None, size)) if size == 0 || size <= range.start => {
                     Ok(Some(Piece { bytes: Vec::new(), size, token: token(response.headers(), size) }))
                 }
                 _ => Err(odd("416 without a size")),
             },
-            // Ranges were answered before: then this is another version, or another server.
+            // The server knew ranges before. So this is another version, or another server.
             _ if expected.is_some() => Err(changed()),
             _ => {
                 let mut whole = Whole::new()?;
@@ -184,7 +184,7 @@ impl HttpFetch {
         }
     }
 
-    /// Sends the request, again after a pause where that may help.
+    /// Sends the request. Where another try may help, sends it again after a pause.
     async fn send(&self, range: &Range<u64>) -> io::Result<Response> {
         let started = Instant::now();
         let mut pause = BACKOFF_FIRST;
@@ -229,13 +229,13 @@ impl HttpFetch {
     }
 }
 
-/// How long the server asks to wait, up to [`BACKOFF_MAX`].
+/// The wait that the server asks for, up to [`BACKOFF_MAX`].
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(BACKOFF_MAX))
 }
 
-/// First byte (of an answer that has one) and the whole object's size, from `bytes 0-9/100` or `bytes */100`.
+/// The first byte (of an answer with bytes) and the whole object's size, from `bytes 0-9/100` or `bytes */100`.
 fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, u64)> {
     let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
     let (range, size) = text.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
@@ -261,12 +261,12 @@ fn odd(what: &str) -> io::Error {
     io::Error::other(format!("the server's answer to a range has an odd {what}"))
 }
 
-/// What the library says, and why, without the URL: it may have a password in it.
+/// The library's words and their causes. The URL is left out, because it may have a password in it.
 fn said(error: reqwest::Error) -> io::Error {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
-    // A chain of causes has an end; what is not told after the tenth is not missed.
+    // Ten causes are enough.
     for _ in 0..10 {
         let Some(inner) = cause else { break };
         text = format!("{text}: {inner}");

@@ -1,8 +1,9 @@
 //! Sources behind a network: an S3-compatible bucket ([`s3`]) and one object of a web server ([`http`]).
 //!
-//! The importer reads at offsets and waits; the libraries fetch ranges and do not wait. [`RemoteObject`] joins the two: an
-//! object is fetched in blocks, a few of which are kept, and every block must be of the version that the first one was of.
-//! So an object is either read whole, of one moment, or not at all, and no request only asks what a body's answer says too.
+//! The importer reads at offsets and waits. The libraries fetch ranges asynchronously. [`RemoteObject`] joins the two. It
+//! fetches an object in blocks, and keeps a few of them. Every block must be of the version of the first block. So an
+//! object is read whole as it is at one moment, or not at all. No request asks only for facts that the answer with the
+//! bytes tells too.
 
 pub mod http;
 mod profile;
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes of the first block: what decides whether the rest is wanted.
+/// Bytes of the first block. They decide whether the rest is wanted.
 const FIRST_BLOCK_BYTES: u64 = super::read::BEGINNING_BYTES;
 /// Bytes of each further block.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -32,21 +33,21 @@ const BLOCKS_KEPT: usize = 4;
 pub const WHOLE_BYTES_MAX: u64 = 16 << 30;
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for one answer, its body included.
+/// How long to wait for one answer. Its body is included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a request is sent again that the server was too busy for, or that got lost.
+/// How often a request is sent again if the server was too busy, or if the request was lost.
 pub const RETRIES_MAX: usize = 6;
-/// How long a request is tried, all its retries together.
+/// How long a request is tried. All its retries are included.
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
-/// The wait before the first retry; it doubles with each, up to [`BACKOFF_MAX`].
+/// The wait before the first retry. It doubles with each retry, up to [`BACKOFF_MAX`].
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait before a retry.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
-/// How remote sources are reached, beside what the environment says.
+/// Options of remote sources. The environment has more.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteOptions {
-    /// The S3-compatible server, `http://host:port`. Without it the environment's, or the cloud's own.
+    /// The S3-compatible server, `http://host:port`. `None`: the environment's server, or Amazon's.
     pub endpoint: Option<String>,
     /// The bucket's region.
     pub region: Option<String>,
@@ -54,14 +55,14 @@ pub struct RemoteOptions {
     pub profile: Option<String>,
     /// Ask without credentials.
     pub anonymous: bool,
-    /// What the bucket held at this moment, in seconds since 1970; of a bucket that keeps versions.
+    /// The moment at which the bucket is looked at, in seconds since 1970. The bucket must keep versions.
     pub as_of: Option<i64>,
-    /// The file with the password of a restic repository; else `RESTIC_PASSWORD_FILE` and `RESTIC_PASSWORD` say it.
+    /// The file with the password of a restic repository. `None`: `RESTIC_PASSWORD_FILE` or `RESTIC_PASSWORD` has it.
     pub password_file: Option<PathBuf>,
-    /// Most documents of one container that are held in memory while it is listed; more go to the disk. Not about remote
-    /// sources alone.
+    /// Most documents of one container that are held in memory while it is listed. More documents go to the disk. Folders
+    /// have this bound too.
     pub list_cutoff: Option<usize>,
-    /// A folder that keeps what was read; its options are not about remote sources alone.
+    /// The cache of what was read. Folders can have one too.
     pub cache: Option<CacheOptions>,
 }
 
@@ -69,12 +70,12 @@ pub struct RemoteOptions {
 type Runtime = Rc<tokio::runtime::Runtime>;
 
 fn runtime() -> io::Result<Runtime> {
-    // Fails when it was done before: then there is one.
+    // Fails if there is a provider already. Then that one is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(Rc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
 }
 
-/// Bytes of an object, and which version of it they are of.
+/// Bytes of an object, and the version they are of.
 struct Piece {
     bytes: Vec<u8>,
     /// The whole object's size.
@@ -84,7 +85,7 @@ struct Piece {
 
 /// Gets ranges of one object.
 trait Fetch {
-    /// The bytes at `range`, as far as there are. `token`: the version that is expected, when one is.
+    /// The bytes at `range`, as far as the object goes. `token` is the expected version, if one is expected.
     fn fetch(&self, range: Range<u64>, token: Option<&[u8]>) -> io::Result<Piece>;
 }
 
@@ -96,9 +97,9 @@ struct RemoteObject<F> {
 
 #[derive(Default)]
 struct Fetched {
-    /// Size and token, known since the first answer.
+    /// Size and token. They are known from the first answer on.
     pinned: Option<(u64, Vec<u8>)>,
-    /// Number and bytes, the one used last at the end.
+    /// Blocks by their numbers. The block that was used last is at the end.
     blocks: VecDeque<(u64, Rc<Vec<u8>>)>,
 }
 
@@ -107,7 +108,7 @@ impl<F: Fetch> RemoteObject<F> {
         RemoteObject { fetch, state: RefCell::new(Fetched::default()) }
     }
 
-    /// With its first block, which was asked for before it was opened.
+    /// An object with its first block, which was asked for before the object was opened.
     fn with_first(fetch: F, first: Piece) -> RemoteObject<F> {
         let object = RemoteObject::new(fetch);
         {
@@ -188,7 +189,7 @@ pub(super) fn block_range(number: u64) -> Range<u64> {
     }
 }
 
-/// All of an object, in a temporary file: from a server that does not know ranges.
+/// All of an object in a temporary file. It comes from a server that does not know ranges.
 struct Whole {
     file: File,
     size: u64,
@@ -220,7 +221,7 @@ pub(super) fn changed() -> io::Error {
     io::Error::other("the object changed while it was read")
 }
 
-/// The error for an object that is not there any more: the reader knows it by its number.
+/// The error for an object that is not there any more. The reader knows the error by its number.
 fn vanished() -> io::Error {
     rustix::io::Errno::NOENT.into()
 }

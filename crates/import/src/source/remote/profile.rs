@@ -1,7 +1,7 @@
 //! The files in which the AWS SDKs keep credentials and settings: `~/.aws/credentials` and `~/.aws/config`.
 //!
 //! Both are read where the environment names no key. `AWS_SHARED_CREDENTIALS_FILE`, `AWS_CONFIG_FILE` and `AWS_PROFILE`
-//! are obeyed. Of a profile only its own settings count; roles and single sign-on are not followed.
+//! are obeyed. Only a profile's own settings count. Roles and single sign-on are not followed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 /// Largest file in bytes that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The settings of one profile, by name in small letters.
+/// The settings of one profile, by their names in small letters.
 pub(super) type Profile = BTreeMap<String, String>;
 
-/// The settings of the profile `name` in both files, those of the credentials' file before those of the other.
+/// The settings of the profile `name` in both files. Those of the credentials' file go before those of the other file.
 pub(super) fn load(name: &str) -> Profile {
     let file = |variable: &str, below: &str| {
         let named = std::env::var_os(variable).map(PathBuf::from);
@@ -31,12 +31,12 @@ fn read(path: PathBuf) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The settings below `[name]`; in the file `config` below `[profile name]`, but for `[default]`.
+/// The settings below `[name]`. In the file `config` they are below `[profile name]`, except for `[default]`.
 fn parse(text: &str, name: &str, is_config: bool) -> Profile {
     let mut profile = Profile::new();
     let mut is_ours = false;
     for line in text.lines() {
-        // What is indented belongs to the setting above it, which is none of ours.
+        // An indented line belongs to the setting above it. No setting that is used here has such lines.
         if line.starts_with(['#', ';', ' ', '\t']) || line.trim().is_empty() {
             continue;
         }

@@ -1,8 +1,8 @@
-//! [`Throttle`]: asks a server no faster than it wants to be asked.
+//! [`Throttle`]: keeps requests to the pace that a server wants.
 //!
-//! The library sends a request again that was answered 503, 429 or 5xx, each for itself. What a server says to one request is
-//! meant for all: a `Retry-After` holds back every request to it, and after a refusal only half as many are under way at a
-//! time; with every few answers one more is allowed.
+//! The library repeats each request for itself that was answered 503, 429 or 5xx. But the server's answer is meant for
+//! all requests. So a `Retry-After` holds back every request to the server. After a refusal only half as many requests
+//! are under way at a time. With every few answers one more is allowed.
 
 use super::BACKOFF_MAX;
 use object_store::ClientOptions;
@@ -19,17 +19,17 @@ pub const UNDER_WAY_MAX: usize = 16;
 /// Answers after which one more request may be under way.
 const ANSWERS_PER_MORE: u32 = 8;
 
-/// What a server has said of how fast it wants to be asked.
+/// The pace that a server wants.
 #[derive(Clone, Debug)]
 pub(super) struct Throttle(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// No request is sent before.
+    /// No request is sent before this time.
     not_before: Instant,
     /// Requests that may be under way at a time.
     under_way: usize,
-    /// Answers since the last change of it.
+    /// Answers since `under_way` changed.
     answers: u32,
 }
 
@@ -45,7 +45,7 @@ impl Throttle {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// How long a request has to wait.
+    /// The time that a request has to wait.
     fn pause(&self) -> Duration {
         self.state().not_before.saturating_duration_since(Instant::now())
     }
@@ -73,7 +73,7 @@ impl HttpConnector for Throttle {
     }
 }
 
-/// A client that waits before it asks.
+/// A client that waits before each request, as the server wants it.
 #[derive(Debug)]
 struct Throttled {
     client: HttpClient,
@@ -90,7 +90,7 @@ impl HttpService for Throttled {
         Self: 'b,
     {
         Box::pin(async move {
-            // A pause may have become longer while it was waited for; no server makes it longer for ever.
+            // The pause may have grown during the wait.
             for _ in 0..2 {
                 tokio::time::sleep(self.throttle.pause()).await;
             }

@@ -1,7 +1,8 @@
-//! The versions of a bucket's objects: what the bucket held at a moment.
+//! The versions of a bucket's objects, for the content of the bucket at a moment.
 //!
-//! The library lists no versions, so [`Versions`] asks by itself (`ListObjectVersions`), signed by the library's signer. Of each key the
-//! newest version counts that is not younger than the moment; a delete marker says that there was none.
+//! The library lists no versions. So [`Versions`] asks by itself (`ListObjectVersions`), and the library's signer signs.
+//! Of each key the newest version counts that is not younger than the moment. A delete marker means that the key was
+//! not there.
 
 use super::s3::{SAME_PAGE, other};
 use super::throttle::Throttle;
@@ -14,15 +15,15 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::io;
 
-/// The metadata key that says which version of its key a document is.
+/// The note with a document's version of its key.
 pub(super) const VERSION_NOTE: &[u8] = b"~version";
-/// What stands in a query as it is.
+/// The characters that stand in a query as they are.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Lists versions.
 pub(super) struct Versions {
     pub(super) client: HttpClient,
-    /// Of the server and the bucket.
+    /// The URL of the server and the bucket.
     pub(super) url: String,
     pub(super) region: String,
     /// `None`: without credentials.
@@ -38,7 +39,7 @@ pub(super) struct Version {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) size: u64,
-    /// When it was written, in seconds since 1970.
+    /// The time at which it was written, in seconds since 1970.
     pub(super) seconds: i64,
     is_marker: bool,
 }
@@ -48,19 +49,19 @@ pub(super) struct Version {
 struct Page {
     versions: Vec<Version>,
     prefixes: Vec<String>,
-    /// Key and version that the next page follows.
+    /// The key and the version after which the next page begins.
     next: Option<(String, String)>,
 }
 
-/// A text that is no moment.
+/// The error for a text that is no moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no moment like 2026-11-22T20:00:00Z")]
 pub struct NoMoment(String);
 
-/// A moment as RFC 3339 writes it, or as seconds since 1970.
+/// Reads a moment in the form of RFC 3339, or in seconds since 1970.
 ///
 /// # Errors
-/// It is none.
+/// The text is no moment.
 pub fn parse_moment(text: &str) -> Result<i64, NoMoment> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);
@@ -84,7 +85,7 @@ impl Versions {
         throttle.connect(options).map_err(other)
     }
 
-    /// Tells what lay one level below `prefix` at the moment: keys to `document`, prefixes to `folder`.
+    /// Tells the keys one level below `prefix` at the moment to `document`, and the prefixes to `folder`.
     pub(super) async fn list(
         &self,
         prefix: &str,
@@ -93,7 +94,7 @@ impl Versions {
         folder: &mut dyn FnMut(&str) -> io::Result<()>,
     ) -> io::Result<()> {
         let (mut next, mut held): (_, Option<Version>) = (None, None);
-        // As in the other listing: a page that comes again is found in a circle of any length.
+        // As in the other listing, a circle of pages is found whatever its length.
         let mut marked = None;
         for number in 1..=pages_max {
             let page = self.page(prefix, next.as_ref()).await?;

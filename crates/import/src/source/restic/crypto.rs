@@ -1,7 +1,7 @@
-//! What restic does to bytes before it writes them: AES-256 in counter mode, and Poly1305 with a nonce that AES-128 makes.
+//! restic's sealing of bytes: AES-256 in counter mode, and Poly1305 with a nonce that AES-128 makes.
 //!
 //! A sealed piece is 16 bytes of initialization vector, the ciphertext, and 16 bytes that authenticate it. The repository's
-//! key lies sealed in the folder `keys`; scrypt makes the key that opens it of a password.
+//! key is sealed in a file of the folder `keys`. scrypt makes the key for that file from a password.
 
 use aes::cipher::{Block, BlockEncrypt, KeyInit, KeyIvInit, StreamCipher};
 use base64::Engine;
@@ -10,16 +10,16 @@ use poly1305::Poly1305;
 use serde::Deserialize;
 use std::io;
 
-/// Bytes that sealing adds.
+/// The bytes that sealing adds.
 pub(super) const SEAL_BYTES: usize = IV_BYTES + TAG_BYTES;
 const IV_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
-/// Most memory in bytes that a password may cost: a key file says how much it wants.
+/// Most memory in bytes for one password. A key file says how much is needed.
 const KDF_BYTES_MAX: u64 = 1 << 30;
-/// Most work that a password may cost, in units of its memory.
+/// Most work for one password, in units of its memory.
 const KDF_PASSES_MAX: u32 = 64;
 
-/// What opens sealed pieces.
+/// A key for sealed pieces.
 #[derive(Clone)]
 pub(super) struct Key {
     encrypt: [u8; 32],
@@ -53,7 +53,7 @@ struct Mac {
 }
 
 impl Key {
-    /// The repository's key out of a key file; `None` when the password is another one's.
+    /// The repository's key from a key file. `None` when the password does not open this file.
     ///
     /// # Errors
     /// What is wrong with the file.
@@ -90,7 +90,7 @@ impl Key {
         })
     }
 
-    /// The bytes of a sealed piece; `None` when they are not what was sealed with this key.
+    /// The bytes of a sealed piece. `None` when the piece was not sealed with this key, or was changed.
     pub(super) fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let (iv, rest) = sealed.split_first_chunk::<IV_BYTES>()?;
         let (ciphertext, tag) = rest.split_last_chunk::<TAG_BYTES>()?;

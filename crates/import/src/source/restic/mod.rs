@@ -1,8 +1,9 @@
 //! A snapshot of a restic repository: each tree is a container, each file in it a document.
 //!
-//! [`Restic`] reads a repository in a local folder, formats 1 and 2, and never writes to it, not even a lock. A tree's id is its
-//! container's token, and of a file the ids of its parts make the token: equal tokens mean equal bytes and equal subtrees,
-//! so a tree that the last import saw is skipped, or read again by its id. Symbolic links and special files are counted.
+//! [`Restic`] reads a repository in a local folder, of formats 1 and 2. It never writes there, not even a lock. A tree's id
+//! is its container's token, and the ids of a file's parts make the file's token. Equal tokens mean equal bytes and equal
+//! subtrees. So a tree that the last import saw is skipped, or read again by its id. Symbolic links and special files
+//! are counted.
 
 mod crypto;
 mod repository;
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use tree::{NodeKind, Trees};
 
-/// How a source begins that is a snapshot of a repository.
+/// The beginning of the name of a snapshot as a source.
 pub const SCHEME: &str = "restic:";
 /// The snapshot when none is named.
 const LATEST: &str = "latest";
@@ -29,7 +30,7 @@ pub struct Restic {
     trees: Trees,
     /// The tree that is the root.
     root: Id,
-    /// As given, for messages.
+    /// The source as it was given, for messages.
     shown: PathBuf,
 }
 
@@ -65,7 +66,7 @@ impl Restic {
     }
 }
 
-/// The password of the repository: from the file that is named, else from where restic looks.
+/// The password of the repository: from the named file, else from the places where restic looks.
 fn password(options: &RemoteOptions) -> io::Result<Vec<u8>> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let file = options.password_file.clone().or_else(|| set("RESTIC_PASSWORD_FILE").map(PathBuf::from));
@@ -78,7 +79,7 @@ fn password(options: &RemoteOptions) -> io::Result<Vec<u8>> {
     set.ok_or_else(|| other("the repository needs a password: --password-file, or RESTIC_PASSWORD"))
 }
 
-/// Lists a tree; with `as_held`, as a container in which the server holds every document.
+/// Lists a tree. With `as_held` it is listed as a container of which the server holds every document.
 fn list_tree(tree: &tree::Tree, shown: PathBuf, producer: u16, as_held: bool) -> Result<Listing, ListError> {
     let mut builder = Builder::new(producer);
     let mut skipped = Skipped::default();
@@ -152,7 +153,7 @@ impl Source for Restic {
 /// A file of a snapshot.
 struct Parts {
     repository: Rc<Repository>,
-    /// Where each part begins, and where it is.
+    /// For each part its offset in the file, and its place in the repository.
     parts: Vec<(u64, Blob)>,
     size: u64,
     token: Vec<u8>,

@@ -1,7 +1,7 @@
 //! [`Repository`]: the files of a restic repository in a local folder, opened with a password.
 //!
-//! Snapshots and index files are sealed JSON; blobs lie sealed in packs, and the index says where. Blobs and files may be
-//! compressed by zstd (format 2). A blob is called as the SHA-256 of its bytes, which is checked at each reading.
+//! Snapshots and index files are sealed JSON. Sealed blobs lie in packs, and the index says where. Blobs and files may be
+//! compressed by zstd (format 2). A blob's id is the SHA-256 of its bytes. Each reading checks it.
 
 use super::crypto::{Key, SEAL_BYTES};
 use serde::Deserialize;
@@ -13,16 +13,16 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What blobs, packs and files are called by.
+/// The id of a blob, a pack or a file.
 pub(super) type Id = [u8; 32];
 
-/// Largest blob in bytes: restic makes none of data above 8 MiB, and trees as large as their folders.
+/// Largest blob in bytes. restic's blobs of data have up to 8 MiB. A blob of a tree is as large as its folder.
 pub(super) const BLOB_BYTES_MAX: u32 = 256 << 20;
-/// Largest file of snapshots, keys and the index in bytes, unpacked too.
+/// Largest file of snapshots, keys and the index in bytes, before and after unpacking.
 const FILE_BYTES_MAX: u64 = 512 << 20;
-/// Most files of one folder that are looked at.
+/// Most files of one folder of the repository.
 const FILES_MAX: usize = 1_000_000;
-/// Most keys that a password is tried with: each costs half a second.
+/// Most keys that a password is tried with. Each try takes half a second.
 const KEYS_MAX: usize = 20;
 /// The formats that are known.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
@@ -33,21 +33,21 @@ const COMPRESSED: u8 = 2;
 pub(super) struct Repository {
     folder: PathBuf,
     key: Key,
-    /// Where the blobs are, in the order of their ids.
+    /// The places of the blobs, in the order of their ids.
     blobs: Vec<Blob>,
     packs: Vec<Id>,
     /// The pack that was read last.
     open: RefCell<Option<(u32, File)>>,
 }
 
-/// Where a blob is.
+/// The place of a blob.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blob {
     id: Id,
     pack: u32,
     offset: u32,
     length: u32,
-    /// Of its bytes when it is compressed, else 0.
+    /// The number of its unpacked bytes. 0 when it is not compressed.
     raw_length: u32,
 }
 
@@ -66,7 +66,7 @@ struct Config {
     version: u32,
 }
 
-/// A snapshot, as far as it is needed.
+/// The needed parts of a snapshot.
 #[derive(Deserialize)]
 pub(super) struct Snapshot {
     time: String,
@@ -136,7 +136,7 @@ impl Repository {
                 }
             }
         }
-        // A blob may lie in several packs: one place is enough.
+        // A blob may lie in several packs. One place is enough.
         self.blobs.sort_unstable_by_key(|blob| blob.id);
         self.blobs.dedup_by_key(|blob| blob.id);
         self.blobs.shrink_to_fit();
@@ -168,7 +168,7 @@ impl Repository {
         }
     }
 
-    /// Where the blob is.
+    /// The place of the blob.
     pub(super) fn find(&self, id: &Id) -> Option<Blob> {
         let at = self.blobs.binary_search_by_key(id, |blob| blob.id).ok()?;
         Some(self.blobs[at])
@@ -263,7 +263,7 @@ pub(super) fn hex(id: &[u8]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Seconds since 1970, and the digits of the fraction: they compare as moments do.
+/// Seconds since 1970, and the digits of the fraction. These pairs are ordered as moments are.
 fn moment(time: &str) -> (i64, String) {
     let (whole, rest) = time.split_once('.').unwrap_or((time, ""));
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

@@ -7,16 +7,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-/// Trees that are kept as they were read: those on the way to the folder that is worked on, and some more.
+/// Most trees that are kept: those on the way to the current folder, and some more.
 const TREES_KEPT: usize = 64;
-/// Nodes of all trees that are kept together; one tree is kept whatever its size.
+/// Most nodes of all kept trees together. One tree is kept whatever its size.
 const NODES_KEPT: usize = 200_000;
 
-/// What lies under a name.
+/// The kind of a node.
 pub(super) enum NodeKind {
-    /// The blobs that are its bytes.
+    /// A file, with the blobs of its bytes.
     File(Vec<Id>),
-    /// The tree of the folder.
+    /// A folder, with its tree.
     Folder(Id),
     /// A symbolic link.
     Link,
@@ -36,7 +36,7 @@ impl Node {
     pub(super) fn subtree(&self) -> Option<Id> {
         if let NodeKind::Folder(tree) = self.kind { Some(tree) } else { None }
     }
-    /// What tells which bytes a file has.
+    /// The token of a file's bytes.
     pub(super) fn token(&self) -> Option<Id> {
         let NodeKind::File(content) = &self.kind else { return None };
         Some(match &content[..] {
@@ -48,7 +48,7 @@ impl Node {
 
 /// A folder.
 pub(super) struct Tree {
-    /// In the order of their names.
+    /// The nodes in the order of their names.
     nodes: Vec<Node>,
 }
 
@@ -101,8 +101,8 @@ impl Tree {
     }
 }
 
-/// The bytes of a name. restic writes names as Go writes strings in quotes: what is not printable, and bytes that are no
-/// UTF-8, stand as escapes.
+/// The bytes of a name. restic writes names as Go writes strings in quotes: unprintable characters, and bytes that are no
+/// UTF-8, are escapes.
 fn unquote(name: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -147,7 +147,7 @@ fn unquote(name: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Trees that were read, those used last kept.
+/// Trees that were read. Those that were used last are kept.
 #[derive(Default)]
 pub(super) struct Trees {
     kept: VecDeque<(Id, Rc<Tree>)>,
