@@ -265,6 +265,19 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     bytes.div_ceil(ELEMENT_BYTES)
 }
 
+/// The part of the heap bytes of the value at `key`, whose shard is held, that a call works on. All of them where only the
+/// arguments tell how much that is.
+pub fn worked_bytes(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> u64 {
+    let heap_bytes = txn.db(db).heap_bytes_at(key) as u64;
+    if !cost.is_in_the_data() {
+        return heap_bytes;
+    }
+    let elements = txn.db(db).peek(key).map_or(0, |record| record.value().elements()) as u64;
+    let whole = elements.max(heap_bytes / ELEMENT_BYTES as u64).max(1);
+    let worked = elements_at(cost, args, txn, db, std::slice::from_ref(key)) as u64;
+    (u128::from(heap_bytes) * u128::from(worked.min(whole)) / u128::from(whole)) as u64
+}
+
 /// The bytes that are copied or zeroed when `more` bytes are written at `offset` of a string.
 fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
     let end = offset.saturating_add(more);

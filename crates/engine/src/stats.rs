@@ -2,6 +2,7 @@
 //! until the turn ends.
 
 use crate::TABLE;
+use crate::session::{CAUSES, On};
 use crate::timing::{Event, Events, Histogram, Histograms};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -118,6 +119,8 @@ pub(crate) struct Stats {
     /// Waiting times of commands for a helper thread, and for other causes. Only commands that waited are counted.
     pub(crate) queued: Histograms,
     pub(crate) parked: Histograms,
+    /// For each cause: the number of parked commands, and their microseconds.
+    causes: Counters,
     /// Times until a full socket accepted the rest of the output.
     pub(crate) flushing: Histogram,
     pub(crate) events: Events,
@@ -140,6 +143,7 @@ impl Stats {
             histograms: Histograms::new(ids.names.len(), workers),
             queued: Histograms::new(ids.names.len(), 1),
             parked: Histograms::new(ids.names.len(), 1),
+            causes: Counters::new(2 * CAUSES, 1),
             flushing: Histogram::default(),
             events: Events::default(),
             tracks: true.into(),
@@ -170,6 +174,15 @@ impl Stats {
         }
         let is_fast = self.ids.fast.get(id as usize).is_some_and(|fast| *fast);
         self.events.note(if is_fast { Event::FastCommand } else { Event::Command }, ns / 1000, unix_s);
+    }
+    /// Counts a command that was parked.
+    pub(crate) fn note_cause(&self, on: On, us: u64) {
+        self.causes.add(0, 2 * on as usize, 1);
+        self.causes.add(0, 2 * on as usize + 1, us);
+    }
+    /// For each cause: the number of parked commands, and their microseconds.
+    pub(crate) fn causes(&self) -> [(On, [u64; 2]); CAUSES] {
+        On::ALL.map(|on| (on, [0, 1].map(|i| self.causes.get(2 * on as usize + i))))
     }
     /// Sets `latency-tracking`. Recorded values stay.
     pub(crate) fn set_tracking(&self, tracks: bool) {
@@ -213,6 +226,7 @@ impl Stats {
     pub(crate) fn reset(&self) {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
+        (0..2 * CAUSES).for_each(|i| self.causes.reset(i));
         self.errors.lock().clear();
         [&self.histograms, &self.queued, &self.parked].into_iter().for_each(Histograms::reset);
         self.flushing.reset();

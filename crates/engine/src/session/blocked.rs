@@ -11,6 +11,7 @@
 
 use super::multi::lock;
 use super::run::Next;
+use super::waits::On;
 use super::{Session, State, Turn};
 use crate::acl::User;
 use crate::clients::Client;
@@ -100,6 +101,11 @@ pub(super) struct Blocked {
     /// Heap bytes of the places, here and at the keys.
     bytes: usize,
     until_us: Option<u64>,
+    /// What it waits for, and since when on the clock of [`Now::mono_us`].
+    on: On,
+    since_us: u64,
+    /// The arguments of a wait that no key ends, for the list of commands that waited.
+    args: Option<Argv>,
     /// Writes the reply after the timeout.
     nothing: Nothing,
 }
@@ -290,13 +296,10 @@ impl Session {
         self.lap_begins(spec, now);
         let elements = self.elements(spec);
         self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        if coming.is_none() {
-            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-        }
         if elements > LONG_ELEMENTS {
             self.laps.take_back();
             self.coming = coming;
-            return Next::Stop(Turn::Lane(self.park(spec)));
+            return self.send_to_lane(spec, now);
         }
         let (engine, client) = (self.engine.clone(), self.client.clone());
         let keyspace = &*engine.keyspace;
@@ -316,7 +319,10 @@ impl Session {
             drop(txn);
             self.laps.take_back();
             (self.argv, self.coming) = (in_hand, coming);
-            return Next::Stop(Turn::Lane(self.park(spec)));
+            return self.send_to_lane(spec, now);
+        }
+        if coming.is_none() {
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         txn.set_no_touch(self.flags.no_touch);
         let mut out = Chain::new();
@@ -343,7 +349,9 @@ impl Session {
                     txn.db(places_db).leave_turn(&keyspace.key(key), place.clone());
                 }
             }
-            let blocked = self.leave_ticket(spec, in_hand, wait, turn, until_us, &mut txn);
+            let mut blocked = self.leave_ticket(spec, in_hand, wait, turn, until_us, &mut txn);
+            let since_us = coming.as_ref().map(|coming| coming.since_us);
+            blocked.since_us = since_us.or_else(|| self.postponed_since_us()).unwrap_or(now.mono_us);
             drop(txn);
             return self.block(blocked, coming.is_none());
         }
@@ -392,11 +400,14 @@ impl Session {
         for (tag, key, place) in &places {
             txn.db(places_db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
         }
-        Blocked { ticket, places, turn, bytes, until_us, nothing: |reply| reply.null_array() }
+        let nothing: Nothing = |reply| reply.null_array();
+        Blocked { ticket, places, turn, bytes, until_us, on: On::Keys, since_us: 0, args: None, nothing }
     }
     /// Starts a wait that no key ends, for the session's command in hand.
     pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
         let argv = std::mem::take(&mut self.argv);
+        let words: Vec<&[u8]> = argv.args().iter().collect();
+        let args = Some(Argv::from_slices(&words));
         let ticket = self.ticket(spec, argv, self.db);
         if let Some((offset, reply)) = wait.synced {
             let wake: Arc<dyn Wake> = Arc::new(OnDisk { ticket: ticket.clone(), reply });
@@ -405,8 +416,9 @@ impl Session {
             }
         }
         let until_us = until(now, wait.timeout_ms);
-        let places = Vec::new();
-        self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, nothing: wait.nothing }, true)
+        let on = if wait.synced.is_some() { On::Disk } else { On::Replicas };
+        let (places, since_us, nothing) = (Vec::new(), now.mono_us, wait.nothing);
+        self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, on, since_us, args, nothing }, true)
     }
     /// Checks the ticket of the blocked session. `Some`: the session continues to wait, or must do something else
     /// first.
@@ -432,15 +444,21 @@ impl Session {
         match over {
             Err(argv) => {
                 self.argv = argv;
+                self.has_waited_for_keys(blocked.since_us);
                 self.coming = Some(blocked);
                 let next = self.execute(now);
                 self.has_come();
+                self.was_parked(now);
                 match next {
                     Next::Stop(turn) => Some(turn),
                     _ => None,
                 }
             }
-            Ok(over) => self.wait_ends(*blocked, over),
+            Ok(over) => {
+                let (spec, args) = (blocked.ticket.spec, blocked.args.as_ref().map(Argv::args));
+                self.was_blocked(spec, args, blocked.on, blocked.since_us, now);
+                self.wait_ends(*blocked, over)
+            }
         }
     }
     fn wait_ends(&mut self, blocked: Blocked, over: Over) -> Option<Turn> {

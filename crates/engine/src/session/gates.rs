@@ -1,6 +1,7 @@
 //! The gates: the checks that may keep a command from running now. They look at the table's flags, never at the
 //! command's name.
 
+use super::needs::Lane;
 use super::own::{Kind, Own, kind_of};
 use super::run::Next;
 use super::waits::On;
@@ -100,7 +101,7 @@ impl Session {
         }
         if is_long_check {
             self.last_command = self.engine.stats.ids.of(found.spec);
-            return Some(Next::Stop(Turn::Lane(self.park_unchecked(found.spec))));
+            return Some(self.send_to(Lane::Unchecked, found.spec, now));
         }
         if self.queues(found.spec) {
             return Some(self.enqueue(found));

@@ -430,11 +430,8 @@ impl Session {
         }
         served
     }
-    /// Makes a job of the command in hand.
-    pub(super) fn park(&mut self, spec: &'static CommandSpec) -> Box<LaneJob> {
-        self.park_at(spec, RunsOn::Lane)
-    }
-    pub(super) fn park_at(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
+    /// Makes a job of the command in hand. [`Session::send_to`] decides whether the job may begin.
+    pub(super) fn park(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
         self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());
         let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.bytes);
@@ -464,12 +461,6 @@ impl Session {
             postponed: self.postponed.take(),
             reservation: None,
         })
-    }
-    /// As `park`, for a command with its rights check in the job.
-    pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> Box<LaneJob> {
-        let mut job = self.park(spec);
-        job.unchecked = true;
-        job
     }
     /// True while the session waits for a read-only job and holds no further input.
     pub fn only_reads(&self) -> bool {

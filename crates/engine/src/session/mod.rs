@@ -30,7 +30,7 @@ pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, load_library}
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use own::{At, InFiles, InScripts, Kind, Own};
 pub(crate) use script::replay as replay_script;
-pub(crate) use waits::Waits;
+pub(crate) use waits::{CAUSES, On, Waits};
 
 use crate::clients::{Client, Snapshot};
 use crate::pubsub::Subscriptions;

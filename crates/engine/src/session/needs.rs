@@ -1,17 +1,26 @@
 //! The memory that a command may need on a helper thread. A job that would not fit waits or is refused.
 //!
 //! Only work that creates data is checked: a read builds a reply, a command with DENYOOM stores a result, an index
-//! copies texts. A command that removes data always runs. The sizes are quick estimates.
+//! copies texts, a script holds what it computes. A command that removes data always runs. The sizes are quick
+//! estimates. EXEC needs what its commands need together.
+//!
+//! A request that arrives is not checked here: its bytes count as its client's memory, at every door, and fast clients
+//! are slowed ([`crate::headroom`]).
 
+use super::multi::Queued;
 use super::run::Next;
+use super::script::runs_script;
 use super::waits::On;
 use super::{Session, Turn};
 use crate::Now;
 use crate::headroom::{Admitted, refusal};
-use strand_commands::cost::LONG_ELEMENTS;
+use strand_commands::call::RunsOn;
+use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Key;
+use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Args;
 
 /// Keys with a value that is checked. The other keys count as the mean of these.
 const KEYS_LOOKED_AT: usize = 128;
@@ -23,61 +32,139 @@ const INDEX_BYTES_MIN: u64 = 32 << 20;
 /// 0.43 of the text (docs/benchmarks.md). Text indexes were not measured for this.
 const INDEX_PART: u64 = 2;
 
+/// Memory of a script that is long: as much as it may take on a worker before it leaves. More is bounded by the
+/// interpreter's own limit.
+const SCRIPT_BYTES: u64 = 8 << 20;
+/// Most bytes that a document counts in a search's reply. The mean of all values stands for the documents, and a few huge
+/// values must not make a search look huge.
+const DOCUMENT_BYTES_MAX: u64 = 64 << 10;
+
+/// The helper threads that a command goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Those of long commands.
+    Usual,
+    /// Those of hard patterns.
+    Hard,
+    /// As `Usual`. The job checks the rights first, because the check itself is long. Until then nothing about the data
+    /// may be told to the client, so the values are not looked at.
+    Unchecked,
+}
+
 impl Session {
-    /// Sends the command in hand to a helper thread once its expected memory is free.
+    /// Sends the command in hand to a helper thread for long commands.
     pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+        self.send_to(Lane::Usual, spec, now)
+    }
+    /// Sends the command in hand to a helper thread once its expected memory is free. Every job leaves its session here.
+    pub(super) fn send_to(&mut self, lane: Lane, spec: &'static CommandSpec, now: Now) -> Next {
         let mut reservation = None;
         if self.engine.headroom.is_known() {
-            let bytes = self.needed_bytes(spec, now);
+            let bytes = self.needed_bytes(lane, spec, now);
             match self.engine.admit_work(bytes, self.postponed_us(now), now) {
                 Admitted::Now(promised) => reservation = promised,
                 Admitted::Later { at_us: until_mono_us } => {
+                    self.stays();
                     self.postpone(On::Memory, now);
                     return Next::Stop(Turn::Sleep { until_mono_us });
                 }
                 Admitted::Refused { missing_bytes } => {
+                    (self.leaving, self.leaving_script) = (None, None);
                     let name = self.engine.stats.ids.name(self.last_command).replace('|', " ");
                     return self.reject(spec, refusal(&name, bytes, missing_bytes).as_bytes());
                 }
             }
         }
-        self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-        let mut job = self.park(spec);
+        // A job that checks the rights counts as a call when they are given. A session that was told to try again was
+        // counted at its first try.
+        if lane != Lane::Unchecked && self.coming.is_none() {
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+        }
+        let mut job = self.park(spec, if lane == Lane::Hard { RunsOn::Hard } else { RunsOn::Lane });
+        job.unchecked = lane == Lane::Unchecked;
         job.reservation = reservation;
         Next::Stop(Turn::Lane(job))
     }
+    /// Takes back what EXEC or a script prepared for its job. The command is retried from its beginning.
+    fn stays(&mut self) {
+        self.leaving_script = None;
+        if let Some(mut transaction) = self.leaving.take() {
+            self.watch = std::mem::take(&mut transaction.watch);
+            self.queue = Some(Box::new(transaction.into_queue()));
+            self.guard();
+        }
+    }
     /// An estimate of the memory of the command in hand while it runs, without its arguments. 0 for a command that
     /// creates nothing.
-    fn needed_bytes(&self, spec: &'static CommandSpec, now: Now) -> u64 {
+    fn needed_bytes(&self, lane: Lane, spec: &'static CommandSpec, now: Now) -> u64 {
+        let args = self.argv.args();
+        let mut looks = KEYS_LOOKED_AT;
+        let Some(transaction) = &self.leaving else {
+            let request_bytes = self.frame_bytes.saturating_sub(self.input.len()) as u64;
+            let is_many = lane == Lane::Unchecked || args.len() > LONG_ELEMENTS;
+            return match spec.exec.on_keys() {
+                // Hashing this many keys would take milliseconds on a worker. Their bytes in the request stand for the
+                // needed bytes.
+                Some(_) if is_many && makes(spec) => request_bytes,
+                _ => self.bytes_of(spec, args, &mut looks, now),
+            };
+        };
+        // The commands of EXEC whose cost grows with the data. The replies of the others are as small as their requests.
+        let (mut sum, mut looked_at, mut all) = (0u64, 0u64, 0u64);
+        for Queued { spec, argv } in &transaction.commands {
+            let (cost, args) = (spec.cost(), argv.args());
+            let is_long = cost.elements(args, self.engine.keyspace.shards()) > LONG_ELEMENTS;
+            if !cost.is_in_the_data() && !is_long {
+                continue;
+            }
+            all += 1;
+            if looks > 0 && args.len() <= LONG_ELEMENTS {
+                looked_at += 1;
+                sum = sum.saturating_add(self.bytes_of(spec, args, &mut looks, now));
+            }
+        }
+        (u128::from(sum) * u128::from(all) / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
+    }
+    /// As [`Session::needed_bytes`], for one command with few arguments. Looks at no more than `looks` keys, and takes these
+    /// off.
+    fn bytes_of(&self, spec: &'static CommandSpec, args: Args<'_>, looks: &mut usize, now: Now) -> u64 {
         let keyspace = &*self.engine.keyspace;
+        let data_bytes = keyspace.data_bytes() as u64;
         match spec.exec {
-            Exec::Service(_) if spec.flags.has(Flags::INDEXES) => {
-                INDEX_BYTES_MIN + keyspace.data_bytes() as u64 / INDEX_PART
+            Exec::Service(_) if spec.flags.has(Flags::INDEXES) => INDEX_BYTES_MIN + data_bytes / INDEX_PART,
+            Exec::Service(_) if spec.flags.has(Flags::READONLY) => {
+                let records = keyspace.records();
+                asked_for(args).min(records) * (data_bytes / records.max(1)).min(DOCUMENT_BYTES_MAX)
             }
             Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {
                 // The keys of all databases: the count of one database needs the shards' locks, which a long command
                 // may hold.
                 keyspace.records() * KEY_REPLY_BYTES
             }
-            // Hashing this many keys would take milliseconds on a worker. Their bytes in the request stand for the
-            // needed bytes.
-            exec if exec.on_keys().is_some() && makes(spec) && self.argv.args().len() > LONG_ELEMENTS => {
-                self.frame_bytes.saturating_sub(self.input.len()) as u64
-            }
             exec if exec.on_keys().is_some() && makes(spec) => {
-                let keys = long::keys(spec, self.argv.args(), keyspace);
-                let looked_at = &keys[..keys.len().min(KEYS_LOOKED_AT)];
+                let keys = long::keys(spec, args, keyspace);
+                let looked_at = &keys[..keys.len().min(*looks)];
+                *looks -= looked_at.len();
                 // A locked shard is not waited for; its keys count as nothing.
                 let bytes = |key: &Key<'_>| {
                     let txn = keyspace.try_lock(&[key.hash], now.unix_ms());
-                    txn.map_or(0, |mut txn| txn.db(self.db).heap_bytes_at(key) as u64)
+                    txn.map_or(0, |mut txn| cost::worked_bytes(spec.cost(), args, &mut txn, self.db, key))
                 };
                 let sum: u64 = looked_at.iter().map(bytes).sum();
                 (u128::from(sum) * keys.len() as u128 / looked_at.len().max(1) as u128) as u64
             }
+            _ if runs_script(spec) => SCRIPT_BYTES,
             _ => 0,
         }
     }
+}
+
+/// The number of documents that a search is asked for: `LIMIT offset number` or `LIMIT number`. 0 without it: then the
+/// service's own default is small.
+fn asked_for(args: Args<'_>) -> u64 {
+    let limit = (1..args.len()).take(LONG_ELEMENTS).rfind(|at| args.is(*at, "LIMIT"));
+    let number = |at: usize| args.get(at).and_then(parse_int).and_then(|n| u64::try_from(n).ok());
+    limit.and_then(|at| number(at + 2).or_else(|| number(at + 1))).unwrap_or(0)
 }
 
 /// True for commands that build a reply from data, or store a result.

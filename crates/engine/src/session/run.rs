@@ -6,6 +6,7 @@
 
 use super::blocked::Pointless;
 use super::data::Ran;
+use super::needs::Lane;
 use super::own::{Kind, Own, kind_of};
 use super::waits::On;
 use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
@@ -13,7 +14,7 @@ use crate::monitors::Caller;
 use crate::stats::{PerCommand, Stat};
 use crate::{Now, TABLE};
 use smallvec::SmallVec;
-use strand_commands::call::{RunsOn, ServiceOutcome};
+use strand_commands::call::ServiceOutcome;
 use strand_commands::cost::{LONG_ELEMENTS, is_quick};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::{Key, Parts};
@@ -60,8 +61,9 @@ pub(super) enum Next {
     Taken,
     /// A part of the command is done. The next part runs in the next turn. Only from a session's command.
     GoOn,
-    /// A retry of the command at this time, on the clock of [`Now::mono_us`]. Only from a session's command.
-    Postpone(u64),
+    /// The command waits for this cause and is retried at this time, on the clock of [`Now::mono_us`]. Only from a
+    /// session's command.
+    Postpone(On, u64),
     /// A wait that no key ends. Only from a session's command.
     Block(Pointless),
 }
@@ -364,7 +366,7 @@ impl Session {
                     let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
                     self.engine.tell_monitors(spec, args, self.db, caller, now);
                 }
-                if let Ok(Next::Taken | Next::GoOn | Next::Postpone(_) | Next::Detach) = outcome {
+                if let Ok(Next::Taken | Next::GoOn | Next::Postpone(..) | Next::Detach) = outcome {
                     self.laps.take_back();
                 }
                 if let Ok(Next::Taken) = outcome {
@@ -375,8 +377,8 @@ impl Session {
                     self.state = State::Postponed;
                     return Next::Stop(Turn::Again);
                 }
-                if let Ok(Next::Postpone(until_mono_us)) = outcome {
-                    self.state = State::Postponed;
+                if let Ok(Next::Postpone(on, until_mono_us)) = outcome {
+                    self.postpone(on, now);
                     return Next::Stop(Turn::Sleep { until_mono_us });
                 }
                 if let Ok(Next::Block(wait)) = &outcome {
@@ -384,8 +386,10 @@ impl Session {
                     self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                     return self.block_for(spec, wait, now);
                 }
+                if let Ok(Next::Detach) = outcome {
+                    return self.send_to_lane(spec, now);
+                }
                 match &outcome {
-                    Ok(Next::Detach) => {}
                     // The command is recorded now, because its arguments are gone when the session wakes.
                     Ok(Next::Stop(Turn::Sleep { until_mono_us })) => {
                         self.laps.take_back();
@@ -397,30 +401,28 @@ impl Session {
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
-                    Ok(Next::Go | Next::GoOn | Next::Postpone(_) | Next::Taken | Next::Block(_)) => {}
-                    Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
                     // A command that ends the turn has set the session's state.
                     Ok(Next::Stop(turn)) => {
                         self.argv.clear();
                         return Next::Stop(turn);
                     }
+                    Ok(_) => {}
                     Err(text) => self.fail(PerCommand::Failed, &text),
                 }
             }
             Exec::ServiceOnText(service, _) => {
-                self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 self.lap_begins(spec, now);
-                match self.serve(spec, service, now) {
-                    ServiceOutcome::Done => self.lap_ends(spec, now),
-                    ServiceOutcome::Lane => {
-                        self.laps.take_back();
-                        return Next::Stop(Turn::Lane(self.park(spec)));
-                    }
-                    ServiceOutcome::Hard => {
-                        self.laps.take_back();
-                        return Next::Stop(Turn::Lane(self.park_at(spec, RunsOn::Hard)));
-                    }
+                let lane = match self.serve(spec, service, now) {
+                    ServiceOutcome::Done => None,
+                    ServiceOutcome::Lane => Some(Lane::Usual),
+                    ServiceOutcome::Hard => Some(Lane::Hard),
+                };
+                if let Some(lane) = lane {
+                    self.laps.take_back();
+                    return self.send_to(lane, spec, now);
                 }
+                self.lap_ends(spec, now);
+                self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             }
             Exec::Walk(_) | Exec::Heavy(_) | Exec::Service(_) => {
                 return self.send_to_lane(spec, now);

@@ -26,11 +26,32 @@ pub(crate) enum On {
     Subscribers,
     /// A snapshot over its budget, or the loading of data.
     Snapshot,
-    /// `appendfsync always`: the reply waits, the command has run.
+    /// `appendfsync always`: the reply waits, the command has run. Also WAITAOF.
     Disk,
+    /// A key: BLPOP and related commands, XREAD and XREADGROUP with BLOCK.
+    Keys,
+    /// A replica, or the end of the timeout: WAIT.
+    Replicas,
+    /// The delay of a login after many failures.
+    Logins,
 }
 
+/// Number of causes.
+pub(crate) const CAUSES: usize = On::ALL.len();
+
 impl On {
+    /// All causes, in the order of their numbers.
+    pub(crate) const ALL: [On; 9] = [
+        On::Shard,
+        On::Pause,
+        On::Memory,
+        On::Subscribers,
+        On::Snapshot,
+        On::Disk,
+        On::Keys,
+        On::Replicas,
+        On::Logins,
+    ];
     /// The name for users.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -40,6 +61,9 @@ impl On {
             On::Subscribers => "subscribers",
             On::Snapshot => "snapshot",
             On::Disk => "disk",
+            On::Keys => "keys",
+            On::Replicas => "replicas",
+            On::Logins => "logins",
         }
     }
 }
@@ -61,19 +85,23 @@ pub(crate) struct Waits {
     /// Microseconds for which it was parked.
     pub(crate) parked_us: u64,
     /// The cause, if it was parked.
-    pub(crate) on: Option<&'static str>,
+    pub(crate) on: Option<On>,
     /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,
 }
 
 impl Waits {
+    /// The name of the cause, if it was parked.
+    pub(crate) fn cause(&self) -> Option<&'static str> {
+        self.on.map(On::name)
+    }
     /// The waits of a command that may have been parked until now.
     pub(crate) fn of(postponed: Option<&Postponed>, now: Now) -> Waits {
         let Some(postponed) = postponed else { return Waits::default() };
         Waits {
             queued_us: 0,
             parked_us: now.mono_us.saturating_sub(postponed.since_us),
-            on: Some(postponed.on.name()),
+            on: Some(postponed.on),
             holder: postponed.holder.clone(),
         }
     }
@@ -84,11 +112,42 @@ impl Session {
     #[cold]
     pub(super) fn postpone(&mut self, on: On, now: Now) {
         self.state = State::Postponed;
+        // The wait for a key is over. A wait for the server begins, and is bounded for itself.
+        if let Some(keys) = self.postponed.take_if(|postponed| postponed.on == On::Keys) {
+            self.engine.note_parked(self.last_command, &Waits::of(Some(&keys), now));
+        }
         if self.postponed.is_none() {
             let holder = self.engine.long_locks.holder_for(self.client.id).filter(|_| on == On::Shard);
             self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, on, holder }));
             // This makes the command a sample, so that it is timed by itself.
             self.sample.next = 0;
+        }
+    }
+    /// Parks the command in hand again, which has waited for a key since `since_us` and makes an attempt itself now. A wait
+    /// that began before goes on.
+    pub(super) fn has_waited_for_keys(&mut self, since_us: u64) {
+        let on = On::Keys;
+        self.postponed.get_or_insert_with(|| Box::new(Postponed { since_us, on, holder: None }));
+    }
+    /// When the wait of the command in hand began, if it waits.
+    pub(super) fn postponed_since_us(&self) -> Option<u64> {
+        self.postponed.as_ref().map(|postponed| postponed.since_us)
+    }
+    /// Records a wait of a blocked command that ends now. `args`: the command is kept as one that waited for the server.
+    /// A wait for keys is what its client asked for, and is only counted.
+    #[cold]
+    pub(super) fn was_blocked(
+        &mut self,
+        spec: &'static CommandSpec,
+        args: Option<Args<'_>>,
+        on: On,
+        since_us: u64,
+        now: Now,
+    ) {
+        let waits = Waits::of(Some(&Postponed { since_us, on, holder: None }), now);
+        self.engine.note_parked(self.engine.stats.ids.of(spec), &waits);
+        if let Some(args) = args {
+            self.engine.note_waits(&self.client, spec, args, now, &waits);
         }
     }
     /// How long the command in hand has been parked so far.
@@ -98,8 +157,11 @@ impl Session {
     /// Call this when a parked command has run or goes to a helper thread.
     #[cold]
     pub(super) fn was_parked(&mut self, now: Now) {
-        if matches!(self.state, State::Postponed) {
-            return;
+        match self.state {
+            State::Postponed => return,
+            // The wait for a key goes on, and is counted at its end.
+            State::Blocked(_) => self.postponed = None,
+            _ => {}
         }
         if let Some(postponed) = self.postponed.take() {
             self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
@@ -118,6 +180,9 @@ impl Engine {
     /// Counts a parked command.
     pub(super) fn note_parked(&self, id: u32, waits: &Waits) {
         self.stats.parked.add(0, id, waits.parked_us * 1000, 1);
+        if let Some(on) = waits.on {
+            self.stats.note_cause(on, waits.parked_us);
+        }
     }
     /// Records a command of `client` that waited for long before it ran.
     #[cold]
@@ -129,11 +194,12 @@ impl Engine {
         now: Now,
         waits: &Waits,
     ) {
-        for (event, us) in [(Event::CommandQueued, waits.queued_us), (Event::CommandParked, waits.parked_us)]
-        {
+        // A client that waits for a key asked for that wait.
+        let parked_us = if waits.on == Some(On::Keys) { 0 } else { waits.parked_us };
+        for (event, us) in [(Event::CommandQueued, waits.queued_us), (Event::CommandParked, parked_us)] {
             self.stats.events.note(event, us, now.unix_s());
         }
-        let long = waits.queued_us.max(waits.parked_us);
+        let long = waits.queued_us.max(parked_us);
         if self.slow_log.is_slow(long) && !spec.flags.has(Flags::SKIP_SLOWLOG) {
             self.slow_log.note_wait(client, args, now, waits);
         }

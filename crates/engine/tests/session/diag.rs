@@ -51,6 +51,88 @@ fn what_a_command_waits_for_is_told_by_phase() {
 }
 
 #[test]
+fn a_command_that_its_session_parks_is_told_by_phase() {
+    let mut server = Server::with("slowlog-log-slower-than 100000\nlogin-failures-max 1");
+    let (mut peer, mut admin) = (server.connect(), server.connect());
+    let woken = |peer: &mut Peer, server: &mut Server, ms: u64| {
+        server.advance_ms(ms);
+        peer.drive(server);
+        peer.replies()
+    };
+    // Served by another client; timed out; told to try again, because the list is long.
+    assert_eq!(peer.run(&server, "BLPOP l 0"), "");
+    server.advance_ms(300);
+    assert_eq!(admin.run(&server, "RPUSH l a"), ":1|");
+    assert_eq!(woken(&mut peer, &mut server, 0), "*2|$1|l|$1|a|");
+    assert_eq!(peer.run(&server, "XREAD BLOCK 200 STREAMS s $"), "");
+    assert_eq!(woken(&mut peer, &mut server, 200), "*-1|");
+    // WAIT for a replica, of which there is none.
+    assert_eq!(peer.run(&server, "WAIT 1 400"), "");
+    assert_eq!(woken(&mut peer, &mut server, 400), ":0|");
+    // The delay of logins.
+    admin.script(&server, &[("ACL SETUSER bob on >pw +@all ~*", "+OK|")]);
+    (0..2).for_each(|_| assert!(peer.run(&server, "AUTH bob no").starts_with("-WRONGPASS ")));
+    assert_eq!(peer.run(&server, "AUTH bob pw"), "");
+    assert_eq!(woken(&mut peer, &mut server, 500), "+OK|");
+
+    let phases = json(&mut admin, &server, "DIAG PHASES");
+    let parked = |command: &str| {
+        let row = &find(&phases["commands"], "command", command)["parked"];
+        (row["count"].as_u64().unwrap_or(0), row["max"].as_f64().unwrap_or(0.0))
+    };
+    for (command, us) in
+        [("blpop", 300_000.0), ("xread", 200_000.0), ("wait", 400_000.0), ("auth", 500_000.0)]
+    {
+        let (count, max) = parked(command);
+        assert!(count == 1 && (us * 0.9..us * 1.1).contains(&max), "{command}: {count} {max}");
+    }
+    for (on, count, us) in [("keys", 2, 500_000), ("replicas", 1, 400_000), ("logins", 1, 500_000)] {
+        let row = find(&phases["parked_on"], "on", on);
+        assert_eq!((row["count"].as_u64(), row["total"].as_u64()), (Some(count), Some(us)), "{row}");
+    }
+    // Waits for the server are kept with their arguments. A wait for a key is what its client asked for.
+    let log = json(&mut admin, &server, "DIAG SLOWLOG");
+    let waited: Vec<(Option<&str>, Option<&str>)> = log["waited"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .map(|row| (row["args"][0].as_str(), row["parked_on"].as_str()))
+        .collect();
+    assert_eq!(waited, [(Some("AUTH"), Some("logins")), (Some("WAIT"), Some("replicas"))]);
+    assert!(!log.to_string().contains("pw"), "{log}");
+    assert_eq!(admin.run(&server, "CONFIG RESETSTAT"), "+OK|");
+    assert_eq!(json(&mut admin, &server, "DIAG PHASES")["parked_on"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_session_that_is_told_to_try_again_counts_its_wait_once() {
+    let mut server = Server::with("slowlog-log-slower-than 0");
+    let (mut peer, mut admin) = (server.connect(), server.connect());
+    assert_eq!(peer.run(&server, "BLMPOP 0 1 l LEFT COUNT 100000"), "");
+    server.advance_ms(300);
+    let elements = " e".repeat(5_000);
+    assert_eq!(admin.run(&server, &format!("RPUSH l{elements}")), ":5000|");
+    // So many elements are too much for the pusher: the session makes the attempt, on a helper thread. The host's clock is
+    // another than the one that sessions are told; it is far ahead.
+    server.step_us.store(1_000_000_000, Relaxed);
+    peer.drive(&server);
+    server.step_us.store(0, Relaxed);
+    assert!(peer.replies().starts_with("*2|$1|l|*5000|"));
+    let phases = json(&mut admin, &server, "DIAG PHASES");
+    let parked = &find(&phases["commands"], "command", "blmpop")["parked"];
+    assert_eq!(parked["count"], 1, "{parked}");
+    let keys = find(&phases["parked_on"], "on", "keys");
+    assert!(keys["count"] == 1 && keys["total"].as_u64() >= Some(300_000), "{keys}");
+    let stats = admin.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_blmpop:calls=1,"), "{stats}");
+    // Its entry says how long it waited for the key before it ran.
+    let log = admin.run(&server, "SLOWLOG GET -1 PHASES");
+    let (_, of_it) = log.split_once("$6|BLMPOP|").unwrap_or_else(|| panic!("{log}"));
+    let (_, parked_on) = of_it.split_once("$9|parked-on|").unwrap_or_else(|| panic!("{log}"));
+    assert!(parked_on.starts_with("$4|keys|"), "{parked_on}");
+}
+
+#[test]
 fn a_hot_key_and_a_big_key_are_found_without_a_scan() {
     let mut server = Server::new();
     let mut peer = server.connect();

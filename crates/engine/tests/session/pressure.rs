@@ -69,6 +69,106 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
 }
 
 #[test]
+fn a_transaction_needs_what_its_commands_need() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    fill(&server, &mut peer, "h");
+    assert_eq!(peer.run(&server, &format!("RPUSH l{}", " some-element".repeat(200_000))), ":200000|");
+    free(&mut server, 14.0, 320.0);
+    let begin = |peer: &mut Peer, server: &Server, lines: &[&str]| {
+        assert_eq!(peer.run(server, "MULTI"), "+OK|");
+        lines.iter().for_each(|line| assert_eq!(peer.run(server, line), "+QUEUED|"));
+    };
+    let refused = "-EXECABORT Transaction discarded because of: OOM exec would need ";
+    begin(&mut peer, &server, &["HGETALL h", "SET k v"]);
+    let told = peer.run(&server, "EXEC");
+    assert!(told.starts_with(refused) && told.contains(" MB, waiting for "), "{told}");
+    assert_eq!(peer.run(&server, "EXISTS k"), ":0|", "nothing of it has run");
+    // Two replies need twice as much.
+    begin(&mut peer, &server, &["HGETALL h", "HVALS h"]);
+    let twice = peer.run(&server, "EXEC");
+    let megabytes = |told: &str| told.strip_prefix(refused)?.split(' ').next()?.parse::<u64>().ok();
+    assert!(megabytes(&twice) >= megabytes(&told).map(|mb| 2 * mb - 1), "{twice} {told}");
+    // What takes a part of a value, what creates little, and what removes, goes on.
+    begin(&mut peer, &server, &["LRANGE l 0 5000", "HLEN h", "SET k v", "DEL l"]);
+    assert!(peer.run(&server, "EXEC").ends_with(":5000|+OK|:1|"));
+    assert_eq!(peer.run(&server, "EXISTS k l"), ":1|");
+    let stats = peer.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_exec:calls=1,") && stats.contains("rejected_calls=2,"), "{stats}");
+
+    // It waits for other work, and keeps its queue and its watched keys.
+    free(&mut server, 28.0, 320.0);
+    for changes in [false, true] {
+        other.hold_jobs = true;
+        assert_eq!(other.run(&server, "HGETALL h"), "");
+        assert_eq!(peer.run(&server, "WATCH k"), "+OK|");
+        begin(&mut peer, &server, &["HGETALL h", "APPEND k w"]);
+        peer.feed(b"EXEC\r\n", usize::MAX);
+        assert!(matches!(peer.drive(&server), Stop::Sleep(_)), "it waits");
+        server.advance_ms(1_000);
+        assert!(matches!(peer.drive(&server), Stop::Sleep(_)), "it waits on");
+        let job = other.job.take().expect("it is held");
+        other.session.lane_done(job.run(server.now, &|| {}));
+        other.drive(&server);
+        other.replies();
+        other.hold_jobs = false;
+        if changes {
+            assert_eq!(other.run(&server, "SET k other"), "+OK|");
+        }
+        server.advance_ms(1_000);
+        peer.drive(&server);
+        let told = peer.replies();
+        match changes {
+            true => assert_eq!(told, "*-1|"),
+            false => assert!(told.starts_with("*2|*10000|") && told.ends_with("|:2|"), "{}", told.len()),
+        }
+    }
+    assert_eq!(peer.run(&server, "GET k"), "$5|other|", "the transaction is over");
+    let phases = json(&mut peer, &server, "DIAG PHASES");
+    let of = |row: &&serde_json::Value| row["command"] == "exec";
+    let exec = phases["commands"].as_array().expect("an array").iter().find(of).expect("it ran");
+    assert_eq!(exec["parked"]["count"], 2, "{exec}");
+}
+
+#[test]
+fn every_command_that_leaves_its_session_asks_for_its_memory() {
+    let mut server = Server::new();
+    let (mut peer, mut limited) = (server.connect(), server.connect());
+    for i in 0..100 {
+        let parts: String = (0..100).map(|j| format!(" f{j} {}", "v".repeat(2_000))).collect();
+        assert_eq!(peer.run(&server, &format!("HSET doc:{i}{parts}")), ":100|");
+    }
+    let entry = format!("XADD s * f {}", "v".repeat(2_000));
+    (0..5_000).for_each(|_| assert!(peer.run(&server, &entry).starts_with('$')));
+    peer.script(&server, &[("ACL SETUSER bob on nopass +@all ~n* ~x*", "+OK|")]);
+    assert_eq!(limited.run(&server, "AUTH bob x"), "+OK|");
+    let long = "local n = 0 for i = 1, 1000000 do n = n + i end return n";
+    let script = format!("EVAL \"{long}\" 0");
+    free(&mut server, 100.0, 320.0);
+    assert_eq!(peer.run(&server, &script), ":500000500000|");
+    free(&mut server, 14.0, 320.0);
+    // A script that has left its worker.
+    assert_eq!(peer.run(&server, &script), "-OOM eval would need 8 MB, waiting for 4 MB|");
+    // A blocking command with much to read.
+    let told = peer.run(&server, "XREAD COUNT 5000 BLOCK 0 STREAMS s 0");
+    assert!(told.starts_with("-OOM xread would need "), "{}", &told[..told.len().min(80)]);
+    assert_eq!(peer.run(&server, "XREAD COUNT 1 BLOCK 0 STREAMS s 0").matches("$1|f|").count(), 1);
+    // A command with many keys whose rights are checked on a helper thread: only the request is looked at.
+    let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
+    let told = limited.run(&server, &many);
+    assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);
+    assert_eq!(limited.run(&server, "GET doc:1").split(' ').next(), Some("-NOPERM"));
+    // A search for many documents. Without LIMIT it is for few.
+    let told = peer.run(&server, "FT.SEARCH i word LIMIT 0 100000");
+    assert!(told.starts_with("-OOM ft.search would need "), "{told}");
+    assert!(peer.run(&server, "FT.SEARCH i word").starts_with("+FT.SEARCH ran"));
+    assert!(peer.run(&server, "FT.SEARCH i word LIMIT 0 10").starts_with("+FT.SEARCH ran"));
+    // The text of a command stands in its request.
+    assert!(peer.run(&server, "RX.MATCH set lane").starts_with("+RX.MATCH ran"));
+    assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=4|"));
+}
+
+#[test]
 fn work_waits_for_other_work_to_end() {
     let mut server = Server::with("slowlog-log-slower-than 500000");
     let (mut peer, mut other) = (server.connect(), server.connect());

@@ -6,6 +6,7 @@ use crate::acl::DEFAULT_USER;
 use crate::session::Mute;
 use crate::session::permit::Login;
 use crate::session::run::Next;
+use crate::session::waits::On;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -60,7 +61,7 @@ impl Session {
         };
         match self.log_in(user, password, args.at(0), now)? {
             Login::Done => self.ok(),
-            Login::Later(at_us) => Ok(Next::Postpone(at_us)),
+            Login::Later(at_us) => Ok(Next::Postpone(On::Logins, at_us)),
         }
     }
     pub(super) fn hello(&mut self, args: Args<'_>, now: Now) -> Outcome {
@@ -90,7 +91,7 @@ impl Session {
         if let Some((user, password)) = login
             && let Login::Later(at_us) = self.log_in(user, password, args.at(0), now)?
         {
-            return Ok(Next::Postpone(at_us));
+            return Ok(Next::Postpone(On::Logins, at_us));
         }
         if !self.identity.authenticated {
             return Err(HELLO_NEEDS_AUTH.into());

@@ -33,7 +33,11 @@ pub(super) fn phases(engine: &Engine) -> Value {
         Some(Value::Object(row))
     });
     let flushing = Spread::of([&stats.flushing].into_iter());
-    json!({ "unit": "us", "commands": commands.collect::<Vec<_>>(), "flushing": spread(&flushing) })
+    let commands: Vec<Value> = commands.collect();
+    let causes = stats.causes().into_iter().filter(|(_, [count, _])| *count > 0);
+    let causes = causes.map(|(on, [count, us])| json!({ "on": on.name(), "count": count, "total": us }));
+    let parked_on: Vec<Value> = causes.collect();
+    json!({ "unit": "us", "commands": commands, "parked_on": parked_on, "flushing": spread(&flushing) })
 }
 
 fn spread(spread: &Spread) -> Value {
@@ -68,7 +72,7 @@ fn entry(engine: &Engine, entry: &Entry) -> Value {
         "client_name": entry.name,
         "queued_us": entry.waits.queued_us,
         "parked_us": entry.waits.parked_us,
-        "parked_on": entry.waits.on,
+        "parked_on": entry.waits.cause(),
         "held_by": entry.waits.holder.as_deref(),
         "executing_us": entry.took_us,
         "flushing_us": entry.flushing_us.load(Relaxed),

@@ -15,10 +15,7 @@ impl Session {
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
             // The reservation is dropped: the data of an import counts when it arrives.
             Admitted::Now(_) => {}
-            Admitted::Later { at_us } => {
-                self.postpone(On::Memory, now);
-                return Ok(Next::Postpone(at_us));
-            }
+            Admitted::Later { at_us } => return Ok(Next::Postpone(On::Memory, at_us)),
             Admitted::Refused { missing_bytes } => {
                 return Err(refusal("an import", IMPORT_BYTES, missing_bytes).into());
             }
