@@ -475,8 +475,16 @@ def a_web_servers_archive_comes_from_the_cache(world):
     server = in_thread(Tagged)
     try:
         url = f"http://127.0.0.1:{server.server_port}/box.zip"
-        first, _ = world.imports(url, *cached(world))
+        log = f"{world.folder}/requests"
+        first, _ = world.imports(url, *cached(world), "--log-requests", log)
         assert counts(first) == [3, 0, 0, 0, 0] and "GET" in seen, (first, seen)
+        # Each request is told as the server saw it, and the summary has the sums.
+        with open(log) as lines:
+            told = [json.loads(line) for line in lines]
+        assert [line["method"] for line in told] == seen, (told, seen)
+        assert all(line["host"] == url.split("/")[2] and line["status"] in (200, 206) for line in told), told
+        assert all(line["received_bytes"] > 0 and line["microseconds"] > 0 for line in told), told
+        assert sum(row["requests"] for row in first["requests"]) == len(seen), first
         world.client.flushall()
         seen.clear()
         again, _ = world.imports(url, *cached(world))

@@ -25,6 +25,7 @@ pub mod job;
 pub mod jobs;
 pub mod mail;
 pub mod memory;
+pub mod requests;
 pub mod sink;
 pub mod source;
 mod summary;

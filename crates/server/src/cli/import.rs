@@ -113,6 +113,9 @@ pub struct ImportArgs {
     /// Read at most SIZE bytes of SOURCE a second
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<ByteSize>,
+    /// Add a line of JSON to FILE for each HTTP request: method, host, status, bytes, time. --json has their sums
+    #[arg(long, value_name = "FILE")]
+    pub log_requests: Option<PathBuf>,
     /// Talk to strand jobs serve
     #[arg(long, hide = true, conflicts_with_all = ["json", "quiet", "verbose"])]
     pub supervised: bool,
@@ -141,6 +144,12 @@ pub fn run(args: ImportArgs) -> ExitCode {
         _ => Mode::Import,
     };
     let is_json = args.json || args.supervised;
+    if let Some(path) = &args.log_requests
+        && let Err(why) = strand_import::requests::open_log(path)
+    {
+        eprintln!("strand import: {}: {why}", safe(&path.display().to_string()));
+        return ExitCode::from(2);
+    }
     let options = ImportOptions {
         source: args.source,
         into: args.into,

@@ -8,6 +8,7 @@ use super::display::print_line;
 use super::import::{allocations, peak_memory_bytes};
 use serde_json::{Map, Value};
 use strand_import::datasets::Dataset;
+use strand_import::requests::{self, Sum};
 use strand_import::{CacheCounts, Forecast, Outcome, Pace, Progress, Summary};
 
 /// A [`Progress`] that prints lines of JSON.
@@ -100,6 +101,19 @@ pub fn pace_line(pace: &Pace) -> Line {
     line
 }
 
+/// The HTTP requests of a run with one method, host and status.
+fn requests_row((method, host, status, sum): (String, String, u16, Sum)) -> Value {
+    serde_json::json!({
+        "method": method,
+        "host": host,
+        "status": status,
+        "requests": sum.requests,
+        "sent_bytes": sum.sent_bytes,
+        "received_bytes": sum.received_bytes,
+        "seconds": sum.took.as_secs_f64(),
+    })
+}
+
 /// Prints the last line of a run that finished.
 pub fn print_summary(summary: &Summary, dry_run: bool) {
     let mut line = event("summary");
@@ -139,6 +153,10 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     line.insert("allocations".to_owned(), allocations().into());
     line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
+    let requests: Vec<Value> = requests::totals().into_iter().map(requests_row).collect();
+    if !requests.is_empty() {
+        line.insert("requests".to_owned(), requests.into());
+    }
     print(line);
 }
 

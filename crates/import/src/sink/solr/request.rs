@@ -3,13 +3,16 @@
 //! The libraries run on a thread of their own. The importer pushes chunks, and waits for answers. The length of a body is
 //! not known in advance, so it is sent in HTTP/1.1's chunks.
 
+use crate::requests::Begun;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use reqwest::Url;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -84,6 +87,13 @@ impl Client {
         url.to_string()
     }
 
+    /// Host and port of that server.
+    fn host(&self) -> String {
+        let url = &self.servers[self.server];
+        let host = url.host_str().unwrap_or_default();
+        url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
     /// Begins a request whose body is to come.
     pub(super) fn begin(&self) -> Pending {
         let (body, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
@@ -94,9 +104,11 @@ impl Client {
         }
         url.set_query(Some("wt=json"));
         let request = self.client.post(url).header("Content-Type", "text/xml; charset=utf-8");
-        let request = request.body(reqwest::Body::wrap(Chunks(chunks)));
+        let sent_bytes = Arc::new(AtomicU64::new(0));
+        let request = request.body(reqwest::Body::wrap(Chunks { chunks, sent_bytes: sent_bytes.clone() }));
+        let begun = Begun::new("POST", &self.host(), 0);
         self.handle.spawn(async move {
-            let _ = tell.send(ask(request).await);
+            let _ = tell.send(ask(request, begun, &sent_bytes).await);
         });
         Pending { body: Some(body), answer }
     }
@@ -132,9 +144,12 @@ impl Pending {
     }
 }
 
-async fn ask(request: reqwest::RequestBuilder) -> Answer {
-    let mut response = request.send().await.map_err(said)?;
+async fn ask(request: reqwest::RequestBuilder, mut begun: Begun, sent_bytes: &AtomicU64) -> Answer {
+    let answered = request.send().await;
+    begun.sends(sent_bytes.load(Relaxed));
+    let mut response = answered.map_err(said)?;
     let status = response.status().as_u16();
+    begun.answered(status, response.content_length());
     let mut text = Vec::new();
     // The answer is read to its end, so that the connection can be used again.
     while let Some(chunk) = response.chunk().await.map_err(said)? {
@@ -167,7 +182,11 @@ fn said(error: reqwest::Error) -> String {
 }
 
 /// A body that comes piece by piece.
-struct Chunks(mpsc::Receiver<Bytes>);
+struct Chunks {
+    chunks: mpsc::Receiver<Bytes>,
+    /// Bytes that were given to the connection.
+    sent_bytes: Arc<AtomicU64>,
+}
 
 impl Body for Chunks {
     type Data = Bytes;
@@ -177,7 +196,10 @@ impl Body for Chunks {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
+        let chunk = ready!(self.chunks.poll_recv(cx));
+        let bytes = chunk.as_ref().map_or(0, Bytes::len);
+        self.sent_bytes.fetch_add(bytes as u64, Relaxed);
+        Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 }
 

@@ -7,9 +7,10 @@
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, Runtime, Whole, changed, vanished};
 use crate::container::{Builder, Entry, Kind, NAME_BYTES_MAX, digest};
+use crate::requests::Begun;
 use crate::source::{ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
 use reqwest::header::{self, HeaderMap};
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
@@ -96,6 +97,11 @@ impl Source for Http {
     }
 }
 
+/// The length of an answer's body, where its head tells the length.
+pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// The document's name: the last part of the URL's path, else the host.
 fn name_of(url: &Url) -> Vec<u8> {
     let last = url.path_segments().and_then(|mut parts| parts.rfind(|part| !part.is_empty()));
@@ -134,12 +140,23 @@ impl HttpFetch {
     /// may be the same for other bytes.
     fn ask_first(&self) -> Option<(u64, Vec<u8>)> {
         let request = self.client.head(self.url.clone()).header(header::ACCEPT_ENCODING, "identity");
-        let sent = async { tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.ok()?.ok() };
+        let sent =
+            async { tokio::time::timeout(ANSWER_TIMEOUT, self.noted("HEAD", request)).await.ok()?.ok() };
         let response = self.runtime.block_on(sent).filter(|response| response.status() == StatusCode::OK)?;
         let headers = response.headers();
         let is_strong = headers.get(header::ETAG).is_some_and(|tag| !tag.as_bytes().starts_with(b"W/"));
         let size = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
         is_strong.then(|| (size, token(headers, size)))
+    }
+
+    /// Sends a request, and notes the request.
+    async fn noted(&self, method: &str, request: RequestBuilder) -> reqwest::Result<Response> {
+        let host = self.url.host_str().unwrap_or_default();
+        let host = self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let begun = Begun::new(method, &host, 0);
+        let response = request.send().await?;
+        begun.answered(response.status().as_u16(), length(response.headers()));
+        Ok(response)
     }
 
     /// Asks for a range. `None`: all of the object came instead, and is kept.
@@ -194,7 +211,7 @@ impl HttpFetch {
                 .get(self.url.clone())
                 .header(header::ACCEPT_ENCODING, "identity")
                 .header(header::RANGE, format!("bytes={}-{}", range.start, range.end - 1));
-            let sent = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
+            let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.noted("GET", request)).await;
             let retries_max = match &sent {
                 Ok(Err(error)) if error.is_connect() => CONNECT_RETRIES_MAX,
                 _ => RETRIES_MAX,

@@ -5,6 +5,8 @@
 //! are under way at a time. With every few answers one more is allowed.
 
 use super::BACKOFF_MAX;
+use super::http::length;
+use crate::requests::Begun;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -94,7 +96,10 @@ impl HttpService for Throttled {
             for _ in 0..2 {
                 tokio::time::sleep(self.throttle.pause()).await;
             }
+            let host = request.uri().authority().map_or("", |authority| authority.as_str());
+            let begun = Begun::new(request.method().as_str(), host, request.body().content_length() as u64);
             let response = self.client.execute(request).await?;
+            begun.answered(response.status().as_u16(), length(response.headers()));
             let retry_after = super::http::retry_after(response.headers());
             self.throttle.answered(response.status(), retry_after);
             Ok(response)
