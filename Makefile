@@ -8,7 +8,7 @@ BINDINGS = bindings/python/Cargo.toml
 # The binary that the suites of real clients start.
 STRAND = target/debug/strand
 
-.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings binary slowest bisect sbom release package
+.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings binary slowest bisect sbom release package package-try
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ sbom: ## target/package/strand.cdx.json: every library in the binary, with versi
 
 release: ## VERSION=x.y.z: check version, changelog and tag; make the package, the SBOM and the digests; say what is left by hand
 	@scripts/release.sh $(VERSION)
+
+package-try: package ## the package in an image that is built and run, and as a service of a booted systemd (root; debootstrap, buildah, systemd-nspawn)
+	scripts/try_package.sh
 
 package: binary ## target/package/strand.deb, tried: man pages, completions, service, alert rules, dashboard
 	scripts/package.sh target/release/strand

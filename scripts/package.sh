@@ -21,6 +21,7 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 install -m 0644 packaging/strand.service "$root/usr/lib/systemd/system/"
 install -m 0644 packaging/strand.conf "$root/etc/strand/"
 install -m 0644 packaging/monitoring/* "$root/usr/share/doc/strand/monitoring/"
+# The links in the pages expect README.md beside docs/.
 install -m 0644 README.md CHANGELOG.md "$root/usr/share/doc/strand/"
 install -m 0644 docs/*.md "$root/usr/share/doc/strand/docs/"
 install -m 0644 docs/formats/*.md "$root/usr/share/doc/strand/docs/formats/"
