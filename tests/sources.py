@@ -183,6 +183,33 @@ def a_bucket_is_imported_and_followed(world):
 
 
 @check
+def what_moves_in_a_bucket_is_not_parsed_again(world):
+    endpoint = world.s3(is_tagged=True)
+    for i in range(30):
+        world.write(f"s3/data/a/{i}.eml", mail(f"number {i}", "x" * i))
+    world.write("s3/data/stays.eml", mail("stays"))
+    world.imports("s3://data", "--endpoint", endpoint)
+
+    def follow(expected, moved):
+        done, _ = world.imports("s3://data", "--endpoint", endpoint)
+        assert counts(done) == expected and done["moved"] == moved, done
+        held = {path: world.client.hget(f"d:{path}", "subject").decode() for path in world.ids()}
+        for path, subject in held.items():
+            with open(f"{world.folder}/s3/data/{path}") as file:
+                assert f"Subject: {subject}\n" in file.readlines(), (path, subject)
+        assert world.client.dbsize() == len(held) == 31, (world.client.dbsize(), len(held))
+
+    os.makedirs(f"{world.folder}/s3/data/b")
+    os.rename(f"{world.folder}/s3/data/a", f"{world.folder}/s3/data/b/c")
+    follow([30, 0, 30, 1, 0], 30)
+    # Above its own prefix, which stays; and two that swap their names. The times in a listing are whole seconds.
+    os.rename(f"{world.folder}/s3/data/b/c/7.eml", f"{world.folder}/s3/data/seven.eml")
+    for one, other in (("8", "hold"), ("9", "8"), ("hold", "9")):
+        os.rename(f"{world.folder}/s3/data/b/c/{one}.eml", f"{world.folder}/s3/data/b/c/{other}.eml")
+    follow([1, 2, 1, 28, 0], 3)
+
+
+@check
 def credentials_come_from_where_the_sdks_look(world):
     endpoint = world.s3()
     world.write("s3/data/one.eml", mail("one"))

@@ -95,7 +95,9 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         reports: Reports::new(options.report_every),
         extractor: Extractor::new(options.extractor.clone(), options.memory.clone()),
     };
+    job.clear_old_aside()?;
     let root = job.container(b"", &[], Level::default())?;
+    job.clear_aside()?;
     job.summary.version = root.map(|blob| view(&blob).digest());
     job.report_end()?;
     job.summary.token = job.sink.finish(job.summary.version.as_ref())?;
@@ -132,7 +134,7 @@ fn check(options: &ImportOptions) -> Result<(), ImportError> {
 }
 
 /// How deep a container lies, and how many bytes of the containers above it are held.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Level {
     depth: usize,
     held_bytes: usize,
@@ -140,7 +142,7 @@ struct Level {
     reread: bool,
     /// No container is skipped, because its token, or the number of documents behind the token, cannot be trusted.
     open_all: bool,
-    /// Documents that will be removed are noted, because they may have moved.
+    /// What leaves its place and what comes to a place is noted: see [`moves`].
     notes_moves: bool,
 }
 
@@ -260,11 +262,12 @@ impl Job<'_> {
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.options.memory.containers(below.held_bytes);
-        self.remove_nested(path, old, new, below)?;
+        self.remove_nested(path, old, new, below, true)?;
         self.remove_children(path, old, new, below, true)?;
         let children = self.children(path, &known, new, below)?;
         let nested = self.nested(path, old, new, below)?;
         let blob = self.documents(path, old, new, &children, &nested, level.reread)?;
+        self.remove_nested(path, old, new, below, false)?;
         self.remove_children(path, old, new, below, false)?;
         self.commit(path, &known, &blob, changes, &children)?;
         Ok(Some(blob))

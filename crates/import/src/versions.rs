@@ -212,6 +212,29 @@ pub(crate) fn missing<'a>(
     Ok(missing)
 }
 
+/// For each key, whether it is a hash. Nothing else may be under way on the connection.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn are_hashes(connection: &mut Connection, keys: &[Vec<u8>]) -> Result<Vec<bool>, ImportError> {
+    let mut replies = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(QUESTIONS_UNDER_WAY_MAX) {
+        for key in keys {
+            connection.send(&[&b"TYPE"[..], key])?;
+        }
+        // All replies are read before the first is judged, so that the connection stays in step.
+        for _ in keys {
+            replies.push(connection.receive()?);
+        }
+    }
+    let judge = |value| match value {
+        Value::Simple(name) => Ok(name == b"hash"[..]),
+        Value::Error(text) => Err(refused(&["TYPE"], &text)),
+        other => Err(unexpected(&other)),
+    };
+    replies.into_iter().map(judge).collect()
+}
+
 /// The number of keys of each question that exist.
 fn exist(
     connection: &mut Connection,

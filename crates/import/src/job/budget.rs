@@ -5,7 +5,6 @@
 //! A mount that is not there looks like an empty folder. So a run that has a record to compare with first walks over the
 //! listings alone, counts what would be removed of what is held, and stops when that is more than [`MaxDelete`] allows.
 
-use super::moves::removes_first;
 use super::{Job, Level, join, view};
 use crate::ImportError;
 use crate::container::{Container, Kind};
@@ -130,6 +129,7 @@ impl Job<'_> {
             return Ok(());
         }
         let mut plan = Plan { is_emptied: new.is_empty(), containers: 1, ..Plan::default() };
+        self.begin_moves();
         self.plan(&[], old, new, below, &mut plan)?;
         let took = started.elapsed();
         self.reports.plan(plan.documents, plan.containers, took, self.options.forecast);
@@ -137,9 +137,20 @@ impl Job<'_> {
             self.progress.forecast(&plan.forecast(took, self.source.is_remote()));
         }
         match max.allows(plan) {
-            true => Ok(()),
+            true => self.settle_moves(),
             false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
         }
+    }
+
+    /// Notes which documents of the container, and of those below, change their places.
+    pub(super) fn walk(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        below: Level,
+    ) -> Result<(), ImportError> {
+        self.plan(path, old, new, Level { notes_moves: true, ..below }, &mut Plan::default())
     }
 
     /// Adds what would become of the container's documents, and of those below.
@@ -151,7 +162,7 @@ impl Job<'_> {
         below: Level,
         plan: &mut Plan,
     ) -> Result<(), ImportError> {
-        let nothing = crate::container::Builder::new(0).finish().expect("nothing in it");
+        let nothing = crate::container::Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
         // A document that is read again anyway is not copied.
         let notes = below.notes_moves && old.producer() == EXTRACTOR_VERSION && !below.reread;
         for change in diff(old, new) {
@@ -168,7 +179,13 @@ impl Job<'_> {
                 plan.bytes += size;
                 plan.largest = plan.largest.max(size);
             }
+            if entry.kind == Kind::Document && notes {
+                self.note_change(&join(path, entry.name), &change);
+            }
             let Some(recorded) = change.recorded() else {
+                if entry.kind == Kind::Container && !self.options.forecast && notes {
+                    self.note_added(&join(path, entry.name), below);
+                }
                 if entry.kind == Kind::Container && self.options.forecast && below.depth < super::DEPTH_MAX {
                     let child = join(path, entry.name);
                     let Ok(listing) = self.source.list(self.within.path(&child), false) else { continue };
@@ -185,9 +202,6 @@ impl Job<'_> {
                 let held = inner + u64::from(recorded.get(DIGEST_NOTE).is_some());
                 plan.held += held;
                 plan.removed += if removed { held } else { 0 };
-                if removed && notes {
-                    self.note_removed(join(path, recorded.name), &recorded);
-                }
                 continue;
             }
             // A tree that is unchanged: how many documents it holds the root says.
@@ -202,7 +216,7 @@ impl Job<'_> {
             let Some((mut known, is_doubtful)) = self.recorded(&child, recorded.token)? else { continue };
             self.keep_parts(&child, &known);
             let mut deeper = below.below(&child, known.len())?;
-            deeper.notes_moves &= !(is_doubtful || removed && removes_first(old, new, recorded.name));
+            deeper.notes_moves &= !is_doubtful;
             plan.containers += u64::from(!removed);
             plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
             if deeper.depth > super::DEPTH_MAX {
@@ -226,7 +240,11 @@ impl Job<'_> {
 
     /// The record of a container, or the tree that its parent's record names; `None` where nothing is known. True: a run
     /// that was cut short may have changed what is in the container.
-    fn recorded(&mut self, path: &[u8], token: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
+    pub(super) fn recorded(
+        &mut self,
+        path: &[u8],
+        token: &[u8],
+    ) -> Result<Option<(Vec<u8>, bool)>, ImportError> {
         let mut found = self.sink.read(&[recorded_name(path), intent_name(path)])?;
         let is_doubtful = found.pop().flatten().is_some();
         let recorded = found.pop().flatten().or_else(|| self.divided.get(path).cloned());

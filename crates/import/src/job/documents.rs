@@ -43,7 +43,7 @@ struct DocumentPlace<'a> {
     old: Option<Entry<'a>>,
     new: Entry<'a>,
     nested: Option<&'a nested::Opened>,
-    /// A document that is about to be removed, and that may have moved here.
+    /// A document that leaves another place, and that may have moved here.
     moved: Option<&'a Moved>,
 }
 
@@ -75,7 +75,7 @@ impl Job<'_> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
         let retry = self.options.mode == Mode::RetryFailed;
-        let moved = self.moved(old, new)?;
+        let moved = self.moved(old, new, path)?;
         let mut children = children.iter();
         // The source is told some documents ahead which documents will be read, and in which order.
         let will_read = |change: &Change<'_>| {
@@ -108,14 +108,14 @@ impl Job<'_> {
                 continue;
             }
             let (old, nested) = (change.recorded(), nested.get(entry.name));
-            let moved = moved.get(entry.name).filter(|_| nested.is_none());
+            let moved = moved.get(entry.name).filter(|moved| nested::may_be(nested, moved));
             let place = DocumentPlace { container: path, path: &child, old, new: entry, nested, moved };
             match change {
-                Change::Added(_) if moved.is_some_and(|moved| moved.token == entry.token) => {
-                    match self.copy(place, entry.token, &mut builder)? {
-                        true => Ok(()),
-                        false => self.read(place, reread, &mut builder),
-                    }
+                Change::Added(_) | Change::Updated { .. }
+                    if let Some(moved) = moved.filter(|moved| moved.is_certainly(&entry)) =>
+                {
+                    self.reports.read += u64::from(self.within.parent().is_none());
+                    self.copy(place, moved, entry.token, &mut builder)
                 }
                 Change::Unchanged { old, .. }
                     if !reread && nested.is_none() && !(retry && failed::has_failed(&old)) =>
@@ -201,32 +201,32 @@ impl Job<'_> {
         push(builder, place, &record)
     }
 
-    /// Copies the document at the server from its old place. Returns false when the sink does not copy.
+    /// Copies the document at the server from where it was before.
     fn copy(
         &mut self,
         place: DocumentPlace<'_>,
+        moved: &Moved,
         token: &[u8],
         builder: &mut Builder,
-    ) -> Result<bool, ImportError> {
-        let Some(moved) = place.moved else { return Ok(false) };
+    ) -> Result<(), ImportError> {
+        let parent = self.within.parent().map(<[u8]>::to_vec);
         let mut fields = vec![("path", place.path), ("name", place.new.name)];
         fields.extend(place.new.get(FLAGS_KEY).map(|flags| ("flags", flags)));
-        if !self.sink.copy(&moved.path, place.path, &fields, builder.len())? {
-            return Ok(false);
-        }
+        fields.extend(parent.as_deref().map(|parent| ("parent", parent)));
+        self.sink.copy(&moved.at, place.path, &fields, place.is_held(), builder.len())?;
+        self.has_moved(&place.new);
         self.summary.moved += 1;
-        self.count(place.path, Outcome::Added);
+        self.count(place.path, if place.is_held() { Outcome::Updated } else { Outcome::Added });
         let record = Record {
             token,
             size: moved.size,
             digest: Some(&moved.digest),
             error: None,
             maybe: false,
-            inner: None,
+            inner: place.inner(),
             more: moved.more,
         };
-        push(builder, place, &record)?;
-        Ok(true)
+        push(builder, place, &record)
     }
 
     /// Reads a document that is new, or that has a new token. Its bytes decide.
@@ -309,12 +309,12 @@ impl Job<'_> {
             };
         }
         let token = &token[..];
-        if place.moved.is_some_and(|moved| moved.digest == digest) && self.copy(place, token, builder)? {
-            return Ok(());
+        let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
+        if let Some(moved) = place.moved.filter(|moved| moved.digest == digest && !held) {
+            return self.copy(place, moved, token, builder);
         }
         // The bytes belong to the version that the listing named, so the text is kept under that version.
         let version = version.filter(|_| text.is_none() && token == place.new.token);
-        let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
         // A document is sent again when it is read again because something in it failed.
         let is_retried = self.options.mode == Mode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
@@ -422,6 +422,7 @@ impl Job<'_> {
         old: Entry<'_>,
     ) -> Result<(), ImportError> {
         let held = old.get(DIGEST_NOTE).is_some();
+        self.leaves(path)?;
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sink.remove(path)?;
         }
@@ -455,7 +456,8 @@ impl Job<'_> {
             self.fail(&join(path, entry.name), &refusal.reason);
             let pairs = entry.pairs().filter(|(key, _)| *key != DIGEST_NOTE);
             let error = std::iter::once((ERROR_NOTE, refusal.reason.as_bytes()));
-            builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error))?;
+            let maybe = refusal.stays.then_some((MAYBE_NOTE, &b"1"[..]));
+            builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error).chain(maybe))?;
         }
         builder.finish()
     }

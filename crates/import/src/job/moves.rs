@@ -1,113 +1,364 @@
-//! Moves: a document that is gone at one place and new at another one is copied at the server, not parsed again.
+//! Moves: a document that leaves one place and comes to another one is copied at the server, not parsed again.
 //!
-//! The walk that counts deletions before the run ([`super::budget`]) notes each document that will be removed
-//! ([`Job::note_removed`]). A document that is added meanwhile is looked up among the noted ones ([`Job::moved`]). In
-//! each container removals come after additions, and containers with removals come last ([`Moves::loses`]), so the
-//! document is usually still at the server. Equal tokens mean equal bytes, so a document with an equal token is not
-//! even read. A file that was renamed has another token and its former identity ([`Source::identity`]). It is read, and
-//! its digest decides.
+//! The walk that counts deletions before the run ([`super::budget`]) notes each document that leaves its place, because
+//! it is removed or replaced there, and each document that comes to a place ([`Job::note_change`]). After the walk only
+//! the documents stay noted that come somewhere else ([`Job::settle_moves`]). The run looks up what comes
+//! ([`Job::moved`]). A document with an equal token has equal bytes and is not even read, where the source is certain
+//! ([`Identity`]). Every other document is read, and its digest decides.
 //!
-//! Left out: a document that comes to a folder above its own, which stays; one of two documents that change places between two
-//! folders; archives and what is in them; a run that may remove everything, because it makes no such walk; sinks that cannot
-//! copy. All these documents are parsed again.
+//! In each container removals come after additions, and containers that lose a document come last ([`Moves::loses`]).
+//! So most documents are still at their old places when they are copied. A document that must leave its place earlier
+//! is laid aside ([`Job::leaves`]): copied to a key beside the dataset. A record of the dataset ([`ASIDE_NAME`]) says how
+//! many such keys there may be. It is stored before the first of them, and the keys are deleted at the end of the run,
+//! or by the next run if this one is cut short.
 //!
-//! [`Source::identity`]: crate::source::Source::identity
+//! What is in an archive has moved when the archive has. What changes its place within an archive is found when the
+//! archive is opened ([`Job::note_inner`]).
+//!
+//! Left out: a document that moves from one archive into another, or out of one; a run that may remove everything,
+//! because it makes no such walk; sinks that cannot copy. All these documents are parsed again.
+//!
+//! [`Identity`]: crate::source::Identity
 
-use super::Job;
+use super::{DEPTH_MAX, ERROR_NOTE, Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::cache::texts;
-use crate::container::{Container, Entry, Kind};
+use crate::container::{Builder, Container, Digest, Entry, Kind, digest};
 use crate::diff::{Change, diff};
-use crate::source::parts;
+use crate::document::EXTRACTOR_VERSION;
+use crate::sink::Place;
+use crate::source::archive::Archive;
+use crate::source::{Identity, parts};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Most bytes that are kept of documents which may have moved. Of more documents the rest is parsed again.
 pub const MOVES_BYTES_MAX: usize = 16 << 20;
+/// Most documents of which a plan keeps that they come. Of more documents the rest is parsed again.
+const COMING_MAX: usize = 1 << 17;
 /// What a document costs besides its words.
-const MOVED_BYTES: usize = 256;
+const MOVED_BYTES: usize = 320;
+/// Most documents that are laid aside in one run. Of more documents the rest is parsed again.
+const ASIDE_MAX: u32 = (MOVES_BYTES_MAX / MOVED_BYTES) as u32;
+/// The name of the record that says how many documents may lie aside. No container is called so.
+const ASIDE_NAME: &[u8] = b"//";
 
-/// A document that is about to be removed.
+/// A document that leaves its place.
 #[derive(Clone, Debug)]
 pub(super) struct Moved {
-    /// Its id.
-    pub(super) path: Vec<u8>,
-    pub(super) token: Vec<u8>,
+    /// Where it is.
+    pub(super) at: Place,
+    token: Vec<u8>,
     pub(super) digest: Vec<u8>,
     pub(super) size: u64,
     /// Its hash has fields outside of the list.
     pub(super) more: bool,
-    /// By what the extractor chooses, besides the bytes.
-    kind: Vec<u8>,
+    /// It holds other documents.
+    pub(super) holds: bool,
+    /// Equal tokens mean equal bytes.
+    is_certain: bool,
+    /// How many documents come that may be this one.
+    wanted: u32,
 }
 
-/// The documents that will be removed, by identity.
+impl Moved {
+    /// What it costs in memory, without its path.
+    fn bytes(&self) -> usize {
+        self.token.len() + self.digest.len() + MOVED_BYTES
+    }
+
+    /// True when the document that comes as `entry` has the same bytes for certain.
+    pub(super) fn is_certainly(&self, entry: &Entry<'_>) -> bool {
+        self.is_certain && !entry.token.is_empty() && self.token == entry.token
+    }
+}
+
+/// The documents that have moved.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    removed: HashMap<Vec<u8>, Moved>,
+    /// Documents are noted. False where the sink cannot copy.
+    is_noting: bool,
+    /// The documents that leave their places, by identity.
+    leaving: HashMap<Digest, Moved>,
+    /// Their identities, by the digest of their paths.
+    by_path: HashMap<Digest, Digest>,
+    /// How many documents come, by identity. Empty after the walk.
+    coming: HashMap<Digest, u32>,
+    /// Archives that leave their places, by identity. Empty after the walk.
+    archives: HashMap<Digest, Vec<u8>>,
+    /// Folders that are new, and where they are. Empty after the walk.
+    added: Vec<(Vec<u8>, Level)>,
     /// The paths of the containers in which, or below which, one of these documents is.
     losing: HashSet<Vec<u8>>,
     bytes: usize,
+    /// Bytes of what is kept during the walk only.
+    walk_bytes: usize,
+    /// Documents were noted that leave, and nothing was forgotten since.
+    is_unsettled: bool,
+    /// How many documents were laid aside.
+    aside: u32,
+    /// How many the record allows.
+    recorded: u32,
+    /// Whether documents may be copied. `None` before it was asked.
+    may_copy: Option<bool>,
+    /// Whether documents may be laid aside. `None` before it was asked.
+    may_lay_aside: Option<bool>,
 }
 
 impl Moves {
-    /// True when documents will be removed from the container at `path`, or below it.
+    /// True when documents that have moved will leave the container at `path`, or one below it.
     pub(super) fn loses(&self, path: &[u8]) -> bool {
         self.losing.contains(path)
     }
 
-    fn add(&mut self, identity: Vec<u8>, moved: Moved) {
-        let words = [&identity, &moved.path, &moved.token, &moved.digest, &moved.kind];
-        self.bytes += words.iter().map(|word| word.len()).sum::<usize>() + MOVED_BYTES;
-        let slashes = moved.path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
-        for (at, _) in slashes {
-            // A container that is there already has all those above it there.
-            if !self.losing.insert(moved.path[..at].to_vec()) {
-                break;
-            }
-            self.bytes += at + MOVED_BYTES;
+    fn is_full(&self) -> bool {
+        self.bytes + self.walk_bytes >= MOVES_BYTES_MAX
+    }
+
+    fn leave(&mut self, identity: Digest, path: &[u8], mut moved: Moved) {
+        if self.is_full() {
+            return;
         }
-        self.removed.insert(identity, moved);
+        self.bytes += path.len() + moved.bytes();
+        if let Some(twin) = self.leaving.get(&identity) {
+            moved.wanted += twin.wanted;
+        }
+        self.by_path.insert(digest(path), identity);
+        self.leaving.insert(identity, moved);
+        self.is_unsettled = true;
+    }
+
+    fn come(&mut self, identity: Digest) {
+        if self.coming.len() < COMING_MAX || self.coming.contains_key(&identity) {
+            let count = self.coming.entry(identity).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// Forgets the documents that come nowhere, and notes the containers that lose the others.
+    fn settle(&mut self) {
+        let coming = std::mem::take(&mut self.coming);
+        self.archives.retain(|identity, _| coming.contains_key(identity));
+        for (identity, count) in coming {
+            if let Some(moved) = self.leaving.get_mut(&identity) {
+                moved.wanted = moved.wanted.saturating_add(count);
+            }
+        }
+        if !std::mem::take(&mut self.is_unsettled) {
+            return;
+        }
+        self.leaving.retain(|_, moved| moved.wanted > 0);
+        self.by_path.retain(|_, identity| self.leaving.contains_key(identity));
+        self.bytes = self.losing.iter().map(|path| path.len() + MOVED_BYTES).sum();
+        for moved in self.leaving.values() {
+            self.bytes += moved.bytes();
+            let Place::Document(path) = &moved.at else { continue };
+            self.bytes += path.len();
+            let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+            for (at, _) in slashes {
+                // A container that is there already has all those above it there.
+                if !self.losing.insert(path[..at].to_vec()) {
+                    break;
+                }
+                self.bytes += at + MOVED_BYTES;
+            }
+        }
     }
 }
 
+/// The identity of a document. It includes what the extractor chooses by, besides the bytes, and whether the document is
+/// in an archive: there identities are of another kind.
+fn key(is_inner: bool, identity: &Identity, entry: &Entry<'_>) -> Digest {
+    let kind = texts::kind(entry);
+    digest(&[&[u8::from(is_inner)], &(kind.len() as u32).to_le_bytes()[..], &kind, &identity.bytes].concat())
+}
+
 impl Job<'_> {
-    /// Notes a document that will be removed, when the server has all of it. `path` is its id.
-    pub(super) fn note_removed(&mut self, path: Vec<u8>, entry: &Entry<'_>) {
-        let doubts = [super::ERROR_NOTE, MAYBE_NOTE, INNER_NOTE];
-        let is_whole = doubts.iter().all(|note| entry.get(note).is_none());
-        let Some(digest) = entry.get(DIGEST_NOTE).filter(|_| is_whole) else { return };
-        if self.moves.bytes >= MOVES_BYTES_MAX || !self.sink.copies() {
-            return;
-        }
-        let Some(identity) = self.source.identity(entry) else { return };
-        let moved = Moved {
-            path,
-            token: entry.token.to_vec(),
-            digest: digest.to_vec(),
-            size: entry.size,
-            more: entry.get(super::documents::MORE_NOTE).is_some(),
-            kind: texts::kind(entry),
-        };
-        self.moves.add(identity, moved);
+    /// Notes from now on what leaves and what comes, if the sink copies.
+    pub(super) fn begin_moves(&mut self) {
+        self.moves.is_noting = self.sink.copies();
     }
 
-    /// The noted documents that the new documents of a container may have been, by the new names. The server still has them.
+    /// The identity of the document `entry` of the source that is read now.
+    fn identity(&self, entry: &Entry<'_>) -> Option<(Digest, bool)> {
+        let identity = self.source.identity(entry)?;
+        Some((key(self.within.parent().is_some(), &identity, entry), identity.is_certain))
+    }
+
+    /// Notes what becomes of the document at `path`.
+    pub(super) fn note_change(&mut self, path: &[u8], change: &Change<'_>) {
+        if !self.moves.is_noting {
+            return;
+        }
+        let (old, new) = match *change {
+            Change::Added(new) => (None, Some(new)),
+            Change::Removed(old) => (Some(old), None),
+            Change::Updated { old, new } => (Some(old), Some(new)),
+            Change::Metadata { .. } | Change::Unchanged { .. } => return,
+        };
+        let old = old.and_then(|old| Some((old, self.identity(&old)?)));
+        let new = new.and_then(|new| self.identity(&new));
+        if let (Some((_, (old, _))), Some((new, _))) = (&old, &new)
+            && old == new
+        {
+            // Perhaps nothing but a time has changed.
+            return;
+        }
+        if let Some((old, (identity, is_certain))) = old {
+            if old.get(INNER_NOTE).is_some() && !self.moves.is_full() {
+                self.moves.walk_bytes += path.len() + MOVED_BYTES;
+                self.moves.archives.insert(identity, path.to_vec());
+            }
+            self.note_leaving(path, &old, identity, is_certain, 0);
+        }
+        if let Some((identity, _)) = new {
+            self.moves.come(identity);
+        }
+    }
+
+    /// Notes a document that leaves its place, when the server has all of it.
+    fn note_leaving(
+        &mut self,
+        path: &[u8],
+        entry: &Entry<'_>,
+        identity: Digest,
+        is_certain: bool,
+        wanted: u32,
+    ) {
+        let is_doubtful = [ERROR_NOTE, MAYBE_NOTE].iter().any(|note| entry.get(note).is_some());
+        let Some(held) = entry.get(DIGEST_NOTE).filter(|_| !is_doubtful) else { return };
+        let moved = Moved {
+            at: Place::Document(path.to_vec()),
+            token: entry.token.to_vec(),
+            digest: held.to_vec(),
+            size: entry.size,
+            more: entry.get(super::documents::MORE_NOTE).is_some(),
+            holds: entry.get(INNER_NOTE).is_some(),
+            is_certain,
+            wanted,
+        };
+        self.moves.leave(identity, path, moved);
+    }
+
+    /// Notes that the container at `path` is new. It is listed after the walk, if anything leaves.
+    pub(super) fn note_added(&mut self, path: &[u8], level: Level) {
+        if self.moves.is_noting && !self.moves.is_full() {
+            self.moves.walk_bytes += path.len() + MOVED_BYTES;
+            self.moves.added.push((path.to_vec(), level));
+        }
+    }
+
+    /// Ends the walk: what comes nowhere is forgotten.
+    pub(super) fn settle_moves(&mut self) -> Result<(), ImportError> {
+        let added = std::mem::take(&mut self.moves.added);
+        if !self.moves.leaving.is_empty() || !self.moves.archives.is_empty() {
+            for (path, level) in added {
+                self.note_coming(&path, level)?;
+            }
+        }
+        self.moves.settle();
+        for (_, path) in std::mem::take(&mut self.moves.archives) {
+            self.note_archive(&path, Level::default())?;
+        }
+        self.moves.settle();
+        self.moves.walk_bytes = 0;
+        if self.moves.may_copy.is_none() && !self.moves.leaving.is_empty() {
+            match self.sink.may_copy(false)? {
+                true => self.moves.may_copy = Some(true),
+                false => self.moves = Moves::default(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the documents of a new folder.
+    fn note_coming(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
+        if self.report(path)? {
+            self.sink.drain()?;
+        }
+        // The run tells why it cannot be listed.
+        let Ok(listing) = self.source.list(self.within.path(path), false) else { return Ok(()) };
+        for entry in view(&listing.blob).iter() {
+            if entry.kind == Kind::Document {
+                if let Some((identity, _)) = self.identity(&entry) {
+                    self.moves.come(identity);
+                }
+            } else if level.depth < DEPTH_MAX {
+                let child = join(path, entry.name);
+                self.note_coming(&child, level.below(&child, listing.blob.len())?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the documents that are recorded in an archive which has moved.
+    fn note_archive(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
+        let Some((known, is_doubtful)) = self.recorded(path, &[])? else { return Ok(()) };
+        let container = view(&known);
+        if is_doubtful || container.producer() != EXTRACTOR_VERSION || level.depth > DEPTH_MAX {
+            return Ok(());
+        }
+        let below = level.below(path, known.len())?;
+        for entry in container.iter() {
+            let child = join(path, entry.name);
+            if let Some(identity) = Archive::identity_of(&entry).filter(|_| entry.kind == Kind::Document) {
+                let is_certain = identity.is_certain;
+                self.note_leaving(&child, &entry, key(true, &identity, &entry), is_certain, 1);
+            }
+            if entry.kind == Kind::Container || entry.get(INNER_NOTE).is_some() {
+                self.note_archive(&child, below)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what changes its place within the archive at `path`, which has been opened just now.
+    pub(super) fn note_inner(&mut self, path: &[u8], below: Level) -> Result<(), ImportError> {
+        if !self.moves.is_noting {
+            return Ok(());
+        }
+        // The walk reads records, so nothing else may be under way.
+        self.drain()?;
+        let Some((known, is_doubtful)) = self.recorded(path, &[])? else { return Ok(()) };
+        let Ok(listing) = self.source.list(self.within.path(path), false) else { return Ok(()) };
+        if documents_in(view(&known)) > 0 && !is_doubtful {
+            self.walk(path, view(&known), view(&listing.blob), below)?;
+        }
+        self.settle_moves()
+    }
+
+    /// The noted documents that the documents of a container may have been, by the new names. The server still has
+    /// them. Documents that will be replaced in this container are laid aside.
     pub(super) fn moved(
         &mut self,
         old: Container<'_>,
         new: Container<'_>,
-    ) -> Result<HashMap<Vec<u8>, Moved>, ImportError> {
-        let mut found = HashMap::new();
-        if self.moves.removed.is_empty() || self.within.parent().is_some() {
+        path: &[u8],
+    ) -> Result<BTreeMap<Vec<u8>, Moved>, ImportError> {
+        let mut found = BTreeMap::new();
+        if self.moves.leaving.is_empty() {
             return Ok(found);
         }
         for change in diff(old, new) {
-            let Change::Added(entry) = change else { continue };
-            let is_document = entry.kind == Kind::Document;
-            let Some(identity) = self.source.identity(&entry).filter(|_| is_document) else { continue };
-            let moved = self.moves.removed.get(&identity);
-            if let Some(moved) = moved.filter(|moved| moved.kind == texts::kind(&entry)) {
+            if let Change::Updated { old, .. } = change
+                && old.kind == Kind::Document
+            {
+                self.leaves(&join(path, old.name))?;
+            }
+        }
+        for change in diff(old, new) {
+            let entry = change.entry();
+            // Where nobody knows what the place holds, the document is sent whole.
+            let is_free = match change {
+                Change::Added(_) => true,
+                Change::Updated { old, .. } => old.get(DIGEST_NOTE).is_some(),
+                _ => false,
+            };
+            if entry.kind == Kind::Document
+                && is_free
+                && let Some((identity, _)) = self.identity(&entry)
+                && let Some(moved) = self.moves.leaving.get(&identity)
+            {
                 found.insert(entry.name.to_vec(), moved.clone());
             }
         }
@@ -115,12 +366,88 @@ impl Job<'_> {
             return Ok(found);
         }
         self.drain()?;
-        let paths: Vec<&[u8]> = found.values().map(|moved| &moved.path[..]).collect();
-        let missing = self.sink.missing(b"", &paths)?.into_iter().map(<[u8]>::to_vec);
-        let missing: HashSet<Vec<u8>> = missing.collect();
-        found.retain(|_, moved| !missing.contains(&moved.path));
+        let places: Vec<&Place> = found.values().map(|moved| &moved.at).collect();
+        let mut there = self.sink.holds(&places)?.into_iter();
+        found.retain(|_, _| there.next().unwrap_or_default());
         Ok(found)
     }
+
+    /// The document that came as `entry` was copied.
+    pub(super) fn has_moved(&mut self, entry: &Entry<'_>) {
+        let identity = self.identity(entry);
+        if let Some(moved) = identity.and_then(|(identity, _)| self.moves.leaving.get_mut(&identity)) {
+            moved.wanted = moved.wanted.saturating_sub(1);
+        }
+    }
+
+    /// The document at `path` is about to be removed or replaced. It is laid aside if a document comes later that may be
+    /// this one.
+    pub(super) fn leaves(&mut self, path: &[u8]) -> Result<(), ImportError> {
+        let Some(identity) = self.moves.by_path.remove(&digest(path)) else { return Ok(()) };
+        let leaving = self.moves.leaving.get(&identity);
+        let Some(moved) = leaving.filter(|moved| moved.at == Place::Document(path.to_vec())) else {
+            return Ok(());
+        };
+        let number = self.moves.aside;
+        if moved.wanted == 0 || number == ASIDE_MAX || !self.may_lay_aside()? {
+            self.moves.leaving.remove(&identity);
+            return Ok(());
+        }
+        if number >= self.moves.recorded {
+            let wanted = u32::try_from(self.moves.leaving.len()).unwrap_or(ASIDE_MAX);
+            let room = number.saturating_add(wanted).min(ASIDE_MAX);
+            self.sink.store(ASIDE_NAME, &aside_record(room))?;
+            self.moves.recorded = room;
+        }
+        if !self.sink.lay_aside(path, number)? {
+            self.moves.leaving.remove(&identity);
+            return Ok(());
+        }
+        self.moves.aside += 1;
+        if let Some(moved) = self.moves.leaving.get_mut(&identity) {
+            moved.at = Place::Aside(number);
+        }
+        Ok(())
+    }
+
+    fn may_lay_aside(&mut self) -> Result<bool, ImportError> {
+        if let Some(known) = self.moves.may_lay_aside {
+            return Ok(known);
+        }
+        let asked = self.sink.may_copy(true)?;
+        self.moves.may_lay_aside = Some(asked);
+        Ok(asked)
+    }
+
+    /// Deletes what a run that was cut short has laid aside.
+    pub(super) fn clear_old_aside(&mut self) -> Result<(), ImportError> {
+        if !self.sink.copies() {
+            return Ok(());
+        }
+        let found = self.sink.read(&[ASIDE_NAME.to_vec()])?.pop().flatten();
+        let Some(found) = found else { return Ok(()) };
+        let count = view(&found).iter().next().map_or(0, |entry| entry.size);
+        self.moves.aside = u32::try_from(count).unwrap_or(ASIDE_MAX).min(ASIDE_MAX);
+        self.clear_aside()
+    }
+
+    /// Deletes what was laid aside.
+    pub(super) fn clear_aside(&mut self) -> Result<(), ImportError> {
+        if self.moves.aside == 0 {
+            return Ok(());
+        }
+        self.sink.clear_aside(self.moves.aside)?;
+        self.sink.forget(&[ASIDE_NAME])?;
+        (self.moves.aside, self.moves.recorded) = (0, 0);
+        self.drain()
+    }
+}
+
+/// The record that up to `count` documents may lie aside.
+fn aside_record(count: u32) -> Vec<u8> {
+    let mut builder = Builder::new(EXTRACTOR_VERSION);
+    let pushed = builder.push(Kind::Container, b"aside", count.into(), &[], []);
+    pushed.and_then(|()| builder.finish()).expect("one short entry")
 }
 
 /// True when a container that is gone must be removed before anything is added: what is in a new archive of its name has the

@@ -4,6 +4,7 @@
 //! below its path, as a folder's are. The archive's entry notes how many documents it holds, and how many of them
 //! failed ([`INNER_NOTE`]). An archive with an unchanged token is opened only if something in it failed or is lost.
 
+use super::moves::Moved;
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
 use crate::container::{Container, Entry, Kind};
@@ -71,6 +72,13 @@ pub(super) fn counts(note: &[u8]) -> (u64, u64) {
     if note.len() == 16 { (number(0..8), number(8..16)) } else { (0, 1) }
 }
 
+/// True when a document that was opened so may be the one that has `moved`. An archive's own document is not copied: it
+/// has only name and size.
+pub(super) fn may_be(opened: Option<&Opened>, moved: &Moved) -> bool {
+    let holds = opened.filter(|opened| opened.note.is_some());
+    moved.holds == holds.is_some() && holds.is_none_or(|holds| holds.kind.is_none() && holds.error.is_none())
+}
+
 fn note(documents: u64, failed: u64) -> Option<[u8; 16]> {
     let mut note = [0; 16];
     note[..8].copy_from_slice(&documents.to_le_bytes());
@@ -84,18 +92,21 @@ fn is_mail_name(entry: &Entry<'_>) -> bool {
 }
 
 impl Job<'_> {
-    /// Removes the documents of archives that are gone. Comes before the child containers, because a folder may have
-    /// the archive's name now.
+    /// Removes the documents of archives that are gone. With `first`, only of those whose name a folder has now: what is
+    /// in the folder has the ids of what was in the archive. Else only of the others. Documents that have moved out of
+    /// the others are copied before these go.
     pub(super) fn remove_nested(
         &mut self,
         path: &[u8],
         old: Container<'_>,
         new: Container<'_>,
         below: Level,
+        first: bool,
     ) -> Result<(), ImportError> {
         for change in diff(old, new) {
             if let Change::Removed(entry) = change
                 && may_hold(&entry)
+                && new.find(entry.name).is_some_and(|entry| entry.kind == Kind::Container) == first
             {
                 self.remove(&join(path, entry.name), &[], below)?;
             }
@@ -139,7 +150,7 @@ impl Job<'_> {
                 }
             }
             let may_hold = change.recorded().is_some_and(|old| may_hold(&old));
-            let mut opened = self.open_archive(path, &entry, mail, &child, below)?;
+            let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded.is_some())?;
             if opened.is_none() && may_hold {
                 self.remove(&child, &[], below)?;
                 opened = Some(Opened { note: None, kind: None, error: None });
@@ -151,8 +162,9 @@ impl Job<'_> {
         Ok(nested)
     }
 
-    /// Opens the document `entry` as an archive, and imports its content. `None` when the document is no archive, or
-    /// cannot be read. In the second case the reading of the document tells the reason.
+    /// Opens the document `entry` as an archive, and imports its content. `was_open`: an earlier run did so too. `None`
+    /// when the document is no archive, or cannot be read. In the second case the reading of the document tells the
+    /// reason.
     fn open_archive(
         &mut self,
         path: &[u8],
@@ -160,6 +172,7 @@ impl Job<'_> {
         mail: bool,
         child: &[u8],
         below: Level,
+        was_open: bool,
     ) -> Result<Option<Opened>, ImportError> {
         let Ok(object) = self.source.open(self.within.path(path), entry) else { return Ok(None) };
         let object: Rc<dyn Object> = Rc::from(object);
@@ -189,7 +202,8 @@ impl Job<'_> {
         let within = Within { parent: child.to_vec(), depth: self.within.depth + 1, budget: Some(budget) };
         let within = std::mem::replace(&mut self.within, within);
         let (told, failed) = (self.summary.told(), self.summary.failed);
-        let imported = self.container(child, &[], below);
+        let noted = if was_open && !below.reread { self.note_inner(child, below) } else { Ok(()) };
+        let imported = noted.and_then(|()| self.container(child, &[], below));
         (self.source, self.within) = (outer, within);
         imported?;
         let failed = self.summary.failed - failed;

@@ -35,6 +35,25 @@ pub(crate) struct Rejected {
     pub(crate) reason: String,
     /// True: the document was counted as added. False: as updated.
     pub(crate) was_added: bool,
+    /// The sink still has the document that was to be replaced.
+    pub(crate) stays: bool,
+}
+
+impl Rejected {
+    /// Somebody else uses the document's key.
+    fn no_hash(index: usize, was_added: bool) -> Rejected {
+        let reason = "a key of this name exists and is no hash".to_owned();
+        Rejected { index, reason, was_added, stays: false }
+    }
+}
+
+/// A place where the sink has a document of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The document's own place, by its path.
+    Document(Vec<u8>),
+    /// A place beside the dataset, by its number. No index and no reader of the dataset finds a document there.
+    Aside(u32),
 }
 
 /// The records of a dataset.
@@ -79,17 +98,43 @@ pub(crate) trait Sink: Records {
         false
     }
 
+    /// Asks whether the sink may copy a document: to another document's place, or `aside`. Only where [`Sink::copies`].
+    fn may_copy(&mut self, aside: bool) -> Result<bool, ImportError> {
+        let _ = aside;
+        Ok(false)
+    }
+
+    /// For each place, whether the sink has a document there, and nothing of another kind. Nothing may be under way. Only
+    /// where [`Sink::copies`].
+    fn holds(&mut self, places: &[&Place]) -> Result<Vec<bool>, ImportError> {
+        Ok(vec![false; places.len()])
+    }
+
+    /// Copies the document at `path` to the place aside with this number. Returns false when it is known now that there is
+    /// no document. Only where [`Sink::may_copy`].
+    fn lay_aside(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
+        let _ = (path, number);
+        Ok(false)
+    }
+
+    /// Deletes the documents at the first `count` places aside. Only where [`Sink::copies`].
+    fn clear_aside(&mut self, count: u32) -> Result<(), ImportError> {
+        let _ = count;
+        Ok(())
+    }
+
     /// Copies the document at `from` to `path`. Sets the `fields` of the copy, and deletes those that are empty here.
-    /// Returns false when the sink does not copy, and has done nothing. Only where [`Sink::copies`].
+    /// `held`: the copy replaces a document. Else the place must be free. Only where [`Sink::may_copy`].
     fn copy(
         &mut self,
-        from: &[u8],
+        from: &Place,
         path: &[u8],
         fields: &[(&str, &[u8])],
+        held: bool,
         index: usize,
-    ) -> Result<bool, ImportError> {
-        let _ = (from, path, fields, index);
-        Ok(false)
+    ) -> Result<(), ImportError> {
+        let _ = (from, path, fields, held, index);
+        Ok(())
     }
 
     /// Sets one field, or deletes the field when `value` is empty. Only where [`Sink::changes_fields`].

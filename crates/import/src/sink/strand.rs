@@ -4,13 +4,16 @@
 //! Then half of the replies are taken first. A refusal of one key ([`Rejected`]) is kept for the caller. Any other
 //! refusal ends the run. In a dry run nothing is sent.
 
+mod copying;
+
 use super::transaction::Transaction;
-use super::{Records, Rejected, Sink};
+use super::{Place, Records, Rejected, Sink};
 use crate::connection::{Connection, Target, refused};
 use crate::container::Digest;
 use crate::fields::{FIELDS, Fields};
 use crate::versions::{self, COMMAND, unexpected};
 use crate::{ImportError, ImportOptions, index};
+use copying::Copying;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
 
@@ -29,8 +32,12 @@ enum Awaited {
     Placed { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
     /// HSET that shows whether the key is a hash. HREPLACE follows.
     Shown { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
-    /// COPY. HSET and HDEL of these fields follow.
-    Copied { index: usize, pairs: Vec<(Vec<u8>, Vec<u8>)>, key: Vec<u8> },
+    /// HSET that shows whether the key of a document is still a hash. COPY from the key `from` follows.
+    Owned { copy: Copying, from: Vec<u8> },
+    /// COPY. HSET and HDEL of the copy's own fields follow.
+    Copied(Copying),
+    /// COPY to a place aside. Before the document is wanted, [`Sink::holds`] asks what is there.
+    LaidAside,
     /// A change of one field, or the removal of the fields that a document lacks.
     Changed { index: usize, held: bool },
     /// UNLINK.
@@ -40,6 +47,9 @@ enum Awaited {
     /// IMPORT.VERSION SET or DEL.
     Version(&'static str),
 }
+
+/// Most keys in one UNLINK.
+const UNLINKED_KEYS_MAX: u32 = 512;
 
 /// A dataset on a server.
 #[derive(Debug)]
@@ -53,8 +63,6 @@ pub(crate) struct Strand {
     rejected: Vec<Rejected>,
     /// The transaction that shows all changes of the run at one moment.
     transaction: Option<Transaction>,
-    /// Whether COPY is allowed; `None` before the first one.
-    copies: Option<bool>,
     /// How many versions the text indexes keep, in digits. `None` where no index can follow the documents.
     keep: Option<String>,
 }
@@ -128,29 +136,78 @@ impl Sink for Strand {
         if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
     }
 
-    /// In a transaction the replies come at the end. That is too late to read a document that cannot be copied.
     fn copies(&self) -> bool {
-        !self.dry_run && self.transaction.is_none() && self.copies != Some(false)
+        !self.dry_run
+    }
+
+    /// Tries COPY of a key that no document has. The user of the connection may have no right to use COPY, or these keys.
+    fn may_copy(&mut self, aside: bool) -> Result<bool, ImportError> {
+        while !self.awaited.is_empty() {
+            self.settle()?;
+        }
+        // No path is empty or begins with a slash.
+        let (from, to) = (self.key(b"/"), if aside { self.aside_key(0) } else { self.key(b"//") });
+        match self.connection.call(&[&b"COPY"[..], &from, &to]) {
+            Ok(_) => Ok(true),
+            Err(ImportError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn holds(&mut self, places: &[&Place]) -> Result<Vec<bool>, ImportError> {
+        let keys: Vec<Vec<u8>> = places.iter().map(|place| self.place_key(place)).collect();
+        let mut there = versions::are_hashes(&mut self.connection, &keys)?;
+        if self.transaction.is_some() {
+            // The transaction lays aside hashes only. They are there when EXEC comes to their copies.
+            let is_aside = places.iter().map(|place| matches!(place, Place::Aside(_)));
+            there.iter_mut().zip(is_aside).for_each(|(there, is_aside)| *there |= is_aside);
+        }
+        Ok(there)
+    }
+
+    fn lay_aside(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
+        let (from, to) = (self.key(path), self.aside_key(number));
+        if self.transaction.is_some()
+            && !versions::are_hashes(&mut self.connection, std::slice::from_ref(&from))?[0]
+        {
+            return Ok(false);
+        }
+        self.send(&[&b"COPY"[..], &from, &to, b"REPLACE"], Awaited::LaidAside)?;
+        Ok(true)
+    }
+
+    fn clear_aside(&mut self, count: u32) -> Result<(), ImportError> {
+        for first in (0..count).step_by(UNLINKED_KEYS_MAX as usize) {
+            let last = count.min(first.saturating_add(UNLINKED_KEYS_MAX));
+            let keys: Vec<Vec<u8>> = (first..last).map(|number| self.aside_key(number)).collect();
+            let mut args: Vec<&[u8]> = vec![b"UNLINK"];
+            args.extend(keys.iter().map(Vec::as_slice));
+            self.send(&args, Awaited::Removed)?;
+        }
+        Ok(())
     }
 
     fn copy(
         &mut self,
-        from: &[u8],
+        from: &Place,
         path: &[u8],
         fields: &[(&str, &[u8])],
+        held: bool,
         index: usize,
-    ) -> Result<bool, ImportError> {
-        if !self.copies() {
-            return Ok(false);
-        }
-        let (from, key) = (self.key(from), self.key(path));
+    ) -> Result<(), ImportError> {
+        let (from, key) = (self.place_key(from), self.key(path));
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect();
-        self.send(&[&b"COPY"[..], &from, &key], Awaited::Copied { index, pairs, key: key.clone() })?;
-        // The user of this connection may have no right to copy. Nothing is under way behind the first COPY.
-        while self.copies.is_none() {
-            self.settle()?;
+        let copy = Copying { index, held, pairs, key };
+        if self.transaction.is_some() {
+            return self.copy_at_the_end(&from, copy);
         }
-        Ok(self.copies == Some(true))
+        match held {
+            false => self.send_copy(&from, copy),
+            true => {
+                let args = copy.set_fields();
+                self.send(&args, Awaited::Owned { copy, from })
+            }
+        }
     }
 
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError> {
@@ -275,7 +332,6 @@ impl Strand {
             bytes_under_way: 0,
             rejected,
             transaction,
-            copies: None,
             keep: (options.db == 0).then(|| options.keep_versions.to_string()),
         })
     }
@@ -310,53 +366,26 @@ impl Strand {
         held: bool,
         index: usize,
     ) -> Result<(), ImportError> {
-        if !held {
-            let kind = self.connection.call(&[&b"TYPE"[..], key])?;
-            let is_ours =
-                matches!(&kind, Value::Simple(name) if *name == b"none"[..] || *name == b"hash"[..]);
-            if !is_ours {
-                let reason = "a key of this name exists and is no hash".to_owned();
-                self.rejected.push(Rejected { index, reason, was_added: true });
-                return Ok(());
-            }
+        if !held && !self.may_be_ours(key)? {
+            self.rejected.push(Rejected::no_hash(index, true));
+            return Ok(());
         }
         let mut args: Vec<&[u8]> = vec![b"HREPLACE", key, b"FIELDS"];
         args.extend(fields.present().flat_map(|(name, value)| [name.as_bytes(), value]));
         self.send(&args, Awaited::Changed { index, held })
     }
 
-    /// Handles the reply to COPY: the copy gets its own fields.
-    fn place_copy(
-        &mut self,
-        index: usize,
-        pairs: &[(Vec<u8>, Vec<u8>)],
-        key: &[u8],
-        is_copied: bool,
-    ) -> Result<(), ImportError> {
-        if !is_copied {
-            // The next run reads the document.
-            let reason =
-                "its copy at the server failed: a key of this name exists, or the document was deleted there";
-            self.rejected.push(Rejected { index, reason: reason.to_owned(), was_added: true });
-            return Ok(());
-        }
-        let (empty, set): (Vec<_>, Vec<_>) = pairs.iter().partition(|(_, value)| value.is_empty());
-        let mut args: Vec<&[u8]> = vec![b"HSET", key];
-        args.extend(set.iter().flat_map(|(name, value)| [&name[..], value]));
-        self.send(&args, Awaited::Changed { index, held: false })?;
-        if empty.is_empty() {
-            return Ok(());
-        }
-        let mut args: Vec<&[u8]> = vec![b"HDEL", key];
-        args.extend(empty.iter().map(|(name, _)| &name[..]));
-        self.send(&args, Awaited::Changed { index, held: false })
+    /// Asks whether the key is free, or a hash.
+    fn may_be_ours(&mut self, key: &[u8]) -> Result<bool, ImportError> {
+        let kind = self.connection.call(&[&b"TYPE"[..], key])?;
+        Ok(matches!(&kind, Value::Simple(name) if *name == b"none"[..] || *name == b"hash"[..]))
     }
 
     fn key(&self, path: &[u8]) -> Vec<u8> {
         [&self.dataset[..], b":", path].concat()
     }
 
-    fn send(&mut self, args: &[&[u8]], awaited: Awaited) -> Result<(), ImportError> {
+    fn send<T: AsRef<[u8]>>(&mut self, args: &[T], awaited: Awaited) -> Result<(), ImportError> {
         if self.dry_run {
             return Ok(());
         }
@@ -389,26 +418,20 @@ impl Strand {
             ) if text.starts_with(b"WRONGTYPE") => {
                 // The server refuses both HSET and HDEL of a document.
                 if self.rejected.last().is_none_or(|r| r.index != index) {
-                    let reason = "a key of this name exists and is no hash".to_owned();
-                    self.rejected.push(Rejected { index, reason, was_added: !held });
+                    self.rejected.push(Rejected::no_hash(index, !held));
                 }
                 Ok(())
             }
             (Awaited::Shown { index, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
-                let reason = "a key of this name exists and is no hash".to_owned();
-                self.rejected.push(Rejected { index, reason, was_added: true });
+                self.rejected.push(Rejected::no_hash(index, true));
                 Ok(())
             }
-            (Awaited::Copied { .. }, Value::Error(text))
-                if self.copies.is_none() && text.starts_with(b"NOPERM") =>
-            {
-                self.copies = Some(false);
+            (Awaited::Owned { copy, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
+                self.rejected.push(Rejected::no_hash(copy.index, false));
                 Ok(())
             }
-            (Awaited::Copied { index, pairs, key }, Value::Int(copied)) => {
-                self.copies = Some(true);
-                self.place_copy(index, &pairs, &key, copied == 1)
-            }
+            (Awaited::Owned { copy, from }, Value::Int(_)) => self.send_copy(&from, copy),
+            (Awaited::Copied(copy), Value::Int(copied)) => self.place_copy(&copy, copied == 1),
             // A server without reports is good enough.
             (Awaited::Reported, _) => Ok(()),
             (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
@@ -456,7 +479,8 @@ impl Awaited {
         match self {
             Awaited::Replaced { .. } | Awaited::Shown { .. } => ["HSET", "of a document"],
             Awaited::Placed { .. } => ["HREPLACE", "of a document"],
-            Awaited::Copied { .. } => ["COPY", "of a document"],
+            Awaited::Owned { .. } => ["HSET", "of a document"],
+            Awaited::Copied(_) | Awaited::LaidAside => ["COPY", "of a document"],
             Awaited::Changed { .. } => ["HSET or HDEL", "of a document"],
             Awaited::Removed => ["UNLINK", "of a document"],
             Awaited::Reported => [COMMAND, "REPORT"],

@@ -1,5 +1,5 @@
-//! [`Transaction`]: all changes of a run at one moment. They wait at the server, in MULTI of a connection of their own, until the
-//! run is over; EXEC publishes them. A run that ends before that has changed nothing.
+//! [`Transaction`]: all changes of a run at one moment. They wait at the server, in MULTI of a second connection, until the
+//! run is over. Then EXEC publishes them. A run that ends before that has changed nothing.
 
 use super::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 use crate::ImportError;
@@ -16,23 +16,26 @@ pub(super) const COMMANDS_MAX: usize = 4_000_000;
 pub(super) struct Transaction {
     connection: Connection,
     queued: usize,
+    /// The numbers of the commands that copy a document.
+    copies: Vec<usize>,
     /// Bytes of the commands that the server has not acknowledged yet.
     under_way: VecDeque<usize>,
     bytes_under_way: usize,
-    /// Containers that this run has forgotten: the server still tells them.
+    /// Containers that this run has forgotten. The server still has them.
     forgotten: BTreeSet<Vec<u8>>,
     /// Containers that this run records.
     stored: BTreeSet<Vec<u8>>,
 }
 
 impl Transaction {
-    /// Connects and says MULTI.
+    /// Connects and sends MULTI.
     pub(super) fn begin(target: &Target<'_>) -> Result<Transaction, ImportError> {
         let mut connection = Connection::open(target)?;
         connection.call(&["MULTI"])?;
         Ok(Transaction {
             connection,
             queued: 0,
+            copies: Vec::new(),
             under_way: VecDeque::new(),
             bytes_under_way: 0,
             forgotten: BTreeSet::new(),
@@ -41,7 +44,7 @@ impl Transaction {
     }
 
     /// Adds a command.
-    pub(super) fn queue(&mut self, args: &[&[u8]]) -> Result<(), ImportError> {
+    pub(super) fn queue<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<(), ImportError> {
         if self.queued >= COMMANDS_MAX {
             let text =
                 format!("--atomic: more than {COMMANDS_MAX} commands; import in several runs, or without it");
@@ -57,6 +60,13 @@ impl Transaction {
         Ok(())
     }
 
+    /// Adds a COPY. If the document is gone when EXEC comes to it, the run fails as if the command were refused.
+    pub(super) fn queue_copy(&mut self, args: &[&[u8]]) -> Result<(), ImportError> {
+        self.queue(args)?;
+        self.copies.push(self.queued - 1);
+        Ok(())
+    }
+
     fn acknowledge(&mut self) -> Result<(), ImportError> {
         let reply = self.connection.receive()?;
         self.bytes_under_way -= self.under_way.pop_front().expect("only called with replies to come");
@@ -67,7 +77,7 @@ impl Transaction {
         }
     }
 
-    /// Waits until the server has all that was queued.
+    /// Waits until the server has acknowledged every queued command.
     pub(super) fn settle(&mut self) -> Result<(), ImportError> {
         while !self.under_way.is_empty() {
             self.acknowledge()?;
@@ -92,15 +102,17 @@ impl Transaction {
         self.forgotten.contains(name)
     }
 
-    /// Publishes everything. What a command of it refused is told, with the containers that are not true for that.
+    /// Publishes everything. If a command was refused, returns the error, and the containers that this makes untrue.
     pub(super) fn publish(mut self) -> Result<(), (ImportError, BTreeSet<Vec<u8>>)> {
         let whole = |error| (error, BTreeSet::new());
         self.settle().map_err(whole)?;
         self.connection.send(&["EXEC"]).map_err(whole)?;
         match self.connection.receive_container().map_err(whole)? {
             Value::Array(replies) => {
-                let mut errors = replies.iter().filter_map(|reply| match reply {
-                    Value::Error(text) => Some(text),
+                let is_copy = |at: usize| self.copies.binary_search(&at).is_ok();
+                let mut errors = replies.iter().enumerate().filter_map(|(at, reply)| match reply {
+                    Value::Error(text) => Some(&text[..]),
+                    Value::Int(0) if is_copy(at) => Some(&b"a document to copy was deleted meanwhile"[..]),
                     _ => None,
                 });
                 match errors.next() {

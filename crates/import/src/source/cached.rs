@@ -1,10 +1,11 @@
 //! [`Cached`]: a source that is read through a cache on the disk.
 //!
-//! A document whose first part is in the cache, in the version that the listing told, is not opened at the source before a part
-//! is missing. Every other document is opened there; its parts are kept when it still is the version that was listed.
+//! If the cache has the first part of a document, in the version that was listed, the document is opened at the source
+//! only when a part is missing. Every other document is opened there. Its parts are kept if it still has the version
+//! that was listed.
 
 use super::remote::{block_at, block_range, changed};
-use super::{ListError, Listing, Object, ReadError, Source, Stat, Tokens};
+use super::{Identity, ListError, Listing, Object, ReadError, Source, Stat, Tokens};
 use crate::cache::{CacheOptions, CacheUse, Version};
 use crate::container::{Builder, Container, Entry};
 use std::cell::RefCell;
@@ -18,7 +19,7 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// `source` through the cache of `options`; where that cannot be used, without.
+    /// Reads `source` through the cache of `options`. If the cache cannot be used, reads without it.
     pub(super) fn new(source: Box<dyn Source>, options: &CacheOptions) -> Cached {
         Cached { source: Rc::new(RefCell::new(source)), cache: Rc::new(CacheUse::open(options)) }
     }
@@ -82,7 +83,7 @@ impl Source for Cached {
         self.source.borrow().ahead()
     }
 
-    /// What the cache has is not asked for.
+    /// A document in the cache is not asked for.
     fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
         let name = self.source.borrow().cache_name(path, entry).filter(|_| !entry.token.is_empty());
         if entry.size > 0 && !name.is_some_and(|name| self.cache.has(Version::new(&name, entry.token), 0)) {
@@ -98,7 +99,7 @@ impl Source for Cached {
         Some(&self.cache)
     }
 
-    fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+    fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
         self.source.borrow().identity(entry)
     }
 
@@ -112,7 +113,7 @@ struct CachedObject {
     source: Rc<RefCell<Box<dyn Source>>>,
     cache: Rc<CacheUse>,
     path: Vec<u8>,
-    /// A container of the document's entry.
+    /// A container with the document's entry.
     listed: Vec<u8>,
     version: Version,
     size: u64,
@@ -121,7 +122,7 @@ struct CachedObject {
 }
 
 struct State {
-    /// The document at the source, once a part was missing.
+    /// The document at the source. `None` until a part is missing.
     inner: Option<Box<dyn Object>>,
     /// The part that was read last, by its number.
     last: Option<(u64, Vec<u8>)>,
@@ -150,7 +151,7 @@ impl CachedObject {
                 Err(error) => return Err(error),
             }
         }
-        // Looked at after the bytes were read: they are of the version that was listed.
+        // This look comes after the reading. So the bytes are of the version that was listed.
         let stat = object.stat()?;
         if stat.token != self.token || stat.size != self.size {
             return Err(changed());

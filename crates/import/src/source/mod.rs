@@ -73,7 +73,7 @@ macro_rules! asks_its_source {
             self.source.cache()
         }
 
-        fn identity(&self, entry: &$crate::container::Entry<'_>) -> Option<Vec<u8>> {
+        fn identity(&self, entry: &$crate::container::Entry<'_>) -> Option<$crate::source::Identity> {
             self.source.identity(entry)
         }
     };
@@ -127,11 +127,10 @@ pub trait Source {
         None
     }
 
-    /// What a document keeps when it moves within this source. Two documents with one identity and one token have the
-    /// same bytes. With one identity and different tokens they may have the same bytes. `None` where the source knows
-    /// nothing of that.
-    fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
-        (self.tokens() == Tokens::Content && !entry.token.is_empty()).then(|| entry.token.to_vec())
+    /// What a document keeps when it moves within this source. `None` where the source knows nothing of that.
+    fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
+        let is_content = self.tokens() == Tokens::Content && !entry.token.is_empty();
+        is_content.then(|| Identity { bytes: entry.token.to_vec(), is_certain: true })
     }
 
     /// The cache in front of this source.
@@ -213,6 +212,15 @@ pub enum Tokens {
     Stamps,
     /// The bytes themselves. Equal tokens mean equal bytes, and equal tokens of containers mean equal subtrees.
     Content,
+}
+
+/// What a document keeps when it moves. Two documents with one identity may have the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The identity itself.
+    pub bytes: Vec<u8>,
+    /// True: two documents with one identity have the same bytes for certain if their tokens are equal too.
+    pub is_certain: bool,
 }
 
 /// Size and token of an object.

@@ -33,7 +33,8 @@ pub struct State {
     /// Close the connection instead of executing the command with this number; or after executing it, unanswered.
     pub cut_at: Option<usize>,
     pub cut_after_executing: bool,
-    /// Refuse the command of this name with this text.
+    /// Refuse the command of this name with this text; with a blank and a word behind the name, only where an argument begins
+    /// with the word.
     pub refuse: Option<(&'static str, &'static str)>,
     pub password: Option<&'static str>,
 }
@@ -99,7 +100,8 @@ impl Fake {
     /// Commands executed since the last call that are no mere questions.
     pub fn writes(&self) -> Vec<String> {
         let executed = std::mem::take(&mut self.state().executed);
-        let questions = ["IMPORT.VERSION GET", "IMPORT.VERSION LIST", "FT._LIST", "EXISTS", "HGETALL"];
+        let questions =
+            ["IMPORT.VERSION GET", "IMPORT.VERSION LIST", "FT._LIST", "EXISTS", "HGETALL", "TYPE"];
         executed.into_iter().filter(|c| !questions.contains(&c.as_str())).collect()
     }
 }
@@ -113,7 +115,7 @@ pub fn counts(summary: &Summary) -> ([u64; 5], u64) {
 fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
     let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
-    let mut allowed = state.lock().expect("unpoisoned").password.is_none();
+    let mut session = Session { allowed: state.lock().expect("unpoisoned").password.is_none(), queue: None };
     loop {
         let mut output = Chain::new();
         loop {
@@ -128,7 +130,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
             if cut && !state.cut_after_executing {
                 return;
             }
-            execute(&mut state, argv.args(), &mut Reply::new(&mut output, Protocol::Resp2), &mut allowed);
+            session.take(&mut state, argv.args(), &mut Reply::new(&mut output, Protocol::Resp2));
             if cut {
                 return;
             }
@@ -159,6 +161,38 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
+/// What one connection is in the middle of.
+struct Session {
+    allowed: bool,
+    /// The commands since MULTI.
+    queue: Option<Vec<Vec<Vec<u8>>>>,
+}
+
+impl Session {
+    fn take(&mut self, state: &mut State, args: Args<'_>, reply: &mut Reply<'_>) {
+        let name = args.at(0).to_ascii_uppercase();
+        match (&name[..], &mut self.queue) {
+            (b"MULTI", None) => {
+                self.queue = Some(Vec::new());
+                reply.ok();
+            }
+            (b"EXEC", Some(queue)) => {
+                let queue = std::mem::take(queue);
+                self.queue = None;
+                reply.array(queue.len());
+                queue.iter().for_each(|args| {
+                    execute(state, Argv::from_slices(args).args(), reply, &mut self.allowed)
+                });
+            }
+            (_, Some(queue)) => {
+                queue.push(args.iter().map(<[u8]>::to_vec).collect());
+                reply.simple("QUEUED");
+            }
+            (_, None) => execute(state, args, reply, &mut self.allowed),
+        }
+    }
+}
+
 fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &mut bool) {
     let name = String::from_utf8_lossy(args.at(0)).to_uppercase();
     let words = if name == "IMPORT.VERSION" { 2 } else { 1 };
@@ -182,7 +216,11 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
         return reply.bulk(&[args.at(2), b"@1"].concat());
     }
     state.executed.push(words.join(" "));
-    if let Some((_, text)) = state.refuse.filter(|(refused, _)| *refused == name) {
+    let is_refused = |(refused, _): &(&str, &str)| match refused.split_once(' ') {
+        Some((refused, key)) => name == refused && args.iter().any(|arg| arg.starts_with(key.as_bytes())),
+        None => *refused == name,
+    };
+    if let Some((_, text)) = state.refuse.filter(is_refused) {
         return reply.error(text);
     }
     match name.as_str() {
@@ -223,14 +261,21 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
             None => reply.array(0),
         },
         "COPY" => match state.keys.get(args.at(1)).cloned() {
-            Some(copied) if !state.keys.contains_key(args.at(2)) => {
+            Some(copied) if args.get(3) == Some(b"REPLACE") || !state.keys.contains_key(args.at(2)) => {
                 state.keys.insert(args.at(2).to_vec(), copied);
                 reply.int(1);
             }
             _ => reply.int(0),
         },
         "EXISTS" => reply.int(args.skip(1).iter().filter(|k| state.keys.contains_key(*k)).count() as i64),
-        "UNLINK" => reply.int(i64::from(state.keys.remove(args.at(1)).is_some())),
+        "UNLINK" => {
+            reply.int(args.skip(1).iter().filter(|key| state.keys.remove(*key).is_some()).count() as i64);
+        }
+        "TYPE" => reply.simple(match state.keys.get(args.at(1)) {
+            None => "none",
+            Some(Stored::Text) => "string",
+            Some(Stored::Hash(_)) => "hash",
+        }),
         "IMPORT.VERSION" => version(state, args, reply),
         "FT._LIST" => {
             reply.array(state.indexes.len());

@@ -63,7 +63,7 @@ pub fn zip(entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 /// A tar of these files, made by tar itself.
-fn tar(files: &[(&str, &str)]) -> Vec<u8> {
+pub fn tar(files: &[(&str, &str)]) -> Vec<u8> {
     let tree = Tree::new(files);
     let output =
         std::process::Command::new("tar").arg("cf").arg("-").arg("-C").arg(tree.path()).arg(".").output();
@@ -78,12 +78,12 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn mailbox(messages: &[&str]) -> String {
+pub fn mailbox(messages: &[&str]) -> String {
     let one = |text: &&str| format!("From ada@example.org Mon Jan  6 10:00:00 2025\n{}\n", mail(text, text));
     messages.iter().map(one).collect()
 }
 
-fn with_attachment(subject: &str, name: &str, text: &str) -> String {
+pub fn with_attachment(subject: &str, name: &str, text: &str) -> String {
     format!(
         "From: a@b.example\nSubject: {subject}\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n\
          --x\n\nsee there\n--x\nContent-Type: application/octet-stream; name=\"{name}\"\n\
@@ -333,6 +333,33 @@ fn hostile_archives_are_refused_by_name() {
     tree.write("cut.zip", &whole);
     assert_eq!(fake.import(tree.path()).failed, summary.failed - 1);
     assert_eq!(fake.field("cut.zip/a.eml", "subject").as_deref(), Some("a"));
+}
+
+#[test]
+fn links_pipes_and_ways_out_of_a_tar_are_left_out() {
+    let packed = Tree::new(&[]);
+    for name in ["real.eml", "up.eml", "abs.eml"] {
+        packed.write(name, mail(name, "words"));
+    }
+    std::os::unix::fs::symlink("/etc/passwd", packed.at("out")).unwrap();
+    std::fs::hard_link(packed.at("real.eml"), packed.at("twin.eml")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(packed.at("pipe")).status();
+    assert!(made.expect("mkfifo runs").success());
+    let tar = std::process::Command::new("tar")
+        .args(["cf", "-", "-P", "--transform", "s,^up,../../up,", "--transform", "s,^abs,/abs,", "-C"])
+        .arg(packed.path())
+        .args(["real.eml", "up.eml", "abs.eml", "out", "twin.eml", "pipe"])
+        .output()
+        .expect("tar runs");
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    let tree = Tree::new(&[]);
+    tree.write("t.tar", tar.stdout);
+    let fake = Fake::start();
+    let summary = fake.import(tree.path());
+    assert_eq!(fake.ids(), ["t.tar", "t.tar/abs.eml", "t.tar/real.eml"]);
+    assert_eq!((summary.skipped.links, summary.skipped.special, summary.failed), (2, 1, 1));
+    assert_eq!(summary.dead_letters[0].path, b"t.tar/../../up.eml");
+    assert!(summary.dead_letters[0].reason.contains("leads out of the archive"));
 }
 
 #[test]

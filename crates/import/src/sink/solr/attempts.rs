@@ -1,8 +1,9 @@
-//! Batches that were not taken: sent again, in parts where a document is to blame.
+//! Batches that were not taken. They are sent again, in parts if a document is to blame.
 //!
-//! What a server says decides: a refusal (400, 409, 413) is about the documents, so the batch is halved; 401, 403, 404 are about
-//! the collection and end the run; anything else passes, so it is waited for, with pauses that double, up to the target's
-//! patience. A server that fails again and again on a batch and takes a message without documents has a document to blame too.
+//! The server's answer decides. 400, 409 and 413 are about the documents, so the batch is halved. 401, 403 and 404 are
+//! about the collection, and end the run. Every other failure may pass, so the sink waits, with pauses that double, up to
+//! the target's patience. If a server fails again and again on a batch, and takes a message without documents, then a
+//! document is to blame too.
 
 use super::request::Answer;
 use super::{Batch, Solr};
@@ -13,24 +14,24 @@ use crate::sink::update::{self, Envelope, Kind};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The pause before the first time a batch is sent again; it doubles with each.
+/// The pause before a batch is sent again for the first time. It doubles with each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// After this number of failures the sink asks whether the documents are to blame.
 const FAILURES_UNTIL_PROBE: u32 = 4;
 
-/// What became of a message.
+/// The result of a message.
 enum Verdict {
     Taken,
     /// The documents are to blame.
     Refused(String),
-    /// It may be taken another time.
+    /// The message may be taken another time.
     Failed(String),
 }
 
 impl Solr {
-    /// Sees to it that each step of the batch is taken or refused. `answer`: the one to the whole batch.
+    /// Sends the batch until each step is taken or refused. `answer` is the answer to the whole batch.
     pub(super) fn deliver(&mut self, batch: &Batch, answer: Answer) -> Result<(), ImportError> {
         let mut answer = Some(answer);
         let whole = 0..batch.steps.len();
@@ -45,7 +46,8 @@ impl Solr {
             let Some((index, was_added)) = batch.steps[part.start].about else {
                 return Err(self.refused(&format!("a delete was refused: {reason}")));
             };
-            self.rejected.push(Rejected { index, reason, was_added });
+            // The collection keeps what an update was to replace.
+            self.rejected.push(Rejected { index, reason, was_added, stays: !was_added });
         }
         Ok(())
     }
@@ -69,7 +71,7 @@ impl Solr {
         self.repeat(answer, &mut |_| batch.message(part.clone(), envelope.clone()), documents)
     }
 
-    /// Sends the message until it is taken, or refused for its documents: then the reason is given.
+    /// Sends the message until it is taken, or refused for its documents. Returns the reason of a refusal.
     fn repeat(
         &mut self,
         mut answer: Option<Answer>,
@@ -104,7 +106,7 @@ impl Solr {
         unreachable!("patience ends before numbers do")
     }
 
-    /// True when a message is taken that holds no document: a delete of one that cannot be there.
+    /// True when the server takes a message without a document: the delete of a document that cannot be there.
     fn takes_others(&mut self) -> Result<bool, ImportError> {
         let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
         envelope.step(Kind::Delete, &mut probe);

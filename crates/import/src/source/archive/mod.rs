@@ -1,9 +1,10 @@
 //! Archives: a document that holds documents, as a source.
 //!
-//! [`Format::of`] tells by a document's beginning what it is; [`Archive::open`] lists all of it once and then is a
-//! [`Source`] like a folder: the folders in a zip or tar are containers, a mailbox's messages and a mail's attachments
-//! are documents, a compressed file holds one. Nothing is unpacked before it is read, but for compressed streams, whose
-//! places are found by unpacking only. What a hostile archive may make of itself is bounded in [`limits`].
+//! [`Format::of`] decides by a document's beginning whether it is an archive. [`Archive::open`] lists all of the archive
+//! once. The archive then is a [`Source`] as a folder is: the folders in a zip or tar are containers, and a mailbox's
+//! messages and a mail's attachments are documents. A compressed file holds one document. A member of a zip is unpacked
+//! when it is read. A compressed stream is unpacked when it is listed. [`limits`] bounds what a hostile archive may
+//! cost.
 
 mod bytes;
 pub mod limits;
@@ -16,20 +17,23 @@ mod zip;
 pub(crate) use bytes::{Budget, Window};
 pub(crate) use parts::unzipped;
 
-use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
-use crate::container::{Builder, ContainerError, Entry, Kind, NAME_BYTES_MAX, digest, digest_of};
+use super::{Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
+use crate::container::{Builder, ContainerError, Digest, Entry, Kind, NAME_BYTES_MAX, digest, digest_of};
 use bytes::Unpacking;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Names by which a document may be an archive: whether it is one its bytes decide. Documents without a dot in their name
-/// are looked at too, for so mail programs call their mailboxes.
+/// Endings of names that an archive may have. The bytes decide whether it is one. Documents without a dot in their names
+/// are looked at too, because mail programs name their mailboxes so.
 const SUFFIXES: [&str; 13] =
     ["zip", "jar", "tar", "tgz", "gz", "txz", "xz", "tzst", "zst", "mbox", "mbx", "ova", "apk"];
 
-/// What kind of archive a document is.
+/// Bytes of a token that is a digest.
+const DIGEST_BYTES: usize = size_of::<Digest>();
+
+/// The kind of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Zip,
@@ -51,7 +55,7 @@ impl Format {
         }
     }
 
-    /// What the document that begins so is, if it is an archive.
+    /// The kind of the archive with this name and this beginning. `None` when the document is no archive.
     pub(crate) fn of(name: &[u8], beginning: &[u8]) -> Option<Format> {
         if !Format::may_be(name) {
             return None;
@@ -76,7 +80,7 @@ impl Format {
 }
 
 impl Format {
-    /// What the archive's document is called; a mail stays a mail.
+    /// The field `kind` of the archive's document. `None` for a mail, which stays a mail.
     pub(crate) fn kind(self) -> Option<&'static str> {
         match self {
             Format::Mail => None,
@@ -86,21 +90,21 @@ impl Format {
     }
 }
 
-/// Where a member's bytes are.
+/// The place of a member's bytes.
 enum Bytes {
-    /// In the archive as they are.
+    /// The bytes lie in the archive as they are.
     Range {
         at: u64,
         len: u64,
     },
     Zipped(zip::Member),
-    /// Unpacked already.
+    /// The bytes are unpacked already.
     Unpacked(Window),
     Held(Rc<Vec<u8>>),
 }
 
 struct Member {
-    /// Empty: nothing is known of the bytes.
+    /// Empty when nothing is known of the bytes.
     token: Vec<u8>,
     size: u64,
     bytes: Bytes,
@@ -114,7 +118,7 @@ pub(crate) struct Archive {
     budget: Rc<Budget>,
     /// By folder (the root's path is empty) and name.
     folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Member>>,
-    /// What cannot be a document, and why, by folder.
+    /// Names that cannot be documents, and the reasons, by folder.
     refused: BTreeMap<Vec<u8>, Vec<(Vec<u8>, String)>>,
     skipped: Skipped,
 }
@@ -123,7 +127,7 @@ impl Archive {
     /// Lists the archive `name` whole.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the archive is damaged or refused.
     pub(crate) fn open(
         name: &[u8],
         format: Format,
@@ -159,8 +163,8 @@ impl Archive {
         Ok(archive)
     }
 
-    /// True when a document that is called `name` is a mail and not worth being taken for an archive: one without
-    /// attachments, or alone in a file that is not called a mailbox.
+    /// True when the document `name` counts as one mail, not as an archive: a mail without attachments, or a single message
+    /// in a file whose name is not a mailbox's.
     pub(crate) fn is_one_mail(&self, name: &[u8], format: Format) -> bool {
         let documents: usize = self.folders.values().map(BTreeMap::len).sum();
         match format {
@@ -168,6 +172,17 @@ impl Archive {
             Format::Mailbox => documents < 2 && !name.contains(&b'.'),
             _ => false,
         }
+    }
+
+    /// The identity of a document in an archive. A zip's directory has only a checksum of 32 bits and the size, so the
+    /// bytes must decide. Everywhere else the token is a digest of the bytes.
+    pub(crate) fn identity_of(entry: &Entry<'_>) -> Option<Identity> {
+        let (bytes, is_certain) = match entry.token.len() {
+            DIGEST_BYTES => (entry.token, true),
+            zip::TOKEN_BYTES => (&entry.token[zip::IDENTITY], false),
+            _ => return None,
+        };
+        Some(Identity { bytes: bytes.to_vec(), is_certain })
     }
 
     fn zip(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
@@ -186,7 +201,7 @@ impl Archive {
         let members = tar::members(&self.window, &self.budget)?;
         self.skipped.links += members.links;
         self.skipped.special += members.special;
-        // A name that comes twice is a file that was replaced: the last counts, as for tar itself.
+        // A name that comes twice is a file that was replaced. The last one counts, as for tar itself.
         let mut last = BTreeMap::new();
         members.files.into_iter().for_each(|file| drop(last.insert(file.name.clone(), file)));
         for (name, file) in last {
@@ -200,7 +215,7 @@ impl Archive {
 
     fn mailbox(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
         for message in mbox::messages(&self.window, &self.budget)? {
-            // Named by what it is: the ids of the others do not change when one goes.
+            // The name is made of the digest. So the ids of the other messages stay when one goes.
             let name: String = message.digest[..10].iter().map(|b| format!("{b:02x}")).collect();
             let bytes = Bytes::Range { at: message.at, len: message.len };
             let member = Member { token: message.digest.to_vec(), size: message.len, bytes };
@@ -209,7 +224,7 @@ impl Archive {
         Ok(())
     }
 
-    /// A compressed stream: a tar in it is listed in its place, anything else is one document.
+    /// Lists a compressed stream. A tar in it is listed in its place. Everything else is one document.
     fn stream(&mut self, name: &[u8], format: Format, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
         let reader = self.window.reader();
         let reader: Box<dyn Read> = match format {
@@ -232,7 +247,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Puts the members where their names say.
+    /// Puts the members into the folders that their names say.
     fn place(&mut self, found: Vec<(Vec<u8>, Member)>) {
         let mut files = Vec::new();
         let mut folders = BTreeSet::new();
@@ -260,7 +275,7 @@ impl Archive {
             };
             let files = self.folders.entry(folder.to_vec()).or_default();
             let mut free = name.to_vec();
-            // A name that is there already, as a file or as a folder, gets a number.
+            // A name that a file or a folder has already gets a number.
             let mut number = 2;
             while taken(&free, files) {
                 free = [name, format!("~{number}").as_bytes()].concat();
@@ -288,10 +303,14 @@ impl Source for Archive {
             builder.push(Kind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
         }
         let blob = builder.finish().map_err(failed)?;
-        // What is left out is told with the root.
-        let skipped = if path.is_empty() { std::mem::take(&mut self.skipped) } else { Skipped::default() };
-        let refused = self.refused.remove(path).unwrap_or_default();
+        // All that is left out is told with the root.
+        let skipped = if path.is_empty() { self.skipped } else { Skipped::default() };
+        let refused = self.refused.get(path).cloned().unwrap_or_default();
         Ok(Listing { blob, skipped, racy_for_ns: 0, refused })
+    }
+
+    fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
+        Archive::identity_of(entry)
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
@@ -337,7 +356,7 @@ impl Object for InMemory {
     }
 }
 
-/// A member's path without what says nothing: a slash in front, `.`, doubled slashes.
+/// A member's path without a slash in front, without `.`, and without doubled slashes.
 fn checked_path(name: &[u8]) -> Result<Vec<u8>, String> {
     let names: Vec<&[u8]> = name.split(|b| *b == b'/').filter(|n| !matches!(*n, b"" | b".")).collect();
     if names.is_empty() {
@@ -365,7 +384,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What a compressed file is called when it is unpacked.
+/// The name of a compressed file's content.
 fn unpacked_name(name: &[u8]) -> Vec<u8> {
     let name = split(name).1;
     match name.iter().rposition(|b| *b == b'.') {

@@ -1,8 +1,7 @@
 //! Zip archives: the central directory, and one entry at a time.
 //!
-//! [`members`] reads the directory at the end, also that of zip64, and nothing else of the archive; entries that lie on
-//! one another are refused, for that is how bombs are made. [`open`] gives one entry. Names may be there twice: both are
-//! members.
+//! [`members`] reads the directory at the end of the archive, also that of zip64, and nothing else. Entries that overlap
+//! are refused, because bombs are made of them. [`open`] opens one entry. If a name is there twice, both are members.
 
 use super::bytes::{Budget, Unpacking, Window, refused};
 use super::limits::{XZ_MEMORY_BYTES_MAX, ZIP_DIRECTORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
@@ -14,17 +13,21 @@ const END_BYTES: usize = 22;
 const COMMENT_BYTES_MAX: usize = 65_535;
 const HEADER_BYTES: usize = 46;
 const LOCAL_HEADER_BYTES: usize = 30;
-/// What stands where a number is in the zip64 extension instead.
+/// Bytes of a member's token.
+pub(super) const TOKEN_BYTES: usize = 26;
+/// What a member keeps of its token when it is renamed: its checksum and its size.
+pub(super) const IDENTITY: std::ops::Range<usize> = 6..18;
+/// The value that means: the number is in the zip64 extension.
 const ELSEWHERE: u64 = u32::MAX as u64;
 
 /// An entry of the directory.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// As written, folders with a slash at the end.
+    /// The name as it is written. A folder's name ends in a slash.
     pub(super) name: Vec<u8>,
-    /// Unpacked bytes, as the directory says.
+    /// The number of unpacked bytes, as the directory says.
     pub(super) size: u64,
-    /// What the directory says of the bytes: checksum, sizes, method, time.
+    /// The directory's facts about the bytes: method, time, checksum, sizes.
     pub(super) token: Vec<u8>,
     pub(super) is_link: bool,
     method: u16,
@@ -81,7 +84,7 @@ pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<Budget>) -> io::Re
         95 => Box::new(xz_reader(packed.reader())?),
         other => return Err(refused(format!("the entry is packed by method {other}, which is not known"))),
     };
-    // One byte more than claimed is enough to see that the claim is wrong.
+    // One byte more than claimed is enough to find a wrong claim.
     let reader = reader.take(member.size.saturating_add(1));
     let claimed = Some((member.size, member.crc));
     Ok(Box::new(Unpacking::new(Box::new(reader), member.packed, claimed, budget.clone())))
@@ -108,6 +111,7 @@ impl Member {
         let [size, packed, header_at] = widen(wide, extra).ok_or_else(damaged)?;
         let unix = header[5] == 3;
         let mode = u32_at(header, 38) >> 16;
+        // Method, time, date and checksum.
         let mut token = header[10..20].to_vec();
         token.extend_from_slice(&size.to_le_bytes());
         token.extend_from_slice(&packed.to_le_bytes());
@@ -125,7 +129,7 @@ impl Member {
     }
 }
 
-/// Size, packed size and place with what the zip64 extension says of those that do not fit.
+/// Size, packed size and place. Those that do not fit come from the zip64 extension.
 fn widen(mut numbers: [u64; 3], mut extra: &[u8]) -> Option<[u64; 3]> {
     while numbers.contains(&ELSEWHERE) {
         let (header, rest) = extra.split_at_checked(4)?;
@@ -148,7 +152,7 @@ struct End {
     directory_at: u64,
     directory_bytes: u64,
     count: u64,
-    /// Bytes before the archive's own first byte: what makes a program of it.
+    /// Bytes before the archive's first byte. Self-extracting archives have a program there.
     shift: u64,
 }
 

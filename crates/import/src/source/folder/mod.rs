@@ -1,15 +1,16 @@
 //! A folder on a mounted file system: each regular file is a document, each folder a container.
 //!
-//! Everything is opened beneath the root ([`super::beneath`]): symbolic links are not followed and special files not
-//! opened; both are counted. Names are bytes: one that is not UTF-8 is a name like any other. A folder inside that is a
-//! Maildir is listed as one ([`maildir`]).
+//! Everything is opened beneath the root ([`super::beneath`]). Symbolic links are not followed, and special files are not
+//! opened. Both are counted. Names are bytes, and need not be UTF-8. A folder that is a Maildir is listed as one
+//! ([`maildir`]).
 
 pub mod maildir;
 
 use super::parts::{self, Parted, Spill};
 use super::stamp::{self, Stamp};
 use super::{
-    AT_NOTE, FLAGS_KEY, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, beneath,
+    AT_NOTE, FLAGS_KEY, Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens,
+    beneath,
 };
 use crate::container::{Builder, Container, ContainerError, Entry, Kind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,19 +28,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A folder as a source.
 pub struct Folder {
-    /// As given, for messages.
+    /// The folder as it was given, for messages.
     root: PathBuf,
     folder: OwnedFd,
     parted: Parted,
 }
 
 impl Folder {
-    /// At `root`, which may itself be a symbolic link. Folders with more documents than `list_cutoff` are listed in parts.
+    /// Opens the folder `root`, which may be a symbolic link. Folders with more documents than `list_cutoff` are listed in
+    /// parts.
     ///
     /// # Errors
     /// When it does not exist, cannot be read, or is no folder.
     pub fn open(root: &Path, list_cutoff: Option<usize>) -> io::Result<Folder> {
-        // The system's call waits for nothing here: what is no folder is not opened.
+        // The call does not wait for a pipe, because it opens folders only.
         if !std::fs::metadata(root)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -93,7 +95,7 @@ impl Source for Folder {
         let path = crate::job::join(path, at);
         let file = File::from(beneath::open(self.folder.as_fd(), &path)?);
         let opened = fstat(&file).map_err(io::Error::from)?;
-        // Opened without waiting: what took the file's place may be a pipe.
+        // The call does not wait. A pipe may have taken the file's place.
         if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return Err(ReadError::Replaced);
         }
@@ -101,8 +103,8 @@ impl Source for Folder {
         Ok(Box::new(LocalFile { file, opened, in_maildir: entry.get(FLAGS_KEY).is_some() }))
     }
 
-    fn identity(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
-        stamp::identity(entry.token)
+    fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
+        stamp::identity(entry.token).map(|bytes| Identity { bytes, is_certain: true })
     }
 
     /// A folder may lie on another machine.
@@ -117,7 +119,7 @@ impl Source for Folder {
 #[derive(Debug)]
 struct LocalFile {
     file: File,
-    /// Of the moment when it was opened, until somebody asks.
+    /// The stamp of the moment at which the file was opened.
     opened: Cell<Option<Stamp>>,
     in_maildir: bool,
 }
@@ -131,7 +133,7 @@ impl Object for LocalFile {
         let token = stamp.token(self.in_maildir).to_vec();
         Ok(Stat { size: stamp.size, token, is_young: stamp.racy_for_ns(now_ns()) > 0 })
     }
-    /// A file that grows meanwhile has another size when it has been read.
+    /// A file that grows meanwhile has another stamp after the reading.
     fn is_exact(&self) -> bool {
         true
     }
@@ -149,7 +151,7 @@ fn list_plain(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError>
             continue;
         }
         match FoundAs::look(dir, name).map_err(|e| lister.io_error(name, e))? {
-            // Gone since the folder was read: as if it had never been there.
+            // The file vanished since the folder was read. It counts as never there.
             FoundAs::Nothing => {}
             FoundAs::Link => lister.skipped.links += 1,
             FoundAs::Folder => lister.folder(name)?,
@@ -160,7 +162,7 @@ fn list_plain(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError>
     Ok(())
 }
 
-/// What lies under a name.
+/// The kind of a folder's entry.
 enum FoundAs {
     Nothing,
     Link,
@@ -170,7 +172,7 @@ enum FoundAs {
 }
 
 impl FoundAs {
-    /// Looks without following a link.
+    /// Asks the system, without following a link.
     fn look(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<FoundAs> {
         let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(FoundAs::Nothing),
@@ -190,7 +192,7 @@ struct Lister {
     /// For messages.
     shown: PathBuf,
     builder: Builder,
-    /// Most documents in the builder; what comes after goes to the disk, and what was there too.
+    /// Most documents in the builder. If there are more, all of them go to the disk.
     listed_max: usize,
     listed: usize,
     spill: Option<Spill>,
@@ -221,7 +223,7 @@ impl Lister {
             distrust,
         }
     }
-    /// Adds a document; `maildir` is its place below the folder and its flags.
+    /// Adds a document. `maildir` is its place below the folder, and its flags.
     fn document(
         &mut self,
         name: &[u8],
@@ -244,7 +246,7 @@ impl Lister {
         let pushed = self.builder.push(Kind::Document, name, stamp.size, token, pairs);
         pushed.map_err(|error| self.container_error(error))
     }
-    /// What was listed so far, on the disk.
+    /// Moves the documents to the disk, and returns their place there.
     fn spilled(&mut self) -> io::Result<Spill> {
         let mut spill = Spill::new()?;
         let listed = std::mem::replace(&mut self.builder, Builder::new(0)).finish();
@@ -257,7 +259,7 @@ impl Lister {
         }
         Ok(spill)
     }
-    /// Adds a folder. It has no token: nothing that the file system says of a folder tells whether anything below changed.
+    /// Adds a folder. It has no token, because a file system's facts about a folder do not show a change below it.
     fn folder(&mut self, name: &[u8]) -> Result<(), ListError> {
         if parts::number(name).is_some() {
             self.refused.push((name.to_vec(), parts::RESERVED.to_owned()));
@@ -271,7 +273,7 @@ impl Lister {
         pushed.map_err(|error| self.container_error(error))
     }
     fn finish(mut self, at: &[u8], parted: &mut Parted) -> Result<Listing, ListError> {
-        // What was recorded in parts stays in parts, even when it is empty now.
+        // A container that was recorded in parts stays in parts, even when it is empty now.
         if self.spill.is_none() && self.listed_max == 0 {
             self.spill = Some(self.spilled().map_err(|error| self.io_error(b"", error))?);
         }
@@ -283,7 +285,7 @@ impl Lister {
         debug_assert!(Container::parse(&blob).is_ok());
         Ok(Listing { blob, skipped, racy_for_ns, refused })
     }
-    /// The error for what lies at `below` (empty: for the folder itself).
+    /// The error for the entry at `below`. Empty: for the folder itself.
     fn io_error(&self, below: &[u8], error: io::Error) -> ListError {
         io_error(&self.shown.join(OsStr::from_bytes(below)), error)
     }

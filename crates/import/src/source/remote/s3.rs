@@ -1,20 +1,20 @@
 //! A bucket of an S3-compatible server: each prefix is a container, each object a document.
 //!
-//! [`S3`] lists by delimiter, page by page, through the `object_store` library, which signs requests and sends those again
-//! that the server was too busy for (503 SlowDown, 429, 500), with growing pauses. A document's token is its entity tag,
-//! size and time of change; its ranges are asked for on the condition that the tag is still the same.
+//! [`S3`] lists by delimiter, page by page, through the `object_store` library. The library signs requests. If the server
+//! is too busy for a request (503 SlowDown, 429, 500), the library sends it again, with growing pauses. A document's
+//! token is its entity tag, size and time of change. Its ranges are asked for on the condition that the tag is unchanged.
 //!
-//! Credentials come from where the AWS SDKs look: the environment, the profile in `~/.aws`, then the container's or the
-//! machine's role.
+//! Credentials come from the places where the AWS SDKs look: the environment, the profile in `~/.aws`, then the role of
+//! the container or the machine.
 
 use super::profile;
 use super::throttle::{Throttle, UNDER_WAY_MAX};
 use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
-use crate::container::{Builder, ContainerError, Entry, Kind, digest};
+use crate::container::{Builder, ContainerError, Digest, Entry, Kind, digest};
 use crate::source::parts::{self, Parted, Spill};
-use crate::source::{AT_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
+use crate::source::{AT_NOTE, Identity, ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path as Key;
@@ -28,15 +28,15 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// How a source begins that is a bucket.
+/// The beginning of the name of a bucket as a source.
 pub const SCHEME: &str = "s3://";
-/// Most pages of one prefix; a page has up to 1,000 keys.
+/// Most pages of one prefix. A page has up to 1,000 keys.
 pub const PAGES_MAX: usize = 100_000;
-/// What is said of a server whose pages lead around in a circle.
+/// The error for a server whose pages lead around in a circle.
 pub(super) const SAME_PAGE: &str = "the server leads to the same page again";
-/// How the library says that a server answered a range with something else (some answer 200 and not 206).
+/// The library's words for a server that did not answer with a range (some answer 200 and not 206).
 const NO_RANGES: &str = "non-partial response";
-/// Where a bucket is when nobody says it.
+/// The region of a bucket by default.
 const REGION: &str = "us-east-1";
 
 /// A first block that is on its way.
@@ -52,25 +52,25 @@ impl Drop for Ahead {
     }
 }
 
-/// A bucket, or what lies below a prefix of it.
+/// A bucket, or the part of it below a prefix.
 pub struct S3 {
     store: Rc<AmazonS3>,
     runtime: Runtime,
-    /// Empty, or ending in a slash.
+    /// The prefix. It is empty, or it ends in a slash.
     prefix: String,
-    /// As given, for messages.
+    /// The source as it was given, for messages.
     shown: PathBuf,
-    /// Server and bucket, for a cache.
+    /// Server and bucket, for names in a cache.
     place: String,
-    /// True when the server has told an object without an entity tag: time and size alone are not enough for a cache.
+    /// True when the server has listed an object without an entity tag. Time and size alone are not enough for a cache.
     is_untagged: bool,
     throttle: Throttle,
     parted: Parted,
-    /// Where not what the bucket holds now is wanted.
+    /// Lists the versions of a moment. `None`: what the bucket holds now is wanted.
     versions: Option<Versions>,
-    /// First blocks that were asked for before they are wanted, in the order in which they will be.
+    /// First blocks that were asked for before they are wanted. They will be wanted in this order.
     ahead: VecDeque<Ahead>,
-    /// The object that was opened last: an archive is opened to be looked at, and again to be read.
+    /// The object that was opened last. An archive is opened twice: to be looked at, and to be read.
     last: Option<(String, Vec<u8>, Rc<RemoteObject<S3Fetch>>)>,
 }
 
@@ -78,7 +78,7 @@ impl S3 {
     /// Opens `location`: what follows [`SCHEME`], `bucket/prefix`. Nothing is asked of the server yet.
     ///
     /// # Errors
-    /// What is wrong with the name or the options.
+    /// The reason why the name or an option is wrong.
     pub fn open(location: &str, options: &RemoteOptions) -> io::Result<S3> {
         let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
         if bucket.is_empty() {
@@ -147,8 +147,8 @@ impl S3 {
             return self.runtime.block_on(versions.list(prefix, PAGES_MAX, &mut document, &mut folder));
         }
         let mut page_token = None;
-        // A token that comes again would lead around for ever. The held one is changed ever more rarely, so that it is met
-        // again in a circle of any length.
+        // If a page's token comes again, the pages lead around in a circle. The token that is held changes ever more
+        // rarely. So it comes again in a circle of any length.
         let mut held = None;
         for number in 1..=PAGES_MAX {
             let options = PaginatedListOptions {
@@ -185,7 +185,7 @@ fn builder(bucket: &str, options: &RemoteOptions) -> AmazonS3Builder {
     let profile = profile::load(name.as_deref().unwrap_or("default"));
     let setting = |name: &str| profile.get(name).cloned();
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-    // A profile that is named on the command line is meant, whatever the environment has.
+    // A profile of the command line goes before the environment.
     let from_profile = options.profile.is_some() || variable("AWS_ACCESS_KEY_ID").is_none();
     if let (true, Some(id), Some(secret)) =
         (from_profile, setting("aws_access_key_id"), setting("aws_secret_access_key"))
@@ -257,7 +257,7 @@ impl Source for S3 {
         if lister.spill.is_none() && listed_max > 0 {
             return lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error });
         }
-        // What was recorded in parts stays in parts, even when it is empty now.
+        // A container that was recorded in parts stays in parts, even when it is empty now.
         lister.spill().map_err(failed)?;
         let (spill, folders) = (lister.spill.take().expect("just made"), &lister.folders);
         let blob = self.parted.finish(path, spill, folders).map_err(failed)?;
@@ -270,6 +270,12 @@ impl Source for S3 {
 
     fn keep_parts(&mut self, path: &[u8]) {
         self.parted.keep(path);
+    }
+
+    /// Entity tag and size. A tag is a weak digest of the bytes (MD5), or none at all, so the bytes must decide.
+    fn identity(&self, entry: &Entry<'_>) -> Option<Identity> {
+        let bytes = entry.token.get(..TAGGED_BYTES)?.to_vec();
+        (entry.token.len() > TAGGED_BYTES).then_some(Identity { bytes, is_certain: false })
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
@@ -312,7 +318,7 @@ impl Source for S3 {
         let task = self.runtime.spawn(async move {
             let first = super::FIRST_BLOCK_BYTES;
             let range = (listed_size > first).then_some(GetRange::Bounded(0..first));
-            // What goes wrong now goes wrong again when it is wanted, and is told then.
+            // If this fails, the block is asked for again when it is wanted. That request tells the reason.
             let options = GetOptions { range, version, ..GetOptions::default() };
             let got = store.get_opts(&location, options).await.ok()?;
             if got.meta.size != listed_size {
@@ -338,7 +344,7 @@ struct Listed {
     name: Vec<u8>,
     size: u64,
     token: Vec<u8>,
-    /// Where not the newest version is wanted.
+    /// The version, if it is not the newest one.
     version: Option<String>,
 }
 
@@ -356,7 +362,7 @@ struct Lister {
     folders: BTreeSet<Vec<u8>>,
     is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
-    /// Most documents in `documents`; what comes after goes to the disk, and what was there too.
+    /// Most documents in `documents`. If there are more, all of them go to the disk.
     listed_max: usize,
     spill: Option<Spill>,
 }
@@ -397,7 +403,7 @@ impl Lister {
     ) -> io::Result<()> {
         self.is_untagged |= tag.is_none_or(str::is_empty);
         match name_below(key, prefix) {
-            // The prefix as a key of its own: so some tools make a folder.
+            // The prefix is a key of its own. Some tools make a folder so.
             Some("") => {}
             Some(name) => {
                 let listed = Listed { name: name.as_bytes().to_vec(), size, token, version };
@@ -414,7 +420,7 @@ impl Lister {
         Ok(())
     }
 
-    /// From now on everything is on the disk.
+    /// Moves the documents to the disk. All further documents go there too.
     fn spill(&mut self) -> io::Result<()> {
         if self.spill.is_none() {
             let mut spill = Spill::new()?;
@@ -440,7 +446,7 @@ impl Lister {
                 builder.push(Kind::Document, name, *size, token, version)?;
                 continue;
             }
-            // A key that is a prefix of others too: the document gets a number, its place says its key.
+            // The key is a prefix of other keys too. The document gets a number, and a note of its key.
             let numbers = (2..).map(|n: u64| [name, format!("~{n}").as_bytes()].concat());
             let free = numbers.into_iter().find(|free| !taken.contains(free)).expect("numbers do not end");
             let pairs = [(AT_NOTE, &name[..])].into_iter().chain(version);
@@ -452,7 +458,7 @@ impl Lister {
     }
 }
 
-/// The name directly below `prefix`; empty for the prefix itself; `None` when the server tells what it was not asked.
+/// The name directly below `prefix`. Empty for the prefix itself. `None` for a key that was not asked for.
 fn name_below<'a>(key: &'a str, prefix: &str) -> Option<&'a str> {
     if key == prefix.trim_end_matches('/') {
         return Some("");
@@ -464,14 +470,19 @@ fn strange(key: &str, prefix: &str) -> io::Error {
     other(format!("the server lists the key {key:?} below {prefix:?}"))
 }
 
-/// Entity tag, size, and time of change in seconds: an answer's header has no more.
+/// Bytes of the digest of entity tag and size at the beginning of a token.
+const TAGGED_BYTES: usize = size_of::<Digest>();
+
+/// The token: entity tag, size, and time of change in seconds. An answer's header has no fractions of a second.
 fn token(meta: &ObjectMeta) -> Vec<u8> {
     token_of(meta.e_tag.as_deref().unwrap_or_default(), meta.size, meta.last_modified.timestamp())
 }
 
 fn token_of(tag: &str, size: u64, seconds: i64) -> Vec<u8> {
     let tag = tag.trim_matches('"');
-    digest(format!("{tag}\0{size}\0{seconds}").as_bytes()).to_vec()
+    let mut token = digest(format!("{tag}\0{size}").as_bytes()).to_vec();
+    token.extend_from_slice(&seconds.to_le_bytes());
+    token
 }
 
 fn version_of(entry: &Entry<'_>) -> Option<String> {
@@ -483,11 +494,11 @@ struct S3Fetch {
     store: Rc<AmazonS3>,
     runtime: Runtime,
     location: Key,
-    /// The version, where not the newest is wanted.
+    /// The version. `None`: the newest one.
     version: Option<String>,
     /// A block is at most as long as the object was when it was listed.
     listed_size: u64,
-    /// Everything, from a server whose answers to ranges are none.
+    /// All of the object, from a server that answers ranges with everything.
     whole: RefCell<Option<Whole>>,
 }
 
@@ -497,7 +508,7 @@ impl Fetch for S3Fetch {
             return whole.piece(range);
         }
         let wanted = range.start..range.end.min(self.listed_size);
-        // All of an object is asked for without a range: of an empty one there is none.
+        // An empty object has no range. So all of an object is asked for without one.
         let is_whole = wanted.start == 0 && wanted.end >= self.listed_size;
         let bounded = (!is_whole).then_some(GetRange::Bounded(wanted));
         self.runtime.block_on(async {
@@ -526,7 +537,7 @@ impl S3Fetch {
         if got.meta.size == self.listed_size { Ok(got) } else { Err(changed()) }
     }
 
-    /// All of the object, from a server whose answers to ranges are none.
+    /// All of the object, from a server that answers ranges with everything.
     async fn get_whole(&self) -> io::Result<Whole> {
         let got = self.get(None).await?;
         let mut whole = Whole::new()?;
@@ -539,7 +550,7 @@ impl S3Fetch {
     }
 }
 
-/// What the server said, without the library's words around it.
+/// The server's words, without the library's words around them.
 fn told(error: &object_store::Error) -> io::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return vanished();
@@ -548,7 +559,7 @@ fn told(error: &object_store::Error) -> io::Error {
     said(&text).unwrap_or_else(|| other(text.trim_start_matches("Generic S3 error: ")))
 }
 
-/// What an answer in XML says of an error.
+/// The error in an answer of XML.
 pub(super) fn said(text: &str) -> Option<io::Error> {
     let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
     match (between("<Code>", "</Code>"), between("<Message>", "</Message>")) {
