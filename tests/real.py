@@ -4,7 +4,7 @@
 usage: real.py STRAND_BINARY (make test-real sets the rest: VERSITYGW, .venv with rclone, Debian's restic). OBJECTS is how many
 objects the large bucket has (100,000 unless told), PAIRS how many pairs of commits are compared with git (1,000), FILES how many files the
 large repository and the large folder have (100,000), KEYS how many keys the longest
-listing has (10,000,000). Prints "N passed, M failed" and exits 1 when a check fails.
+listing has (10,000,000), MAILBOX_GB how long the longest mailbox is (21 GB). Prints "N passed, M failed" and exits 1 when a check fails.
 """
 import http.server
 import json
@@ -27,6 +27,9 @@ PAIRS = int(os.environ.get("PAIRS", "1000"))
 KEYS = int(os.environ.get("KEYS", "10000000"))
 # A listing of that many keys, whatever their number.
 LISTING_MB = 256
+MAILBOX_GB = float(os.environ.get("MAILBOX_GB", "21"))
+# A mailbox, however long it is.
+MAILBOX_MB = 64
 FILES = int(os.environ.get("FILES", "100000"))
 A_FOLDER = 1000
 CHECKS = []
@@ -330,6 +333,27 @@ def an_unchanged_folder_beside_rclone_and_restic(world):
         figures[name] = min(measured(again, environment) for _ in range(3))
     for name, (seconds, memory, own) in figures.items():
         print(f"     {FILES // 5} unchanged files, {name}: {seconds:.2f} s, {memory:.0f} MB ({own:.1f} MB without pages of files)")
+
+
+@check
+def a_mailbox_of_any_length_takes_bounded_memory(world):
+    path, count = f"{world.folder}/docs/all.mbox", 0
+    os.makedirs(f"{world.folder}/docs")
+    with open(path, "wb") as file:
+        while file.tell() < MAILBOX_GB * 1e9:
+            # An attachment that is a hole: the file system has no bytes for it, and the import writes none of it.
+            begin = f"From a@b.example Mon Jan  6 10:00:00 2025\nFrom: a@b.example\nSubject: mail {count}\nMIME-Version: 1.0\n"
+            parts = "Content-Type: multipart/mixed; boundary=x\n\n--x\n\na line of it\n--x\nContent-Type: application/octet-stream\n"
+            file.write(f"{begin}{parts}Content-Disposition: attachment; filename=hole\n\n".encode())
+            file.seek(4 << 20, os.SEEK_CUR)
+            file.write(b"\n--x--\n\n")
+            count += 1
+    out = f"{world.folder}/out.ndjson"
+    seconds, memory, own = measured([world.binary, "import", f"{world.folder}/docs", "--into", "d", "--to", f"file:{out}", "-q"], world.environment)
+    with open(out) as file:
+        found = sum('"kind":"mail"' in line for line in file)
+    print(f"     {MAILBOX_GB:g} GB in one mailbox: {found} mails, {seconds:.0f} s, {memory:.0f} MB ({own:.1f} MB without pages of files)")
+    assert found == count and memory < MAILBOX_MB, (found, count, memory)
 
 
 @check

@@ -1,36 +1,36 @@
-//! [`Memory`]: a run asks before it holds much, where somebody counts the memory of several runs.
+//! [`Memory`]: where somebody counts the memory of several runs, a run asks before it holds much.
 
 use crate::extract::DOCUMENT_BYTES_MAX;
 use std::sync::Arc;
 
-/// Bytes for a document that nobody is asked for.
+/// Bytes for a document that a run holds without asking.
 pub const FREE_BYTES: u64 = 2 << 20;
-/// What extraction holds for each byte of a document.
+/// Bytes that extraction holds for each byte of a document.
 pub const MEMORY_FACTOR: u64 = 5;
 
-/// What the process that extracts documents holds while it waits for one.
+/// Bytes that the process which extracts documents holds while it waits for one.
 pub const EXTRACTOR_BYTES: u64 = 4 << 20;
 
 /// Gives bytes to a run.
 pub trait Lender: Send + Sync {
     /// Waits until the run may hold `bytes` more for the document `path`.
     fn take(&self, bytes: u64, path: &[u8]);
-    /// The run holds `bytes` less.
+    /// Notes that the run holds `bytes` less.
     fn give_back(&self, bytes: u64);
-    /// The containers that the run holds have `bytes` now.
+    /// Notes that the containers of the run have `bytes` now.
     fn containers(&self, bytes: u64);
 }
 
-/// Whom a run asks; nobody by default.
+/// The lender that a run asks. By default there is none.
 #[derive(Clone, Default)]
 pub struct Memory(pub Option<Arc<dyn Lender>>);
 
-/// Bytes that are given back when this goes.
+/// Bytes that are given back when this is dropped.
 #[must_use]
 pub(crate) struct Loan(Option<Arc<dyn Lender>>, u64);
 
 impl Memory {
-    /// Waits for the memory that a document of `size` bytes takes; an unknown size counts as the largest.
+    /// Waits for the memory that a document of `size` bytes takes. An unknown size counts as the largest.
     pub(crate) fn for_document(&self, size: Option<u64>, path: &[u8]) -> Loan {
         let bytes = size.unwrap_or(DOCUMENT_BYTES_MAX).min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
         match &self.0 {
@@ -42,7 +42,7 @@ impl Memory {
         }
     }
 
-    /// Waits for the memory of a process that extracts documents; `path` is the first document.
+    /// Waits for the memory of a process that extracts documents. `path` is the first document.
     pub(crate) fn for_extractor(&self, path: &[u8]) -> Loan {
         match &self.0 {
             Some(lender) => {
@@ -88,11 +88,52 @@ impl Throttle {
         Throttle { rate, begun: std::time::Instant::now(), bytes: 0 }
     }
 
-    /// `bytes` were read. Waits until the rate allows that.
+    /// Notes that `bytes` were read. Waits until the rate allows that.
     pub(crate) fn read(&mut self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         self.bytes += bytes;
         let due = std::time::Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
         std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Mutex;
+
+    /// Notes what is lent.
+    #[derive(Default)]
+    struct Notes(Mutex<(u64, u64)>);
+
+    impl Lender for Notes {
+        fn take(&self, bytes: u64, _path: &[u8]) {
+            let mut notes = self.0.lock().unwrap();
+            *notes = (notes.0 + bytes, notes.1.max(bytes));
+        }
+        fn give_back(&self, bytes: u64) {
+            self.0.lock().unwrap().0 -= bytes;
+        }
+        fn containers(&self, _bytes: u64) {}
+    }
+
+    /// The bytes that are lent for a document of this size.
+    fn lent(size: Option<u64>) -> u64 {
+        let notes = Arc::new(Notes::default());
+        let lender: Arc<dyn Lender> = notes.clone();
+        drop(Memory(Some(lender)).for_document(size, b"x"));
+        let (held, most) = *notes.0.lock().unwrap();
+        assert_eq!(held, 0, "everything is given back");
+        most
+    }
+
+    proptest! {
+        #[test]
+        fn an_unknown_size_counts_as_the_largest(size in any::<u64>()) {
+            prop_assert!(lent(Some(size)) <= lent(None));
+            let needed = size.min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
+            prop_assert_eq!(lent(Some(size)), if needed > FREE_BYTES { needed } else { 0 });
+        }
     }
 }

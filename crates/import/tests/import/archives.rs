@@ -56,6 +56,49 @@ fn version_1_then_version_2_then_nothing() {
     assert_eq!(fake.ids(), names(&tree));
 }
 
+/// The test mails of the parsing library, among them malformed ones, where Cargo has unpacked them.
+fn mails_of_the_parser() -> Vec<PathBuf> {
+    let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo = cargo.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
+    let found = Command::new("find")
+        .arg(cargo.expect("a home").join("registry/src"))
+        .args(["-path", "*/mail-parser-*/resources/eml/*.eml"])
+        .output();
+    let found = String::from_utf8(found.expect("find runs").stdout).expect("plain names");
+    found.lines().map(PathBuf::from).collect()
+}
+
+#[test]
+fn the_parsers_own_mails_are_read_or_told() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    let mails = mails_of_the_parser();
+    if mails.is_empty() {
+        println!("skipped: the sources of mail-parser are not there");
+        return;
+    }
+    for (i, path) in mails.iter().enumerate() {
+        let name = path.file_name().expect("a file").to_string_lossy();
+        tree.write(&format!("{i:04}-{name}"), std::fs::read(path).expect("a mail"));
+    }
+    let options = strand_import::ImportOptions { attachments: true, ..fake.options(tree.path()) };
+    let run = || strand_import::run(&options, &mut strand_import::Silent).expect("nothing goes wrong");
+    let first = run();
+    println!("{} mails: {first}", mails.len());
+    for letter in &first.dead_letters {
+        println!("{}: {}", String::from_utf8_lossy(&letter.path), letter.reason);
+    }
+    let at_top = |ids: &[String]| ids.iter().filter(|id| !id.contains('/')).count();
+    let failed = first.dead_letters.iter().filter(|letter| !letter.path.contains(&b'/')).count();
+    assert_eq!(
+        at_top(&fake.ids()) + failed,
+        mails.len(),
+        "each is a document, or a dead letter with its reason"
+    );
+    assert!(failed * 20 <= mails.len(), "{failed} of {} failed", mails.len());
+    let again = run();
+    assert_eq!((again.added, again.updated, again.removed, again.failed), (0, 0, 0, first.failed));
+}
+
 #[test]
 fn the_samples_are_imported_and_the_broken_one_is_told() {
     let fake = Fake::start();

@@ -248,6 +248,34 @@ fn bare_repositories_links_submodules_and_tags() {
 }
 
 #[test]
+fn a_submodule_is_imported_as_the_repository_that_it_is() {
+    let inner = Tree::new(&[("in/a.eml", &mail("of the submodule", "1"))]);
+    init(&inner);
+    let pinned = commit(&inner);
+    let tree = Tree::new(&[("b.eml", &mail("of the tree", "2"))]);
+    init(&tree);
+    let from = inner.path().display().to_string();
+    git(tree.path(), &["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &from, "lib"]);
+    commit(&tree);
+    // The submodule goes on, and the tree keeps the commit that it names.
+    inner.write("in/later.eml", mail("later", "3"));
+    commit(&inner);
+    let listed = line(git(tree.path(), &["ls-tree", "-r", "HEAD", "lib"]));
+    let named = listed.split_whitespace().nth(2).expect("mode, kind, id, name");
+    assert_eq!(named, pinned);
+    let fake = Fake::start();
+    let summary = fake.import(&source(tree.path(), "main"));
+    assert_eq!(
+        (counts(&summary).0, summary.skipped.submodules),
+        ([2, 0, 0, 0, 0], 1),
+        "b.eml and .gitmodules"
+    );
+    let fake = Fake::start();
+    fake.import(&source(&tree.at(".git/modules/lib"), named));
+    assert_eq!(fake.ids(), ["in/a.eml"]);
+}
+
+#[test]
 fn a_damaged_pack_loses_nothing() {
     let tree = Tree::new(&[]);
     init(&tree);
