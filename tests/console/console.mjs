@@ -13,7 +13,7 @@ import { chromium } from "playwright-core";
 const [strand, pictures] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const WAIT_MS = 30_000;
-const VIEWS = ["overview", "latency", "memory", "slowlog", "clients", "keys", "search", "imports", "command", "users", "config"];
+const VIEWS = ["overview", "latency", "memory", "slowlog", "clients", "keys", "search", "imports", "profiles", "command", "users", "config"];
 const failures = [];
 let checks = 0;
 const check = (ok, what) => { checks += 1; if (!ok) { failures.push(what); console.error(`FAILED ${what}`); } };
@@ -238,6 +238,52 @@ async function works(browser, { base, port }) {
   await page.close();
 }
 
+/** Profiles as flame graphs, waits by phase, advice, and a bundle that the program opens. */
+async function instruments(browser, { base, folder }) {
+  const page = await open(browser, { viewport: { width: 1280, height: 800 }, acceptDownloads: true });
+  await go(page, base, "profiles");
+  await page.waitForFunction(() => document.querySelectorAll(".flame g").length > 3 && document.querySelector("main table"));
+  const whole = await page.locator(".flame-path").innerText();
+  check(/^All: .*B$/.test(whole), `the whole of a heap profile: ${whole}`);
+  const widest = page.locator(".flame g").nth(2), name = (await widest.getAttribute("aria-label")).split(": ")[0];
+  await widest.click();
+  await page.waitForFunction(() => document.querySelector(".flame-path button"));
+  check((await page.locator(".flame-path").innerText()).includes(name.slice(0, 20)), "a click shows the function");
+  await page.getByRole("button", { name: "Show all" }).click();
+  if (pictures) await page.screenshot({ path: join(pictures, "profiles-flame-1280.png") });
+  await page.selectOption("select", "cpu");
+  await page.fill("input[type=number]", "1");
+  await page.getByRole("button", { name: "Take it" }).click();
+  await page.waitForFunction(() => /^Looking/.test(document.querySelector("[role=status].hint")?.textContent ?? ""));
+  await page.waitForFunction(() => document.querySelector(".flame g, .empty"));
+
+  // A command that waits for a key, and one that took long, are told apart.
+  const blocked = ask(base, [["BLPOP", "no:such:list", "0.3"]]);
+  await blocked;
+  await go(page, base, "latency");
+  await page.waitForFunction(() => [...document.querySelectorAll("main th")].some((n) => n.textContent === "Parked p99"));
+  await page.fill("input[type=search]", "blpop");
+  const parked = await page.waitForFunction(() => {
+    const heads = [...document.querySelectorAll("main th")].map((n) => n.textContent), row = document.querySelector("main tbody tr");
+    const text = row?.children[heads.indexOf("Parked p99")]?.textContent ?? "";
+    return /ms$/.test(text) && text;
+  });
+  const ms = parseFloat(await parked.jsonValue());
+  check(ms >= 250 && ms < 1000, `BLPOP was parked for ${ms} ms`);
+
+  await ask(base, [["CONFIG", "SET", "maxmemory", "1mb"]]);
+  await go(page, base, "overview");
+  await page.waitForFunction(() => /maxmemory/.test(document.querySelector(".advice")?.textContent ?? ""));
+  await ask(base, [["CONFIG", "SET", "maxmemory", "0"]]);
+  const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download a bundle" }).click()]);
+  const file = join(folder, "downloaded.tar.zst");
+  await saved.saveAs(file);
+  check(saved.suggestedFilename() === "strand-bundle.tar.zst", `the bundle's name: ${saved.suggestedFilename()}`);
+  const list = String(execFileSync(strand, ["bundle", "show", file]));
+  check(/info\.txt/.test(list) && /profiles\/heap\.pb\.gz/.test(list), `what is in the bundle: ${list}`);
+  await page.close();
+}
+
 async function logins(browser, { base }) {
   await ask(base, [["ACL", "SETUSER", "default", "resetpass", ">sesame"]]);
   const page = await open(browser, { viewport: { width: 1280, height: 800 } }, (text) => /401|403|400/.test(text));
@@ -255,6 +301,10 @@ async function logins(browser, { base }) {
   await page.waitForSelector(".live.on");
   await go(page, base, "slowlog");
   await page.waitForFunction(() => /NOPERM/.test(document.querySelector(".notice")?.textContent ?? ""));
+  await go(page, base, "overview");
+  await page.getByRole("button", { name: "Download a bundle" }).click();
+  await page.waitForFunction(() => /NOPERM/.test(document.querySelector(".toast.bad")?.textContent ?? ""));
+  check(!(await page.$(".advice")), "who may not ask is shown no advice");
   await go(page, base, "keys?pattern=greeting");
   await page.waitForSelector(".keylist li");
   const stored = await page.evaluate(() => JSON.stringify({ ...localStorage }) + JSON.stringify({ ...sessionStorage }) + document.cookie);
@@ -319,7 +369,7 @@ async function bundled(browser, { base, port, folder }) {
     const shown = said.match(/^http:\/\/127\.0\.0\.1:\d+/)[0];
     const page = await open(browser, { viewport: { width: 1280, height: 800 } });
     await page.goto(shown);
-    for (const view of ["overview", "history", "memory", "slowlog", "clients", "config"]) {
+    for (const view of ["overview", "history", "latency", "memory", "slowlog", "clients", "profiles", "config"]) {
       await go(page, shown, view);
       if (view === "history") await page.waitForFunction(() => document.querySelectorAll("main .u-over").length >= 10);
       else await settled(page);
@@ -327,6 +377,11 @@ async function bundled(browser, { base, port, folder }) {
       check(!notice, `${view} of a bundle: ${notice}`);
       if (pictures) { mkdirSync(pictures, { recursive: true }); await page.screenshot({ path: join(pictures, `bundle-${view}.png`) }); }
     }
+    await go(page, shown, "profiles");
+    await page.waitForFunction(() => document.querySelectorAll(".flame g").length > 3);
+    await go(page, shown, "overview");
+    await page.waitForFunction(() => document.querySelector(".live").textContent.startsWith("Bundle"));
+    check(!(await page.getByRole("button", { name: "Download a bundle" }).isVisible()), "a bundle of a bundle is offered");
     check(/Bundle of /.test(await page.locator(".live").innerText()), "the page does not say that it shows a bundle");
     await go(page, shown, "slowlog");
     await page.waitForFunction(() => document.querySelector("main").textContent.includes("in:the:bundle"));
@@ -356,7 +411,7 @@ let browser;
 try {
   await fill(server.base);
   browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
-  for (const part of [everyView, hostile, works, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
+  for (const part of [everyView, hostile, works, instruments, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
     const begun = Date.now();
     try { await part(browser, server); } catch (e) { check(false, `${part.name}: ${e.message} ${e.stack?.match(/console\.mjs:\d+/g)}`); }
     console.log(`${part.name}: ${Date.now() - begun} ms`);

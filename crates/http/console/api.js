@@ -85,6 +85,16 @@ export async function json(path, options) {
   return JSON.parse(await limited(await request(path, options)), exact);
 }
 
+/** Saves what a path answers as a file. */
+export async function download(path, name) {
+  const url = URL.createObjectURL(await (await request(path)).blob());
+  const link = document.createElement("a");
+  Object.assign(link, { href: url, download: name });
+  link.click();
+  // The browser reads it after the click.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
 /** Server-sent events of a path, until `signal`; each event's data is parsed as JSON. */
 export async function events(path, onEvent, signal) {
   const response = await request(path, { signal, headers: { Accept: "text/event-stream" } });

@@ -137,8 +137,9 @@ export function flame(root, format) {
         onkeydown: (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), choose()) },
         svg("title", {}, label), svg("rect", { x, y: level * ROW, width: Math.max(w - 1, 0.5), height: ROW - 1, rx: 2, class: `frame frame-${hue(frame.name)}` }));
       const room = Math.floor((w - 10) / 6.6);
-      if (room >= 3) group.append(svg("text", { x: x + 5, y: level * ROW + 14, class: "frame-name" }, frame.name.length > room ? `${frame.name.slice(0, room - 1)}…` : frame.name));
       picture.append(group);
+      // Beside the button: its name is the whole function's, and this may be cut.
+      if (room >= 3) picture.append(svg("text", { x: x + 5, y: level * ROW + 14, class: "frame-name", "aria-hidden": "true" }, frame.name.length > room ? `${frame.name.slice(0, room - 1)}…` : frame.name));
       let at = x;
       for (const child of frame.children) {
         const part = frame.value ? (w * child.value) / frame.value : 0;

@@ -9,6 +9,7 @@ import { overview } from "./views/overview.js";
 import { history } from "./views/history.js";
 import { latency } from "./views/latency.js";
 import { memory } from "./views/memory.js";
+import { profiles } from "./views/profiles.js";
 import { slowlog } from "./views/slowlog.js";
 import { clients } from "./views/clients.js";
 import { keys } from "./views/keys.js";
@@ -20,7 +21,7 @@ import { config } from "./views/config.js";
 
 /** A view with `needs` is shown where the server has that command. */
 let VIEWS = [];
-const ALL = [overview, history, latency, memory, slowlog, clients, keys, search, imports, terminal, users, config];
+const ALL = [overview, history, latency, memory, slowlog, clients, keys, search, imports, profiles, terminal, users, config];
 const app = document.getElementById("app");
 
 let leave = () => {};

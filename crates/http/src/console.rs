@@ -82,6 +82,7 @@ static ASSETS: &[Asset] = assets![
     "views/latency.js": JS,
     "views/memory.js": JS,
     "views/overview.js": JS,
+    "views/profiles.js": JS,
     "views/search.js": JS,
     "views/slowlog.js": JS,
     "views/terminal.js": JS,

@@ -1,6 +1,7 @@
 //! One exchange: a [`Request`] with everything a handler needs, the [`Context`] shared by the requests of a
 //! connection, and the [`Settings`] of the operator.
 
+use crate::Bundler;
 use crate::body::{CutShort, Outgoing, ResponseBody};
 use crate::pipe::Holding;
 use crate::problem::Problem;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub rights: Rights,
     /// Waits between repeated events.
     pub sleep: Sleeper,
+    /// Makes bundles.
+    pub bundler: Bundler,
 }
 
 /// Returns the reason why the server is not ready.

@@ -14,6 +14,7 @@
 pub mod auth;
 pub mod body;
 pub mod budget;
+mod bundle;
 pub mod collections;
 pub mod commands;
 pub mod conditions;
@@ -41,5 +42,6 @@ pub mod turns;
 pub mod update;
 pub mod xml;
 
+pub use bundle::{Bundler, Packer};
 pub use exchange::{MayCall, Rights, Settings, Sleeper, UNSENT_BYTES_MAX, Unready, Version};
 pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, of_parser, refusal};

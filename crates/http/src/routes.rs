@@ -4,7 +4,7 @@ use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::route::{Found, Parameter, Route};
-use crate::{commands, console, diag, import, keys, metrics, openapi, search, text, update};
+use crate::{bundle, commands, console, diag, import, keys, metrics, openapi, search, text, update};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use std::rc::Rc;
@@ -218,6 +218,17 @@ pub static ROUTES: &[Route] = &[
         gives: &[(200, "What the DIAG command of this name answers", JSON)],
         needs_session: true,
         run: handler!(diag::report),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/bundle",
+        operation: "bundle",
+        summary: "All that the server knows about itself in one file, as strand bundle makes it; strand bundle show opens it",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "A tar file in zstd", "application/zstd")],
+        needs_session: true,
+        run: handler!(bundle::bundle),
     },
     Route {
         method: Method::GET,

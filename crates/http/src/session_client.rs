@@ -216,6 +216,13 @@ impl SessionClient {
     /// # Errors
     /// The problem for an error reply, the problem for [`Gone`], and 507 for a reply over [`VALUE_BYTES_MAX`].
     pub async fn value(&self) -> Result<Value, Problem> {
+        self.reply().await?.map_err(|text| Problem::of_reply(&text))
+    }
+    /// As [`SessionClient::value`]. An error reply is its text.
+    ///
+    /// # Errors
+    /// When the reply is too large, or the session is gone.
+    pub async fn reply(&self) -> Result<Result<Value, Vec<u8>>, Problem> {
         self.value.borrow_mut().clear();
         let count = |bytes: usize| {
             let taken = self.value.borrow_mut().take(bytes + VALUE_BYTES);
@@ -242,12 +249,12 @@ impl SessionClient {
                 Event::Int(n) => Value::Text(n.to_string().into_bytes()),
                 Event::Bool(b) => Value::Text(b.to_string().into_bytes()),
                 Event::Null => Value::Null,
-                Event::Error(text) => return Err(Problem::of_reply(&text)),
-                Event::Text { .. } => return Err(Problem::of_reply(&self.bytes().await?)),
+                Event::Error(text) => return Ok(Err(text)),
+                Event::Text { .. } => return Ok(Err(self.bytes().await?)),
             };
             count(0)?;
             loop {
-                let Some((values, left)) = open.last_mut() else { return Ok(value) };
+                let Some((values, left)) = open.last_mut() else { return Ok(Ok(value)) };
                 values.push(value);
                 *left -= 1;
                 if *left > 0 {
@@ -340,6 +347,11 @@ impl SessionClient {
     pub fn has_entered(&self) -> bool {
         self.identity.borrow().is_some()
     }
+    /// The password of the request.
+    pub fn password(&self) -> Option<Vec<u8>> {
+        let identity = self.identity.borrow();
+        identity.as_ref().and_then(|(credentials, _)| credentials.as_ref()).map(|c| c.password.clone())
+    }
     /// Passes the name of the request's user to `look`.
     pub fn with_user<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         match &*self.identity.borrow() {
@@ -380,6 +392,14 @@ pub enum Value {
 }
 
 impl Value {
+    /// Bytes of all texts in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Value::Null => 0,
+            Value::Text(text) => text.len(),
+            Value::List(values) => values.iter().map(Value::bytes).sum(),
+        }
+    }
     /// The text, if this is one.
     pub fn text(&self) -> Option<&[u8]> {
         match self {

@@ -5,6 +5,7 @@
 //! **Invariant:** this crate may depend on everything, and decides nothing. `commands` and `engine` define what a
 //! command does; this crate only drives them.
 
+mod bundle;
 mod cli;
 mod driver;
 mod jobs;

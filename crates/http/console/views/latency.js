@@ -19,14 +19,18 @@ const bar = (share) => {
   return node;
 };
 
+/** Milliseconds between two looks at the waits of commands. */
+const PHASES_MS = 5_000;
+
 export const latency = {
   id: "latency", title: "Latency",
-  show({ head, add, onLeave, failed }) {
+  show({ head, add, onLeave, every, failed }) {
     head("Of each command, since the start or the last CONFIG RESETSTAT");
-    const box = h("div"), events = h("div");
+    const box = h("div"), events = h("div"), flushing = h("p", { class: "hint" });
+    let waits = null;
     const order = h("select", {}, [["usec", "Time in all"], ["p99", "p99"], ["p999", "p99.9"], ["calls", "Calls"], ["failed", "Failed"]].map(([value, text]) => h("option", { value }, text)));
     const filter = h("input", { type: "search", placeholder: "All commands" });
-    add(h("div", { class: "bar" }, field("Command", filter, { class: "mid" }), field("Sort by", order)), card("Commands", {}, box), card("Events", { hint: "What took longer than latency-monitor-threshold" }, events));
+    add(h("div", { class: "bar" }, field("Command", filter, { class: "mid" }), field("Sort by", order)), card("Commands", { hint: "p50 to p99.9: executing. Queued: for a helper thread. Parked: for somebody else, a key or the disk" }, box, flushing), card("Events", { hint: "What took longer than latency-monitor-threshold" }, events));
     const draw = () => {
       if (!live.latest) return;
       const all = rowsOf(live.latest.info);
@@ -38,6 +42,9 @@ export const latency = {
         { name: "Command", cell: (r) => h("code", {}, r.command.replace("|", " ")) },
         { name: "Calls", class: "num", cell: (r) => short(r.calls) },
         { name: "p50", class: "num", cell: (r) => micros(r.p50) }, { name: "p99", class: "num", cell: (r) => micros(r.p99) }, { name: "p99.9", class: "num", cell: (r) => micros(r.p999) },
+        ...(waits ? [
+          { name: "Queued p99", class: "num", cell: (r) => micros(waits.get(r.command)?.queued?.p99) }, { name: "Parked p99", class: "num", cell: (r) => micros(waits.get(r.command)?.parked?.p99) },
+        ] : []),
         { name: "Time in all", class: "num", cell: (r) => micros(r.usec) }, { name: "Share", class: "nowrap", cell: (r) => [bar(sum ? r.usec / sum : 0), h("span", { class: "sr" }, percent(sum ? r.usec / sum : 0))] },
         { name: "Failed", class: "num", cell: (r) => (r.failed ? h("span", { class: "bad" }, count(r.failed)) : "0") },
       ], rows, { caption: "Commands", empty: word ? ["No such command", "No command that was called has this in its name."] : ["Nothing was called yet", "Commands appear here when clients call them."] }));
@@ -45,6 +52,15 @@ export const latency = {
     };
     order.onchange = filter.oninput = draw;
     onLeave(live.watch(draw));
+    every(PHASES_MS, async () => {
+      // Without the right, or on another server, the columns are left out.
+      try {
+        const phases = JSON.parse(await command(["DIAG", "PHASES"]));
+        waits = new Map(phases.commands.map((row) => [row.command, row]));
+        flushing.textContent = `Replies that waited until their client took them: ${count(phases.flushing.count)}; p99 ${micros(phases.flushing.p99)}, the longest ${micros(phases.flushing.max)}.`;
+        draw();
+      } catch { /* See above. */ }
+    });
     const load = async () => {
       try {
         const rows = (await command(["LATENCY", "LATEST"])) ?? [];

@@ -1,5 +1,6 @@
+import { command, download } from "../api.js";
 import { plot } from "../charts.js";
-import { h, put } from "../dom.js";
+import { button, card, h, put, toast } from "../dom.js";
 import { bytes, count, micros, percent, seconds, short } from "../format.js";
 import * as live from "../live.js";
 
@@ -17,10 +18,29 @@ function slowest(info) {
   return all.filter((row) => row.calls >= most / 100).sort((a, b) => b.p99 - a.p99)[0];
 }
 
+/** Milliseconds between two looks at what is wrong. */
+const ADVICE_MS = 10_000;
+
+/** Shows what the server says is wrong, as `strand doctor` does. Whoever may not ask sees nothing. */
+async function advise(into) {
+  let said;
+  try { said = JSON.parse(await command(["DIAG", "DOCTOR"])); } catch { return; }
+  put(into, said.findings.length > 0 && card("What is wrong now", {}, h("ul", { class: "advice" },
+    said.findings.map((found) => h("li", {}, h("strong", { class: found.level === "alert" ? "bad" : null }, found.what), ` ${found.todo}`)))));
+}
+
 export const overview = {
   id: "overview", title: "Overview",
-  show({ head, add, onLeave }) {
-    head("The last 15 minutes");
+  show({ head, add, onLeave, every }) {
+    const bundle = button("Download a bundle", async () => {
+      bundle.disabled = true;
+      try { await download("/v1/bundle", "strand-bundle.tar.zst"); } catch (e) { toast(e.message, "bad"); }
+      bundle.disabled = false;
+    }, { class: "quiet", hidden: true, title: "All that the server knows about itself in one file, without secrets. strand bundle show opens it." });
+    head("The last 15 minutes", bundle);
+    const advice = h("div");
+    add(advice);
+    every(ADVICE_MS, () => advise(advice));
     const tiles = ["Operations", "Memory", "Keys", "Clients", "Hit rate", "Slowest p99", "Up"].map(tile);
     const [ops, mem, keys, clients, hits, slow, up] = tiles;
     const plots = [
@@ -34,6 +54,7 @@ export const overview = {
     add(h("dl", { class: "tiles" }, tiles.map((t) => t.node)), h("div", { class: "grid" }, plots.map(([p]) => p.node)));
     onLeave(() => plots.forEach(([p]) => p.end()));
     onLeave(live.watch(({ info, row }) => {
+      bundle.hidden = Boolean(info.strand_bundle);
       const limit = +info.maxmemory;
       ops.set(row.ops === null ? "–" : short(Math.round(row.ops)), `${short(+info.total_commands_processed)} in all`);
       mem.set(bytes(row.memory), limit ? `${percent(row.memory / limit)} of ${bytes(limit)}` : "no limit");

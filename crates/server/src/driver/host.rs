@@ -337,7 +337,7 @@ impl HostLog for ServerHost {
 
 impl HostThreads for ServerHost {
     fn worker_place(&self, worker: usize) -> String {
-        super::system::thread_place(&format!("worker-{worker}"))
+        super::stacks::place(&self.profiles, &format!("worker-{worker}"))
     }
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.reclaimer.reclaim(garbage);
@@ -397,7 +397,8 @@ impl HostFigures for ServerHost {
         self.system.lock().figures()
     }
     fn system_report(&self) -> Vec<(String, String)> {
-        super::system::report()
+        let threads = super::system::threads();
+        super::system::report(&self.profiles.stacks(&threads))
     }
     fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
         self.profiles.take(ask).map_err(NoProfile)

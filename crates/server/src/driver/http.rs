@@ -103,6 +103,7 @@ fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
         users_version: Version(Rc::new(move || of.config().generation())),
         rights: Rights(Rc::new(move |user, command| asked.may_call(user, command))),
         sleep: Sleeper(Rc::new(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))))),
+        bundler: crate::bundle::of_session::bundler(),
     }
 }
 

@@ -26,6 +26,7 @@ mod page_cache;
 mod peer;
 mod profiles;
 mod signal;
+mod stacks;
 mod stream;
 mod system;
 mod ticker;
@@ -33,6 +34,8 @@ mod tls;
 mod tls_stream;
 mod wake;
 mod worker;
+
+pub use lane::LOWEST_NICE;
 
 use accept::{Signals, Until, accept_until_stopped};
 use clock::Clock;

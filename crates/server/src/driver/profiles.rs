@@ -8,6 +8,7 @@
 //! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc has no labels,
 //! so the frames of a stack tell its purpose ([`label`]).
 
+use super::stacks::Stacks;
 use parking_lot::Mutex;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use std::collections::HashMap;
@@ -71,6 +72,17 @@ impl Profiles {
         let mut running = self.cpu.lock();
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
             *running = None;
+        }
+    }
+    /// The stacks of threads of this process. See [`super::stacks`].
+    ///
+    /// # Errors
+    /// A description for users. Also while processor time is sampled: both need the one signal handler.
+    pub fn stacks(&self, threads: &[i32]) -> Result<Stacks, String> {
+        let running = self.cpu.lock();
+        match *running {
+            Some(_) => Err("there are no stacks of the program while processor time is sampled".into()),
+            None => super::stacks::take(threads),
         }
     }
     fn start(&self, seconds: u64) -> Result<Vec<u8>, String> {
@@ -234,12 +246,13 @@ fn unbiased(objects: u64, bytes: u64) -> (i64, i64) {
 
 /// Names of addresses, each looked up once.
 #[derive(Default)]
-struct Symbols {
+pub(super) struct Symbols {
     known: HashMap<usize, Vec<Frame>>,
 }
 
 impl Symbols {
-    fn frames(&mut self, addresses: &[usize]) -> Vec<Frame> {
+    /// The functions of a stack, innermost first.
+    pub(super) fn frames(&mut self, addresses: &[usize]) -> Vec<Frame> {
         addresses
             .iter()
             .flat_map(|at| self.known.entry(*at).or_insert_with(|| resolve(*at)).clone())

@@ -3,8 +3,10 @@
 //! A figure that the kernel does not have (no pressure figures, no control group) is left out. The counters of
 //! threads are summed by name while the threads exist, so the sums never decrease when a thread ends.
 
-use procfs::process::Process;
+use super::stacks::Stacks;
+use procfs::process::{Process, Task};
 use procfs::{CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
+use rustix::process::Signal;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use strand_diag::history::Figure;
@@ -204,8 +206,20 @@ const REPORTED: [&str; 13] = [
 /// Most bytes of a file in a report.
 const REPORTED_BYTES_MAX: usize = 64 << 10;
 
-/// The system's own texts, for a bundle. Yields the core after each file: a worker may wait for it.
-pub fn report() -> Vec<(String, String)> {
+/// Most functions of a stack in a report. An event loop is some 40 deep.
+const FRAMES_MAX: usize = 96;
+
+/// The threads of the process that take the signal for their stack. The allocator's own block all signals.
+pub fn threads() -> Vec<i32> {
+    let bit = 1 << (Signal::PROF.as_raw() - 1);
+    let tasks = Process::myself().and_then(|me| me.tasks());
+    let takes = |task: &Task| task.status().is_ok_and(|status| status.sigblk & bit == 0);
+    tasks.into_iter().flatten().flatten().filter(takes).map(|task| task.tid).collect()
+}
+
+/// The system's own texts, for a bundle, and the stacks of the threads. Yields the core after each file: a worker may wait
+/// for it.
+pub fn report(stacks: &Result<Stacks, String>) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = REPORTED
         .iter()
         .filter_map(|path| {
@@ -229,22 +243,31 @@ pub fn report() -> Vec<(String, String)> {
             "{} {} {} {cpu_ms} ms, waits in {waits_in}\n{stack}",
             task.tid, status.name, status.state
         );
+        let frames = stacks.as_ref().ok().and_then(|all| all.get(&task.tid)).map(Vec::as_slice);
+        for frame in frames.unwrap_or_default().iter().take(FRAMES_MAX) {
+            threads += &match frame.file.as_str() {
+                "" => format!("    {}\n", frame.function),
+                file => format!("    {} ({file}:{})\n", frame.function, frame.line),
+            };
+        }
+    }
+    if let Err(why) = stacks {
+        threads += &format!("{why}\n");
     }
     all.push(("threads".into(), threads));
     all
 }
 
-/// State of a thread of this process in the kernel, and what it waits for. For a log line.
-pub fn thread_place(name: &str) -> String {
+/// The thread of this process with this name, its state in the kernel, and what it waits for there. For a log line.
+pub fn thread_place(name: &str) -> Option<(i32, String)> {
     let tasks = Process::myself().and_then(|me| me.tasks());
-    let named = tasks.into_iter().flatten().flatten().find_map(|task| {
+    let (tid, state) = tasks.into_iter().flatten().flatten().find_map(|task| {
         let status = task.status().ok()?;
         (status.name == name).then_some((task.tid, status.state))
-    });
-    let Some((tid, state)) = named else { return String::new() };
+    })?;
     let waits_in = fs::read_to_string(format!("/proc/self/task/{tid}/wchan")).unwrap_or_default();
     let waits_in = if matches!(waits_in.as_str(), "" | "0") { "nothing" } else { waits_in.as_str() };
-    format!("; the thread is {state}, and waits in the kernel for {waits_in}")
+    Some((tid, format!("; the thread is {state}, and waits in the kernel for {waits_in}")))
 }
 
 #[cfg(test)]

@@ -99,6 +99,10 @@ fn a_bundle_has_everything_and_no_secret() {
         "history/seconds.json",
         "imports.json",
         "info.txt",
+        "profiles/allocs.folded.txt",
+        "profiles/allocs.pb.gz",
+        "profiles/heap.folded.txt",
+        "profiles/heap.pb.gz",
         "search/indexes.json",
     ] {
         assert!(list.contains(name), "{name} in {list}");
@@ -118,7 +122,13 @@ fn a_bundle_has_everything_and_no_secret() {
         entry("diag/log.txt").contains("Ready to accept connections")
             || !entry("diag/log.txt").trim().is_empty()
     );
-    assert!(json(&entry("diag/system.json"))["threads"].as_str().is_some_and(|t| t.contains("worker-0")));
+    let threads = json(&entry("diag/system.json"))["threads"].as_str().expect("a text").to_string();
+    let (_, worker) = threads.split_once(" worker-0 ").unwrap_or_else(|| panic!("{threads}"));
+    // The functions that the worker is in; an older kernel has no descriptors of threads.
+    let mut of_worker =
+        worker.lines().skip(1).take_while(|line| !line.starts_with(|c: char| c.is_ascii_digit()));
+    let is_there = of_worker.any(|line| line.starts_with("    ") && line.contains("strand::driver::worker"));
+    assert!(is_there || threads.contains("there are no stacks of the program"), "{threads}");
     // A changed byte, another digest, an existing output file, a missing right.
     let bytes = std::fs::read(&output).expect("it was written");
     let changed = site.server.folder.0.join("changed");
@@ -133,6 +143,72 @@ fn a_bundle_has_everything_and_no_secret() {
         strand(&["bundle", "--server", &address, "--password", "planted-secret-1", "--output", &output]);
     assert_eq!(again.status.code(), Some(1));
     assert_eq!(std::fs::read(&output).expect("it stays"), bytes);
+}
+
+#[test]
+fn a_bundle_comes_over_http_too() {
+    let site = site(&["--requirepass", "planted-secret-1", "--slowlog-log-slower-than", "0"]);
+    let mut client = site.resp();
+    client.call("AUTH planted-secret-1", "+OK\r\n");
+    client.call("ACL SETUSER ann on >planted-secret-2 ~* +@all", "+OK\r\n");
+    client.call("ACL SETUSER watcher on >planted-secret-3 +diag", "+OK\r\n");
+    client.call("ACL SETUSER reader on >wonder ~* +@read", "+OK\r\n");
+    client.call("CLIENT SETNAME planted-secret-1", "+OK\r\n");
+    client.call("SET planted-secret-2 planted-secret-3", "+OK\r\n");
+    let login = |word: &str| format!("Authorization: Basic {word}\r\n");
+    let mut http = site.http();
+    // default:planted-secret-1, watcher:planted-secret-3, reader:wonder
+    let admin = login("ZGVmYXVsdDpwbGFudGVkLXNlY3JldC0x");
+    let watcher = login("d2F0Y2hlcjpwbGFudGVkLXNlY3JldC0z");
+    let reader = login("cmVhZGVyOndvbmRlcg==");
+    let path = |name: &str| site.server.folder.0.join(name).display().to_string();
+    let saved = |http: &mut crate::http::Http, login: &str, name: &str| {
+        let answer = http.ask("GET /v1/bundle", login, b"");
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, "application/zstd"),
+            "{}",
+            answer.text()
+        );
+        std::fs::write(path(name), &answer.body).expect("the folder is ours");
+        let shown = strand(&["bundle", "show", &path(name)]);
+        assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+        String::from_utf8_lossy(&shown.stdout).into_owned()
+    };
+    let list = saved(&mut http, &admin, "all.tar.zst");
+    let entry = |name: &str, of: &str| {
+        let said = strand(&["bundle", "show", &path(name), "--entry", of]);
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let names = list.lines().filter_map(|line| line.trim().split_once("  ").map(|(_, name)| name));
+    let names: Vec<&str> = names.filter(|name| name.contains('.')).collect();
+    assert!(names.len() >= 26, "{list}");
+    for name in names {
+        let text = entry("all.tar.zst", name);
+        assert!(
+            text.len() > 2 && !text.contains("planted-secret") && !text.contains("NOPERM"),
+            "{name}: {text}"
+        );
+    }
+    assert!(entry("all.tar.zst", "clients.txt").contains("(redacted)"));
+    assert!(entry("all.tar.zst", "acl.json").contains("#(digest)"));
+    assert!(entry("all.tar.zst", "diag/slowlog.json").contains("arguments left out"));
+    // The rights are the user's: what is forbidden is an entry that says so.
+    saved(&mut http, &watcher, "some.tar.zst");
+    assert!(entry("some.tar.zst", "config.json").contains("NOPERM"));
+    assert!(entry("some.tar.zst", "diag/memory.json").contains("purposes"));
+    let refused = http.ask("GET /v1/bundle", &reader, b"");
+    assert!(refused.status == 403 && refused.text().contains("NOPERM"), "{}", refused.text());
+    assert_eq!(site.http().get("/v1/bundle").status, 401);
+    // Ten at once: one at a time.
+    let ask = || {
+        let (mut http, admin) = (site.http(), admin.clone());
+        std::thread::spawn(move || http.ask("GET /v1/bundle", &admin, b"").status)
+    };
+    let threads: Vec<_> = (0..10).map(|_| ask()).collect();
+    let told: Vec<u16> = threads.into_iter().map(|thread| thread.join().expect("each is answered")).collect();
+    assert!(told.contains(&200) && told.iter().all(|status| matches!(status, 200 | 503)), "{told:?}");
+    saved(&mut http, &admin, "again.tar.zst");
 }
 
 /// The stacks of a profile as text, the largest first.

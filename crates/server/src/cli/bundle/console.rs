@@ -4,7 +4,7 @@
 //! content, and any other command with an error, so nothing can be changed. Any user of this machine may connect;
 //! a bundle has no secrets.
 
-use super::archive::Bundle;
+use crate::bundle::archive::Bundle;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
@@ -173,8 +173,15 @@ fn run(bundle: &Bundle, words: &[String]) -> Option<Value> {
         ["DIAG", what @ ("BIGKEYS" | "DOCTOR" | "HOTKEYS" | "MEMORY" | "PHASES" | "SLOWLOG" | "SYSTEM")] => {
             entry(&format!("diag/{}.json", what.to_ascii_lowercase())).map(Value::from)
         }
+        ["DIAG", "PROFILE"] => {
+            let kind = words.get(2)?.to_ascii_lowercase();
+            let is_folded = words.get(3).is_some_and(|word| word.eq_ignore_ascii_case("folded"));
+            let name = format!("profiles/{kind}.folded.txt");
+            entry(&name).filter(|_| is_folded).map(Value::from)
+        }
         ["FT._LIST"] => parsed("search/indexes.json"),
         ["IMPORT.VERSION", "DATASETS"] => parsed("imports.json"),
+        ["LATENCY", "LATEST"] => parsed("latency.json"),
         ["LATENCY", "DOCTOR"] => entry("latency.txt").map(Value::from),
         ["MEMORY", "DOCTOR"] => Some(parsed("diag/doctor.json")?["text"].clone()),
         ["MEMORY", "MALLOC-STATS"] => entry("allocator.txt").map(Value::from),
@@ -265,8 +272,8 @@ fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<V
 
 #[cfg(test)]
 mod tests {
-    use super::super::archive::Entry;
     use super::*;
+    use crate::bundle::archive::Entry;
 
     fn bundle() -> Bundle {
         let history = json!({

@@ -79,6 +79,14 @@ impl Bundle {
         }
         written.map(|metadata| metadata.len())
     }
+    /// The file's bytes.
+    ///
+    /// # Errors
+    /// Errors of the compressor.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write_to(&mut bytes).map(|()| bytes)
+    }
     fn write_to(&self, out: impl Write) -> io::Result<()> {
         let mut tar = tar::Builder::new(zstd::Encoder::new(out, ZSTD_LEVEL)?);
         let manifest = [(MANIFEST, &self.manifest)].into_iter();

@@ -1,0 +1,77 @@
+//! `GET /v1/bundle`: a bundle as `strand bundle` makes it, with the rights of the request's user.
+//!
+//! The session runs the commands of a [`Packer`], and the server makes the archive of the replies on a helper thread.
+
+use crate::body::ResponseBody;
+use crate::budget::Budget;
+use crate::exchange::{Context, Request, Response};
+use crate::problem::Problem;
+use crate::session_client::Value;
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Most bytes of the replies together.
+const REPLIES_BYTES_MAX: usize = 256 << 20;
+
+/// Makes one bundle. Another can begin when this is dropped.
+pub trait Packer {
+    /// The commands to ask, in order.
+    fn commands(&self) -> Vec<&'static [&'static str]>;
+    /// The archive of the replies to the commands, in their order. An error reply is its text. `secrets`: the passwords that
+    /// must not be in it.
+    fn pack(
+        self: Box<Self>,
+        replies: Vec<Result<Value, Vec<u8>>>,
+        secrets: Vec<Vec<u8>>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>>;
+}
+
+/// Returns a [`Packer`], or `None` while another bundle is being made.
+#[derive(Clone)]
+pub struct Bundler(pub Rc<dyn Fn() -> Option<Box<dyn Packer>>>);
+
+impl std::fmt::Debug for Bundler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bundler")
+    }
+}
+
+/// Answers the request.
+pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    // What another right forbids becomes an entry that says so. Without this right nothing would be left.
+    context.check_rights(&[&[b"DIAG", b"SYSTEM"]])?;
+    let Some(packer) = context.settings.bundler.0() else {
+        let detail = "a bundle is being made: one at a time";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    };
+    let mut budget = Budget::new(context.session.http_end().holding(), REPLIES_BYTES_MAX);
+    let mut replies = Vec::new();
+    for command in packer.commands() {
+        let words: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
+        context.session.command(&words);
+        let reply = context.session.reply().await?;
+        let bytes = match &reply {
+            Ok(value) => value.bytes(),
+            Err(text) => text.len(),
+        };
+        let too_large = |_| Problem::new(StatusCode::INSUFFICIENT_STORAGE, "the bundle is too large");
+        budget.take(bytes).map_err(too_large)?;
+        replies.push(reply);
+    }
+    let secrets = context.session.password().into_iter().collect();
+    let packed = packer.pack(replies, secrets).await;
+    let bytes = packed.map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+    drop(budget);
+    let mut response = Response::new(ResponseBody::whole(bytes));
+    for (name, value) in [
+        (CONTENT_TYPE, "application/zstd"),
+        (CONTENT_DISPOSITION, "attachment; filename=\"strand-bundle.tar.zst\""),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    Ok(response)
+}

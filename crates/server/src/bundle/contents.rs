@@ -1,0 +1,214 @@
+//! What a bundle consists of: the commands that are asked ([`ASKED`]), and what their replies become ([`assemble`]).
+//!
+//! `strand bundle` asks a server over a connection. The HTTP door asks its own session for `GET /v1/bundle`. Both get
+//! what the rights of their user allow: an error reply becomes the entry.
+
+use super::archive::{Bundle, Entry};
+use serde_json::{Value, json};
+use strand_engine::config::OPTIONS;
+use strand_wire::client::Value as Reply;
+
+/// Text in place of a secret.
+const REDACTED: &str = "(redacted)";
+/// Shorter secrets are not searched for, because they would match parts of any number.
+const SECRET_BYTES_MIN: usize = 4;
+
+/// A command, and the entry that its reply becomes.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    name: &'static str,
+    /// The command.
+    pub args: &'static [&'static str],
+    how: How,
+}
+
+/// How a reply becomes an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// The bytes of a string.
+    Text,
+    /// Any reply, as JSON.
+    Json,
+    /// The configuration. The values of secret options are left out, and searched for in all entries.
+    Config,
+    /// The users. The digests of passwords are left out.
+    Users,
+    /// Slow commands. Their arguments are left out unless they are wanted.
+    SlowLog,
+}
+
+const fn asked(name: &'static str, how: How, args: &'static [&'static str]) -> Asked {
+    Asked { name, args, how }
+}
+
+/// Everything that is asked, in the order of the entries' names.
+pub const ASKED: &[Asked] = &[
+    asked("acl.json", How::Users, &["ACL", "LIST"]),
+    asked("allocator.txt", How::Text, &["MEMORY", "MALLOC-STATS"]),
+    asked("clients.txt", How::Text, &["CLIENT", "LIST"]),
+    asked("config.json", How::Config, &["CONFIG", "GET", "*"]),
+    asked("diag/bigkeys.json", How::Text, &["DIAG", "BIGKEYS"]),
+    asked("diag/doctor.json", How::Text, &["DIAG", "DOCTOR"]),
+    asked("diag/hotkeys.json", How::Text, &["DIAG", "HOTKEYS"]),
+    asked("diag/log.txt", How::Text, &["DIAG", "LOG"]),
+    asked("diag/memory.json", How::Text, &["DIAG", "MEMORY"]),
+    asked("diag/phases.json", How::Text, &["DIAG", "PHASES"]),
+    asked("diag/slowlog.json", How::SlowLog, &["DIAG", "SLOWLOG"]),
+    asked("diag/system.json", How::Text, &["DIAG", "SYSTEM"]),
+    asked(
+        "history/day.json",
+        How::Text,
+        &["DIAG", "HISTORY", "FROM", "-86400", "STEP", "15", "POINTS", "10000"],
+    ),
+    asked(
+        "history/month.json",
+        How::Text,
+        &["DIAG", "HISTORY", "FROM", "-2592000", "STEP", "300", "POINTS", "10000"],
+    ),
+    asked(
+        "history/seconds.json",
+        How::Text,
+        &["DIAG", "HISTORY", "FROM", "-900", "STEP", "1", "POINTS", "10000"],
+    ),
+    asked("history/state.json", How::Text, &["DIAG", "SERIES"]),
+    asked("imports.json", How::Json, &["IMPORT.VERSION", "DATASETS"]),
+    asked("info.txt", How::Text, &["INFO", "everything"]),
+    asked("latency.json", How::Json, &["LATENCY", "LATEST"]),
+    asked("latency.txt", How::Text, &["LATENCY", "DOCTOR"]),
+    asked("profiles/allocs.folded.txt", How::Text, &["DIAG", "PROFILE", "ALLOCS", "FOLDED"]),
+    asked("profiles/allocs.pb.gz", How::Text, &["DIAG", "PROFILE", "ALLOCS"]),
+    asked("profiles/heap.folded.txt", How::Text, &["DIAG", "PROFILE", "HEAP", "FOLDED"]),
+    asked("profiles/heap.pb.gz", How::Text, &["DIAG", "PROFILE", "HEAP"]),
+    asked("search/indexes.json", How::Json, &["FT._LIST"]),
+    asked("search/patterns.json", How::Json, &["RX.LIST"]),
+];
+
+/// Makes a bundle of the replies to [`ASKED`], in their order. `secrets`: the passwords that the caller knows; each entry
+/// is searched for these and for the secrets in the configuration. `with_arguments`: the arguments of slow commands
+/// are taken, too.
+pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: bool) -> Bundle {
+    let entry = |(asked, reply): (&Asked, Reply)| Entry {
+        name: asked.name.into(),
+        bytes: match (asked.how, reply) {
+            (How::Json, reply) => shown(&reply).to_string().into_bytes(),
+            (_, Reply::Error(why)) => why,
+            (How::Text, reply) => bytes_of(reply),
+            (How::Config, reply) => config(reply, &mut secrets),
+            (How::Users, reply) => users(reply),
+            (How::SlowLog, reply) => slow_log(&bytes_of(reply), with_arguments),
+        },
+    };
+    let mut entries: Vec<Entry> = ASKED.iter().zip(replies).map(entry).collect();
+    let redacted = entries.iter_mut().map(|entry| redact(&mut entry.bytes, &secrets)).sum();
+    Bundle::new(entries, redacted)
+}
+
+/// The configuration. Collects the values of secret options.
+fn config(reply: Reply, secrets: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let values: Vec<Vec<u8>> = match reply {
+        Reply::Array(all) => all.into_iter().map(bytes_of).collect(),
+        Reply::Map(all) => {
+            all.into_iter().flat_map(|(name, value)| [bytes_of(name), bytes_of(value)]).collect()
+        }
+        other => return bytes_of(other),
+    };
+    let mut all = serde_json::Map::new();
+    for pair in values.chunks_exact(2) {
+        let name = String::from_utf8_lossy(&pair[0]).into_owned();
+        let is_secret = OPTIONS.iter().any(|option| option.name == name && option.is_secret());
+        let value = match is_secret && !pair[1].is_empty() {
+            true => {
+                secrets.push(pair[1].clone());
+                REDACTED.into()
+            }
+            false => String::from_utf8_lossy(&pair[1]).into_owned(),
+        };
+        all.insert(name, value.into());
+    }
+    Value::Object(all).to_string().into_bytes()
+}
+
+/// The users, without the digests of their passwords.
+fn users(reply: Reply) -> Vec<u8> {
+    let users = match reply {
+        Reply::Array(users) => users.into_iter().map(bytes_of).collect(),
+        other => vec![bytes_of(other)],
+    };
+    let users = users.iter().map(|user| {
+        let user = String::from_utf8_lossy(user);
+        let word =
+            |word: &str| if word.starts_with('#') { "#(digest)".to_string() } else { word.to_string() };
+        user.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    });
+    json!(users.collect::<Vec<_>>()).to_string().into_bytes()
+}
+
+/// Slow commands, without their arguments unless `with_arguments`.
+fn slow_log(log: &[u8], with_arguments: bool) -> Vec<u8> {
+    let mut log: Value = serde_json::from_slice(log).unwrap_or_default();
+    for list in ["slow", "waited"] {
+        for entry in log[list].as_array_mut().into_iter().flatten().filter(|_| !with_arguments) {
+            if let Some(args) = entry["args"].as_array_mut() {
+                let (name, left_out) = (args.first().cloned(), args.len().saturating_sub(1));
+                entry["args"] = json!([name, format!("({left_out} arguments left out)")]);
+            }
+        }
+    }
+    log.to_string().into_bytes()
+}
+
+fn bytes_of(reply: Reply) -> Vec<u8> {
+    match reply {
+        Reply::Bulk(bytes) | Reply::Simple(bytes) | Reply::Verbatim(_, bytes) => bytes,
+        other => shown(&other).to_string().into_bytes(),
+    }
+}
+
+/// A reply as JSON.
+fn shown(reply: &Reply) -> Value {
+    let text = |bytes: &[u8]| Value::String(String::from_utf8_lossy(bytes).into_owned());
+    match reply {
+        Reply::Simple(bytes) | Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) | Reply::BigNumber(bytes) => {
+            text(bytes)
+        }
+        Reply::Error(bytes) => json!({ "error": text(bytes) }),
+        Reply::Int(n) => json!(n),
+        Reply::Double(n) => json!(n),
+        Reply::DoubleText(bytes) => text(bytes),
+        Reply::Bool(b) => json!(b),
+        Reply::Null => Value::Null,
+        Reply::Array(all) | Reply::Set(all) | Reply::Push(all) => all.iter().map(shown).collect(),
+        Reply::Map(all) => all.iter().map(|(name, value)| json!([shown(name), shown(value)])).collect(),
+    }
+}
+
+/// Removes the secrets from an entry, and returns their number.
+fn redact(bytes: &mut Vec<u8>, secrets: &[Vec<u8>]) -> usize {
+    let mut found = 0;
+    for secret in secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut rest = bytes.as_slice();
+        while let Some(at) = rest.windows(secret.len()).position(|part| part == secret.as_slice()) {
+            out.extend_from_slice(&rest[..at]);
+            out.extend_from_slice(REDACTED.as_bytes());
+            rest = &rest[at + secret.len()..];
+            found += 1;
+        }
+        out.extend_from_slice(rest);
+        *bytes = out;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_taken_out_wherever_it_stands() {
+        let secrets = [b"s3cret".to_vec(), b"abc".to_vec(), b"other-one".to_vec()];
+        let mut bytes = b"s3crets3cret x abc y=other-one\xff s3cre".to_vec();
+        assert_eq!(redact(&mut bytes, &secrets), 3);
+        assert_eq!(bytes, b"(redacted)(redacted) x abc y=(redacted)\xff s3cre");
+    }
+}

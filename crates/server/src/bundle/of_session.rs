@@ -1,0 +1,69 @@
+//! The bundle of the HTTP door: its session asks, and a helper thread makes the archive.
+
+use super::contents::{ASKED, assemble};
+use crate::driver::LOWEST_NICE;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_http::session_client::Value;
+use strand_http::{Bundler, Packer};
+use strand_wire::client::Value as Reply;
+
+/// A bundle is being made. The replies take some 20 MB, so there is one at a time.
+static IS_MADE: AtomicBool = AtomicBool::new(false);
+
+/// The bundler of a connection.
+pub fn bundler() -> Bundler {
+    Bundler(Rc::new(|| {
+        let is_free = IS_MADE.compare_exchange(false, true, Relaxed, Relaxed).is_ok();
+        is_free.then(|| Box::new(Place) as Box<dyn Packer>)
+    }))
+}
+
+/// The one place. It is free again when this is dropped: with the archive, or when the client goes.
+struct Place;
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        IS_MADE.store(false, Relaxed);
+    }
+}
+
+impl Packer for Place {
+    fn commands(&self) -> Vec<&'static [&'static str]> {
+        ASKED.iter().map(|asked| asked.args).collect()
+    }
+    fn pack(
+        self: Box<Self>,
+        replies: Vec<Result<Value, Vec<u8>>>,
+        secrets: Vec<Vec<u8>>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
+        let (done, packed) = tokio::sync::oneshot::channel();
+        let work = move || {
+            // The worker on this core goes first. Without the right to a lower priority the work is the same.
+            let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
+            let replies =
+                replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();
+            let bytes = assemble(replies, secrets, false).bytes();
+            // Who has the answer may ask again at once.
+            drop(self);
+            // Nobody takes it when the client has gone.
+            let _ = done.send(bytes.map_err(|e| e.to_string()));
+        };
+        let begun = std::thread::Builder::new().name("bundle".into()).spawn(work);
+        Box::pin(async move {
+            begun.map_err(|e| format!("no thread makes the bundle: {e}"))?;
+            packed.await.map_err(|_| "the bundle could not be made, see the log".to_string())?
+        })
+    }
+}
+
+/// A reply in the form that a connection gives it.
+fn of_value(value: Value) -> Reply {
+    match value {
+        Value::Null => Reply::Null,
+        Value::Text(text) => Reply::Bulk(text),
+        Value::List(values) => Reply::Array(values.into_iter().map(of_value).collect()),
+    }
+}

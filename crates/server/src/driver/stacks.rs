@@ -1,0 +1,187 @@
+//! The stacks of threads in the program, taken while they run: for a report of a stuck worker, and for a bundle.
+//!
+//! The sampler of processor time has a signal handler that records the stack of the thread it runs on. Here one thread
+//! after the other gets that signal by itself, with a descriptor of the thread. The kernel has these descriptors since
+//! Linux 6.9; before, there are no stacks, and the report says so. A thread that blocks the signal (the allocator's
+//! own) or that sits in an uninterruptible call has none either.
+
+use super::profiles::{Profiles, Symbols};
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+use strand_diag::profile::Frame;
+
+/// Most threads of one call.
+const THREADS_MAX: usize = 256;
+/// Most time for one thread, and for all.
+const THREAD_MAX: Duration = Duration::from_millis(50);
+const ALL_MAX: Duration = Duration::from_secs(1);
+/// Time between two looks at what the handler recorded.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// The sampler also has a clock of processor time. One tick a second disturbs nobody.
+const TICKS_HZ: i32 = 1;
+/// Most functions of a stack in a log line. The innermost tell what the thread does.
+const LINE_FRAMES_MAX: usize = 16;
+/// The handler's function. The frames up to it and the one that returns from it are not the thread's own.
+const HANDLER: &str = "perf_signal_handler";
+
+/// The stack of each thread that answered: its functions, innermost first.
+pub type Stacks = HashMap<i32, Vec<Frame>>;
+
+/// The stacks of these threads of the process. The caller must not sample processor time at the same time.
+///
+/// # Errors
+/// When the sampler does not start, or the kernel has no descriptors of threads.
+pub fn take(threads: &[i32]) -> Result<Stacks, String> {
+    let failed = |e: &dyn std::fmt::Display| format!("there are no stacks of the program: {e}");
+    // An interrupted unwinder would be entered again. The C library does not need to be left out: a thread that waits
+    // is in it, and the unwinder finds its tables there without a lock.
+    let builder = ProfilerGuardBuilder::default().frequency(TICKS_HZ).blocklist(&["libgcc", "vdso"]);
+    let guard = builder.build().map_err(|e| failed(&e))?;
+    let mut found = Vec::new();
+    let (mut seen, until) = (HashSet::new(), Instant::now() + ALL_MAX);
+    for tid in threads.iter().take(THREADS_MAX) {
+        if Instant::now() >= until {
+            break;
+        }
+        match sample(&guard, *tid, &mut seen) {
+            Ok(Some(addresses)) => found.push((*tid, addresses)),
+            // The thread did not answer, or has ended.
+            Ok(None) => {}
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+            Err(e) => return Err(failed(&e)),
+        }
+    }
+    drop(guard);
+    let mut symbols = Symbols::default();
+    let stacks = found.into_iter().map(|(tid, addresses)| (tid, own(symbols.frames(&addresses)))).collect();
+    // The tables of names take tens of megabytes.
+    backtrace::clear_symbol_cache();
+    Ok(stacks)
+}
+
+/// Sends the signal to one thread and waits for what its handler records. `seen`: the threads that were recorded before.
+fn sample(guard: &ProfilerGuard<'_>, tid: i32, seen: &mut HashSet<u64>) -> io::Result<Option<Vec<usize>>> {
+    let Some(pid) = Pid::from_raw(tid) else { return Ok(None) };
+    let descriptor = pidfd_open(pid, of_thread())?;
+    let until = Instant::now() + THREAD_MAX;
+    while Instant::now() < until {
+        // A handler that finds the record in use leaves nothing, so the signal is sent again.
+        pidfd_send_signal(&descriptor, Signal::PROF)?;
+        for _ in 0..8 {
+            thread::sleep(LOOK_EVERY);
+            let report = guard.report().build_unresolved().map_err(io::Error::other)?;
+            if let Some(stack) = report.data.keys().find(|stack| !seen.contains(&stack.thread_id)) {
+                seen.insert(stack.thread_id);
+                // The first function of a thread returns to nowhere.
+                let addresses = stack.frames.iter().map(|frame| frame.ip() as usize);
+                return Ok(Some(addresses.filter(|at| *at != 0).collect()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The kernel's PIDFD_THREAD, which has the value of O_EXCL: the descriptor is of one thread.
+fn of_thread() -> PidfdFlags {
+    PidfdFlags::from_bits_retain(OFlags::EXCL.bits())
+}
+
+/// The thread's own frames.
+fn own(mut frames: Vec<Frame>) -> Vec<Frame> {
+    if let Some(at) = frames.iter().rposition(|frame| frame.function.contains(HANDLER)) {
+        frames.drain(..(at + 2).min(frames.len()));
+    }
+    frames
+}
+
+/// Where the thread of this name is: in the kernel, and in the program. For a log line. Empty without such a thread.
+pub fn place(profiles: &Profiles, name: &str) -> String {
+    let Some((tid, place)) = super::system::thread_place(name) else { return String::new() };
+    let stacks = profiles.stacks(&[tid]);
+    let stack = match stacks.as_ref().map(|all| all.get(&tid)) {
+        Ok(Some(frames)) => {
+            let names: Vec<&str> =
+                frames.iter().take(LINE_FRAMES_MAX).map(|frame| frame.function.as_str()).collect();
+            format!("its stack: {}", names.join(" < "))
+        }
+        Ok(None) => "it does not answer the signal for its stack".into(),
+        Err(why) => why.clone(),
+    };
+    format!("{place}; {stack}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use strand_engine::ProfileAsk;
+
+    #[inline(never)]
+    fn a_function_that_waits(wait: &Receiver<()>) -> bool {
+        wait.recv().is_err()
+    }
+
+    #[inline(never)]
+    fn a_function_that_works(wait: &Receiver<()>) -> u64 {
+        let mut x = 1u64;
+        while wait.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            x = x.wrapping_mul(31).wrapping_add(7);
+        }
+        x
+    }
+
+    #[test]
+    fn threads_that_wait_and_threads_that_work_show_where() {
+        let (told, tids) = channel();
+        let (wait_end, waits) = channel();
+        let (work_end, works) = channel();
+        let tell = |told: &Sender<i32>| told.send(rustix::thread::gettid().as_raw_nonzero().get());
+        let named = |name: &str| thread::Builder::new().name(name.into());
+        let told_too = told.clone();
+        let waiting = named("stacks-waits").spawn(move || {
+            tell(&told).expect("the test listens");
+            a_function_that_waits(&waits)
+        });
+        let working = named("stacks-works").spawn(move || {
+            tell(&told_too).expect("the test listens");
+            a_function_that_works(&works)
+        });
+        let mut threads: Vec<i32> = tids.iter().take(2).collect();
+        // There is no such thread.
+        threads.push(i32::MAX);
+        let profiles = Profiles::default();
+        let shows = |stacks: &Stacks, name: &str| {
+            stacks.values().flatten().any(|frame| frame.function.contains(&format!("a_function_that_{name}")))
+        };
+        // The first signals may come before the functions are entered.
+        let stacks = (0..1_000).find_map(|_| match profiles.stacks(&threads) {
+            Ok(stacks) if !shows(&stacks, "waits") || !shows(&stacks, "works") => None,
+            done => Some(done),
+        });
+        let line = place(&profiles, "stacks-works");
+        drop((wait_end, work_end));
+        waiting.map(|thread| thread.join()).expect("a thread").expect("it ends");
+        working.map(|thread| thread.join()).expect("a thread").expect("it ends");
+        if pidfd_open(rustix::thread::gettid(), of_thread()).is_err() {
+            let why = stacks.expect("an answer").expect_err("the kernel is older");
+            assert!(why.contains("no stacks of the program") && line.contains(&why), "{why} {line}");
+            return;
+        }
+        let stacks =
+            stacks.expect("both functions are found").expect("the kernel has descriptors of threads");
+        assert!(!stacks.values().flatten().any(|frame| frame.function.contains(HANDLER)), "{stacks:?}");
+        assert!(line.starts_with("; the thread is R") && line.contains("a_function_that_works"), "{line}");
+        assert_eq!(place(&profiles, "no-such-thread"), "");
+        // Both need the one handler, so this is no test of its own.
+        let id = profiles.take(ProfileAsk::CpuStart { seconds: 1 }).expect("no other profile is taken");
+        let why = profiles.stacks(&threads).expect_err("it is busy");
+        assert!(why.contains("while processor time is sampled"), "{why}");
+        let id = String::from_utf8(id).expect("a number").parse().expect("a number");
+        assert!(profiles.take(ProfileAsk::CpuStop { id, folded: true }).is_ok());
+    }
+}
