@@ -1,10 +1,13 @@
 //! What looking at a server costs its clients: a scrape of `/metrics` ten times a second, and `strand bundle`.
 //!
 //! Both are Strand's own, so redis-server has no such row. A scrape counts with the keyspace full, because an exporter that
-//! walks the data would show here.
+//! walks the data would show here. Under full load a scrape is measured in many short rounds, with and without it in turn:
+//! the machine's own noise moves a p99.9 by more than the scrape does, and the median of the ratios of neighbours keeps it out.
 
-use super::{KEYS, Lab, Result};
+use super::{KEYS, Lab, Result, event};
 use crate::fill::{self, Content};
+use crate::load::{self, Operation, Workload};
+use crate::report::{grouped, median};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
@@ -14,10 +17,30 @@ use strand_testkit::process::Kind;
 const SCRAPE: &str = "12 scrape of /metrics at 10 Hz";
 const BUNDLE: &str = "9 strand bundle";
 
-pub(super) const ROWS: &[&str] = &[SCRAPE, BUNDLE];
+const LOADED: &str = "12 p99.9 under full load with a scrape at 10 Hz, of that without";
+
+const INSTRUMENTS: &str =
+    "operations per CPU-second with latency-tracking, slow log and heap-profiling, of that without";
+
+pub(super) const ROWS: &[&str] = &[SCRAPE, BUNDLE, LOADED, INSTRUMENTS];
+
+/// The instruments that can be turned off, and how.
+const TURNED: [[&str; 3]; 3] = [
+    ["latency-tracking", "no", "yes"],
+    ["slowlog-log-slower-than", "-1", "10000"],
+    ["heap-profiling", "no", "yes"],
+];
 
 /// Scrapes of one event, and the time between two of them.
 const SCRAPES: u32 = 50;
+/// Pairs of rounds under full load: one with scrapes, one without. Scrapes of a round, and its seconds.
+const PAIRS: u64 = 40;
+const ROUND_SCRAPES: u32 = 5;
+const ROUND_S: f64 = 0.5;
+/// The load: the headline's, of which a server of one worker has no time left.
+const CONNECTIONS: usize = 8;
+const PIPELINE: usize = 30;
+const VALUE_BYTES: usize = 256;
 const SCRAPE_EVERY: Duration = Duration::from_millis(100);
 /// Longest wait for a scrape's reply.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,7 +51,9 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     }
     fill::keys(&lab.server, lab.options.size(KEYS), Content::Bytes(64))?;
     let (http_port, strand) = (lab.http_port, lab.options.strand.clone());
-    lab.stall(SCRAPE, 1, |_, _| scrape_often(http_port));
+    lab.stall(SCRAPE, 1, |_, _| scrape_often(http_port, SCRAPES));
+    lab.cost(LOADED, loaded);
+    lab.cost(INSTRUMENTS, instruments);
     lab.stall(BUNDLE, 3, |_, server| {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(&strand);
@@ -40,12 +65,97 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The p99.9 of a batch's round trip under full load with scrapes, as a part of the p99.9 without: the median of all pairs.
+fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
+    let (server, port, workload) = (&lab.server, lab.http_port, full_load(lab));
+    let [waits, rates] = in_turn(|is_scraped, seed| {
+        std::thread::scope(|scope| {
+            let scraping = is_scraped.then(|| {
+                scope.spawn(move || {
+                    event::lower_priority()?;
+                    scrape_often(port, ROUND_SCRAPES)
+                })
+            });
+            let measured = load::run(server, workload, ROUND_S, seed)?;
+            if let Some(scraping) = scraping {
+                scraping.join().unwrap_or_else(|_| Err("the scrape panicked".into()))?;
+            }
+            Ok([measured.round_trips_us.value_at_quantile(0.999) as f64, measured.per_second()])
+        })
+    })?;
+    let [without_us, with_us] = [0, 1].map(|i| median(&waits[i]));
+    let (of_waits, of_rates) = (ratio(&waits), ratio(&rates));
+    let text = format!(
+        "{of_waits:.3} ({} us, without {} us; operations {of_rates:.3})",
+        grouped(with_us),
+        grouped(without_us)
+    );
+    let figures = vec![
+        ("p99.9_of_without", of_waits),
+        ("p99.9_us", with_us),
+        ("without_p99.9_us", without_us),
+        ("operations_of_without", of_rates),
+    ];
+    Ok((text, figures))
+}
+
+/// Operations per second of the server's processor time under full load with the instruments that can be turned off, as a
+/// part of those without: the median of all pairs.
+fn instruments(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
+    let (server, workload) = (&lab.server, full_load(lab));
+    let mut client = server.connect()?;
+    let [rates, _] = in_turn(|are_on, seed| {
+        for [option, off, on] in TURNED {
+            client.call(&["CONFIG", "SET", option, if are_on { on } else { off }])?;
+        }
+        Ok([load::run(server, workload, ROUND_S, seed)?.per_cpu_second(), 0.0])
+    })?;
+    let [without, with] = [0, 1].map(|i| median(&rates[i]));
+    let of_rates = ratio(&rates);
+    let text = format!("{of_rates:.3} ({}, without {})", grouped(with), grouped(without));
+    Ok((text, vec![("of_without", of_rates), ("with_per_cpu_s", with), ("without_per_cpu_s", without)]))
+}
+
+/// The load of the rounds.
+fn full_load(lab: &Lab<'_>) -> Workload {
+    Workload {
+        operation: Operation::Mixed,
+        pipeline: PIPELINE,
+        connections: CONNECTIONS,
+        keys: lab.options.size(KEYS),
+        value_bytes: VALUE_BYTES,
+    }
+}
+
+/// The figures of all rounds without and with what is measured.
+type Rounds = [Vec<f64>; 2];
+
+/// Runs pairs of rounds, one without (false) and one with (true). A round gives two figures. What comes first in a pair changes,
+/// so that neither is always measured on a server that was just busy.
+fn in_turn(mut round: impl FnMut(bool, u64) -> Result<[f64; 2]>) -> Result<[Rounds; 2]> {
+    let mut all = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
+    for pair in 0..PAIRS {
+        for is_with in [pair % 2 == 0, pair % 2 == 1] {
+            let figures = round(is_with, pair)?;
+            all.iter_mut()
+                .zip(figures)
+                .for_each(|(rounds, figure)| rounds[usize::from(is_with)].push(figure));
+        }
+    }
+    Ok(all)
+}
+
+/// With as a part of without: the median of all pairs.
+fn ratio([without, with]: &Rounds) -> f64 {
+    median(&with.iter().zip(without).map(|(with, without)| with / without).collect::<Vec<_>>())
+}
+
 /// As an agent scrapes: on one connection, at fixed times.
-fn scrape_often(port: u16) -> Result<()> {
+fn scrape_often(port: u16, scrapes: u32) -> Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(SCRAPE_TIMEOUT))?;
     let start = Instant::now();
-    for n in 0..SCRAPES {
+    for n in 0..scrapes {
         std::thread::sleep((SCRAPE_EVERY * n).saturating_sub(start.elapsed()));
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let (mut reply, mut piece) = (Vec::new(), [0; 16 << 10]);
