@@ -124,7 +124,7 @@ pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md a
 	STRAND_WRITE_PAGES=1 $(CARGO) test --workspace --quiet --lib -- page_of
 
 docs: ## rustdoc with warnings denied
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
 
 setup: ## install what the tests need and this machine lacks (make test begins with it; nothing to do takes 2 s)
 	@scripts/setup.sh

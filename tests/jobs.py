@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`strand jobs`: the service that runs imports, as a user runs it, by its command line and over HTTP.
 
-usage: jobs.py STRAND_BINARY [WORD ...]. JOBS is how many jobs share one budget (40 unless told). Every server is on a free port of
+usage: jobs.py STRAND_BINARY [WORD ...]. JOBS sets how many jobs share one budget (default 40). Every server is on a free port of
 127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
 """
 import contextlib

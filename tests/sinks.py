@@ -2,7 +2,7 @@
 """`strand import --to`: files, the standard output, and Solr. What goes over the wire to Solr is checked with Python's web server, which
 fails as it is told; with the variable SOLR (make test-real) a SolrCloud of two nodes is imported into, and loses one.
 
-usage: sinks.py STRAND_BINARY [WORD ...]. KILLS is how often an import is killed (8 unless told). Every server is on a free port of
+usage: sinks.py STRAND_BINARY [WORD ...]. KILLS sets how often an import is killed (default 8). Every server is on a free port of
 127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
 """
 import http.server

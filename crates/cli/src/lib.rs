@@ -1,7 +1,7 @@
 //! The command-line client, `strand cli`, for machines without redis-cli. Its options and output follow redis-cli.
 //!
 //! [`options`] parses the command line. [`client`] runs commands over a [`connection`] and shows replies in a
-//! [`format`]. [`repl`] reads commands line by line: from a person through the [`editor`] (completion and hints by
+//! [`mod@format`]. [`repl`] reads commands line by line: from a person through the [`editor`] (completion and hints by
 //! [`help`], from the command table), or from the standard input. [`modes`] and [`largest`] are the modes that do
 //! not run a single command (`--stat`, `--latency`, `--pipe`, `--scan`, `--bigkeys`).
 //!

@@ -1,7 +1,7 @@
 //! Command tables and the families of commands about the data.
 //!
 //! [`spec::CommandSpec`] is a row of the command table: it says everything about one command (arity, flags, key specs,
-//! ACL categories, documentation, handler). [`table`] has the rows of the commands about the data and makes tables of
+//! ACL categories, documentation, handler). [`mod@table`] has the rows of the commands about the data and makes tables of
 //! rows. [`call::Call`] is what a handler sees. [`dispatch`] finds the keys of a call. [`cost`] tells which calls are
 //! long, and [`long`] runs them on the lane. [`serial`] converts between values and Redis's bytes.
 //!

@@ -4,7 +4,7 @@
 //! has the number of subscribers of each channel and pattern at each office. A publisher reads the number of
 //! receivers there. It encodes the message once and puts it into the queue of each office with receivers: one message
 //! per worker, however many subscribers there are. Each office hands the message to its clients on its own worker, in
-//! bounded steps ([`PubSub::deliver`]). The message goes into the client's [`Inbox`], and the session takes it from
+//! bounded steps ([`Engine::deliver`]). The message goes into the client's [`Inbox`], and the session takes it from
 //! there between two commands.
 //!
 //! Guarantees, and how they are kept:

@@ -16,7 +16,7 @@ pub(super) struct Identity {
     pub(super) guarded: bool,
     /// The user was removed: the session ends.
     pub(super) is_removed: bool,
-    /// The earliest time for the login in hand, on the clock of [`Now::mono_us`], after too many failed logins.
+    /// The earliest time for the login in hand, on the clock of [`crate::Now::mono_us`], after too many failed logins.
     pub(super) login_at_us: Option<u64>,
 }
 
