@@ -417,6 +417,13 @@ def an_atomic_import_is_seen_whole_or_not_at_all(world):
     assert moments <= {before, last} and killed > 0, (killed, moments)
     again, _ = world.imports(docs, "--no-index")
     assert counts(again) == [0, 0, 0, 1_902, 0] and again["opened"] == 0, again
+    # Documents that have moved are copied within the transaction, also two that swap their names.
+    for one, other in (("020/01001", "hold"), ("021/01051", "020/01001"), ("hold", "021/01051"), ("022/01100", "up")):
+        os.rename(f"{docs}/{one}.eml", f"{docs}/{other}.eml")
+    moved, _ = world.imports(docs, "--no-index", "--atomic")
+    assert counts(moved) == [1, 2, 1, 1_899, 0] and moved["moved"] == 3, moved
+    subjects = [client.hget(f"d:{name}.eml", "subject") for name in ("020/01001", "021/01051", "up")]
+    assert subjects == [b"message 1051", b"message 1001", b"message 1100"] and client.dbsize() == 1_902, (subjects, client.dbsize())
     # A key that is no hash is a dead letter here too.
     world.write("docs/taken.eml", mail("taken"))
     client.set("d:taken.eml", "text")
