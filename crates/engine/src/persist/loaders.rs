@@ -14,8 +14,8 @@ use strand_keyspace::Keyspace;
 
 /// Most threads besides the reading thread.
 const THREADS_MAX: usize = 8;
-/// Waiting batches per thread.
-const WAITING_FOR_EACH: usize = 4;
+/// Waiting batches per thread. A batch is of up to 1 MiB of the file.
+const WAITING_FOR_EACH: usize = 1;
 
 /// The threads. See the module. Dropping this ends them.
 pub(super) struct Loaders {
