@@ -8,7 +8,7 @@ use crate::call::{Call, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
 use crate::dispatch;
 use crate::on_copy;
-use crate::run::{execute, needs_all_shards};
+use crate::run::{execute, handler, needs_all_shards};
 use crate::spec::{CommandSpec, Exec, Flags};
 use crate::table::DATA;
 use smallvec::SmallVec;
@@ -268,44 +268,6 @@ fn header(reply: &mut Chain) -> i64 {
     parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
 }
 
-/// Copies of the records at some keys as of one moment, for several commands that only read.
-#[derive(Debug)]
-pub struct Copies(Keyspace);
-
-impl Copies {
-    /// Copies the records at `keys` of the call's database. Copies share the bytes of large values, so a large value
-    /// costs no more than a small one. The reads count as uses of the keys.
-    ///
-    /// # Panics
-    /// When `txn` does not hold the shard of a key.
-    pub fn of(keys: &[Key<'_>], txn: &mut Txn<'_>, call: &mut LaneCall<'_>) -> Copies {
-        let read =
-            |key| txn.db(call.db).get(key).map(|record| (record.value().to_value(), record.expire_at_ms()));
-        let records = keys.iter().map(read).collect();
-        let copies = copies_of(call);
-        fill(&copies, 0, keys, records, call.now_ms);
-        Copies(copies)
-    }
-    /// Runs a command that only reads and for which [`reads_copies`] is true. The reply goes to `out`, which must be
-    /// empty.
-    ///
-    /// # Errors
-    /// The text of an error reply. `out` has it too.
-    ///
-    /// # Panics
-    /// When the command does not run on keys.
-    pub fn run(
-        &self,
-        spec: &CommandSpec,
-        args: Args<'_>,
-        call: &mut LaneCall<'_>,
-        out: &mut Chain,
-    ) -> Result<Lookups, Vec<u8>> {
-        let run = spec.exec.on_keys().expect("a command that runs on keys");
-        on_copies(spec, run, args, &self.0, call, out)
-    }
-}
-
 /// The commands of group generic that read the records at their keys and nothing else.
 const READ_RECORDS: [&str; 6] = ["exists", "expiretime", "pexpiretime", "pttl", "ttl", "type"];
 
@@ -318,6 +280,35 @@ pub fn reads_copies(spec: &CommandSpec) -> bool {
     let is_whole =
         matches!(spec.exec, Exec::Inline(_) | Exec::Estimated(_, _, SlowPath::View(_) | SlowPath::Snapshot));
     reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)
+}
+
+/// The other commands of group generic that use the records at their keys and nothing else.
+const USE_RECORDS: [&str; 13] = [
+    "copy",
+    "del",
+    "delif",
+    "dump",
+    "expire",
+    "expireat",
+    "persist",
+    "pexpire",
+    "pexpireat",
+    "rename",
+    "renamenx",
+    "touch",
+    "unlink",
+];
+
+/// True when the call reads and writes the records at its keys and nothing else, so that it may run on copies which
+/// then take the records' place. Commands that ask how a key was used (OBJECT, MEMORY) or set it (RESTORE), or touch
+/// another database, are not among them.
+pub fn changes_copies(spec: &CommandSpec, args: Args<'_>) -> bool {
+    let is_of_records = match spec.group {
+        "generic" => READ_RECORDS.contains(&spec.name) || USE_RECORDS.contains(&spec.name),
+        group => !matches!(group, "server" | "import"),
+    };
+    let stays = spec.name != "copy" || !args.skip(3).iter().any(|word| word.eq_ignore_ascii_case(b"DB"));
+    is_of_records && stays && handler(spec).is_some() && !spec.keys.is_empty() && !needs_all_shards(spec)
 }
 
 /// Runs the handler on database 0 of a keyspace that only this call knows, so the handler may pause. The reply goes to

@@ -85,9 +85,9 @@ impl<'a> Prepared<'a> {
         Prepared(encoded)
     }
     /// Makes the encoded command the effect of the changes that `txn` is about to make.
-    pub(crate) fn give(self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
-        match self.0.is_recorded() && !txn.has_effects() {
-            true => txn.take_effects_of(self.0),
+    pub(crate) fn give(mut self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
+        match self.0.is_recorded() && txn.is_recorded() && !txn.has_effects() {
+            true => txn.take_effects_of(&mut self.0),
             // Recording has begun since the encoding, or the key had expired.
             false => say_arguments(call, txn),
         }
@@ -157,10 +157,39 @@ pub fn on_keys(
     out: &mut Chain,
     context: Context<'_>,
 ) -> Ran {
+    let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
+    into_reply(spec, args, keys, txn, &mut reply, context)
+}
+
+/// As [`whole`], for a caller that holds nothing that others wait for: a handler that may take long calls `pause` now
+/// and then, and ends early when a command that only reads is told false.
+///
+/// # Panics
+/// As [`whole`].
+pub fn pausing(
+    spec: &CommandSpec,
+    args: Args<'_>,
+    txn: &mut Txn<'_>,
+    out: &mut Chain,
+    pause: &dyn Fn() -> bool,
+    context: Context<'_>,
+) -> Ran {
+    let keys = keys_of(spec, args, txn.keyspace());
+    let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max).pausing(pause);
+    into_reply(spec, args, &keys, txn, &mut reply, context)
+}
+
+fn into_reply<'a>(
+    spec: &CommandSpec,
+    args: Args<'a>,
+    keys: &'a [Key<'a>],
+    txn: &'a mut Txn<'_>,
+    reply: &'a mut Reply<'a>,
+    context: Context<'a>,
+) -> Ran {
     let run = handler(spec).expect("the command was queued, so that it has a handler");
     let now_ms = txn.now_ms();
-    let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
-    let (reply, rng, rights) = (&mut reply, context.rng, context.rights);
+    let (rng, rights) = (context.rng, context.rights);
     let mut call = Call { args, keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
     execute(spec, run, &mut call, context.client);
     let error = call.reply.error_code().map(<[u8]>::to_vec);

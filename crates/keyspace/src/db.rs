@@ -91,6 +91,15 @@ impl Db<'_, '_> {
         }
         is_new
     }
+    /// Puts a copy of a record at a missing key of a draft ([`crate::draft`]), which is neither a change nor an event.
+    pub fn put_copy(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) {
+        let (slot, clock, expiry_ms) = (self.slot, self.txn.clock, expire_at_ms.unwrap_or(i64::MAX));
+        let shard = self.changed(key);
+        match value {
+            Value::Str(s) => shard.insert(slot, key, payload_of(s.view()), expiry_ms, &clock),
+            collection => shard.insert(slot, key, Payload::OffHeap(collection), expiry_ms, &clock),
+        }
+    }
     /// As [`Db::insert`], of a string. A short string is copied into the table; a long one shares its blob.
     #[inline]
     pub fn set_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
@@ -396,7 +405,7 @@ impl Db<'_, '_> {
     }
     /// The key's shard, for writing.
     #[inline]
-    fn changed(&mut self, key: &Key<'_>) -> &mut Shard {
+    pub(crate) fn changed(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
         let held = self.txn.held(shard);
         held.changed = true;

@@ -82,9 +82,15 @@ impl Caller {
 struct Kept {
     slot: usize,
     key: Box<[u8]>,
-    event: KeyEvent,
-    changed: bool,
-    by: u64,
+    event: KeptEvent,
+}
+
+/// What happened to the key of a kept event: the arguments of [`Keyspace::tell`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptEvent {
+    pub(crate) event: KeyEvent,
+    pub(crate) changed: bool,
+    pub(crate) by: u64,
 }
 
 /// Events of work that may be undone: see [`crate::Txn::keep_events`].
@@ -98,9 +104,13 @@ pub(crate) struct KeptEvents {
 
 impl KeptEvents {
     /// Keeps an event for a later [`Keyspace::tell`].
-    pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
+    pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeptEvent) {
         self.bytes += size_of::<Kept>() + key.len();
-        self.events.push_back(Kept { slot, key: key.into(), event, changed, by });
+        self.events.push_back(Kept { slot, key: key.into(), event });
+    }
+    /// The events that were not told, each with its slot and its key.
+    pub(crate) fn into_events(self) -> impl Iterator<Item = (usize, Box<[u8]>, KeptEvent)> {
+        self.events.into_iter().map(|Kept { slot, key, event }| (slot, key, event))
     }
     /// Number of events so far, told ones included.
     pub(crate) fn len(&self) -> usize {
@@ -115,7 +125,8 @@ impl KeptEvents {
         let n = until.saturating_sub(self.told).min(self.events.len());
         self.told += n;
         for kept in self.events.drain(..n) {
-            keyspace.tell(kept.slot, &kept.key, kept.event, kept.changed, kept.by);
+            let KeptEvent { event, changed, by } = kept.event;
+            keyspace.tell(kept.slot, &kept.key, event, changed, by);
         }
     }
 }

@@ -165,7 +165,11 @@ impl Keyspace {
     /// An empty keyspace of one shard and one database, with the tunables of this one. A command uses it to work
     /// on copies of values that nobody else sees.
     pub fn aside(&self, seed: [u64; 4]) -> Keyspace {
-        Keyspace { settings: self.settings.quiet(), ..Keyspace::new(1, 1, seed) }
+        self.beside(1, seed)
+    }
+    /// As [`Keyspace::aside`], with this number of databases.
+    pub(crate) fn beside(&self, databases: usize, seed: [u64; 4]) -> Keyspace {
+        Keyspace { settings: self.settings.quiet(), ..Keyspace::new(1, databases, seed) }
     }
     /// Sets the listener, which receives events while [`Settings::listens`] says so. Only the first call has an
     /// effect.

@@ -8,6 +8,7 @@
 //! milliseconds).
 
 mod db;
+mod draft;
 mod event;
 mod evict;
 mod extendible;

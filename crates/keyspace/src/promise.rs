@@ -3,13 +3,16 @@
 //! At that moment the shards of all keys are held, just long enough to give each shard its part. From then on,
 //! each look-up first carries out the promises of its key ([`Db`] does this), so nobody sees the former value. The
 //! writer carries out the rest in slices. So the write is as atomic as if it had been done at once, nobody waits
-//! for it, and no shard is held for long.
+//! for it, and no shard is held for long. A key that clients wait for (BLPOP) is carried out at that moment, so that
+//! the writer serves them.
 //!
-//! Operations on whole tables (a flush, a swap, a snapshot, a view) carry out all promises first. Active expiry
-//! and eviction skip a shard with promises, because a promise may replace the record that they would remove.
+//! Operations on whole tables (a flush, a swap, a snapshot) carry out all promises first, and a view those of its
+//! keys. Active expiry and eviction skip a shard with promises, because a promise may replace the record that they
+//! would remove. [`crate::draft`] makes promises of what a whole transaction has changed.
 //!
 //! Left out: SCAN, RANDOMKEY and counts of keys see the state before the promises.
 
+use crate::draft::Made;
 use crate::event::Caller;
 use crate::extendible::position_of;
 use crate::shard::Shard;
@@ -17,21 +20,53 @@ use crate::types::string::Str;
 use crate::{Db, Key, Keyspace, Txn};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-type Keys = HashMap<Box<[u8]>, Option<Str>, ahash::RandomState>;
+type Keys = HashMap<Box<[u8]>, Promise, ahash::RandomState>;
 
-/// Keys, each with a string that never expires, or with nothing for a deletion. Built while no shard is held.
+/// Keys, each with what becomes of it. Built while no shard is held.
 #[derive(Debug, Default)]
-pub struct Promises(BTreeMap<usize, Keys>);
+pub struct Promises {
+    parts: BTreeMap<usize, Part>,
+    /// Number of promises so far.
+    count: usize,
+}
+
+/// The keys of one shard.
+#[derive(Debug, Default)]
+struct Part {
+    keys: Keys,
+    positions: BTreeSet<u64>,
+}
+
+/// The promise of one key.
+#[derive(Debug)]
+struct Promise {
+    /// Number of promises before this one.
+    nth: usize,
+    to: Becomes,
+}
+
+/// What becomes of a key.
+#[derive(Debug)]
+pub(crate) enum Becomes {
+    Deleted,
+    /// A string that never expires.
+    Set(Str),
+    /// What a transaction has made of the key.
+    Made(Box<Made>),
+}
 
 /// A shard's part of one [`Promises`].
 #[derive(Debug)]
 pub(crate) struct Promised {
     slot: usize,
     keys: Keys,
+    /// Positions of the keys, of those too that are carried out already.
+    positions: BTreeSet<u64>,
     /// The name of the changes, and their client.
     caller: Caller,
     /// What had expired at the moment of the promise.
@@ -41,17 +76,30 @@ pub(crate) struct Promised {
 
 /// What to do with one key.
 struct Due {
-    value: Option<Str>,
+    to: Becomes,
     caller: Caller,
     expiry_ms: i64,
     removed: Arc<AtomicU64>,
 }
 
 impl Promises {
-    /// Promises that `key` gets `value`, or is deleted. The last promise of a key counts.
+    /// Promises that `key` gets `value` and never expires, or that it is deleted. The last promise of a key counts.
     pub fn add(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Option<Str>) {
-        let keys = self.0.entry(keyspace.shard_of(key.hash)).or_default();
-        keys.insert(key.bytes.into(), value);
+        self.push(keyspace, key, value.map_or(Becomes::Deleted, Becomes::Set));
+    }
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, key: &Key<'_>, to: Becomes) {
+        let part = self.parts.entry(keyspace.shard_of(key.hash)).or_default();
+        part.keys.insert(key.bytes.into(), Promise { nth: self.count, to });
+        part.positions.insert(position_of(key.hash.0));
+        self.count += 1;
+    }
+    /// True when something is promised of `key`.
+    pub fn has(&self, keyspace: &Keyspace, key: &Key<'_>) -> bool {
+        self.parts.get(&keyspace.shard_of(key.hash)).is_some_and(|part| part.keys.contains_key(key.bytes))
+    }
+    /// True without promises.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 }
 
@@ -60,8 +108,22 @@ impl Promised {
         if slot != self.slot {
             return None;
         }
-        let value = self.keys.remove(key)?;
-        Some(Due { value, caller: self.caller, expiry_ms: self.expiry_ms, removed: self.removed.clone() })
+        let to = self.keys.remove(key)?.to;
+        Some(Due { to, caller: self.caller, expiry_ms: self.expiry_ms, removed: self.removed.clone() })
+    }
+    /// True when one of these positions, which ascend, may be that of a promised key.
+    fn meets(&self, slot: usize, positions: &[u64]) -> bool {
+        let (mut promised, mut others) = (self.positions.iter().peekable(), positions.iter().peekable());
+        while slot == self.slot
+            && let (Some(a), Some(b)) = (promised.peek(), others.peek())
+        {
+            match a.cmp(b) {
+                Ordering::Less => promised.next(),
+                Ordering::Greater => others.next(),
+                Ordering::Equal => return true,
+            };
+        }
+        false
     }
 }
 
@@ -70,6 +132,17 @@ impl Shard {
     #[inline]
     pub(crate) fn is_promised(&self) -> bool {
         !self.promised.is_empty()
+    }
+    /// True when something may be promised of a key with one of these positions, which ascend. Keys whose promises
+    /// are carried out may count, too.
+    pub(crate) fn may_be_promised(&self, slot: usize, positions: &[u64]) -> bool {
+        self.promised.iter().any(|promised| promised.meets(slot, positions))
+    }
+    /// The keys at these positions, which ascend, with promises.
+    fn promised_at(&self, keyspace: &Keyspace, slot: usize, positions: &[u64]) -> Vec<Box<[u8]>> {
+        let meeting = self.promised.iter().filter(|promised| promised.meets(slot, positions));
+        let is_at = |key: &[u8]| positions.binary_search(&position_of(keyspace.key(key).hash.0)).is_ok();
+        meeting.flat_map(|promised| promised.keys.keys().filter(|key| is_at(key))).cloned().collect()
     }
     /// Takes out the promises of `key`, the oldest first.
     fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[Due; 1]> {
@@ -97,18 +170,33 @@ impl Txn<'_> {
         let keyspace = self.keyspace;
         let (slot, caller, expiry_ms) = (keyspace.slot(db), self.caller, self.clock.expiry_ms);
         let removed = Arc::<AtomicU64>::default();
-        for (shard, keys) in promises.0 {
+        let mut awaited = Vec::new();
+        for (shard, Part { keys, positions }) in promises.parts {
             let held = self.held(shard);
             let shard = &mut held.guard;
             // A watcher of a key that then touches other keys must see the change now.
             shard.watchers.raise_where(|of, key| {
                 let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
-                of == slot && keys.get(key).is_some_and(|value| value.is_some() || is_there())
+                let changes = |promise: &Promise| !matches!(promise.to, Becomes::Deleted) || is_there();
+                of == slot && keys.get(key).is_some_and(changes)
             });
-            let promised = Promised { slot, keys, caller, expiry_ms, removed: removed.clone() };
-            shard.promised.push(promised);
+            let waited_for = shard.watchers.waiters.keys_of(slot);
+            awaited.extend(waited_for.filter_map(|key| Some((keys.get(key)?.nth, Box::<[u8]>::from(key)))));
+            let removed = removed.clone();
+            shard.promised.push(Promised { slot, keys, positions, caller, expiry_ms, removed });
+        }
+        awaited.sort_unstable();
+        for (_, key) in awaited {
+            Db { txn: self, slot }.settle(&keyspace.key(&key));
         }
         removed
+    }
+    /// Carries out the promises of the keys at these positions of a held shard, which ascend.
+    pub(crate) fn settle_at(&mut self, shard: usize, slot: usize, positions: &[u64]) {
+        let keyspace = self.keyspace;
+        for key in self.held(shard).guard.promised_at(keyspace, slot, positions) {
+            Db { txn: self, slot }.settle(&keyspace.key(&key));
+        }
     }
     /// Carries out all promises of the held shards.
     pub(crate) fn settle_all(&mut self) {
@@ -135,9 +223,10 @@ impl Db<'_, '_> {
             let caller = std::mem::replace(&mut self.txn.caller, due.caller);
             let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
             let apart = self.txn.set_apart();
-            match due.value {
-                Some(value) => _ = self.set_str(key, value.view(), None),
-                None => {
+            match due.to {
+                Becomes::Set(value) => _ = self.set_str(key, value.view(), None),
+                Becomes::Made(made) => self.make(key, *made),
+                Becomes::Deleted => {
                     let is_removed = self.delete(key);
                     due.removed.fetch_add(is_removed.into(), Relaxed);
                 }

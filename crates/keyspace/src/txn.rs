@@ -3,7 +3,7 @@
 //! Data is read and changed only through a `Txn` ([`Txn::db`]). Values that a command replaced or removed are
 //! freed after the shards are released. [`crate::db`] finds and changes records.
 
-use crate::event::{Caller, KeptEvents, KeyEvent};
+use crate::event::{Caller, KeptEvent, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark, Sent};
 use crate::journal::{Journal, Placed};
 use crate::settings::{JOURNAL, LISTENER};
@@ -33,9 +33,9 @@ pub struct Txn<'k> {
     /// The name of changes, while somebody listens.
     pub(crate) caller: Caller,
     /// The effects so far, while changes are recorded.
-    effects: Option<Box<Effects>>,
+    pub(crate) effects: Option<Box<Effects>>,
     /// Events to tell later: see [`Txn::keep_events`].
-    kept: Option<Box<KeptEvents>>,
+    pub(crate) kept: Option<Box<KeptEvents>>,
     /// One place inline, so a SET that replaces a value allocates nothing here.
     garbage: SmallVec<[Value; 1]>,
     /// Tables taken out by [`Txn::flush_later`].
@@ -267,9 +267,9 @@ impl<'k> Txn<'k> {
     pub fn has_effects(&self) -> bool {
         self.effects.as_ref().is_some_and(|effects| !effects.is_empty())
     }
-    /// Takes over the effects of `other`, in place of its own.
-    pub fn take_effects_of(&mut self, mut other: Txn<'_>) {
-        if let (Some(_), Some(effects)) = (&self.effects, other.effects.take()) {
+    /// Takes over the effects of `other`, if there are any, in place of its own.
+    pub fn take_effects_of(&mut self, other: &mut Txn<'_>) {
+        if let Some(effects) = other.effects.take() {
             self.effects = Some(effects);
         }
     }
@@ -334,7 +334,9 @@ impl<'k> Txn<'k> {
     pub(crate) fn tell(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool) {
         let by = self.caller.by;
         match &mut self.kept {
-            Some(kept) if self.keyspace.has_listener() => kept.push(slot, key, event, changed, by),
+            Some(kept) if self.keyspace.has_listener() => {
+                kept.push(slot, key, KeptEvent { event, changed, by })
+            }
             _ => self.keyspace.tell(slot, key, event, changed, by),
         }
     }

@@ -126,7 +126,8 @@ impl<'k> Txn<'k> {
     /// # Panics
     /// When the shard of one of the keys is not held.
     pub fn view(&mut self, db: usize, keys: ViewKeys) -> View<'k> {
-        self.settle_all();
+        let slot = self.keyspace.slot(db);
+        keys.0.iter().for_each(|(shard, positions)| self.settle_at(*shard, slot, positions));
         self.begin_view(db, keys.0.into_iter().map(|(shard, positions)| (shard, Some(positions))), false)
     }
     /// A view of all keys of database `db` in the held shards, at this moment. Much writing makes it lose what it
@@ -185,6 +186,22 @@ impl<'k> View<'k> {
     /// When `txn` does not hold the key's shard.
     pub fn is_lost(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> bool {
         self.viewing(txn, key).is_some_and(|viewing| viewing.is_lost)
+    }
+    /// True when none of the view's keys in the shards that `txn` holds was written since the moment of the view. A
+    /// write of a key that shares a position with one of them counts, too.
+    pub fn is_unchanged(&self, txn: &Txn<'k>) -> bool {
+        let slot = self.keyspace.slot(self.db);
+        txn.held_shards().all(|(_, shard)| {
+            let keepers = shard.keepers.as_ref();
+            let viewing = keepers.and_then(|keepers| keepers.viewings.iter().find(|part| part.id == self.id));
+            viewing.is_none_or(|viewing| {
+                let promised = match &viewing.positions {
+                    Some(positions) => shard.may_be_promised(slot, positions),
+                    None => shard.is_promised(),
+                };
+                viewing.kept.is_empty() && viewing.frozen.is_none() && !viewing.is_lost && !promised
+            })
+        })
     }
     fn viewing<'t>(&self, txn: &'t mut Txn<'k>, key: &Key<'_>) -> Option<&'t Viewing> {
         let keepers = txn.held(self.keyspace.shard_of(key.hash)).guard.keepers.as_ref()?;

@@ -165,6 +165,10 @@ impl Waiters {
             self.signalled.push_back((next_turn(&self.turns), at));
         }
     }
+    /// The keys of this slot that somebody waits for.
+    pub(crate) fn keys_of(&self, slot: usize) -> impl Iterator<Item = &[u8]> {
+        self.keys.keys().filter(move |(of, _)| *of == slot).map(|(_, key)| &**key)
+    }
     /// Signals every key of these slots.
     pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
         for ((slot, key), waiting) in &mut self.keys {

@@ -434,7 +434,7 @@ impl Session {
     pub(super) fn park(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
         self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());
-        let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.bytes);
+        let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.queue.bytes());
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, bytes as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let input = Mutex::new(JobInput { args, left: false });

@@ -15,6 +15,7 @@ mod multi;
 mod needs;
 mod own;
 mod permit;
+mod rehearsal;
 mod run;
 mod samples;
 mod script;

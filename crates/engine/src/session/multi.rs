@@ -2,9 +2,9 @@
 //!
 //! EXEC locks the shards of all keys of all queued commands; it locks every shard when a command needs more than its
 //! keys. It runs the commands one after the other and unlocks the shards after the last one. A transaction of
-//! commands on data alone that costs much, by its arguments or by the data, runs on a helper thread with a long lock
-//! on its shards. A long one that only reads values runs on copies of the records and holds nothing. Commands about
-//! the server (INFO, CONFIG) run after the shards are unlocked; their replies are in the right place.
+//! commands on data alone that costs much, by its arguments or by the data, runs on a helper thread
+//! ([`super::transaction`]). Commands about the server (INFO, CONFIG) run after the shards are unlocked; their replies
+//! are in the right place.
 
 use super::data::lock_taken_shards;
 use super::lane::is_hard_pattern;
@@ -20,10 +20,10 @@ use crate::{Engine, Now};
 use strand_chain::Chain;
 use strand_commands::call::KeyRights;
 use strand_commands::cost::LONG_ELEMENTS;
-use strand_commands::dispatch::{self, Resolved};
+use strand_commands::dispatch::Resolved;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
-use strand_keyspace::{KeyHash, Keyspace, Txn};
+use strand_keyspace::Txn;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
@@ -51,6 +51,12 @@ pub(super) struct Queue {
     pub(super) bytes: usize,
     /// Flags that any of the commands has.
     pub(super) flags: u32,
+    /// The commands' cost, as far as it can be told without the data.
+    pub(super) elements: usize,
+    /// A command runs a script, or matches a pattern that may take long.
+    pub(super) takes_lane: bool,
+    /// A command is about the session or the server, not about data.
+    pub(super) needs_session: bool,
     /// A command could not be queued, so EXEC runs none.
     pub(super) broken: bool,
 }
@@ -129,6 +135,11 @@ impl Session {
         let queue = self.queue.as_mut().expect("a transaction has begun");
         queue.bytes += argv.heap_bytes() + size_of::<Queued>();
         queue.flags |= spec.flags.0;
+        let elements = spec.cost().elements(argv.args(), self.engine.keyspace.shards());
+        queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
+        let is_script = script::runs_script(spec);
+        queue.takes_lane |= is_script || is_hard_pattern(spec, argv.args());
+        queue.needs_session |= run::handler(spec).is_none() && !is_script;
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
             self.end_transaction();
@@ -145,32 +156,20 @@ impl Session {
             self.end_transaction();
             return Err(ABORTED.into());
         }
-        let keyspace = self.engine.keyspace.clone();
-        let shards = self.shards_needed(&keyspace, &queue);
-        let elements: usize = queue
-            .commands
-            .iter()
-            .map(|c| {
-                c.spec.cost().elements(c.argv.args(), keyspace.shards()).saturating_add(COMMAND_ELEMENTS)
-            })
-            .fold(0, usize::saturating_add);
-        let is_script = |c: &Queued| script::runs_script(c.spec);
-        let data_alone = queue.commands.iter().all(|c| run::handler(c.spec).is_some() || is_script(c));
-        let has_script = queue.commands.iter().any(is_script);
-        let is_hard = |c: &Queued| is_hard_pattern(c.spec, c.argv.args());
-        if data_alone && (has_script || elements > LONG_ELEMENTS || queue.commands.iter().any(is_hard)) {
-            self.leaving = Some(self.transaction(*queue, shards));
+        let (elements, data_alone) = (queue.elements, !queue.needs_session);
+        if data_alone && (queue.takes_lane || elements > LONG_ELEMENTS) {
+            self.leaving = Some(self.transaction(queue));
             self.guard();
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
         let client = self.client.clone();
         // Dropped after the shards are unlocked, also after a panic.
-        let mut transaction = self.transaction(*queue, shards);
-        let Some(mut txn) = lock(&engine, &client, &transaction.shards, now) else {
+        let mut transaction = self.transaction(queue);
+        let Some(mut txn) = lock(&engine, &client, transaction.shards(), now) else {
             // The whole transaction waits, and EXEC is retried.
             self.watch = std::mem::take(&mut transaction.watch);
-            self.queue = Some(Box::new(transaction.into_queue()));
+            self.queue = Some(std::mem::take(&mut transaction.queue));
             return Ok(Next::Taken);
         };
         if data_alone && transaction.elements_in_data(&mut txn, self.db) > LONG_ELEMENTS {
@@ -183,7 +182,7 @@ impl Session {
         let unchanged = transaction.watch.is_unchanged(&txn);
         self.in_exec = true;
         let parts =
-            if unchanged { self.run_queued(&transaction.commands, &mut txn, now) } else { Vec::new() };
+            if unchanged { self.run_queued(&transaction.queue.commands, &mut txn, now) } else { Vec::new() };
         let lookups = txn.lookups();
         self.meter.lookups.hits += lookups.hits;
         self.meter.lookups.misses += lookups.misses;
@@ -195,12 +194,12 @@ impl Session {
             self.reply().null_array();
             return Ok(Next::Go);
         }
-        self.reply().array(transaction.commands.len());
+        self.reply().array(transaction.queue.len());
         for part in parts {
             match part {
                 Part::Encoded(chain) => self.reply().raw(chain),
                 Part::Later(at, db) => {
-                    let Queued { spec, argv } = &transaction.commands[at];
+                    let Queued { spec, argv } = &transaction.queue.commands[at];
                     let Exec::Session(held) = spec.exec else { continue };
                     let began_ns = engine.host.mono_ns();
                     let mut reply = self.reply();
@@ -302,27 +301,8 @@ impl Session {
         }
         out.push_chain(reply);
     }
-    fn transaction(&mut self, queue: Queue, shards: Vec<usize>) -> Transaction {
-        let Queue { commands, bytes, flags, .. } = queue;
-        let (engine, watch) = (self.engine.clone(), std::mem::take(&mut self.watch));
-        Transaction { engine, commands, watch, shards, bytes, flags }
-    }
-    /// The shards that EXEC needs, ascending. Includes the shards of watched keys.
-    fn shards_needed(&self, keyspace: &Keyspace, queue: &Queue) -> Vec<usize> {
-        if queue.commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
-            return (0..keyspace.shards()).collect();
-        }
-        let mut hashes: Vec<KeyHash> = Vec::new();
-        for Queued { spec, argv } in &queue.commands {
-            let args = argv.args();
-            hashes
-                .extend(dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at)).hash));
-        }
-        let mut shards = keyspace.shards_of(&hashes).into_vec();
-        shards.extend_from_slice(self.watch.shards());
-        shards.sort_unstable();
-        shards.dedup();
-        shards
+    fn transaction(&mut self, queue: Box<Queue>) -> Transaction {
+        Transaction::new(self.engine.clone(), queue, std::mem::take(&mut self.watch))
     }
     /// Enforces `client-query-buffer-limit`: queued commands count towards it.
     fn over_query_limit(&mut self) -> Turn {

@@ -90,7 +90,7 @@ impl Session {
         self.leaving_script = None;
         if let Some(mut transaction) = self.leaving.take() {
             self.watch = std::mem::take(&mut transaction.watch);
-            self.queue = Some(Box::new(transaction.into_queue()));
+            self.queue = Some(std::mem::take(&mut transaction.queue));
             self.guard();
         }
     }
@@ -111,7 +111,7 @@ impl Session {
         };
         // The commands of EXEC whose cost grows with the data. The replies of the others are as small as their requests.
         let (mut sum, mut looked_at, mut all) = (0u64, 0u64, 0u64);
-        for Queued { spec, argv } in &transaction.commands {
+        for Queued { spec, argv } in &transaction.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
             let is_long = cost.elements(args, self.engine.keyspace.shards()) > LONG_ELEMENTS;
             if !cost.is_in_the_data() && !is_long {

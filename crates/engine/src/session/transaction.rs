@@ -1,7 +1,8 @@
 //! [`Transaction`]: the work of EXEC on its way to a helper thread, and there.
 //!
-//! A transaction on a helper thread holds its shards under a long lock. One that only reads values runs on copies of
-//! the records and holds no lock meanwhile.
+//! A transaction of commands that use the records at their keys and nothing else runs on copies of the records, with
+//! nothing held ([`super::rehearsal`]). Every other one holds its shards under a long lock, and so does one whose
+//! keys others write all the time.
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
@@ -12,33 +13,26 @@ use crate::acl::{Denied, Rights, User};
 use crate::monitors::Caller;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::{self, LONG_ELEMENTS};
-use strand_commands::long::{self, Copies};
+use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_keyspace::{Key, Keyspace, Txn};
+use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
-
-/// Most keys of a transaction that runs on copies of their records. With more keys the copies cost as much as the
-/// commands.
-const COPIED_KEYS_MAX: usize = 1024;
 
 /// The work of EXEC.
 pub(super) struct Transaction {
     pub(super) engine: Arc<Engine>,
-    pub(super) commands: Vec<Queued>,
+    pub(super) queue: Box<Queue>,
     /// The session's watched keys. Dropping the transaction ends the watch; unlock the shards before.
     pub(super) watch: Watch,
-    /// The needed shards, ascending.
-    pub(super) shards: Vec<usize>,
-    /// Heap bytes of the commands.
-    pub(super) bytes: usize,
-    pub(super) flags: u32,
+    shards: OnceCell<Vec<usize>>,
 }
 
 impl Drop for Transaction {
@@ -48,26 +42,43 @@ impl Drop for Transaction {
 }
 
 impl Transaction {
-    /// Turns it back into the queue, for an EXEC that has to wait.
-    pub(super) fn into_queue(mut self) -> Queue {
-        let (commands, bytes, flags) = (std::mem::take(&mut self.commands), self.bytes, self.flags);
-        Queue { commands, bytes, flags, broken: false }
+    pub(super) fn new(engine: Arc<Engine>, queue: Box<Queue>, watch: Watch) -> Transaction {
+        Transaction { engine, queue, watch, shards: OnceCell::new() }
     }
-    /// The needed shards, ascending.
+    /// The shards that it needs, ascending. Includes the shards of watched keys. The first call takes as long as there
+    /// are keys.
     pub(super) fn shards(&self) -> &[usize] {
-        &self.shards
+        self.shards.get_or_init(|| {
+            let (keyspace, commands) = (&self.engine.keyspace, &self.queue.commands);
+            if commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
+                return (0..keyspace.shards()).collect();
+            }
+            let keys = commands.iter().flat_map(|c| long::keys(c.spec, c.argv.args(), keyspace));
+            self.shards_of(keys.map(|key| key.hash).collect())
+        })
+    }
+    /// Sets the shards, when all keys of the commands are known.
+    pub(super) fn set_shards(&self, keys: &[Key<'_>]) {
+        self.shards.get_or_init(|| self.shards_of(keys.iter().map(|key| key.hash).collect()));
+    }
+    fn shards_of(&self, hashes: Vec<KeyHash>) -> Vec<usize> {
+        let mut shards = self.engine.keyspace.shards_of(&hashes).into_vec();
+        shards.extend_from_slice(self.watch.shards());
+        shards.sort_unstable();
+        shards.dedup();
+        shards
     }
     /// An estimate of the commands' cost in elements, from the values at their keys. A command with several keys
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
     /// write to a key counts for later reads of the key.
     pub(super) fn elements_in_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
-        if !self.commands.iter().any(|c| c.spec.cost().is_in_the_data()) {
+        if !self.queue.commands.iter().any(|c| c.spec.cost().is_in_the_data()) {
             return 0;
         }
         let keyspace = txn.keyspace();
         let (mut sum, mut written, mut moved) = (0usize, HashMap::new(), Vec::new());
         let mut looks = 0;
-        for Queued { spec, argv } in &self.commands {
+        for Queued { spec, argv } in &self.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
             let keys = long::keys(spec, args, keyspace);
             if cost.is_in_the_data() {
@@ -94,86 +105,19 @@ impl Transaction {
         }
         sum
     }
-    /// The keys of a transaction that only reads values at few keys, so that copies of the records suffice.
-    fn keys_to_copy<'a>(&'a self, keyspace: &Keyspace) -> Option<Vec<Key<'a>>> {
-        let is_few = self.commands.len() <= COPIED_KEYS_MAX;
-        if !is_few || !self.commands.iter().all(|queued| long::reads_copies(queued.spec)) {
-            return None;
-        }
-        let keys =
-            self.commands.iter().flat_map(|Queued { spec, argv }| long::keys(spec, argv.args(), keyspace));
-        let keys: Vec<Key<'_>> = keys.take(COPIED_KEYS_MAX + 1).collect();
-        (keys.len() <= COPIED_KEYS_MAX).then_some(keys)
-    }
-    /// Runs on copies of the records at `keys`. The shards are locked only while the copies are made.
-    fn run_on_copies(
-        &self,
-        keys: &[Key<'_>],
-        engine: &Arc<Engine>,
-        call: &mut LaneCall<'_>,
-        job: &LaneJob,
-        now: Now,
-    ) {
-        let mut txn = call.hold_shards(&self.shards);
-        txn.set_no_touch(call.no_touch);
-        if !self.watch.is_unchanged(&txn) {
-            return call.reply.null_array();
-        }
-        let copies = Copies::of(keys, &mut txn, call);
-        for Queued { spec, argv } in &self.commands {
-            // Remembered while the shards are locked, so that a later change sends an invalidation.
-            if job.user.check(spec, argv.args(), &mut || true).is_ok() {
-                engine.remember(&job.client, job.caching, spec, argv.args());
-            }
-        }
-        drop(txn);
-        let slot = job.client.peer.worker;
-        call.reply.array(self.commands.len());
-        for Queued { spec, argv } in &self.commands {
-            let mut reply = Chain::new();
-            if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
-                Reply::new(&mut reply, job.protocol).error(&no_longer_allowed(denied));
-                call.reply.raw(reply);
-                continue;
-            }
-            let id = engine.stats.ids.of(spec);
-            engine.stats.command(slot, id, PerCommand::Calls, 1);
-            if engine.monitors.any() {
-                engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
-            }
-            let began_ns = engine.host.mono_ns();
-            match copies.run(spec, argv.args(), call, &mut reply) {
-                Ok(lookups) => {
-                    call.lookups.hits += lookups.hits;
-                    call.lookups.misses += lookups.misses;
-                }
-                Err(text) => {
-                    let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-                    engine.stats.error(slot, code);
-                    engine.stats.command(slot, id, PerCommand::Failed, 1);
-                }
-            }
-            let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
-            engine.note_lap(&job.client, spec, argv.args(), now, took_ns);
-            call.reply.raw(reply);
-            if call.reply.is_over() {
-                break;
-            }
-        }
-    }
-    /// Runs on a helper thread: on copies if they suffice, otherwise with its shards under a long lock.
+    /// Runs on a helper thread: on copies if that can be, otherwise with its shards under a long lock.
     pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let keyspace = call.keyspace;
-        if let Some(keys) = self.keys_to_copy(keyspace) {
-            return self.run_on_copies(&keys, engine, call, job, now);
+        if self.may_rehearse(call, job) && self.rehearse(call, job, now) {
+            return;
         }
         let mut out = Chain::new();
-        let mut txn = call.hold_shards(&self.shards);
+        let mut txn = call.hold_shards(self.shards());
         txn.set_no_touch(call.no_touch);
         if !self.watch.is_unchanged(&txn) {
             return call.reply.null_array();
         }
-        for Queued { spec, argv } in &self.commands {
+        for Queued { spec, argv } in &self.queue.commands {
             if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
                 Reply::new(&mut out, job.protocol).error(&no_longer_allowed(denied));
                 continue;
@@ -218,7 +162,7 @@ impl Transaction {
         debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));
         call.lookups = txn.lookups();
         drop(txn);
-        call.reply.array(self.commands.len());
+        call.reply.array(self.queue.len());
         call.reply.raw(out);
     }
 }

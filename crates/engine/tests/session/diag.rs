@@ -112,7 +112,7 @@ fn a_session_that_is_told_to_try_again_counts_its_wait_once() {
     server.advance_ms(300);
     let elements = " e".repeat(5_000);
     assert_eq!(admin.run(&server, &format!("RPUSH l{elements}")), ":5000|");
-    // So many elements are too much for the pusher: the session makes the attempt, on a helper thread. The host's clock is
+    // 5,000 elements are too much for the pusher: the session makes the attempt, on a helper thread. The host's clock is
     // another than the one that sessions are told; it is far ahead.
     server.step_us.store(1_000_000_000, Relaxed);
     peer.drive(&server);

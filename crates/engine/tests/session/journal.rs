@@ -69,6 +69,37 @@ const MORE: &[&str] = &[
     "GEOADD places 13.{n} 38.{n} p{n}",
 ];
 
+/// Stands for a [`long_write`] in [`LONG_TRANSACTION`].
+const LONG_WRITE: &str = "LONG";
+
+/// A transaction on copies, whose changes are promised.
+const LONG_TRANSACTION: &[&str] = &[
+    "SELECT 5",
+    "SET in5 {n}",
+    "MULTI",
+    "INCR in5",
+    "RPUSH queue {n} x",
+    LONG_WRITE,
+    "SPOP set",
+    "SET soon {n} PX 3",
+    "PEXPIRE fields 5",
+    "RENAME in5 kept",
+    "DEL later",
+    "EXEC",
+    "SELECT 0",
+    "MULTI",
+    "RPUSH queue {n} x",
+    "ZADD ranks {n} m{n}",
+    "GETEX later PX 7",
+    LONG_WRITE,
+    "SPOP set",
+    "INCRBYFLOAT float 1.5",
+    "XADD log MAXLEN ~ 20 * f {n}",
+    "SETEX later 100 {n}",
+    "HINCRBYFLOAT fields a 0.1",
+    "EXEC",
+];
+
 /// A write with enough keys to become a promise. Other writes use some of the keys too.
 fn long_write(rng: &mut fastrand::Rng) -> String {
     let is_set = rng.bool();
@@ -180,7 +211,13 @@ fn a_journal_of_several_workers_makes_the_data_again() {
                     if rng.u16(..1_000) == 0 {
                         run(peer, &command("FLUSHDB"), clock);
                     } else if rng.u16(..300) == 0 {
-                        run(peer, &command(&long_write(&mut rng)), clock);
+                        let long = long_write(&mut rng);
+                        let lines = if rng.bool() { &[LONG_WRITE][..] } else { LONG_TRANSACTION };
+                        for line in lines {
+                            let line =
+                                line.replace(LONG_WRITE, &long).replace("{n}", &rng.u16(..500).to_string());
+                            run(peer, &command(&line), clock);
+                        }
                     } else if n % 2 == 0 {
                         for line in MORE[rng.usize(..MORE.len())].split('|') {
                             run(peer, &command(&line.replace("{n}", &rng.u16(..500).to_string())), clock);

@@ -1,7 +1,8 @@
 //! MULTI, EXEC and WATCH between several sessions. The corpus has what a single session sees.
 
-use crate::fixture::{Server, Stop, command};
-use strand_engine::Turn;
+use crate::fixture::{Peer, Server, Stop, command};
+use std::cell::{Cell, RefCell};
+use strand_engine::{LaneJob, Turn};
 
 #[test]
 fn others_run_between_queueing_and_exec_and_not_inside() {
@@ -175,8 +176,8 @@ fn a_long_transaction_that_only_reads_holds_nothing_and_sees_one_moment() {
     let job = a.job.take().expect("a job");
     let (writer, writes) = (std::cell::RefCell::new(b), std::cell::Cell::new(0));
     let done = job.run(server.now, &|| {
-        // The first pause comes before the shards are locked for the copies.
-        if writes.replace(writes.get() + 1) == 1 {
+        // The fourth pause is the first after the moment of the view.
+        if writes.replace(writes.get() + 1) == 3 {
             let mut b = writer.borrow_mut();
             b.script(&server, &[("RPUSH list x", ":3001|"), ("SET s after", "+OK|"), ("INCR n", ":2|")]);
         }
@@ -194,6 +195,145 @@ fn a_long_transaction_that_only_reads_holds_nothing_and_sees_one_moment() {
     writer.borrow_mut().run(&server, "INCR n");
     a.hold_jobs = false;
     assert_eq!(a.run(&server, "EXEC"), "*-1|", "a watched key has changed");
+}
+
+/// Queues the lines, and sends EXEC, whose job is returned.
+fn queued(server: &Server, peer: &mut Peer, lines: impl Iterator<Item = String>) -> Box<LaneJob> {
+    peer.run(server, "MULTI");
+    for line in lines {
+        assert_eq!(peer.run(server, &line), "+QUEUED|", "{line:.20}");
+    }
+    peer.hold_jobs = true;
+    peer.feed(b"EXEC\r\n", usize::MAX);
+    assert_eq!(peer.drive(server), Stop::Parked);
+    peer.hold_jobs = false;
+    peer.job.take().expect("a job")
+}
+
+/// Runs a job, with something done in each of its pauses. The replies.
+fn finish(server: &Server, peer: &mut Peer, job: Box<LaneJob>, pause: &dyn Fn()) -> String {
+    peer.session.lane_done(job.run(server.now, pause));
+    while peer.drive(server) == Stop::Flush {}
+    peer.replies()
+}
+
+#[test]
+fn others_see_all_of_a_long_transaction_or_nothing_and_wait_for_nothing() {
+    let mut server = Server::new();
+    let (mut peer, mut other, mut watcher) = (server.connect(), server.connect(), server.connect());
+    other.run(&server, "RPUSH list a b");
+    watcher.script(&server, &[("WATCH n4999", "+OK|"), ("MULTI", "+OK|"), ("SET seen yes", "+QUEUED|")]);
+    let counts = (0..5000).map(|n| format!("INCR n{n}"));
+    let rest = ["RENAME list renamed", "EXPIRE n7 100", "SADD n8 x", "DEL n9", "LPOP renamed", "GET n4999"];
+    let job = queued(&server, &mut peer, counts.chain(rest.map(String::from)));
+    let (others, seen) = (RefCell::new((&mut other, &mut watcher)), RefCell::new(Vec::new()));
+    let (pauses, executed) = (Cell::new(0), RefCell::new(String::new()));
+    let replies = finish(&server, &mut peer, job, &|| {
+        let (other, watcher) = &mut *others.borrow_mut();
+        pauses.set(pauses.get() + 1);
+        assert_eq!(other.run(&server, &format!("SET other{} x", pauses.get())), "+OK|", "a key of its own");
+        // The first key, one that nobody has come to yet, and the last; what was moved, and what is gone.
+        let some = 4998 - pauses.get();
+        seen.borrow_mut().push(other.run(&server, &format!("EXISTS n0 n{some} n4999 n9 n9 list")));
+        if other.run(&server, "EXISTS renamed") == ":1|" && executed.borrow().is_empty() {
+            *executed.borrow_mut() = watcher.run(&server, "EXEC");
+        }
+    });
+    assert!(pauses.get() > 100, "{}", pauses.get());
+    let mut seen = seen.take();
+    seen.dedup();
+    assert_eq!(seen, [":1|", ":3|"]);
+    assert_eq!(executed.take(), "*-1|", "n4999 was changed before EXEC, though nobody had come to the key");
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+    let last = format!("|+OK|:1|{wrong_type}:1|$1|a|$1|1|");
+    assert!(replies.starts_with("*5006|:1|:1|") && replies.ends_with(&last), "{:.40}", replies);
+    let looks = "MGET n0 n7 n8 n9 n4999";
+    assert_eq!(other.run(&server, looks), "*5|$1|1|$1|1|$1|1|$-1|$1|1|");
+    other.script(&server, &[("TTL n7", ":100|"), ("LRANGE renamed 0 -1", "*1|$1|b|")]);
+    let stats = other.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_incr:calls=5000,") && stats.contains("cmdstat_sadd:calls=1,"), "{stats}");
+}
+
+#[test]
+fn a_long_transaction_that_others_overtake_begins_anew_and_holds_its_shards_in_the_end() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    for (overtakes, holds) in [(1, false), (3, false), (usize::MAX, true)] {
+        other.run(&server, "FLUSHALL");
+        let job = queued(&server, &mut peer, (0..5000).map(|n| format!("INCR n{n}")));
+        let (other, overtaken, waited) = (RefCell::new(&mut other), Cell::new(0), Cell::new(false));
+        let replies = finish(&server, &mut peer, job, &|| {
+            if overtaken.get() < overtakes && !waited.get() {
+                let reply = other.borrow_mut().run(&server, "INCR n4999");
+                // While it holds its shards the other client is put aside.
+                waited.set(reply.is_empty());
+                overtaken.set(overtaken.get() + 1);
+            }
+        });
+        assert_eq!(waited.get(), holds, "{overtakes}");
+        assert!(replies.starts_with("*5000|:1|"), "{overtakes}");
+        let mine = replies.trim_end_matches('|').rsplit(':').next().and_then(|n| n.parse::<usize>().ok());
+        let other = other.into_inner();
+        other.drive(&server);
+        other.replies();
+        // Each INCR was done once.
+        assert_eq!(other.run(&server, "GET n0"), "$1|1|");
+        let all = other.run(&server, "INCRBY n4999 0");
+        assert_eq!(all, format!(":{}|", overtaken.get() + 1), "{overtakes}");
+        assert!(mine.is_some_and(|mine| mine > 0 && mine <= overtaken.get() + 1), "{mine:?}");
+    }
+    let stats = other.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_exec:calls=3,"), "{stats}");
+}
+
+#[test]
+fn a_long_transaction_serves_who_waits_at_its_moment() {
+    let mut server = Server::new();
+    let (mut peer, mut other, mut waiter) = (server.connect(), server.connect(), server.connect());
+    waiter.feed(b"BLPOP second first 0\r\n", usize::MAX);
+    assert!(matches!(waiter.drive(&server), Stop::Blocked(_)));
+    let pushes = ["RPUSH first a", "RPUSH second b c", "LLEN first"].map(String::from);
+    let job = queued(&server, &mut peer, (0..5000).map(|n| format!("INCR n{n}")).chain(pushes));
+    let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
+    let replies = finish(&server, &mut peer, job, &|| {
+        seen.borrow_mut().push(other.borrow_mut().run(&server, "LPOP first"));
+    });
+    assert!(replies.ends_with("|:1|:2|:1|"), "its own commands see what they push");
+    assert!(seen.take().iter().all(|seen| seen == "$-1|"), "nobody comes before who waits");
+    waiter.drive(&server);
+    assert_eq!(waiter.replies(), "*2|$5|first|$1|a|", "pushed first");
+    assert_eq!(peer.run(&server, "LRANGE second 0 -1"), "*2|$1|b|$1|c|");
+}
+
+#[test]
+fn who_keeps_copies_hears_of_every_change_after_a_long_transaction() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let invalidated =
+        |replies: &str, key: &str| replies.contains(&format!("invalidate|*1|${}|{key}|", key.len()));
+    for writes in [false, true] {
+        other.run(&server, "SET kept before");
+        peer.run(&server, "HELLO 3");
+        peer.run(&server, "CLIENT TRACKING ON NOLOOP");
+        let last = if writes { "SET kept mine" } else { "GET kept" };
+        let lines = (0..5000).map(|n| format!("GET n{n}")).chain([last.into(), "GET kept".into()]);
+        let job = queued(&server, &mut peer, lines);
+        let (other, is_first) = (RefCell::new(&mut other), Cell::new(true));
+        let replies = finish(&server, &mut peer, job, &|| {
+            if is_first.replace(false) {
+                other.borrow_mut().run(&server, "SET kept between");
+            }
+        });
+        let want = if writes { "|$4|mine|" } else { "|$7|between|" };
+        assert!(replies.ends_with(want), "{replies:.20}");
+        server.hand_out();
+        peer.drive(&server);
+        assert!(!invalidated(&peer.replies(), "kept"), "its copy is the newest");
+        other.into_inner().run(&server, "SET kept after");
+        server.hand_out();
+        peer.drive(&server);
+        assert!(invalidated(&peer.replies(), "kept"), "writes: {writes}");
+    }
 }
 
 #[test]

@@ -387,7 +387,8 @@ impl World {
         for client in &mut self.clients {
             client.hang_up();
         }
-        // The remaining tasks end by themselves.
+        // The remaining tasks end by themselves. No client connects anew.
+        self.hang_ups = 0;
         for _ in 0..STEPS_MAX {
             if self.tasks.is_empty() {
                 break;

@@ -1,0 +1,301 @@
+//! A long EXEC that stops nobody: its commands run on copies of the records, and what they changed is promised at one
+//! moment.
+//!
+//! 1. At one moment the shards of all keys are held: the watched keys are looked at, and a [`View`] begins. From then on
+//!    nothing is held.
+//! 2. The commands run on a draft ([`strand_keyspace::Keyspace::draft`]), into which the records at their keys come slice
+//!    by slice as they were at that moment.
+//! 3. At a second moment the shards are held again. If nobody wrote one of the keys meanwhile, the transaction happens
+//!    now: what it changed is promised ([`strand_keyspace::Promises`]), and the journal has its effects. Otherwise all
+//!    begins anew. Nothing of a run that begins anew was seen by anybody, nor counted.
+//! 4. The promises are carried out, slice by slice.
+//!
+//! A transaction that only reads has happened at the first moment, and is done after the second step.
+
+use super::lane::LaneJob;
+use super::multi::Queued;
+use super::transaction::{Transaction, no_longer_allowed};
+use crate::Now;
+use crate::monitors::Caller;
+use crate::stats::PerCommand;
+use std::collections::HashSet;
+use strand_chain::Chain;
+use strand_commands::call::{LaneCall, LaneTxn};
+use strand_commands::long::{self, SLICE_ARGUMENTS};
+use strand_commands::run::{self, Context};
+use strand_commands::spec::Flags;
+use strand_keyspace::journal::EffectsMark;
+use strand_keyspace::{Key, KeyHash, Promises, Txn, View, Viewed};
+use strand_wire::reply::Reply;
+
+/// Times that a transaction begins anew because others wrote its keys. Then it holds its shards.
+const TRIES: usize = 4;
+
+/// The keys that the commands need.
+struct Needs<'a> {
+    /// Each key once, in the order of its first use.
+    keys: Vec<Key<'a>>,
+    /// For each command, how many of the keys that command and the commands before need.
+    ends: Vec<usize>,
+}
+
+/// What came of one command.
+struct Came {
+    took_ns: u64,
+    /// The code of an error reply.
+    failed: Option<Box<[u8]>>,
+    /// The user may not run it, so that it did not run.
+    refused: bool,
+}
+
+/// What came of one try.
+enum Tried {
+    /// The replies of the commands, and what came of each.
+    Done(Chain, Vec<Came>),
+    /// A watched key had changed.
+    Dirty,
+    /// Somebody wrote one of the keys.
+    Overtaken,
+}
+
+impl Transaction {
+    /// True when its commands may run on copies of the records at their keys.
+    pub(super) fn may_rehearse(&self, call: &LaneCall<'_>, job: &LaneJob) -> bool {
+        // A key that the client keeps would be invalidated by the transaction's own change, when that is carried out,
+        // though the client has read it after the change.
+        let reads_what_it_writes = Flags(self.queue.flags).has(Flags::READONLY)
+            && self.writes()
+            && job.client.tracked.keeps_copies(job.caching);
+        let fits = |(nth, Queued { spec, argv }): (usize, &Queued)| {
+            pause_at(nth, call);
+            long::changes_copies(spec, argv.args())
+        };
+        !reads_what_it_writes && self.queue.commands.iter().enumerate().all(fits)
+    }
+    fn writes(&self) -> bool {
+        Flags(self.queue.flags).has(Flags::WRITE)
+    }
+    /// Runs on copies. False: others wrote its keys each time, so that it was not done.
+    pub(super) fn rehearse(&self, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) -> bool {
+        let needs = self.needs(call);
+        self.set_shards(&needs.keys);
+        for _ in 0..TRIES {
+            let draft = call.keyspace.draft(std::array::from_fn(|_| call.rng.u64(..)));
+            let mut on_draft = draft.lock_shard(0, call.now_ms);
+            let tried = self.try_on(&mut on_draft, &needs, call, job);
+            match tried {
+                Tried::Done(out, came) => {
+                    on_draft.tell_events_at(call.keyspace);
+                    call.lookups = on_draft.lookups();
+                    self.count(&came, call, job, now);
+                    call.reply.array(self.queue.len());
+                    call.reply.raw(out);
+                    return true;
+                }
+                Tried::Dirty => {
+                    on_draft.forget();
+                    call.reply.null_array();
+                    return true;
+                }
+                Tried::Overtaken => on_draft.forget(),
+            }
+        }
+        false
+    }
+    fn needs(&self, call: &LaneCall<'_>) -> Needs<'_> {
+        let (mut keys, mut ends, mut known) = (Vec::new(), Vec::new(), HashSet::new());
+        for (nth, Queued { spec, argv }) in self.queue.commands.iter().enumerate() {
+            pause_at(nth, call);
+            let all = long::keys(spec, argv.args(), call.keyspace);
+            keys.extend(all.iter().filter(|key| known.insert(key.bytes)));
+            ends.push(keys.len());
+        }
+        Needs { keys, ends }
+    }
+    /// One try.
+    fn try_on(
+        &self,
+        on_draft: &mut Txn<'_>,
+        needs: &Needs<'_>,
+        call: &mut LaneCall<'_>,
+        job: &LaneJob,
+    ) -> Tried {
+        let keyspace = call.keyspace;
+        // Removes what has expired and carries out what is promised. Later both would be changes.
+        in_slices(call, job.db, &needs.keys, |txn, key| _ = txn.db(job.db).peek(key));
+        let wanted = keyspace.view_keys(&needs.keys);
+        let mut txn = call.lock_shards(self.shards());
+        if !self.watch.is_unchanged(&txn) {
+            return Tried::Dirty;
+        }
+        let view = txn.view(job.db, wanted);
+        drop(txn);
+        on_draft.keep_events();
+        // What only reads has happened at the moment of the view. But a client that keeps copies must hear of every
+        // later change, and the keys are remembered for it only now.
+        let is_over_now = !self.writes() && !job.client.tracked.keeps_copies(job.caching);
+        let Some((out, came)) = self.run_commands(on_draft, needs, &view, is_over_now, call, job) else {
+            return Tried::Overtaken;
+        };
+        let mut promises = on_draft.take_promises(keyspace, job.db, &|| call.pause());
+        if !self.writes() {
+            // PFCOUNT has noted its count in the copy.
+            promises = Promises::default();
+            on_draft.forget_effects_since(EffectsMark::default());
+        }
+        if is_over_now {
+            return Tried::Done(out, came);
+        }
+        let is_promised = |(nth, key): &(usize, &Key<'_>)| {
+            pause_at(*nth, call);
+            promises.has(keyspace, key)
+        };
+        let promised: Vec<Key<'_>> =
+            needs.keys.iter().enumerate().filter(is_promised).map(|(_, key)| *key).collect();
+        let mut txn = call.lock_shards(self.shards());
+        if !self.watch.is_unchanged(&txn) {
+            return Tried::Dirty;
+        }
+        let is_recorded = on_draft.keyspace().journal().is_on();
+        if !view.is_unchanged(&txn) || keyspace.journal().is_on() != is_recorded {
+            return Tried::Overtaken;
+        }
+        txn.take_effects_of(on_draft);
+        txn.promise(job.db, promises);
+        drop(txn);
+        drop(view);
+        in_slices(call, job.db, &promised, |txn, key| _ = txn.db(job.db).peek(key));
+        Tried::Done(out, came)
+    }
+    /// Runs the commands on the draft. `None`: somebody has written one of the keys, and `is_over_now` is false.
+    fn run_commands<'k>(
+        &self,
+        on_draft: &mut Txn<'_>,
+        needs: &Needs<'_>,
+        view: &View<'k>,
+        is_over_now: bool,
+        call: &mut LaneCall<'k>,
+        job: &LaneJob,
+    ) -> Option<(Chain, Vec<Came>)> {
+        let commands = &self.queue.commands;
+        let (mut out, mut came) = (Chain::new(), Vec::with_capacity(commands.len()));
+        let (mut copied, mut next) = (0, 0);
+        while next < commands.len() {
+            let fit = needs.ends[next + 1..].iter().take_while(|end| **end - copied <= SLICE_ARGUMENTS);
+            let end = next + 1 + fit.take(SLICE_ARGUMENTS).count();
+            let missing = &needs.keys[copied..needs.ends[end - 1]];
+            copied += missing.len();
+            if !copy(on_draft, missing, view, call, job) && !is_over_now {
+                return None;
+            }
+            for queued in &commands[next..end] {
+                came.push(self.run_command(queued, on_draft, &mut out, call, job));
+            }
+            next = end;
+            if is_over_now && out.len() > call.reply.room_left() {
+                break;
+            }
+            call.pause();
+        }
+        Some((out, came))
+    }
+    fn run_command(
+        &self,
+        Queued { spec, argv }: &Queued,
+        on_draft: &mut Txn<'_>,
+        out: &mut Chain,
+        call: &mut LaneCall<'_>,
+        job: &LaneJob,
+    ) -> Came {
+        if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
+            Reply::new(out, job.protocol).error(&no_longer_allowed(denied));
+            return Came { took_ns: 0, failed: None, refused: true };
+        }
+        self.engine.remember(&job.client, job.caching, spec, argv.args());
+        let context = Context {
+            db: job.db,
+            protocol: job.protocol,
+            reply_bytes_max: call.reply.room_left(),
+            rng: &mut *call.rng,
+            rights: None,
+            client: call.client,
+        };
+        let (yield_now, began_ns) = (call.yield_now, self.engine.host.mono_ns());
+        let pause = || {
+            yield_now();
+            true
+        };
+        let ran = run::pausing(spec, argv.args(), on_draft, out, &pause, context);
+        let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
+        Came { took_ns, failed: ran.error.map(Vec::into_boxed_slice), refused: false }
+    }
+    /// Counts and shows the commands that have run.
+    fn count(&self, came: &[Came], call: &LaneCall<'_>, job: &LaneJob, now: Now) {
+        let (engine, slot) = (&self.engine, job.client.peer.worker);
+        for (nth, (Queued { spec, argv }, came)) in self.queue.commands.iter().zip(came).enumerate() {
+            pause_at(nth, call);
+            if came.refused {
+                continue;
+            }
+            let id = engine.stats.ids.of(spec);
+            engine.stats.command(slot, id, PerCommand::Calls, 1);
+            if engine.monitors.any() {
+                engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
+            }
+            engine.note_lap(&job.client, spec, argv.args(), now, came.took_ns);
+            if let Some(code) = &came.failed {
+                engine.stats.error(slot, code);
+                engine.stats.command(slot, id, PerCommand::Failed, 1);
+            }
+        }
+    }
+}
+
+/// Copies the records at `keys` to the draft, as they were at the moment of the view. False: somebody has written one
+/// of the view's keys.
+fn copy<'k>(
+    on_draft: &mut Txn<'_>,
+    keys: &[Key<'_>],
+    view: &View<'k>,
+    call: &LaneCall<'k>,
+    job: &LaneJob,
+) -> bool {
+    let mut is_unchanged = true;
+    for keys in keys.chunks(SLICE_ARGUMENTS) {
+        let mut txn = slice(call, job.db, keys);
+        txn.set_no_touch(call.no_touch);
+        let records: Vec<Option<Viewed>> = keys.iter().map(|key| view.read(&mut txn, key)).collect();
+        is_unchanged &= view.is_unchanged(&txn);
+        drop(txn);
+        for (key, record) in keys.iter().zip(records) {
+            if let Some((value, expire_at_ms)) = record {
+                let key = on_draft.keyspace().key(key.bytes);
+                on_draft.db(job.db).put_copy(&key, value, expire_at_ms);
+            }
+        }
+    }
+    is_unchanged
+}
+
+/// Pauses before each slice of a walk over many.
+fn pause_at(nth: usize, call: &LaneCall<'_>) {
+    if nth.is_multiple_of(SLICE_ARGUMENTS) {
+        call.pause();
+    }
+}
+
+/// Does something with each of the keys, slice by slice.
+fn in_slices(call: &LaneCall<'_>, db: usize, keys: &[Key<'_>], mut each: impl FnMut(&mut Txn<'_>, &Key<'_>)) {
+    for keys in keys.chunks(SLICE_ARGUMENTS) {
+        let mut txn = slice(call, db, keys);
+        keys.iter().for_each(|key| each(&mut txn, key));
+    }
+}
+
+/// Holds the shards of a slice, after a pause.
+fn slice<'k>(call: &LaneCall<'k>, db: usize, keys: &[Key<'_>]) -> LaneTxn<'k> {
+    let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+    call.pause();
+    call.keyspace.prefetch(db, keys);
+    call.lock(&hashes)
+}
