@@ -347,7 +347,7 @@ fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
     });
     client.call("CONFIG SET log-levels strand::driver::host=off,nothing", "+OK\r\n");
     // Logged when the levels take effect.
-    comes_true(|| has("is no target=level"));
+    comes_true(|| has("is ignored, because it is not target=level"));
     say(&mut client, "third-word");
     assert!(!has("first-word") && !has("third-word"), "{}", server.folder.log_text());
     let log = server.folder.log_text();
