@@ -2,7 +2,7 @@
 //!
 //! A batch is streamed while it is made, and kept until the collection has taken it. Up to [`BATCHES_UNDER_WAY_MAX`]
 //! batches wait for their answers. Each document has a key. So a batch that is sent twice puts each document once. A
-//! batch that is not taken is sent again with growing pauses ([`attempts`](self::attempts)). A refused batch is cut in
+//! batch that is not taken is sent again with growing pauses ([`attempts`]). A refused batch is cut in
 //! halves until the guilty document is found. That document is returned as rejected.
 
 mod attempts;
