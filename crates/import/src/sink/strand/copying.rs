@@ -29,7 +29,7 @@ impl Copying {
 }
 
 impl Strand {
-    /// [`Sink::copy`] for a transaction, whose replies come at the end. So the key's type is asked for first.
+    /// `Sink::copy` for a transaction, whose replies come at the end. So the key's type is asked for first.
     pub(super) fn copy_at_the_end(&mut self, from: &[u8], copy: Copying) -> Result<(), ImportError> {
         if !self.may_be_ours(&copy.key)? {
             self.rejected.push(Rejected::no_hash(copy.index, !copy.held));
