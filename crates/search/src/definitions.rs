@@ -1,12 +1,12 @@
-//! Lists the commands that recreate all indexes and all sets of patterns. Snapshots save them.
+//! Lists the commands that recreate all indexes and all sets of patterns. Snapshots save these commands.
 
 use crate::service::Search;
 use strand_wire::args::Args;
 
-/// A command, as its words.
+/// The words of a command.
 pub(crate) type Words = Vec<Vec<u8>>;
 
-/// Copies the words of a creating command, which are kept with what it created.
+/// Copies the words of a command that creates an index or a set of patterns. The index or the set keeps them.
 pub(crate) fn words(args: Args<'_>) -> Words {
     args.iter().map(<[u8]>::to_vec).collect()
 }

@@ -1,7 +1,8 @@
-//! FT.CHANGES: what changed in the answer of a query between two versions.
+//! FT.CHANGES: finds the documents that were added to a query's answer, updated in it or removed from it between two
+//! versions.
 //!
-//! A segment that both versions share has only the documents that were deleted in between, and costs nothing when
-//! there are none. So the cost grows with what changed and with the merges in between, not with the index.
+//! A segment that both versions have is skipped unless documents in it were deleted between the versions. So the cost
+//! grows with the segments that changed, not with the index.
 
 use crate::error::{SearchError, lossy};
 use crate::exec::{Scan, key_of, plan};
@@ -17,11 +18,12 @@ use strand_commands::call::LaneCall;
 use tantivy::Searcher;
 use tantivy::query::{EnableScoring, Query};
 
-/// Memory of one document besides its key, in bytes.
+/// Bytes counted for one document in addition to its key.
 const DOCUMENT_BYTES: usize = 64;
 
-/// `FT.CHANGES index query FROM version [TO version] ...`: TO is now unless told. Reply: a map with the numbers of added,
-/// updated and removed documents, and the documents with what became of each, in the order of their keys.
+/// `FT.CHANGES index query FROM version [TO version] ...`: without TO, the second version is the index as it is now.
+/// Reply: a map with the numbers of added, updated and removed documents, and a list of these documents, each with its
+/// change, in the order of their keys.
 pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 5)?;
     search.drain(call.now_ms);
@@ -76,7 +78,7 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     Ok(())
 }
 
-/// What became of a document in the answer of the query.
+/// How a document in the query's answer changed between the versions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Added,
@@ -84,10 +86,10 @@ enum Change {
     Removed,
 }
 
-/// The keys of matches, with the numbers of their documents.
+/// The keys of matching documents, each with the document's number ([`NUMBER`]).
 type Matches = BTreeMap<Vec<u8>, u64>;
 
-/// What differs between both, in the order of the keys.
+/// The differences between the two sets of matches, in the order of the keys.
 fn changes<'m>(before: &'m Matches, after: &'m Matches) -> Vec<(&'m [u8], Change)> {
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (&key[..], Change::Removed));
     let there = after.iter().filter_map(|(key, number)| match before.get(key) {
@@ -100,7 +102,7 @@ fn changes<'m>(before: &'m Matches, after: &'m Matches) -> Vec<(&'m [u8], Change
     changes
 }
 
-/// The matches in `searcher`, without those that are certain to be in `other`.
+/// The matches of `query` in `searcher`, without documents that are certain to be in `other` too.
 fn matches_only_in(
     scan: &Scan<'_>,
     query: &dyn Query,
@@ -113,7 +115,8 @@ fn matches_only_in(
     let weight = weight?;
     for reader in searcher.segment_readers() {
         let twin = other.segment_readers().iter().find(|twin| twin.segment_id() == reader.segment_id());
-        // The deletes of a segment only grow.
+        // A segment never loses a delete. So with no more deletes, the twin has every document that is live in this
+        // segment.
         if twin.is_some_and(|twin| twin.num_deleted_docs() <= reader.num_deleted_docs()) {
             continue;
         }

@@ -34,7 +34,7 @@ pub enum SearchError {
     /// A part of the query language that Strand does not support.
     #[error("{what} is not supported, at offset {offset} of the query")]
     NotInQueries {
-        /// Its name.
+        /// The name of the part.
         what: &'static str,
         /// Byte offset into the query.
         offset: usize,

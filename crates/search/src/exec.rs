@@ -1,11 +1,11 @@
 //! FT.SEARCH: brings the index up to date, plans the query, walks the matches of every segment, keeps the best and
 //! writes the reply.
 //!
-//! Every match is counted, so the total is exact. A heap per segment keeps the best `offset + count` matches, so
-//! the page bounds the memory. Within a segment, matches are ordered by column values and by the ordinals of keys
-//! and strings, which sort like the strings. Only the kept matches are resolved to bytes, which the merge of the
-//! segments compares. Equal values are ordered by key, so a page does not depend on how the documents are spread
-//! over segments.
+//! Every match is counted, so the total is exact. A heap per segment keeps the best `offset + count` matches, so memory
+//! grows with the requested page, not with the number of matches. Within a segment, matches are compared by column
+//! values and by the ordinals of keys and strings; ordinals sort like their strings. Only the kept matches are resolved
+//! to bytes. The merge of the segments' results compares these bytes. Equal values are ordered by key, so a page does
+//! not depend on how the documents are spread over segments.
 
 use crate::error::SearchError;
 use crate::index::{EXPIRE, Index, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
@@ -31,9 +31,9 @@ use tantivy::{DocId, DocSet, Score, Searcher, SegmentReader, TERMINATED, f64_to_
 
 /// The score of every result when the user may not read every document of the index.
 const CONSTANT_SCORE: Score = 1.0;
-/// Steps of visiting a match.
+/// Steps counted for visiting a match.
 const MATCH_STEPS: usize = 2;
-/// Steps of visiting a match whose sort value is read from its hash.
+/// Steps counted for reading the key or the hash of a match.
 const HASH_STEPS: usize = 64;
 
 /// One result.
@@ -52,7 +52,7 @@ impl Hit {
     }
 }
 
-/// What a result is sorted by.
+/// The value that a result is sorted by.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SortValue {
     /// The score.
@@ -172,16 +172,18 @@ pub(crate) struct Scan<'a> {
     with_scores: bool,
     now_ms: i64,
     pub(crate) meter: &'a Arc<Meter>,
-    /// Documents that the user may not read are neither returned nor counted.
+    /// The rights of a user who may not read every key. Documents that the user may not read are neither returned nor
+    /// counted.
     rights: Option<&'a dyn KeyRights>,
-    /// BM25 counts words of all documents. Real scores would reveal words of documents that the user may not read.
+    /// True when every result has [`CONSTANT_SCORE`]. BM25 counts the words of all documents, so real scores would
+    /// reveal words of documents that the user may not read.
     scores_are_constant: bool,
 }
 
 /// A candidate within a segment. The smallest candidate is the best.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// Missing values come last.
+    /// True when the document lacks the sort field. Such documents come last.
     missing: bool,
     /// The value as an integer with the same order, inverted for descending order.
     rank: u64,
@@ -312,7 +314,7 @@ impl<'a> Scan<'a> {
             }
             doc = scorer.advance();
         }
-        // A scorer also ends when the request was stopped, so ask.
+        // A scorer also ends early when the request must stop, so check for that.
         self.meter.check()?;
         Ok(total)
     }
@@ -445,7 +447,7 @@ fn compare(a: &Hit, b: &Hit, descending: bool) -> Ordering {
         (SortValue::Missing, SortValue::Missing) => Ordering::Equal,
         (SortValue::Missing, _) => Ordering::Greater,
         (_, SortValue::Missing) => Ordering::Less,
-        // One sort only has values of one kind.
+        // Values of different kinds never meet: all results of one search are sorted by one field or by score.
         _ => Ordering::Equal,
     };
     by_value.then_with(|| a.key.cmp(&b.key))

@@ -3,7 +3,7 @@
 //!
 //! A write notes its key in the shard while it holds the shard's lock, before its reply is sent. A search takes the
 //! notes of all shards under the *follow lock* ([`Search::drain`]). A thread that held the follow lock earlier has
-//! already passed its notes to the writers. The search then commits the index that it reads, so no acknowledged
+//! already passed its notes to the index writers. The search then commits the index that it reads, so no acknowledged
 //! write is missing.
 //!
 //! Keys are read in slices of [`READ_KEYS_MAX`] under their shard's lock. Values in blobs are shared, not copied. A
@@ -20,15 +20,15 @@ use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{Key, RecordRef, ScanCursor, ValueRef};
 
-/// Keys read under one lock of a shard.
+/// Maximum number of keys read while a shard is locked once.
 const READ_KEYS_MAX: usize = 64;
-/// Records visited by one slice of a first scan, under one lock of a shard.
+/// Records that one slice of a first scan visits while a shard is locked once.
 const SCAN_RECORDS: usize = 128;
-/// Slices of a first scan before the follow lock is released for other threads.
+/// Number of slices of a first scan after which the follow lock is released for other threads.
 const SCAN_SLICES: usize = 16;
 /// Longest time that one background tick spends on first scans.
 const TICK_SCAN: Duration = Duration::from_millis(20);
-/// Keys drained by one background tick.
+/// One background tick stops draining after about this many keys.
 const TICK_KEYS_MAX: usize = 20_000;
 /// After this many milliseconds the background commits changes that no search has committed.
 const COMMIT_INTERVAL_MS: i64 = 1000;
@@ -50,7 +50,7 @@ pub(crate) enum Scan {
 }
 
 impl Search {
-    /// Passes the touched keys of all shards to the writers.
+    /// Passes the touched keys of all shards to the index writers.
     pub(crate) fn drain(&self, now_ms: i64) {
         let mut follow = self.follow.lock();
         self.drain_held(&mut follow, now_ms, usize::MAX);
@@ -58,7 +58,7 @@ impl Search {
 
     /// [`Search::drain`] for a caller that holds the follow lock. Stops after about `keys_max` keys.
     pub(crate) fn drain_held(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
-        // Read before the shards: a flush during the drain is left to the next drain.
+        // Read before the shards are drained: a flush during this drain is left to the next drain.
         let flushes = self.keyspace.flushes();
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
@@ -118,8 +118,8 @@ impl Search {
         entry.index.refresh(now_ms)
     }
 
-    /// The background's work: a bounded drain, a part of each first scan, and commits of old changes. Does nothing
-    /// while a search holds the follow lock.
+    /// One tick of the background work: a bounded drain, a part of each first scan, and commits of old changes. Does
+    /// nothing while a search holds the follow lock.
     pub(crate) fn tick_follow(&self, now_ms: i64) {
         let (entries, trigrams) = (self.entries(), self.trigrams.entries());
         if entries.is_empty() && trigrams.is_empty() {
@@ -130,7 +130,8 @@ impl Search {
             self.renew_worn();
         }
         let start = Instant::now();
-        // The indexes that existed before the drain. A new index is scanned at the next tick.
+        // `trigrams` and `entries` are the indexes that existed before the drain. A new index is scanned at the next
+        // tick.
         for entry in &trigrams {
             while start.elapsed() < TICK_SCAN {
                 match self.follow.try_lock() {

@@ -9,10 +9,11 @@
 //! [`MATCHES_MAX`] and [`MATCH_BYTES_MAX`]. Above these limits the command fails; it never returns a truncated
 //! result.
 //!
-//! The keyspace is walked in slices. A slice's values are shared or copied under the shard's lock and matched after
-//! it. A trigram index serves the search if it covers it (database 0, VALUES, the prefix and the field) and the
-//! pattern requires trigrams. Then only the keys that the index finds are read. The index is brought up to date
-//! first, so both ways see every acknowledged write. Text is bytes, in the pattern (`\xFF`) and in the data.
+//! The keyspace is walked in slices. A slice's values are shared or copied while the shard is locked, and matched after
+//! it is unlocked. A trigram index serves the search if the index covers the search (database 0, VALUES, the prefix and
+//! the field) and the pattern requires trigrams. Then only the keys that the index finds are read. The index is brought
+//! up to date first, so a search with an index sees every acknowledged write, as a search without one does. Text is
+//! bytes, in the pattern (`\xFF`) and in the data.
 
 use crate::error::{SearchError, lossy};
 use crate::follow::to_blob;
@@ -27,21 +28,21 @@ use strand_chain::Blob;
 use strand_commands::call::LaneCall;
 use strand_keyspace::{HashValue, Keyspace, RecordRef, Stored, ValueRef};
 
-/// Most matches of one command.
+/// Maximum number of matches of one command.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
-/// Most bytes of keys and lines of one command.
+/// Maximum number of bytes of keys and lines of one command.
 pub(crate) const MATCH_BYTES_MAX: usize = 256 << 20;
 /// Longest part of a line that is returned, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
-/// Records visited under one lock of a shard.
+/// Records visited while a shard is locked once.
 const SLICE_RECORDS: usize = 64;
 /// Keys found by an index whose records are prefetched together.
 const SLICE_FOUND: usize = 16;
-/// With an index, the full DFA may have this many bytes for each key found, but always [`DFA_BYTES_MIN`]: a larger
-/// one costs more to build than it saves.
+/// With an index, the full DFA may have this many bytes for each key found, and at least [`DFA_BYTES_MIN`] in total. A
+/// larger DFA costs more to build than it saves.
 const DFA_BYTES_PER_FOUND: usize = 64;
 const DFA_BYTES_MIN: usize = 16 << 10;
-/// Fields of a hash read under one lock of its shard. A larger hash is read in slices.
+/// Fields of a hash read while its shard is locked once. A larger hash is read in slices.
 const SLICE_FIELDS: usize = 64;
 
 /// Counters of all greps, for INFO.
@@ -110,7 +111,7 @@ struct Row {
     line: Vec<u8>,
 }
 
-/// A key's data, copied or shared out of its shard's lock.
+/// A key's data, copied or shared while its shard was locked.
 pub(crate) enum Haystack {
     Name,
     Text(Blob),
@@ -409,7 +410,8 @@ impl Walk<'_> {
     }
 }
 
-/// Takes a record's data out of the lock. A value in a blob is shared. `None`: the record lacks the field.
+/// Copies a record's data, so that the shard can be unlocked. A value in a blob is shared instead. `None`: the record
+/// lacks the field.
 pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haystack> {
     Some(match (record.value(), field) {
         (ValueRef::Str(s), None) => Haystack::Text(s.to_blob()),
@@ -428,7 +430,7 @@ pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haysta
     })
 }
 
-/// The line in which the match that ends at byte `end` of `text` ends, cut to [`LINE_BYTES_MAX`] around `end`.
+/// The line of `text` that contains the end of a match, at byte `end`. Cut to [`LINE_BYTES_MAX`] around `end`.
 fn line_at(text: &[u8], end: usize) -> &[u8] {
     let last = end.saturating_sub(1).min(text.len());
     let start = memchr::memrchr(b'\n', &text[..last]).map_or(0, |i| i + 1);

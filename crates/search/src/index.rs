@@ -1,10 +1,9 @@
 //! [`Index`]: one text index with its schema, its tantivy segments in memory and its single writer.
 //!
-//! Each key is one document. The column `key` identifies it, and the column `expire` hides it after its expiry
-//! time. A schema field becomes up to three tantivy fields: exact words or tags, stems, and a column for sorting.
-//! The index stores no values; they are read from the keyspace when a result is written. [`Index::put`] and
-//! [`Index::delete`] buffer changes. [`Index::refresh`] makes them visible, and a search calls it first: commit on
-//! read.
+//! Each key is one document. The column `key` identifies it, and the column `expire` hides it after its expiry time. A
+//! schema field becomes up to three tantivy fields: exact words or tags, stems, and a column for sorting. The index
+//! stores no values; they are read from the keyspace when a result is written. [`Index::put`] and [`Index::delete`]
+//! buffer changes. [`Index::refresh`] commits and so makes them visible. Every search calls it first.
 
 use crate::error::{SearchError, lossy};
 use crate::schema::{FieldKind, Schema, parse_number};
@@ -30,16 +29,16 @@ pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
 pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
 /// Longest indexed part of a TEXT or TAG value, in bytes. Searches do not find the rest.
 pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of documents queued for the writer's thread; above it the caller waits. tantivy's own queue limits
-/// only the number of documents.
+/// Maximum number of bytes of documents queued for the writer's thread. Above this limit the caller waits. tantivy's
+/// own queue limits only the number of documents.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A segment is rewritten when more than this share of its documents is deleted.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Name of the column with the keys.
 pub(crate) const KEY: &str = "key";
-/// Name of the column with the documents' numbers: each document that is written gets the next number. A key
-/// whose document has one number at two moments was not written in between.
+/// Name of the column with the documents' numbers. Each document that is written gets the next number. If a key's
+/// document has the same number at two moments, the key was not written in between.
 pub(crate) const NUMBER: &str = "number";
 /// Name of the column with the expiry times (unix milliseconds).
 pub(crate) const EXPIRE: &str = "expire";
@@ -66,7 +65,7 @@ pub(crate) fn sort_column(field: usize) -> String {
     format!("s{field}")
 }
 
-/// The values of one hash that an index needs: read under the shard's lock, indexed after it.
+/// The values of one hash that an index needs: read while the shard is locked, indexed after it is unlocked.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) expire_at_ms: Option<i64>,
@@ -104,8 +103,8 @@ pub(crate) struct Counts {
 
 struct Writer {
     tantivy: IndexWriter,
-    /// 128-bit fingerprints of the indexed keys. A key that is missing here needs no delete, which would cost a
-    /// lookup in every segment.
+    /// 128-bit fingerprints of the indexed keys. A key without a fingerprint has no document, so nothing needs to be
+    /// deleted: a delete costs a lookup in every segment.
     indexed: HashSet<u128>,
     uncommitted: usize,
     committed_at_ms: i64,
@@ -132,8 +131,9 @@ impl Index {
             .num_merge_threads(1)
             .build();
         let tantivy: IndexWriter = index.writer_with_options(options)?;
-        // Every commit on read leaves a small segment. Merging by size keeps the number of segments logarithmic.
-        // Rewriting segments with many deletes keeps memory proportional to the live documents.
+        // A search commits the changes before it, and every commit leaves a small segment. Merging by size keeps the
+        // number of segments logarithmic. Rewriting segments with many deletes keeps memory proportional to the live
+        // documents.
         let mut merges = LogMergePolicy::default();
         merges.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
         tantivy.set_merge_policy(Box::new(merges));
@@ -208,7 +208,7 @@ impl Index {
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
-    /// Remembers a failure.
+    /// Remembers that the library failed.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -241,7 +241,7 @@ impl Index {
         if due { self.refresh(now_ms) } else { Ok(()) }
     }
 
-    /// Lets [`Index::searcher`] see what merges have done.
+    /// Makes the results of merges visible to [`Index::searcher`].
     pub(crate) fn reload(&self) -> Result<(), SearchError> {
         Ok(self.reader.reload()?)
     }
@@ -309,7 +309,7 @@ impl std::fmt::Debug for Index {
     }
 }
 
-/// A value does not fit its field, so the document is not indexed.
+/// The error for a value that does not fit its field. The document is then not indexed.
 struct Unindexable;
 
 /// The values of a tag field.
@@ -371,7 +371,7 @@ fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
                 );
             }
             FieldKind::Numeric => {
-                // Only a column: ranges scan it and sorting reads it.
+                // A number is stored only in a column: ranges scan the column, and sorting reads it.
                 numbers =
                     Some(builder.add_f64_field(&number_column(i), NumericOptions::default().set_fast()));
             }

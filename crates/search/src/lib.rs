@@ -1,12 +1,12 @@
 //! Text and regex search: the `FT.*` commands over text indexes, the `RX.*` commands over sets of patterns, and
 //! `RX.GREP` over keys and values.
 //!
-//! [`Search`] is the service. It holds the indexes and follows the touched keys of the keyspace, so a search sees
-//! every write that was acknowledged before it. Each command runs on a helper thread. Matching a short text against
-//! a set of patterns runs on the worker. [`GROUPS`] are the rows of the commands, each with its function.
+//! [`Search`] is the service. It holds the indexes and follows the touched keys of the keyspace, so a search sees every
+//! write that was acknowledged before it. Each command runs on a helper thread, except that a short text is matched
+//! against a set of patterns on the worker. [`GROUPS`] are the rows of the commands, each with its function.
 //!
-//! **Invariant:** this crate knows neither the engine nor sessions. Jobs and keyspace events reach it; the hot path
-//! of keys never does. It locks a shard only for a bounded slice of records.
+//! **Invariant:** this crate knows neither the engine nor sessions. Only its own commands and background work run its
+//! code; commands on keys never call it. It locks a shard only for a bounded slice of records.
 
 mod definitions;
 mod difference;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// Most bytes that one request holds at a time.
+/// Maximum number of bytes that one request holds at a time.
 pub(crate) const REQUEST_BYTES_MAX: u64 = 256 << 20;
 /// Steps between two checks of the deadline and of the client. A step is a document passed, a position read or a
 /// byte of a dictionary's terms: 5 to 50 ns each.
@@ -133,7 +133,7 @@ impl Drop for Meter {
     }
 }
 
-/// Bytes counted by a meter until this is dropped.
+/// Bytes that a meter counts until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Holding {
     meter: Arc<Meter>,

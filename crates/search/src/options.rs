@@ -9,15 +9,15 @@ use strand_wire::args::Args;
 
 /// Largest offset and largest number of results: RediSearch's MAXSEARCHRESULTS.
 pub(crate) const RESULTS_MAX: usize = 1_000_000;
-/// Most distinct fields of RETURN.
+/// Maximum number of distinct fields of RETURN.
 pub(crate) const RETURN_FIELDS_MAX: usize = 1024;
-/// Most names and values of PARAMS, counted together.
+/// Maximum number of names and values of PARAMS, counted together.
 const PARAMS_MAX: usize = 2 * 4096;
-/// Most FILTERs.
+/// Maximum number of FILTER options.
 const FILTERS_MAX: usize = 256;
-/// Results without LIMIT.
+/// Number of results without LIMIT.
 const RESULTS_DEFAULT: usize = 10;
-/// The accepted query dialects. All mean dialect 2: dialects 3 and 4 differ only for JSON.
+/// The accepted query dialects. All are read as dialect 2: dialects 3 and 4 differ only for JSON.
 const DIALECTS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// Options that RediSearch knows and Strand refuses.
@@ -36,7 +36,7 @@ const REFUSED: [&str; 12] = [
     "WITHCURSOR",
 ];
 
-/// Options of FT.SEARCH about the form of results, which FT.CHANGES has not.
+/// Options of FT.SEARCH that concern the results' form, order or version. FT.CHANGES refuses them.
 const OF_RESULTS: [&str; 6] = ["NOCONTENT", "WITHSCORES", "WITHSORTKEYS", "RETURN", "SORTBY", "VERSION"];
 
 /// Which results to return, and in which form.
@@ -58,7 +58,7 @@ pub(crate) struct Options<'a> {
     /// TIMEOUT in milliseconds; 0: none.
     timeout_ms: u64,
     pub(crate) params: HashMap<&'a [u8], &'a [u8]>,
-    /// VERSION: search what the index found then.
+    /// VERSION: search the index as it was at this version.
     pub(crate) version: Option<&'a [u8]>,
     /// FROM and TO of FT.CHANGES.
     pub(crate) from: Option<&'a [u8]>,
@@ -294,7 +294,7 @@ fn parse_filter(at: &mut Cursor<'_>, schema: &Schema) -> Result<(usize, Limit, L
 }
 
 impl SortBy {
-    /// True when the values are only in the hashes.
+    /// True when the index has no column for the field, so its values must be read from the hashes.
     pub(crate) fn needs_hashes(&self, schema: &Schema) -> bool {
         let spec = self.spec(schema);
         spec.kind != FieldKind::Numeric && !spec.sortable

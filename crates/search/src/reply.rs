@@ -15,7 +15,8 @@ use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A hash with more fields is not copied under its shard's lock. It is cloned, and the clone shares its segments.
+/// A hash with more fields than this is not copied under its shard's lock. It is cloned, and the clone shares its
+/// segments.
 const COPIED_FIELDS_MAX: usize = 64;
 /// Steps of loading a document, without its fields.
 const LOAD_STEPS: usize = 64;
@@ -28,12 +29,12 @@ enum Document {
     Fields(Vec<(Blob, Blob)>),
     /// All fields of a large hash.
     Large(HashValue),
-    /// The key does not hold the document of the version any more.
+    /// The search is of a version, and the key was written since the version.
     Changed,
 }
 
-/// Reads the documents of `page` and writes the reply. Documents deleted since the search are left
-/// out. At a version they stay, and those that were written since show no fields.
+/// Reads the documents of `page` and writes the reply. Documents deleted since the search are left out. In a search of
+/// a version they stay, and documents that were written since the version show no fields.
 ///
 /// # Errors
 /// When the request must stop. Nothing is written then.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use strand_keyspace::{PrefixSet, TRACKED_PREFIX_BYTES_MAX};
 use strand_wire::args::Args;
 
-/// Most fields of one index.
+/// Maximum number of fields of one index.
 pub(crate) const FIELDS_MAX: usize = 1024;
-/// Most prefixes of one index.
+/// Maximum number of prefixes of one index.
 pub(crate) const PREFIXES_MAX: usize = 1024;
-/// Most stop words of one index.
+/// Maximum number of stop words of one index.
 pub(crate) const STOP_WORDS_MAX: usize = 4096;
 /// Longest name of a field and longest stop word, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 4096;

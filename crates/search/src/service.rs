@@ -17,11 +17,11 @@ use strand_commands::call::{LaneCall, ServiceOutcome};
 use strand_keyspace::{Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
 use strand_wire::reply::Reply;
 
-/// Most text indexes. Each has a writer thread, a merge thread and their buffers.
+/// Maximum number of text indexes. Each has a writer thread, a merge thread and their buffers.
 pub const INDEXES_MAX: usize = 64;
 
-/// Most prefixes of all text indexes together. The keyspace tracks a limited number, and each trigram index needs
-/// one.
+/// Maximum number of prefixes of all text indexes together. The keyspace tracks a limited number, and each trigram
+/// index needs one.
 pub(crate) const PREFIXES_IN_ALL_MAX: usize = TRACKED_PREFIXES_MAX - trigram::INDEXES_MAX;
 /// Longest name of a text index, in bytes.
 const NAME_BYTES_MAX: usize = 4096;
@@ -50,9 +50,9 @@ pub struct Search {
 pub(crate) struct Entry {
     pub(crate) index: Index,
     pub(crate) scan: Mutex<Scan>,
-    /// Versions of datasets that it still finds, the newest last.
+    /// Versions of datasets that can still be searched, the newest last.
     pub(crate) kept: Mutex<Vec<Kept>>,
-    /// The FT.CREATE command that created it.
+    /// The FT.CREATE command that created the index.
     definition: Words,
 }
 
@@ -205,7 +205,7 @@ impl Search {
             let definition = words(call.args);
             indexes.insert(name.to_vec(), Arc::new(Entry::new(index, scan, definition)));
         }
-        // Tracking starts before the scan, so either of them sees a write in between.
+        // Tracking starts before the scan, so that no write between the two is missed.
         self.track();
         call.reply.ok();
         Ok(())
@@ -321,8 +321,8 @@ pub(crate) fn check_may_use(call: &LaneCall<'_>, name: &[u8]) -> Result<(), Sear
     if call.may_read(name) { Ok(()) } else { Err(SearchError::NoKeyPermission) }
 }
 
-/// What becomes of a command: its error, if it has one, is its reply. An error is always found before the first byte of the
-/// reply is written.
+/// Turns a command's result into its outcome. An error becomes the reply: it is always found before the first byte of
+/// the reply is written.
 pub(crate) fn finish(result: Result<(), SearchError>, call: &mut LaneCall<'_>) -> ServiceOutcome {
     match result {
         Ok(()) => ServiceOutcome::Done,

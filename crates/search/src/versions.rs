@@ -1,9 +1,9 @@
 //! IMPORT.VERSION KEEP, and the versions of datasets that an index still finds ([`Kept`]).
 //!
-//! A kept version is the index's searcher of that moment. The library's segments never change, so the searcher
-//! shares all segments that still are in the index. It costs the segments that were merged or emptied since, and
-//! for each changed segment one bit a document. Values are not kept: a result shows fields only while its document
-//! is still the one of the version ([`Then::is_still`]). Versions live in memory and end with the index.
+//! A kept version is a searcher that the index made at that moment. The library's segments never change, so the
+//! searcher shares all segments that are still in the index. Its memory is that of segments that were merged or emptied
+//! since, and one bit per document for each segment that changed. Values are not kept: a result shows fields only if
+//! its key was not written since the version ([`Then::is_still`]). Versions live in memory and end with the index.
 
 use crate::error::{SearchError, lossy};
 use crate::index::NUMBER;
@@ -18,15 +18,16 @@ use tantivy::index::SegmentId;
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DocSet, Searcher, TERMINATED, Term};
 
-/// Most versions of one dataset that an index keeps.
+/// Maximum number of versions of one dataset that an index keeps.
 pub(crate) const KEPT_MAX: usize = 64;
 /// Versions that IMPORT.VERSION KEEP keeps without COUNT: the newest and the one before.
 const KEPT_DEFAULT: usize = 2;
-/// Longest work of one IMPORT.VERSION KEEP before its last commit. The client calls again for the rest.
+/// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client then calls
+/// again for the rest.
 const KEEP_TIME_MAX: Duration = Duration::from_secs(10);
-/// Keys that IMPORT.VERSION KEEP passes to the writers at once.
+/// Number of keys that IMPORT.VERSION KEEP passes to the index writers at once.
 const KEEP_KEYS: usize = 20_000;
-/// Merges in a row that may come in between while an index is measured.
+/// Maximum number of times that the measuring of an index starts again because a merge removed a segment.
 const MEASURE_TRIES_MAX: usize = 100;
 /// Steps of finding a key in a segment.
 const LOOKUP_STEPS: usize = 64;
@@ -121,8 +122,8 @@ pub(crate) fn keep(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     Ok(())
 }
 
-/// What the index finds now, and the bytes of its segments. A merge may remove a segment's files before they are
-/// measured. The documents of these files are in another segment then.
+/// The index's searcher as of now, and the bytes of its segments. A merge may remove a segment's files before they are
+/// measured. Then the documents are in another segment, and the measuring starts again.
 fn measured(entry: &Entry) -> Result<(Searcher, Vec<(SegmentId, u64)>), SearchError> {
     let mut tries = 0;
     loop {
@@ -172,7 +173,7 @@ pub(crate) fn searcher(
     kept.iter().rev().find(is_it).map(|kept| kept.searcher.clone()).ok_or_else(not_kept)
 }
 
-/// What an index found at a version, beside what it finds now.
+/// The index as it was at a version, and as it is now.
 pub(crate) struct Then {
     pub(crate) then: Searcher,
     pub(crate) now: Searcher,
@@ -180,7 +181,7 @@ pub(crate) struct Then {
 }
 
 impl Then {
-    /// True when the document of `key` is the one of the version: it was not written since.
+    /// True when the key `key` was not written since the version.
     pub(crate) fn is_still(&self, key: &[u8], meter: &Meter) -> Result<bool, SearchError> {
         let now = number_of(&self.now, self.key, key, meter)?;
         Ok(now.is_some() && now == number_of(&self.then, self.key, key, meter)?)

@@ -12,7 +12,7 @@ pub(crate) struct Affix {
     fallback: Vec<u32>,
 }
 
-/// The state that can no longer match.
+/// The state from which no match is possible.
 const DEAD: u32 = u32::MAX;
 
 impl Affix {

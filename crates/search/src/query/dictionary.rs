@@ -1,8 +1,8 @@
 //! [`TermsQuery`]: the documents that contain any of the terms which a walk over a field's dictionary finds.
 //!
-//! A bit set unites the documents of these terms. A prefix costs as much as its matching terms; a suffix or infix
-//! costs one walk over the dictionary. So the number of terms needs no limit. The request's [`Meter`] counts the
-//! bytes of terms, documents and the bit set. Only the bit set outlives the walk. The score is 1.
+//! A bit set unites the documents of these terms. A prefix costs as much as its matching terms; a suffix or infix costs
+//! one walk over the dictionary. So the number of terms needs no limit. The request's [`Meter`] counts the bytes of
+//! terms, documents and the bit set. Only the bit set outlives the walk. Every match has the score 1.
 
 use super::affix::Affix;
 use super::fuzzy::Fuzzy;
@@ -126,8 +126,8 @@ impl United<'_> {
     }
 }
 
-/// An automaton that counts the bytes it reads and stops when its request must stop. Without it, a walk that finds
-/// no term would return only at the end of the dictionary.
+/// An automaton that counts the bytes it reads and stops when its request must stop. Without this wrapper, a walk that
+/// finds no term would return only at the end of the dictionary.
 struct Counted<'a, A> {
     automaton: &'a A,
     meter: &'a Meter,

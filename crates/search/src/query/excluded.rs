@@ -1,8 +1,8 @@
 //! [`Excluded`]: a wrapper that makes any query safe to exclude.
 //!
-//! tantivy 0.27 asks an excluded scorer about documents before its current position. tantivy's phrase scorer
-//! asserts that this never happens, and its intersections do not promise an answer. This scorer knows its own
-//! position and answers such a question itself.
+//! tantivy 0.27 asks an excluded scorer about documents before its current position. tantivy's phrase scorer asserts
+//! that this never happens, and its intersections do not promise an answer. The wrapper's scorer keeps its own position
+//! and answers such questions itself.
 
 use tantivy::query::{EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::{DocId, DocSet, Score, SeekDangerResult, SegmentReader};

@@ -14,7 +14,7 @@ pub(crate) mod plan;
 pub(crate) const QUERY_BYTES_MAX: usize = 64 * 1024;
 /// Deepest nesting of a query.
 pub(crate) const QUERY_DEPTH_MAX: usize = 64;
-/// Most nodes of a query, each word of a phrase and of a parameter included.
+/// Maximum number of nodes of a query, each word of a phrase and of a parameter included.
 pub(crate) const QUERY_NODES_MAX: usize = 4096;
 /// Shortest prefix, suffix or infix, in characters. A shorter one matches nothing, as in RediSearch.
 pub(crate) const AFFIX_CHARS_MIN: usize = 2;
@@ -23,21 +23,21 @@ pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
 
 /// Longest fuzzy term, in bytes.
 pub(crate) const FUZZY_BYTES_MAX: usize = 64;
-/// Most lookups of a query. A word needs one for each searched field, and one more for its stem.
+/// Maximum number of lookups of a query. A word needs one for each searched field, and one more for its stem.
 pub(crate) const LOOKUPS_MAX: usize = 16_384;
 /// Lookups that a prefix, suffix, infix or fuzzy term counts as. It walks the dictionary and holds one bit for each
 /// document of a segment.
 pub(crate) const AFFIX_LOOKUPS: usize = 256;
 /// Lookups that a range counts as. It scans a column.
 pub(crate) const RANGE_LOOKUPS: usize = 16;
-/// Most bytes of a planned and opened query, without its results.
+/// Maximum number of bytes of a planned and opened query, without its results.
 pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a planned and opened lookup: its clause, its part of the score and its block of documents.
 pub(crate) const LOOKUP_BYTES: usize = 4 * 1024;
 /// Bytes of a union of clauses: its state for the next 4,096 documents.
 pub(crate) const UNION_BYTES: usize = 20 * 1024;
 
-/// A query as written.
+/// A parsed query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     /// `*`

@@ -344,7 +344,8 @@ fn combine(mut clauses: Vec<(Occur, Boxed)>) -> Option<Boxed> {
 
 fn range(field: tantivy::schema::Field, min: Limit, max: Limit) -> Boxed {
     let bound = |l: Limit| {
-        // In a column, -0.0 sorts before 0.0. For a user they are equal, and the index contains no -0.0.
+        // Adding 0.0 turns -0.0 into 0.0. In a column -0.0 sorts before 0.0, but for a user they are equal, and the
+        // index contains no -0.0.
         let term = Term::from_field_f64(field, l.value + 0.0);
         if l.exclusive { Bound::Excluded(term) } else { Bound::Included(term) }
     };

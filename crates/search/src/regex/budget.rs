@@ -18,17 +18,17 @@ const BUILD_STATE_NS: u64 = 10;
 pub(crate) const SIMULATE_NS: u64 = 8;
 /// A lazy DFA that passes fewer bytes than this per state built is slower than the simulation.
 pub(crate) const BYTES_PER_STATE_MIN: usize = 10;
-/// Most nanoseconds that one command may build and simulate on a worker. [`LANE_NS_MAX`] is the limit on the heavy
-/// lane.
+/// Maximum number of nanoseconds that one command may build and simulate on a worker. [`LANE_NS_MAX`] is the limit on
+/// the lane.
 pub(crate) const WORKER_NS_MAX: u64 = 500_000;
 pub(crate) const LANE_NS_MAX: u64 = 10_000_000;
-/// Most bytes that all searches of one command may pass on a worker.
+/// Maximum number of bytes that all searches of one command may pass on a worker.
 pub(crate) const WORKER_BYTES_MAX: usize = 512 << 10;
 /// Bytes that a literal search passes in the time of one automaton byte.
 const LITERAL_BYTES: usize = 8;
-/// Most bytes of results that one command may produce on a worker.
+/// Maximum number of bytes of results that one command may produce on a worker.
 const WORKER_OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of matches and groups in a reply.
+/// Maximum number of bytes of matches and groups in a reply.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Why a search stopped before its end.
@@ -52,7 +52,7 @@ pub(crate) struct Budget<'a> {
     /// Yields the processor. Returns true when the client no longer waits.
     cancelled: &'a dyn Fn() -> bool,
     deadline: Option<Instant>,
-    /// Nanoseconds left on a worker or on the heavy lane.
+    /// Nanoseconds left for building and simulating on a worker or on the lane.
     ns_left: Cell<u64>,
     /// Bytes left on a worker.
     bytes_left: Cell<usize>,
@@ -61,7 +61,7 @@ pub(crate) struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    /// The budget of a command at `place`. `cancelled` is called between pieces of work, but not on a worker.
+    /// The budget of a command on `runs_on`. `cancelled` is called between pieces of work, but not on a worker.
     pub(crate) fn new(
         runs_on: RunsOn,
         cancelled: &'a dyn Fn() -> bool,

@@ -1,14 +1,15 @@
 //! [`MachineCache`]: the data that one thread needs to run a machine. Its [`LazyCache`] holds the states of a lazy
 //! DFA that earlier texts needed.
 //!
-//! States built for a hard text help no other text, and they evict the states of easy texts, which must then be
-//! built again. On threads with a queue, a cache therefore has a *credit* for building states that have not paid
-//! off yet. The credit is large when the cache is new, cleared or recreated, so it fills quickly. After that easy
-//! texts earn credit little by little. A hard text builds a few states and is given up. A thread that sees only
-//! hard texts soon stops trying. An easy text builds nothing once the cache has its states, so it is not affected.
+//! States built for a hard text help no other text, and they evict the states of easy texts, which must then be built
+//! again. On threads with a queue, a cache therefore has a *credit* for building states that have not paid off yet. The
+//! credit is large when the cache is new, cleared or recreated, so the cache fills quickly. After that, easy texts earn
+//! credit little by little. The search of a hard text builds a few states and gives up. A thread that sees only hard
+//! texts soon stops trying. An easy text builds nothing once the cache has its states, so it is not affected.
 //!
-//! A cache grows to the next size when it filled again after a few searches that were all worth their states. It
-//! also grows after a search that was not worth its states and was allowed to fill the cache (on the hard lane).
+//! A cache grows to the next size when it fills up again after only a few searches ([`SEARCHES_PER_CLEAR_MIN`]) and the
+//! last search did not give up. It also grows after a search that filled the cache and gave up on the hard lane, where
+//! a search may fill the cache.
 
 use super::simulate::Simulation;
 use regex_automata::hybrid::dfa as lazy;
@@ -16,16 +17,16 @@ use strand_commands::call::RunsOn;
 
 /// Credit of a new cache, in nanoseconds per byte of its size: enough to fill a small part of it.
 const CREDIT_NS_PER_BYTE: u64 = 3;
-/// Credit earned by a search that was worth its states, and (below) the most credit that can be earned.
+/// Credit earned by a search that was worth its states, and (below) the maximum credit that searches can earn.
 const EARNED_NS: u64 = 1_000;
 const EARNED_NS_MAX: u64 = 100_000;
-/// Credit that every search has at least.
+/// Minimum credit of every search.
 const CREDIT_NS_MIN: u64 = 10_000;
-/// Most credit that one search may use on a helper thread with a queue.
+/// Maximum credit that one search may use on a helper thread with a queue.
 const LANE_PATIENCE_NS: u64 = 4_000_000;
-/// Most credit that one search may use on a worker.
+/// Maximum credit that one search may use on a worker.
 const WORKER_PATIENCE_NS: u64 = 400_000;
-/// A cache that fills again after fewer searches is too small.
+/// A cache that fills up again after fewer searches than this is too small.
 const SEARCHES_PER_CLEAR_MIN: u32 = 64;
 /// Upper bound of heap bytes per byte that the library counts, because vectors and tables double when they grow.
 /// Measured: up to 1.75 while the cache fills. A cleared cache keeps the memory that it had when it was full.
@@ -59,7 +60,7 @@ pub(super) struct LazyCache {
     pub(super) cache: Box<lazy::Cache>,
     /// The most bytes that the library ever counted.
     counted_max: usize,
-    /// Most bytes that the library may count.
+    /// Maximum number of bytes that the library may count.
     bytes_max: usize,
     credit_ns: u64,
     /// Searches since the cache was cleared.
@@ -81,8 +82,8 @@ impl LazyCache {
     fn bytes(&self) -> usize {
         size_of::<lazy::Cache>() + HEAP_PER_COUNTED * self.counted_max
     }
-    /// Nanoseconds that a search at `place` may spend on states before they must pay off; `None`: until the cache
-    /// has been full.
+    /// Nanoseconds that a search on `runs_on` may spend on states before they must pay off; `None`: until the cache has
+    /// been full.
     pub(super) fn patience_ns(&self, runs_on: RunsOn, is_hopeless: bool) -> Option<u64> {
         let credit_ns = self.credit_ns.max(CREDIT_NS_MIN);
         match runs_on {

@@ -32,7 +32,7 @@ pub(super) fn weigh(pattern: &str, ast: &Ast, unicode: bool, nocase: bool) -> u6
 
 struct Weigher<'p> {
     pattern: &'p str,
-    /// Ranges and code points of each named class, by its text.
+    /// Number of ranges and number of code points of each named class, by the class's text in the pattern.
     named: HashMap<&'p str, (u64, u64)>,
     ranges: u64,
     points: u64,

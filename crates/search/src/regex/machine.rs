@@ -22,7 +22,7 @@ use strand_commands::call::RunsOn;
 /// The sizes of a lazy DFA's cache, in bytes.
 pub(crate) const TIERS_BYTES: [usize; 3] = [2 << 20, 16 << 20, 64 << 20];
 
-/// The sizes that fit into `bytes`, but always the smallest.
+/// The sizes that fit into `bytes`, and always the smallest one.
 pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
     let fit = TIERS_BYTES.iter().take_while(|tier| **tier <= bytes).count();
     &TIERS_BYTES[..fit.max(1)]
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     anchored: Anchored,
     engine: Engine,
     tiers: &'static [usize],
-    /// Number of the largest size that a cache has reached.
+    /// Index into `tiers` of the largest size that a cache has reached.
     tier: AtomicUsize,
     hopeless: AtomicBool,
 }
@@ -54,7 +54,7 @@ enum Engine {
 pub(crate) struct Build {
     pub(crate) kind: MatchKind,
     pub(crate) reverse: bool,
-    /// Most bytes of a full DFA and of the work to build it.
+    /// Maximum number of bytes of a full DFA and of the work to build it.
     pub(crate) dfa_bytes: usize,
     /// Sizes of a lazy DFA's cache, at least one.
     pub(crate) tiers: &'static [usize],
@@ -140,7 +140,7 @@ impl Machine {
     pub(crate) fn is_hopeless(&self) -> bool {
         self.hopeless.load(Relaxed)
     }
-    /// The size that its caches have reached, in bytes.
+    /// The size that the machine's caches have reached, in bytes.
     pub(crate) fn tier_bytes(&self) -> usize {
         self.tiers[if self.is_hopeless() { 0 } else { self.tier.load(Relaxed) }]
     }
@@ -319,7 +319,7 @@ impl Machine {
         } else if is_too_small && gave_up {
             self.hopeless.store(true, Relaxed);
         } else if gave_up && patience.ns.is_some() && held.is_nearly_full() {
-            // Its states come from hard texts and help nothing. Easy texts need the room.
+            // The cache's states come from hard texts and help no other text. Easy texts need the room.
             held.reset(dfa);
             counts.resets += 1;
         }

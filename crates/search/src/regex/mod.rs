@@ -32,9 +32,9 @@ pub(crate) const PATTERN_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const NFA_BYTES_MAX: usize = 4 << 20;
 /// Deepest nesting of a pattern.
 pub(crate) const PATTERN_DEPTH_MAX: u32 = 100;
-/// Most bytes of a full DFA, and of the work to build it, for a pattern that is compiled for one command.
+/// Maximum number of bytes of a full DFA, and of the work to build it, for a pattern that is compiled for one command.
 pub(crate) const DFA_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of a full DFA, and of the work to build it, for a pattern that is kept.
+/// Maximum number of bytes of a full DFA, and of the work to build it, for a pattern that is kept.
 pub(crate) const KEPT_DFA_BYTES_MAX: usize = 8 << 20;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) nocase: bool,
     /// Groups are needed.
     pub(crate) groups: bool,
-    /// Most bytes of a full DFA.
+    /// Maximum number of bytes of a full DFA.
     pub(crate) dfa_bytes: usize,
     /// The cache sizes of a lazy DFA.
     pub(crate) tiers: &'static [usize],

@@ -2,8 +2,8 @@
 //! needs memory only for the states of the NFA, and supports all assertions. Unlike the library's simulation it can
 //! be cancelled, ends at a deadline, and can continue with the next piece of a stream.
 //!
-//! Threads are ordered by preference, so the first thread that matches gives the leftmost-first match. Each thread
-//! carries as many slots (offsets of groups) as the caller needs.
+//! A *thread* of the simulation is a state that it is in. Threads are ordered by preference, so the first thread that
+//! matches gives the leftmost-first match. Each thread carries as many slots (offsets of groups) as the caller needs.
 
 use super::budget::{Budget, Halt, SIMULATE_NS};
 use regex_automata::nfa::thompson::{NFA, State};

@@ -18,13 +18,13 @@ const PIECE_NS: u64 = 100_000;
 /// Why a walk ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The budget stopped it.
+    /// The budget stopped the walk.
     Halt(Halt),
-    /// It built more states than they were worth.
+    /// The walk built states that did not pay off.
     GaveUp,
-    /// It gave up like [`Failed::GaveUp`], but with a new cache, whose states may still help later texts.
+    /// Like [`Failed::GaveUp`], but the cache is still being filled: its states may help later texts.
     Cold,
-    /// It met a byte that it cannot handle (Unicode word boundaries).
+    /// The walk met a byte that the DFA cannot handle (Unicode word boundaries).
     Quit,
 }
 

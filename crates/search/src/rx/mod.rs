@@ -1,9 +1,9 @@
 //! The regex service behind `RX.*`: named sets of patterns, compiled once. Each thread searches with its own
 //! caches.
 //!
-//! [`set::Set`] is a compiled, immutable set. [`registry::Registry`] maps names to sets and gives each thread its
-//! [`registry::ThreadCaches`] at a set. `commands` and `matches` hold the commands, [`stream`] the texts that arrive in
-//! pieces. Snapshots save the commands that define the sets; caches and streams are not saved.
+//! [`set::Set`] is a compiled, immutable set. [`registry::Registry`] maps names to sets and gives each thread its own
+//! [`registry::ThreadCaches`] for each set that the thread uses. `commands` and `matches` hold the commands, [`stream`]
+//! the texts that arrive in pieces. Snapshots save the commands that define the sets; caches and streams are not saved.
 
 mod check;
 mod commands;
@@ -21,11 +21,12 @@ pub(crate) use registry::Registry;
 pub(crate) use stats::stats;
 pub(crate) use stream::{Streams, close, feed, open};
 
-/// Most sets.
+/// Maximum number of sets.
 pub(crate) const SETS_MAX: usize = 1024;
-/// Most patterns of a set.
+/// Maximum number of patterns of a set.
 pub(crate) const PATTERNS_MAX: usize = 1024;
-/// Most groups in one pattern, the whole match included. A search for groups keeps one slot per state and group.
+/// Maximum number of groups in one pattern, the whole match included. A search for groups keeps one slot per state and
+/// group.
 pub(crate) const GROUPS_MAX: usize = 256;
 /// Longest name of a set and longest id of a pattern, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 256;
@@ -33,9 +34,9 @@ pub(crate) const NAME_BYTES_MAX: usize = 256;
 pub(crate) const COMPILED_BYTES_MAX: usize = 64 << 20;
 /// Longest text, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
-/// Most matches of one command.
+/// Maximum number of matches of one command.
 pub(crate) const MATCHES_MAX: usize = 100_000;
-/// Most matches of one command on a worker. A command with more moves to the lane.
+/// Maximum number of matches of one command on a worker. A command with more matches moves to the lane.
 const WORKER_MATCHES_MAX: usize = 2_000;
 /// Longest result of RX.REPLACE, in bytes.
 pub(crate) const REPLACED_BYTES_MAX: usize = 256 << 20;

@@ -1,12 +1,13 @@
-//! [`Registry`]: maps names to sets. Each thread has a [`ThreadCaches`] at a set: its caches and counters.
+//! [`Registry`]: maps names to sets. For each set that it uses, a thread has a [`ThreadCaches`]: its caches and
+//! counters.
 //!
 //! Searching threads share no changing data. Each thread finds its caches in its own slot. Only a redefinition takes
-//! another thread's slot lock. A redefinition raises the version, one shared word that searches only read. It then
-//! drops the caches of the old set from every slot, so that no idle thread keeps the set alive.
+//! another thread's slot lock. A redefinition raises the version, one shared word that searches only read. The
+//! redefinition then drops the caches of the old set from every slot, so that no idle thread keeps the set alive.
 //!
 //! When the caches of a set exceed its memory, the thread with the most bytes loses its caches. Threads that search
-//! easy texts need little and keep theirs. A worker never frees a large cache. [`Registry::tick`] frees it on a
-//! helper thread, and until then it is counted.
+//! easy texts need little and keep theirs. A worker never frees a large cache: [`Registry::tick`] frees the cache on a
+//! helper thread, and its bytes are counted until then.
 
 use super::set::Set;
 use super::stats::CacheStats;

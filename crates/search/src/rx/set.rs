@@ -31,7 +31,7 @@ pub(crate) struct Definition<'a> {
 #[derive(Debug)]
 pub(crate) struct Set {
     pub(crate) members: Vec<Member>,
-    /// All patterns in one machine, for a set of several that fits.
+    /// All patterns in one machine; `None` for a single pattern and for patterns that are too large together.
     together: Option<Machine>,
     /// Reports every end of every match, for streams. For several patterns this is [`Set::together`]. For a single
     /// pattern it is compiled on first use.

@@ -13,10 +13,10 @@ use strand_commands::call::LaneCall;
 
 /// Buckets of nanoseconds per byte: below 1, 2, 4 ... and one for the rest.
 const BUCKETS: usize = 20;
-/// Shorter texts are not timed: their time per byte means nothing.
+/// Texts with fewer bytes are not timed: their time per byte means nothing.
 const TIMED_BYTES_MIN: usize = 64;
 
-/// The counters of a caches.
+/// The counters of one [`ThreadCaches`].
 #[derive(Debug, Default)]
 pub(crate) struct CacheStats {
     searches: AtomicU64,

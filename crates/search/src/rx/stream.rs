@@ -1,9 +1,9 @@
 //! RX.STREAM: a text that arrives in pieces. A stream reports every *end* of every match of every pattern, as the
 //! automaton passes it. It cannot report starts, because it does not keep the text.
 //!
-//! A stream belongs to the client that opened it and is closed with it. It keeps the set as it was when the stream
-//! was opened. It runs on the full DFA if there is one, else on the simulation, which stores a list of states
-//! between two pieces.
+//! A stream belongs to the client that opened it, and is closed when this client disconnects. The stream keeps the set
+//! as it was when the stream was opened. It runs on the full DFA if there is one, else on the simulation, which stores
+//! a list of states between two pieces.
 
 use super::set::Set;
 use super::*;
@@ -20,15 +20,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_commands::call::{LaneCall, RunsOn};
 
-/// Most open streams of a client.
+/// Maximum number of open streams of a client.
 pub(crate) const STREAMS_PER_CLIENT_MAX: usize = 64;
-/// Most ends in the reply to one piece. Further ends are only counted.
+/// Maximum number of ends in the reply to one piece. Further ends are only counted.
 pub(crate) const ENDS_MAX: usize = 10_000;
 /// Bytes between two checks whether to stop.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Most compiled bytes of the sets of a client's streams, each set counted once. A stream keeps its set alive even
-/// after a redefinition.
+/// Maximum number of compiled bytes of the sets of a client's streams, each set counted once. A stream keeps its set
+/// alive even after a redefinition.
 const SETS_BYTES_MAX: u64 = 256 << 20;
 
 /// All open streams. The lock of this table is held only briefly. A worker never waits for the lock of a stream.

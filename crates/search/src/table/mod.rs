@@ -14,10 +14,10 @@ pub const GROUPS: &[&[CommandSpec]] = &[regex::REGEX, search::SEARCH];
 
 pub use search::KEEP;
 
-/// What came of a command, before its error is a reply.
+/// The result of a command. An error is not written as the reply yet.
 type Outcome = Result<(), SearchError>;
 
-/// Runs a command of the service that the process has.
+/// Runs a command on the process's search service.
 ///
 /// # Panics
 /// When the process's service is of another type.

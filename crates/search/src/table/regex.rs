@@ -13,7 +13,7 @@ const fn help(summary: &'static str, handler: fn(&mut Call<'_, '_>)) -> CommandS
         .exec(Exec::Inline(handler))
 }
 
-/// What a search costs.
+/// The complexity of a search with a set.
 const SEARCHED: &str =
     "O(N), N bytes of text, times the states of the pattern where its automaton is no help";
 

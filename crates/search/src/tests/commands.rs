@@ -107,7 +107,7 @@ fn a_user_with_partial_rights_learns_nothing_about_other_documents() {
     assert_eq!(w.line(line), before);
     let refusal = "NOPERM User does not have the required permissions to query the index";
     assert_eq!(w.error("FT.INFO books"), refusal);
-    // The user cannot learn them from an own index either.
+    // An index that the user creates does not reveal these figures either.
     let refusal = "NOPERM this user has no permissions to access one of the keys used as arguments";
     for line in [
         "FT.CREATE mine SCHEMA title TEXT",

@@ -7,7 +7,7 @@ use strand_wire::client::Value;
 
 /// Names the test that the child process runs.
 const ALONE: &str = "STRAND_TEST_ALONE";
-/// Most address space of a child process, in KiB, so that a failing test does not exhaust the machine's memory.
+/// Maximum address space of a child process, in KiB, so that a failing test does not exhaust the machine's memory.
 const ALONE_KIB_MAX: usize = 3 << 20;
 /// A child process is ended after this many seconds.
 const ALONE_SECONDS_MAX: usize = 300;

@@ -25,7 +25,7 @@ use strand_wire::reply::{Protocol, Reply};
 /// The commands of this crate.
 pub(crate) static TABLE: Table = strand_commands::table!(crate::GROUPS);
 
-/// The services of a process that has this one.
+/// The services of a process, here only the search service.
 struct Only<'s>(&'s Search);
 
 impl Services for Only<'_> {
@@ -56,7 +56,7 @@ struct World {
 /// Rights on keys with this prefix.
 struct Prefix(&'static str, Access);
 
-/// All of these rights.
+/// Allows what any of these rights allows.
 struct Rights(Vec<Prefix>);
 
 impl KeyRights for Rights {

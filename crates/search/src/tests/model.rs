@@ -1,5 +1,5 @@
-//! Queries against a brute-force evaluator: random query trees over 30 documents must find exactly the documents
-//! that it finds.
+//! Queries against a brute-force evaluator: random query trees over 30 documents must find exactly the documents that
+//! the evaluator finds.
 
 use super::World;
 use crate::tokenizer::stem;

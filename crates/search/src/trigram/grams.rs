@@ -1,9 +1,9 @@
 //! [`Gram`]: a trigram and the two bytes after it. [`Scratch`] extracts the grams of a text.
 //!
-//! A trigram alone selects little in ordinary text: most mails contain `her`, `ere`, `edi` and `ita` somewhere, but
-//! one contains `hereditary`. A gram therefore keeps two more bytes. A segment keeps those two bytes for the
-//! trigrams that many documents contain (see [`super::postings`]). ASCII letters are indexed in lower case, so one
-//! index serves case-sensitive and case-insensitive searches.
+//! A trigram alone selects little in ordinary text: most mails contain `her`, `ere`, `edi` and `ita` somewhere, but few
+//! contain `hereditary`. A gram therefore keeps two more bytes. A segment keeps those two bytes for the trigrams that
+//! many documents contain (see [`super::postings`]). ASCII letters are indexed in lower case, so one index serves
+//! case-sensitive and case-insensitive searches.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) const GRAM_BYTES: usize = 5;
 /// Bits of a [`Gram`].
 pub(crate) const GRAM_BITS: u32 = 40;
 
-/// Most grams of a document. A document with more gets no lists: every search reads it.
+/// Maximum number of grams of a document. A document with more grams is in no list: every search reads it.
 pub(crate) const DOCUMENT_GRAMS_MAX: usize = 1 << 19;
 const MASK: Gram = (1 << GRAM_BITS) - 1;
 /// Length of [`Scratch::seen`].

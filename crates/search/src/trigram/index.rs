@@ -1,8 +1,8 @@
 //! [`Index`]: the trigrams of all values under a prefix. It answers which keys may match a [`Query`].
 //!
-//! A document is the value of a key when the index last read it. Document numbers are never reused. New documents
-//! go to the *tail*, which keeps their grams uncompressed. A full tail becomes a [`Segment`], and segments of
-//! similar size are merged. Both happen without the lock of the searches; only the result is put in place under it.
+//! A document is the value of a key when the index last read it. Document numbers are never reused. New documents go to
+//! the *tail*, which keeps their grams uncompressed. A full tail becomes a [`Segment`], and segments of similar size
+//! are merged. Both happen without the lock that searches take. Only the result is put in place under this lock.
 //! Replaced and deleted documents are marked dead, and merges drop them. When most document numbers are dead,
 //! [`Index::is_worn`] asks for the index to be rebuilt.
 
@@ -46,7 +46,8 @@ pub(crate) struct Index {
     bytes: Share,
 }
 
-/// The bytes of one part of all indexes. INFO reads the sum without a lock.
+/// The size of one part of the trigram indexes, in bytes. The sizes of all parts are added to one counter, which INFO
+/// reads without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     all: Arc<AtomicU64>,
@@ -322,8 +323,8 @@ impl Inner {
     }
     /// The segments to merge: [`FAN_OUT`] of similar size, or one that is mostly dead.
     fn pick(&self) -> Option<std::ops::Range<usize>> {
-        // No segment may be as large as all the others together. Each document is then merged a logarithmic number
-        // of times.
+        // A merge is due only if no segment is larger than the others together. So each document is merged a
+        // logarithmic number of times.
         let gains = |all: &[Part]| {
             let sizes = all.iter().map(|p| p.segment.heap_bytes());
             let sum = sizes.clone().sum::<usize>();

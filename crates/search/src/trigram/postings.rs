@@ -13,9 +13,10 @@ use super::rice::{Reader, Writer};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Three bytes are split when one of this many documents contains them; four bytes when one of half this many does.
+/// The list of three bytes is split when at least one document in 16 contains them. For the list of four bytes the
+/// share is one in 8.
 const SPLIT_SHARE: u32 = 16;
-/// A segment with fewer documents than this will be merged, so its lists are split at half the share.
+/// A segment with fewer documents than this will be merged. Its lists are split at half of that share of documents.
 const SMALL_DOCUMENTS: u32 = 4096;
 /// Lists shorter than this are never split.
 const SPLIT_POSTINGS_MIN: u32 = 8;
@@ -26,7 +27,7 @@ const MISSING_SHIFT: u32 = 30;
 const COUNT_MASK: u32 = (1 << MISSING_SHIFT) - 1;
 /// Sorting one posting of several lists together costs as much as reading this many postings.
 const SORTED_COST: usize = 5;
-/// Most segments merged at once.
+/// Maximum number of segments merged at once.
 pub(crate) const PARTS_MAX: usize = 8;
 /// Postings decoded between two pauses.
 const PIECE_POSTINGS: usize = 1 << 15;

@@ -14,15 +14,15 @@ use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
-/// Most strings kept for a part. A larger set is forgotten.
+/// Maximum number of strings kept for a part. A larger set is forgotten.
 const STRINGS_MAX: usize = 16;
 /// Longest string kept for a part, in bytes.
 const STRING_BYTES_MAX: usize = 64;
-/// Most strings formed where two parts meet. A larger set is ignored.
+/// Maximum number of strings formed where two parts meet. A larger set is ignored.
 const MEETING_MAX: usize = 64;
 /// Bytes kept of a beginning or end: as many as can become part of a gram.
 const EDGE_BYTES: usize = GRAM_BYTES - 1;
-/// Most copies of a repetition that are read.
+/// Maximum number of copies of a repetition that are read.
 const UNROLLED_MAX: u32 = 3;
 /// Patterns nested deeper are not read. The parser allows 100 groups, but classes and repetitions nest too.
 const DEPTH_MAX: usize = 400;
@@ -30,7 +30,7 @@ const DEPTH_MAX: usize = 400;
 const TEXT_BYTES_MAX: usize = 256;
 /// Largest weight of a query: the bytes of its texts plus one for each list of conditions.
 const WEIGHT_MAX: usize = 4096;
-/// Most conditions that must all hold. One part of a pattern may add more.
+/// Maximum number of conditions that must all hold. One part of a pattern may add more.
 const CONDITIONS_MAX: usize = 64;
 /// A list of more conditions is not searched for conditions that imply each other.
 const COMPARED_MAX: usize = 32;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, ValueRef};
 
-/// Most trigram indexes.
+/// Maximum number of trigram indexes.
 pub(crate) const INDEXES_MAX: usize = 64;
 /// Longest name of an index, in bytes.
 const NAME_BYTES_MAX: usize = 256;
