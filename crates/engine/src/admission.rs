@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use strand_keyspace::{Evicted, Evictor, Order, Policy, Value};
 
-/// Most records that a command evicts, with the default tenacity.
+/// Maximum number of records that a command evicts, with the default tenacity.
 const RECORDS_PER_COMMAND: usize = 16;
-/// Most records that a command evicts with full tenacity: about a millisecond.
+/// Maximum number of records that a command evicts with full tenacity: about a millisecond.
 const RECORDS_PER_COMMAND_MAX: usize = 1024;
 /// Records per slice in the background.
 const RECORDS_PER_SLICE: usize = 256;
@@ -25,19 +25,20 @@ const RECORDS_PER_SLICE: usize = 256;
 const SPARE_BYTES_MAX: i64 = 64 << 10;
 /// Each write counts as at least this many bytes.
 const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
-/// Before a command with arguments of this size the allocator is asked. The arguments are already received, and they
-/// alone may exceed the limit.
+/// Before a command with arguments of at least this size, the allocator is asked for the memory in use. The arguments
+/// are already received, and their bytes alone may exceed the limit.
 const HUGE_BYTES_MIN: usize = 1 << 20;
-/// Writers wait for eviction when memory is over the limit by this part of it, or by [`OVER_BYTES_MIN`] if that is
-/// more.
+/// Writers wait for eviction when memory exceeds the limit by more than one part in this many, or by more than
+/// [`OVER_BYTES_MIN`] if that is larger.
 const OVER_PART: u64 = 32;
 /// See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
-/// Eviction continues to this part below the limit, so that not every write meets the limit.
+/// Eviction continues until memory is below the limit by one part in this many, so that not every write reaches the
+/// limit.
 const SLACK_PART: u64 = 512;
-/// At most this many bytes below the limit.
+/// Eviction continues to at most this many bytes below the limit.
 const SLACK_BYTES_MAX: u64 = 256 << 10;
 /// Copies of [`WorkerMemory`] for workers.
 const SLOTS: usize = 16;
@@ -61,7 +62,7 @@ pub(crate) struct WorkerMemory {
     evictor: Mutex<Evictor>,
 }
 
-/// One for each worker, and one for the background.
+/// The [`WorkerMemory`] of each slot of workers, and of the background.
 pub(crate) fn worker_memories(seed: u64) -> Box<[WorkerMemory]> {
     let memory = |i| WorkerMemory { spare_bytes: 0.into(), evictor: Mutex::new(Evictor::new(seed ^ i)) };
     (0..=SLOTS as u64).map(memory).collect()
@@ -173,7 +174,7 @@ impl Engine {
     fn evict_clients(&self) -> bool {
         let bytes_max = match self.config.number(Opt::MaxMemoryClients) {
             0 => return false,
-            // A percentage of no limit is no limit.
+            // A percentage of `maxmemory` is no limit while `maxmemory` is 0.
             percent @ ..0 => match self.memory.limit_bytes() {
                 0 => return false,
                 limit => (u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64,
@@ -221,7 +222,7 @@ impl Engine {
             self.host.reclaim(Box::new((strings, charge)));
         }
     }
-    /// Records the memory of the ready server before it has data.
+    /// Records the memory in use when the server is ready, before it has data.
     pub fn is_ready(&self) {
         self.memory.is_ready(self.host.allocated_bytes());
     }

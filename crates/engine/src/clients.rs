@@ -131,7 +131,7 @@ impl Client {
         m.dirty.store(s.dirty, Relaxed);
         m.queued.store(s.queued.map_or(0, |n| n as u64 + 1), Relaxed);
     }
-    /// Publishes the sizes for the command in hand: bytes of the request and the input after it, and bytes of its
+    /// Publishes the sizes for the current command: bytes of the request and the input after it, and bytes of its
     /// arguments.
     pub(crate) fn publish_request(&self, input_bytes: usize, args_bytes: usize) {
         self.moving.input_bytes.store(input_bytes as u64, Relaxed);
@@ -263,7 +263,7 @@ pub(crate) struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     open: AtomicU64,
-    /// Clients that have gone and have a command that is yet to run.
+    /// Number of disconnected clients with a command that has not begun.
     left: AtomicU64,
     /// Clients in a blocking command, and those of them with a timeout.
     blocked: AtomicU64,
@@ -312,11 +312,12 @@ impl Clients {
         by_id.remove(&id);
         self.open.store(by_id.len() as u64, Relaxed);
     }
-    /// A client goes and leaves a command that is yet to run. It counts against `maxclients`.
+    /// Counts a client that disconnects and leaves a command that has not begun. The client still counts against
+    /// `maxclients`.
     pub(crate) fn left_behind(&self) {
         self.left.fetch_add(1, Relaxed);
     }
-    /// The command of a gone client has begun.
+    /// Call this when the command of such a client begins.
     pub(crate) fn left_for_good(&self) {
         self.left.fetch_sub(1, Relaxed);
     }
@@ -338,7 +339,7 @@ impl Clients {
     /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. Returns their number.
     /// CLIENT NO-EVICT protects a client.
     pub(crate) fn evict(&self, bytes_max: u64) -> usize {
-        // A killed client frees its memory in a moment.
+        // A killed client frees its memory soon, so it does not count.
         let mut left: Vec<_> = self.all().into_iter().filter(|client| !client.is_killed()).collect();
         let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
         if held_bytes <= bytes_max {

@@ -70,12 +70,12 @@ pub struct Engine {
     pub(crate) tls_change: Mutex<()>,
     /// Locked by [`Engine::look_who_listens`].
     listening: Mutex<()>,
-    /// A reference to itself, for threads that outlive a call.
+    /// A reference to this engine, for threads that outlive a call.
     me: Weak<Engine>,
 }
 
 impl Engine {
-    /// Joins the parts. `config` comes from files and arguments; its tunables are applied to `keyspace`.
+    /// Creates the engine. `config` comes from files and arguments; its tunables are applied to `keyspace`.
     pub fn new(
         config: Config,
         keyspace: Arc<Keyspace>,
@@ -131,7 +131,7 @@ impl Engine {
         engine.acl.set_default_password(|| engine.config.requirepass());
         engine
     }
-    /// A reference to itself, for a thread. `None` when the server ends.
+    /// A reference to this engine for a thread. `None` when the server ends.
     pub(crate) fn me(&self) -> Option<Arc<Engine>> {
         self.me.upgrade()
     }
@@ -166,7 +166,7 @@ impl Engine {
         !default.needs_no_password() || !default.is_on()
     }
     /// False when `user` may not call `command` with any keys. For a door that would otherwise read much before the
-    /// session refuses. True when this is unknown, as for an unknown user.
+    /// session refuses the command. True when the answer is not known, as for an unknown user.
     pub fn may_call(&self, user: &[u8], command: &[&[u8]]) -> bool {
         let argv = Argv::from_slices(command);
         let (Some(user), Ok(found)) = (self.acl.get(user), TABLE.resolve(argv.args())) else {

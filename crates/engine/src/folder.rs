@@ -43,7 +43,7 @@ pub trait Folder: Send + Sync {
 
 /// A file open for appending.
 pub trait AppendFile: Send {
-    /// Its length in bytes.
+    /// The file's length in bytes.
     fn bytes(&self) -> u64;
     /// Appends bytes and returns their number, which may be smaller than asked.
     ///

@@ -13,11 +13,11 @@ use crate::{Engine, Now};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Work that needs less is always admitted, because it makes no difference.
+/// Work that needs less memory than this is always admitted, because it makes no difference.
 pub(crate) const WORK_BYTES_MIN: u64 = 4 << 20;
 /// The need of an import at its start: some documents in flight, and their replies.
 pub(crate) const IMPORT_BYTES: u64 = 32 << 20;
-/// Work never gets this part of all memory: replies, sockets and the kernel need it.
+/// Work never gets the last part of all memory (one part in this many): replies, sockets and the kernel need it.
 const KEPT_PART: u64 = 32;
 /// How long work waits for other work before it is refused.
 const WORK_WAIT_US: u64 = 30_000_000;
@@ -86,11 +86,11 @@ pub(crate) enum Admitted {
 /// The rate at which one client may make memory grow.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Bytes that its commands brought since the last check.
+    /// Bytes that the client's commands brought since the last check.
     grown_bytes: AtomicU64,
-    /// Bytes that it may bring per second. 0: no limit.
+    /// Bytes that the client may bring per second. 0: no limit.
     bytes_per_s: AtomicU64,
-    /// When it may write again.
+    /// When the client may write again.
     free_at_us: AtomicU64,
 }
 
@@ -148,7 +148,8 @@ impl Headroom {
         if size_bytes == 0 || bytes < WORK_BYTES_MIN {
             return Admitted::Now(None);
         }
-        // The reservation comes first: of two concurrent requests, one sees the other's.
+        // The reservation comes before the check, so of two concurrent requests at least one sees the reservation of
+        // the other.
         let others = self.reserved_bytes.fetch_add(bytes, Relaxed);
         let reservation = Reservation { headroom: self.clone(), bytes };
         let free = self.free_now(allocated_bytes).saturating_sub(size_bytes / KEPT_PART);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use strand_commands::call::{LaneCall, ServiceOutcome, ServiceRun};
 use strand_diag::history::Figure;
 
-/// The time, read by the driver once a turn.
+/// The time, read by the driver once per turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Microseconds since 1970.
@@ -63,8 +63,9 @@ pub type OpenedFile = (Box<dyn Read + Send>, u64);
 pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
 /// What the driver does for the engine. Worker and helper threads call these methods. A method must not block, except
-/// [`HostServices::run_service`] on a helper thread and the methods that run on helper threads only: [`Host::reload_tls`],
-/// [`HostFiles::change_dir`], [`HostFiles::rewrite_config`], the methods of the ACL file, and those marked "may block".
+/// [`HostServices::run_service`] on a helper thread and the methods that run on helper threads only:
+/// [`Host::reload_tls`], [`HostFiles::change_dir`], [`HostFiles::rewrite_config`], the methods of the ACL file, and
+/// those marked "may block".
 pub trait Host: HostServices + HostFiles + HostLog + HostThreads + HostFigures + Send + Sync {
     /// How sockets are driven: `epoll`, `io_uring`, or both.
     fn multiplexing_api(&self) -> &'static str {
@@ -219,7 +220,8 @@ pub trait HostLog {
 
 /// Threads, and waiting. Only a host waits: the engine waits at its [`Signal`].
 pub trait HostThreads {
-    /// The place of a worker's thread in the system's words, for a log line. Empty when the system does not tell it.
+    /// Where a worker's thread is now, in the kernel and in the program. For a log line. Empty when the system does not
+    /// tell.
     fn worker_place(&self, worker: usize) -> String {
         let _ = worker;
         String::new()
@@ -270,7 +272,7 @@ pub trait HostFigures {
     /// Takes, starts or stops a profile and returns the bytes of the answer. May block.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no profile can be taken.
     fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
         let _ = ask;
         Err(NoProfile("ERR this host takes no profiles".into()))
@@ -376,9 +378,9 @@ pub struct PeerInfo {
 }
 
 /// Wakes the task that drives a session. Any thread may call it, any number of times. The task then calls
-/// [`crate::Session::run`], whatever it waits for.
+/// [`crate::Session::run`], whatever the session waits for.
 pub trait Wake: Send + Sync {
-    /// Wakes it.
+    /// Wakes the task.
     fn wake(&self);
 }
 

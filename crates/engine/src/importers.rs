@@ -1,17 +1,18 @@
-//! [`Importers`]: the connection that imports into each dataset, and the last report of its run. Two importers never share a dataset.
+//! [`Importers`]: for each dataset, the connection that imports into it, and the last report of this connection. Two
+//! importers never share a dataset.
 //!
-//! What the reports add up to is counted by dataset ([`Importers::totals`]).
+//! The numbers in the reports are added up by dataset ([`Importers::totals`]).
 //!
-//! A connection holds a dataset until it ends; there is no release. Entries of ended connections are removed when a
-//! client asks for their dataset, or when there are [`HOLDS_MAX`] entries.
+//! A connection holds a dataset until the connection ends. No command releases the dataset. Entries of ended
+//! connections are removed when a client asks for their dataset, or when there are [`HOLDS_MAX`] entries.
 
 use crate::clients::Clients;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Most held datasets. Further claims are refused as if the dataset were held.
+/// Maximum number of held datasets. Further claims are refused as if the dataset were held.
 pub(crate) const HOLDS_MAX: usize = 10_000;
-/// Most bytes of a report.
+/// Maximum number of bytes of a report.
 pub(crate) const REPORT_BYTES_MAX: usize = 4096;
 
 /// The numbers of a report that are counted, in the order of [`Totals::counted`].
@@ -34,7 +35,7 @@ pub(crate) type Report = Vec<Vec<u8>>;
 struct Claim {
     client: u64,
     report: Report,
-    /// What the last report said of [`COUNTED`].
+    /// The numbers of [`COUNTED`] in the last report.
     counted: [u64; COUNTED.len()],
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Totals {
 #[derive(Default)]
 pub(crate) struct Importers {
     held: Mutex<BTreeMap<(usize, Vec<u8>), Claim>>,
-    /// Of [`HOLDS_MAX`] datasets at most; further ones are not counted.
+    /// The totals of at most [`HOLDS_MAX`] datasets. Further datasets are not counted.
     totals: Mutex<BTreeMap<(usize, Vec<u8>), Totals>>,
 }
 
@@ -93,7 +94,7 @@ impl Importers {
         true
     }
 
-    /// What imports did by database and dataset, and whether one is under way.
+    /// The totals by database and dataset, and whether an import runs now.
     pub(crate) fn totals(&self, clients: &Clients) -> Vec<(usize, Vec<u8>, Totals, bool)> {
         let totals: Vec<_> = self.totals.lock().iter().map(|(key, totals)| (key.clone(), *totals)).collect();
         let held = self.held.lock();
@@ -116,7 +117,7 @@ impl Importers {
     }
 }
 
-/// The numbers of a report that are counted. What is missing, or is no number, is 0.
+/// The numbers of a report that are counted. A number that is missing or invalid counts as 0.
 fn counted(report: &Report) -> [u64; COUNTED.len()] {
     let number = |name: &str| {
         let pair = report.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Relaxed, fence};
 use strand_commands::call;
 
-/// A long lock waits at most this long for the sessions that waited for the previous one. Only a blocked worker takes
-/// this long.
+/// A long lock waits at most this long for the sessions that waited for the previous long lock. It waits that long only
+/// if a worker is blocked.
 const TURN_US_MAX: u64 = 20_000;
 
 /// Interval at which a job that waits for a script checks whether a client still waits for the job's reply.
@@ -79,7 +79,7 @@ impl Shards {
     }
 }
 
-/// An announced long lock. It ends when it is dropped; unlock the shards before.
+/// An announced long lock. Dropping this ends the long lock. Unlock the shards before.
 pub(crate) struct LongLock<'h> {
     long_locks: &'h LongLocks,
     id: u64,
@@ -155,7 +155,7 @@ impl LongLocks {
         let mut state = self.state.lock();
         let is_it = |held: &&u64| match (&state.held[*held].0, shards) {
             (Some(held), Some(shards)) => held == shards,
-            // A long lock on all shards is the only one.
+            // A long lock on all shards is the only long lock.
             _ => true,
         };
         let Some(id) = state.held.keys().find(is_it).copied() else { return };

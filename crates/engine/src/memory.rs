@@ -194,12 +194,12 @@ impl Memory {
     pub(crate) fn ceiling_bytes(&self) -> u64 {
         self.ceiling_bytes.load(Relaxed)
     }
-    /// Sets `maxmemory`. A look must follow.
+    /// Sets `maxmemory`. Call [`Memory::look`] afterwards.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.configured_bytes.store(bytes, Relaxed);
         self.choose_limit();
     }
-    /// Sets or removes the ceiling. A look must follow.
+    /// Sets or removes the ceiling. Call [`Memory::look`] afterwards.
     pub(crate) fn set_ceiling(&self, bytes: u64) {
         self.ceiling_bytes.store(bytes, Relaxed);
         self.choose_limit();
@@ -285,7 +285,7 @@ impl Memory {
     }
 }
 
-/// Counts bytes for a purpose until it is dropped.
+/// Counts bytes for a purpose until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: Arc<Memory>,

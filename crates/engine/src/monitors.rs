@@ -1,7 +1,7 @@
 //! MONITOR: clients that get every command of all clients.
 //!
-//! A command is sent once, after its gates, with its arguments except passwords ([`crate::slowlog`]). The line is
-//! made once and shared by all receivers. It waits in their inboxes, which are bounded.
+//! A command is sent once, after its gates, with its arguments except passwords ([`crate::slowlog`]). The line is made
+//! once and shared by all receivers. It waits in the receivers' inboxes, which are bounded.
 
 use crate::clients::Client;
 use crate::pubsub::Frame;
@@ -14,9 +14,9 @@ use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 use strand_wire::quote::quoted;
 
-/// Most bytes of arguments in a line.
+/// Maximum number of bytes of arguments in a line.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Most waiting bytes for a MONITOR client when `client-output-buffer-limit normal` sets no limit.
+/// Maximum number of waiting bytes for a MONITOR client when `client-output-buffer-limit normal` sets no limit.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 << 20;
 
 /// The clients in MONITOR.

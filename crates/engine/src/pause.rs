@@ -25,7 +25,7 @@ impl Pause {
     pub(crate) fn end(&self) {
         self.0.store(0, Relaxed);
     }
-    /// When a command (`write`: it writes) may run. `None`: now.
+    /// Until when a command must wait (`write`: the command writes). `None`: it may run now.
     #[cold]
     pub(crate) fn waits_until(&self, write: bool, now_us: u64) -> Option<u64> {
         let state = self.0.load(Relaxed);

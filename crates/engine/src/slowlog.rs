@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_wire::args::Args;
 
-/// Most arguments of an entry, including a note about the rest.
+/// Maximum number of arguments of an entry, including a note about the rest.
 pub(crate) const ARGS_MAX: usize = 32;
-/// Most bytes of an argument, without the note about the rest.
+/// Maximum number of bytes of an argument, without the note about the rest.
 pub(crate) const ARG_BYTES_MAX: usize = 128;
 
-/// Most commands that are kept because of a long wait.
+/// Maximum number of commands that are kept because of a long wait.
 const WAITED_MAX: usize = 128;
 
 /// The newest entries that may still have unsent replies.
@@ -40,9 +40,9 @@ pub(crate) struct Entry {
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) addr: String,
     pub(crate) name: String,
-    /// Its waits before it ran.
+    /// The command's waits before it ran.
     pub(crate) waits: Waits,
-    /// Microseconds for which its replies have waited for the client so far.
+    /// Microseconds for which the command's replies have waited for the client so far.
     pub(crate) flushing_us: AtomicU64,
 }
 

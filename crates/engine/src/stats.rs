@@ -13,7 +13,7 @@ use strand_diag::{Counters, Rate};
 /// Copies of the counters. The workers share them.
 const SLOTS: usize = 16;
 
-/// Most error codes that are counted separately. Only DEBUG ERROR lets clients make up codes.
+/// Maximum number of error codes that are counted separately. Only DEBUG ERROR lets clients make up codes.
 const ERROR_CODES_MAX: usize = 128;
 
 /// Counters of the server, by number.
@@ -234,7 +234,7 @@ impl Stats {
     }
 }
 
-/// Commands that a tally can hold at one time.
+/// Number of different commands that a tally can hold at one time.
 const TALLY_PLACES: usize = 8;
 
 /// A session's calls in one turn, by command.

@@ -25,11 +25,11 @@ use strand_wire::args::Args;
 
 /// Parts of the table. Each has its own lock.
 const PARTS: usize = 64;
-/// Longer keys are not remembered.
+/// Keys with more bytes are not remembered.
 const KEY_BYTES_MAX: usize = 1024;
 /// When a key reaches this number of readers, and at each doubling, readers that have disconnected are forgotten.
 const READERS_MIN: usize = 64;
-/// Most prefixes of a client, and most bytes of one.
+/// Maximum number of prefixes of a client, and of bytes of one prefix.
 pub(crate) const PREFIXES_MAX: usize = 1024;
 pub(crate) const PREFIX_BYTES_MAX: usize = 1024;
 

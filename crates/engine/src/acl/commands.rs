@@ -25,7 +25,7 @@ pub(crate) struct Table {
 pub(crate) struct Row {
     /// `get`, `client|id`.
     pub(crate) name: String,
-    /// The numbers of its subcommands.
+    /// The numbers of the command's subcommands.
     pub(crate) subcommands: Range<usize>,
     pub(crate) is_subcommand: bool,
     /// redis-server lacks the command.

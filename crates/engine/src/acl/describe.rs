@@ -9,14 +9,14 @@ use super::user::User;
 use strand_commands::spec::Access;
 
 impl User {
-    /// The words of its flags, in redis-server's order.
+    /// The words of the user's flags, in redis-server's order.
     pub(crate) fn flags(&self) -> Vec<&'static str> {
         let mut out = vec![if self.on { "on" } else { "off" }];
         out.extend(self.no_password.then_some("nopass"));
         out.extend(self.sanitize.map(|on| if on { "sanitize-payload" } else { "skip-sanitize-payload" }));
         out
     }
-    /// The digests of its passwords in hexadecimal.
+    /// The digests of the user's passwords in hexadecimal.
     pub(crate) fn password_digests(&self) -> Vec<String> {
         self.passwords.iter().map(|d| d.hex()).collect()
     }
@@ -24,7 +24,7 @@ impl User {
     pub(crate) fn selectors(&self) -> (&Selector, &[Selector]) {
         self.selectors.split_first().expect("every user has rules of its own")
     }
-    /// The words of its line in an ACL file: `user`, the name, the rules.
+    /// The words of the user's line in an ACL file: `user`, the name, the rules.
     pub(crate) fn words(&self) -> Vec<Vec<u8>> {
         let mut out = vec![b"user".to_vec(), self.name().to_vec()];
         out.extend(self.flags().into_iter().map(Vec::from));
@@ -34,7 +34,7 @@ impl User {
         out.extend(more.iter().map(|s| [b"(", &s.words().join(&b' ')[..], b")"].concat()));
         out
     }
-    /// Its line in an ACL file, without the line end.
+    /// The user's line in an ACL file, without the line end.
     pub(crate) fn line(&self) -> Vec<u8> {
         self.words().join(&b' ')
     }
@@ -50,7 +50,7 @@ impl Selector {
         out.push(self.command_rules());
         out
     }
-    /// Its key patterns as rules.
+    /// The selector's key patterns as rules.
     pub(crate) fn key_rules(&self) -> Vec<Vec<u8>> {
         if self.all_keys {
             return vec![b"~*".to_vec()];
@@ -65,14 +65,14 @@ impl Selector {
         };
         self.keys.iter().map(rule).collect()
     }
-    /// Its channel patterns as rules.
+    /// The selector's channel patterns as rules.
     pub(crate) fn channel_rules(&self) -> Vec<Vec<u8>> {
         match self.all_channels {
             true => vec![b"&*".to_vec()],
             false => self.channels.iter().map(|c| [b"&", &c[..]].concat()).collect(),
         }
     }
-    /// Its commands as rules.
+    /// The selector's commands as rules.
     pub(crate) fn command_rules(&self) -> Vec<u8> {
         let all = self.commands.has_future();
         let mut out: Vec<Vec<u8>> = vec![if all { b"+@all".to_vec() } else { b"-@all".to_vec() }];

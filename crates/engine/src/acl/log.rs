@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 /// A denial joins a similar entry when the entry's last denial is at most this old, in milliseconds.
 const TOGETHER_MS: i64 = 60_000;
-/// Newest entries that are searched for a similar one.
+/// Number of newest entries that are searched for a similar one.
 const LOOKED_THROUGH: usize = 10;
-/// Longer names are cut, because a key may have half a gigabyte.
+/// Names are cut to this many bytes, because a key may have half a gigabyte.
 const NAME_BYTES_MAX: usize = 4096;
 
 /// The kind of a denial.

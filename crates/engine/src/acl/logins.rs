@@ -1,8 +1,9 @@
 //! [`Logins`]: makes addresses with many failed logins wait before the next try.
 //!
 //! Failures are counted by address (IPv6: by network of 64 bits), and one failure per second is forgotten. While the
-//! count exceeds `login-failures-max`, every login from the address waits before the password is checked. So an early
-//! disconnect gains nothing. The wait grows with the count and is bounded. The session waits, not the worker.
+//! count exceeds `login-failures-max`, every login from the address waits before the password is checked. So a client
+//! that disconnects during the wait has tried no password. The wait grows with the count and is bounded. The session
+//! waits, not the worker.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,9 +15,10 @@ const WAIT_STEP_US: u64 = 250_000;
 pub(crate) const WAIT_US_MAX: u64 = 5_000_000;
 /// Time after which one failure is forgotten.
 const FORGOTTEN_US: u64 = 1_000_000;
-/// Most failures that are counted for an address. More would mean a wait of hours.
+/// Maximum number of failures that are counted for an address. With more, logins from the address would wait for hours
+/// after the last failure.
 const FAILURES_MAX: u64 = 1_000;
-/// Most addresses. When full, the one with the fewest failures is dropped.
+/// Maximum number of addresses. When that many addresses are known, the address with the fewest failures is forgotten.
 const ADDRESSES_MAX: usize = 4_096;
 
 /// Failed logins by address.

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The user of a connection without a login.
 pub(crate) const DEFAULT_USER: &[u8] = b"default";
 
-/// Most users. A list of them is one reply.
+/// Maximum number of users. A list of them is one reply.
 pub(crate) const USERS_MAX: usize = 100_000;
 
 /// Users by name, in display order.

@@ -33,11 +33,11 @@ impl Digest {
         }
         Some(Digest(out))
     }
-    /// As 64 hexadecimal digits.
+    /// The digest as 64 hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
     }
-    /// True when it is one of `others`. The time of the comparison shows neither the match nor its length.
+    /// True when this digest is one of `others`. The time of the comparison does not show which bytes or digests match.
     pub(crate) fn is_one_of(&self, others: &[Digest]) -> bool {
         let found = others.iter().fold(0.into(), |found: subtle::Choice, d| found | self.0.ct_eq(&d.0));
         found.into()

@@ -9,11 +9,11 @@ use strand_commands::glob;
 use strand_commands::spec::{Access, CommandSpec};
 use strand_wire::args::Args;
 
-/// Most key patterns of a user, and most channel patterns of a selector.
+/// Maximum number of key patterns of a user, and of channel patterns of a selector.
 pub(crate) const PATTERNS_MAX: usize = 10_000;
-/// Most arguments of a SUBSCRIBE that checks its channels before it begins.
+/// Maximum number of arguments of a SUBSCRIBE that checks its channels before it begins.
 pub(crate) const CHANNELS_AT_ONCE_MAX: usize = 1024;
-/// Most first arguments that a selector allows for one command.
+/// Maximum number of first arguments that a selector allows for one command.
 pub(crate) const FIRST_ARGUMENTS_MAX: usize = 10_000;
 
 /// A set of commands with the keys and channels that they may use.

@@ -13,16 +13,16 @@ use strand_commands::introspect::key_accesses;
 use strand_commands::spec::{Access, CommandSpec, FindKeys, Flags, KeySpec};
 use strand_wire::args::Args;
 
-/// Most passwords of a user. A login compares each of them.
+/// Maximum number of passwords of a user. A login compares each of them.
 pub(crate) const PASSWORDS_MAX: usize = 1_000;
-/// Most selectors of a user besides the root. Each may be checked for each command.
+/// Maximum number of selectors of a user besides the root. Each may be checked for each command.
 pub(crate) const SELECTORS_MAX: usize = 1_000;
 
 /// The immutable state of a user. A change makes a new one.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     name: Vec<u8>,
-    /// Unchanged by changes of the user. A user that is removed and created again gets a new id.
+    /// The id stays when the user changes. A user that is removed and created again gets a new id.
     id: u64,
     pub(super) on: bool,
     pub(super) no_password: bool,
@@ -32,7 +32,8 @@ pub(crate) struct User {
     pub(super) selectors: Vec<Selector>,
 }
 
-/// Up to this effort the bytes of all arguments stand for the bytes of the keys.
+/// Up to this effort, the effort of a check is estimated from the bytes of all arguments. Above it, the keys are found
+/// and only their bytes count.
 const CHEAP_STEPS: usize = 4 * 1024;
 
 /// Why a command may not run.
@@ -44,7 +45,7 @@ pub(crate) enum Denied {
     Key(usize),
     /// The channel in this argument is denied.
     Channel(usize),
-    /// No client waits for the answer any more.
+    /// The check was stopped, because no client waits for the reply any more.
     Unfinished,
 }
 
@@ -172,7 +173,8 @@ impl User {
         self.selectors.iter().map(|s| s.keys.len()).sum()
     }
 
-    /// Most elements of key patterns that the check of a command may try, by the number and length of its keys.
+    /// The maximum number of pattern elements that the check of a command tries, from the number and length of its
+    /// keys.
     pub(crate) fn steps(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
         let effort = self.selectors.iter().fold(Effort::default(), |sum, s| sum.and(s.effort));
         if effort == Effort::default() || spec.keys.is_empty() {
@@ -252,7 +254,8 @@ impl User {
         };
         rules(self) == rules(other)
     }
-    /// Most elements that matching channels of `bytes` bytes against all channel patterns may try.
+    /// The maximum number of pattern elements that are tried when channels of `bytes` bytes are matched against all
+    /// channel patterns.
     pub(crate) fn channel_steps(&self, bytes: usize) -> usize {
         match self.selectors.iter().any(|s| s.all_channels) {
             true => 0,

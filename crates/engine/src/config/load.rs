@@ -14,10 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Deepest nesting of included files.
 pub const INCLUDE_DEPTH_MAX: usize = 16;
-/// Most files in total, includes counted. Without a bound two files that include each other twice would be read for
-/// ever.
+/// Maximum number of files in total, includes counted. Without a bound, two files that include each other twice would
+/// be read for ever.
 pub const FILES_MAX: usize = 1000;
-/// Most characters of a line or a word in a message.
+/// Maximum number of characters of a line or a word in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 /// Options that redis-server 7.0 accepts and ignores.
 const DEPRECATED: [&str; 3] =

@@ -327,7 +327,7 @@ impl Config {
     }
 }
 
-/// Most ticks per second.
+/// Maximum number of ticks per second.
 pub const HZ_MAX: i64 = 500;
 
 fn default_value(spec: &OptionSpec) -> Value {

@@ -4,7 +4,7 @@ use super::table::OPTIONS;
 
 /// Words other than options that may begin a line of a configuration file.
 pub(super) const DIRECTIVES: [&str; 5] = ["include", "user", "rename-command", "loadmodule", "sentinel"];
-/// Longer words get no suggestion.
+/// Words with more bytes get no suggestion.
 const WORD_BYTES_MAX: usize = 64;
 
 /// The nearest option, former name or directive, if its distance is at most a third of the length of `word`.

@@ -55,11 +55,11 @@ pub struct OptionSpec {
     pub name: &'static str,
     /// The former name, also accepted.
     pub alias: Option<&'static str>,
-    /// The kind of its values.
+    /// The kind of the option's values.
     pub kind: Kind,
     /// The default, as text.
     pub default: &'static str,
-    /// When it may change.
+    /// When the option may change.
     pub change: Change,
     /// One line of help, with the unit.
     pub help: &'static str,

@@ -5,7 +5,7 @@
 use super::value::{Value, memory, within};
 use strand_keyspace::types::string::parse_int;
 
-/// Most points of `save`. More are an error, so that a file cannot fill memory.
+/// Maximum number of points of `save`. More points are an error, so that a file cannot fill the memory.
 const SAVE_POINTS_MAX: usize = 1000;
 /// Classes of keyspace events that `A` stands for, in the order of CONFIG GET.
 const EVENTS_OF_A: &[u8] = b"g$lshzxetd";

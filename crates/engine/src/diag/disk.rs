@@ -1,9 +1,9 @@
 //! Disk pressure: what stops first when the data's disk has little free space.
 //!
-//! First the optional writes: the history stays in memory. Then writes that would not fit: a snapshot or a rewrite
-//! that needs more than the free space does not start, so that it does not take the last blocks from the append-only
-//! file. It counts as failed. At last the readiness check fails, while the server continues. [`crate::persist`]
-//! reports errors of writes.
+//! First the optional writes: the history stays in memory. Then writes that would not fit: a snapshot or a rewrite that
+//! needs more than the free space does not start, so that it does not take the last blocks from the append-only file.
+//! Such a snapshot or rewrite counts as failed. At last the readiness check fails, while the server continues.
+//! [`crate::persist`] reports errors of writes.
 
 use super::Diag;
 use crate::{Engine, Now};

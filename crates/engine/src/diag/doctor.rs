@@ -17,9 +17,9 @@ use strand_diag::history::Span;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// It may become a problem.
+    /// The finding may become a problem.
     Notice,
-    /// It has a cost now.
+    /// The problem has a cost now.
     Warning,
     /// Clients are refused, or data is not safe.
     Alert,
@@ -67,15 +67,16 @@ struct State {
     /// Consecutive samples with memory pressure.
     pressed: u32,
     purged_s: u64,
-    /// Consecutive samples with a control group at its end.
+    /// Consecutive samples in which the control group's memory was almost used up ([`LAST_SHARE`]).
     full: u32,
 }
 
-/// Most actions that are kept.
+/// Maximum number of actions that are kept.
 const ACTIONS_MAX: usize = 64;
 /// Seconds of the history that count as "now".
 const NOW_S: u64 = 10;
-/// Share of time in which a thread waits for memory: the first makes a finding, the second an action.
+/// Share of time in which a thread waits for memory. The first constant is the share for a finding, the second the
+/// share for an action.
 const PRESSURE_MIN: f32 = 0.02;
 const PRESSURE_ACTS: f32 = 0.10;
 /// Consecutive samples before an action, and seconds between two actions.
@@ -83,13 +84,13 @@ const PRESSED_SAMPLES: u32 = 3;
 const PURGE_AGAIN_S: u64 = 30;
 /// A control group or a machine with this share in use is nearly full.
 const FULL_SHARE: f32 = 0.95;
-/// With this share in use it is at its end: the server takes no more memory until [`ROOMY_SHARE`] is in use.
+/// With this share of a control group in use, the server takes no more memory until only [`ROOMY_SHARE`] is in use.
 const LAST_SHARE: f32 = 0.97;
 const ROOMY_SHARE: f32 = 0.90;
 /// Low disk space: a free share below this, or fewer free bytes.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
-/// Shares of a core, taken by other machines and by throttling, that make a finding.
+/// Shares of a core that make a finding: taken by other machines, and lost to throttling.
 const STEAL_CORES: f32 = 0.10;
 const THROTTLED_SHARE: f32 = 0.05;
 /// The share of `maxclients` that makes a finding.

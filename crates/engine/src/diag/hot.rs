@@ -14,7 +14,7 @@ pub(crate) const EVERY: u32 = 128;
 const GROUPS: usize = 4;
 /// Seconds after which a sample counts half.
 const HALF_LIFE_S: u64 = 60;
-/// Most keys of one command that count.
+/// Maximum number of keys of one command that count.
 pub(crate) const KEYS_MAX: usize = 8;
 
 /// The orders of the sketches.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-/// Most spans in one message.
+/// Maximum number of spans in one message.
 const SPANS_MAX: usize = 512;
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_INTERNAL`.
 const SERVER: u8 = 2;

@@ -1,8 +1,8 @@
 //! [`Store`]: the history's rows of 15 seconds and 5 minutes on the disk.
 //!
-//! The file is append-only, in the format of [`strand_diag::history`]. It is rewritten when half of it is obsolete.
-//! It is not a database: a row has about 450 bytes every 15 seconds, and no row is ever looked up. A database adds
-//! pages, a cache and 48 seconds of build time, and would serve no query. No row waits for the disk. After a power
+//! The file is append-only, in the format of [`strand_diag::history`]. It is rewritten when half of it is obsolete. The
+//! file is not a database: a row of about 450 bytes is added every 15 seconds, and no row is ever looked up. A database
+//! adds pages, a cache and 48 seconds of build time, and would serve no query. No row waits for the disk. After a power
 //! failure some rows may be missing, and a cut row is dropped.
 //!
 //! While the disk is full or fails, the rows of that time are missing on the disk, with no other effect. From then on
@@ -16,7 +16,7 @@ use strand_diag::history::{HEADER, History, LEVELS, Loaded, Recorder};
 
 /// The file's name.
 pub(super) const FILE: &str = "history";
-/// Most bytes that are read from a file.
+/// Maximum number of bytes that are read from a file.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 /// A file is rewritten when it has grown by this many bytes and to twice its size.
 const GROWTH_BYTES_MIN: u64 = 4 << 20;

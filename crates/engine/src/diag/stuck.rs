@@ -6,7 +6,7 @@
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Most workers that are checked.
+/// Maximum number of workers that are checked.
 const WORKERS_MAX: usize = 256;
 /// A turn of this duration is reported.
 pub(crate) const STUCK_US: u64 = 100_000;

@@ -25,11 +25,11 @@ const KEYS_PER_LOOK: u64 = 1024;
 
 /// A snapshot to load.
 pub struct Load<'a> {
-    /// Its name, for the log.
+    /// The snapshot's name, for the log.
     pub name: &'a str,
-    /// Its content.
+    /// The snapshot's content.
     pub source: &'a mut dyn Read,
-    /// Its length in bytes.
+    /// The snapshot's length in bytes.
     pub total_bytes: u64,
     /// True: existing keys are replaced. False: an existing key is an error.
     pub replace: bool,
@@ -38,11 +38,11 @@ pub struct Load<'a> {
 /// Options of DEBUG RELOAD.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reload {
-    /// Existing keys are replaced.
+    /// MERGE: existing keys are replaced.
     pub(crate) merge: bool,
-    /// The data is not flushed first.
+    /// NOFLUSH: the data is not flushed first.
     pub(crate) no_flush: bool,
-    /// The data is not saved first; the existing file is loaded.
+    /// NOSAVE: the data is not saved first; the existing file is loaded.
     pub(crate) no_save: bool,
 }
 

@@ -12,9 +12,9 @@ use strand_commands::serial::Batch;
 use strand_commands::serial::file::NotLoaded;
 use strand_keyspace::Keyspace;
 
-/// Most threads besides the reading thread.
+/// Maximum number of threads besides the reading thread.
 const THREADS_MAX: usize = 8;
-/// Waiting batches per thread. A batch is of up to 1 MiB of the file.
+/// Waiting batches per thread. A batch has up to 1 MiB of the file.
 const WAITING_FOR_EACH: usize = 1;
 
 /// The threads. See the module. Dropping this ends them.
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Loaders {
-    /// `None`: the reading thread puts the records itself.
+    /// Starts the threads. `None`: there are none, and the reading thread puts the records itself.
     pub(super) fn begin(engine: &Engine) -> Option<Loaders> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: engine.host.signal() });
         let wanted = engine.facts.workers.saturating_sub(1).min(THREADS_MAX);
@@ -98,7 +98,7 @@ impl Drop for Loaders {
 }
 
 impl Shared {
-    /// Lets the state go until something has changed.
+    /// Unlocks the state until something has changed.
     fn wait<'s>(&'s self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         let seen = self.changed.changes();
         drop(state);

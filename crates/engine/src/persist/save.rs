@@ -14,7 +14,8 @@ use strand_commands::serial::system;
 
 /// Seconds until an automatic save is retried after a failure.
 const RETRY_S: i64 = 5;
-/// Most tries of the last save. Commands that began before it may write after its moment; then it is repeated.
+/// Maximum number of tries of the last save. A command that began before the save may write after the moment of the
+/// snapshot. Then the save is repeated.
 const FINAL_TRIES_MAX: usize = 10;
 
 const IN_PROGRESS: &str = "ERR Background save already in progress";
@@ -258,7 +259,7 @@ impl Engine {
                 if running.background
                     && let Err(why) = self.disk_has(self.persist.snapshot_bytes())
                 {
-                    // The last free blocks are left to the append-only file.
+                    // The last free blocks of the disk are left to the append-only file.
                     return self.end_run(&name, Ended::Failed(why), &running, now);
                 }
                 let write = || self.write_snapshot(&name, &running, moment);

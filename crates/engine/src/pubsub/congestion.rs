@@ -18,11 +18,11 @@ impl Congestion {
     pub(super) fn is_there(&self) -> bool {
         self.full.load(SeqCst) > 0
     }
-    /// An office's queue is full.
+    /// Records that an office's queue is full.
     pub(super) fn begins(&self) {
         self.full.fetch_add(1, SeqCst);
     }
-    /// An office has caught up. Hold none of its locks.
+    /// Records that an office has caught up. The caller must hold none of the office's locks.
     pub(super) fn ends(&self) {
         self.full.fetch_sub(1, SeqCst);
         let waiting = std::mem::take(&mut *self.waiting.lock());

@@ -11,7 +11,7 @@ pub(crate) struct Over;
 /// The inbox of one client. Any thread puts frames in, and the client's session takes them out.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// True when it has frames. Checked once per turn.
+    /// True when the inbox has frames. Checked once per turn.
     filled: AtomicBool,
     held: Mutex<InboxContents>,
     bytes: AtomicU64,
@@ -68,7 +68,7 @@ impl Inbox {
         self.filled.store(true, Relaxed);
         was_empty || held.over
     }
-    /// True when it has frames.
+    /// True when the inbox has frames.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.load(Relaxed)
@@ -93,8 +93,7 @@ impl Inbox {
         let held = self.held.lock();
         held.taken + held.frames.len() as u64
     }
-    /// Takes out those of the first `number` frames that are left. The session takes the rest soon, so nothing is
-    /// woken for it.
+    /// Takes out those of the first `number` frames that are left. The session takes the rest soon, so it is not woken.
     pub(crate) fn take_until(&self, number: u64) -> Vec<Frame> {
         let mut held = self.held.lock();
         let n = number.saturating_sub(held.taken).min(held.frames.len() as u64);
@@ -103,15 +102,15 @@ impl Inbox {
         held.bytes -= frames.iter().map(|frame| frame.len() as u64 + FRAME_BYTES).sum::<u64>();
         frames
     }
-    /// Bytes of its frames and of the subscriptions.
+    /// Bytes of the inbox's frames and of the client's subscriptions.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed) + self.subscriptions_bytes.load(Relaxed)
     }
-    /// Bytes of its frames.
+    /// Bytes of the inbox's frames.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// Sets the most bytes that may wait for the client. 0: no limit.
+    /// Sets the maximum number of bytes that may wait for the client. 0: no limit.
     pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
         let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max as u64 };
         self.bytes_max.store(bytes_max, Relaxed);

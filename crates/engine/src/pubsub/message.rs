@@ -31,8 +31,8 @@ pub(super) struct Message {
     kind: Kind,
     /// The frame for subscribers of the channel.
     frame: Frame,
-    /// Where the channel begins in the frame's head, as a bulk string. From there on the frames for subscribers of
-    /// patterns have equal bytes.
+    /// Where the channel begins in the frame's head, as a bulk string. From there on, the frames for subscribers of
+    /// patterns have the same bytes.
     rest_at: usize,
     /// The channel's bytes in the frame's head.
     channel: Range<usize>,

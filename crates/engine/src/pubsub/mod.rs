@@ -47,9 +47,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) const CHANNEL_BYTES_MAX: usize = 16 * 1024;
 /// Longest channel pattern in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4 * 1024;
-/// Most messages in an office's queue. When it is full, the office must catch up before more may be published.
+/// Maximum number of messages in an office's queue. When it is full, the office must catch up before more may be
+/// published.
 const POSTS_MAX: usize = 1024;
-/// Most bytes of messages in an office's queue.
+/// Maximum number of bytes of messages in an office's queue.
 const POST_BYTES_MAX: usize = 16 << 20;
 /// Pattern elements that PUBLISH matches on a worker. With more it runs on a helper thread.
 const STEPS_AT_ONCE: usize = 128 * 1024;

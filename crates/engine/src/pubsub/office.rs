@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 const STEPS_PER_SLICE: usize = 64 * 1024;
 /// Steps that handing a message to a client counts as.
 const HAND_OVER_STEPS: usize = 64;
-/// Most messages that are delivered together.
+/// Maximum number of messages that are delivered together.
 const TOGETHER_MAX: usize = 32;
-/// A full queue is no longer full at this part of its limits.
+/// A queue that was full counts as full until it is down to one part in this many of its limits.
 const EASED_PART: usize = 2;
 
 /// The office of one worker.
@@ -219,9 +219,9 @@ impl Office {
 }
 
 impl Members {
-    /// Delivers messages of one channel from `at` on. The first has number `number`. False when `left` steps are not
-    /// enough. Several messages together have no pattern subscribers: a client that subscribes to a pattern meanwhile
-    /// catches up first.
+    /// Delivers messages of one channel from `at` on. `number` is the number of the first message. False when `left`
+    /// steps are not enough. Several messages together have no pattern subscribers: a client that subscribes to a
+    /// pattern meanwhile catches up first.
     fn hand_out(&self, messages: &[Arc<Message>], number: u64, at: &mut HandedOut, left: &mut usize) -> bool {
         let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
@@ -257,8 +257,8 @@ impl Members {
     }
 }
 
-/// Hands frames to those of `clients` that do not have them yet. The first has number `number`. False when `left`
-/// steps are not enough.
+/// Hands frames to those of `clients` that do not have them yet. `number` is the number of the first frame's message.
+/// False when `left` steps are not enough.
 fn hand_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, left: &mut usize) -> bool {
     let begin = clients.partition_point(|c| c.id < *from);
     for client in &clients[begin..] {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use strand_script::{FunctionInfo, Library};
 
-/// Most libraries.
+/// Maximum number of libraries.
 pub(crate) const LIBRARIES_MAX: usize = 10_000;
-/// Most bytes of all library texts.
+/// Maximum number of bytes of all library texts.
 pub(crate) const CODE_BYTES_MAX: usize = 256 << 20;
 
 /// A function of a library.

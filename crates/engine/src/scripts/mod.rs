@@ -19,24 +19,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use strand_script::{Script, Vm};
 
-/// An interpreter that has grown by more is not reused.
+/// An interpreter that has grown by more bytes than this is not reused.
 const KEPT_BYTES_MAX: usize = 16 << 20;
-/// The memory ledger hears of an interpreter when its size has changed by more: not after each run.
+/// The memory ledger is updated when an interpreter's size has changed by more than this, not after each run.
 const CHARGE_STEP_BYTES: u64 = 64 << 10;
-/// Most scripts known only from EVAL. More push out the oldest of them. Scripts of SCRIPT LOAD stay.
+/// Maximum number of scripts known only from EVAL. Each further script pushes out the oldest of them. Scripts of SCRIPT
+/// LOAD stay.
 pub(crate) const EVAL_SCRIPTS_MAX: usize = 500;
-/// Most bytes of scripts from SCRIPT LOAD.
+/// Maximum number of bytes of scripts from SCRIPT LOAD.
 pub(crate) const LOADED_BYTES_MAX: usize = 256 << 20;
 /// After a run that was too long for a worker, this many runs of the script go directly to the lane. Then a worker
-/// tries again. After a run on the lane that had to hold its shards, this many do so from their beginning.
+/// tries again. After a run on the lane that had to hold its shards, this many runs hold their shards from their
+/// beginning.
 const LANE_RUNS: u32 = 64;
 
 /// What earlier runs of a script or a function showed.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// Runs that are yet to go directly to the lane.
+    /// The number of next runs that go directly to the lane.
     lane_runs: AtomicU32,
-    /// Runs on the lane that are yet to hold their shards from their beginning.
+    /// The number of next runs on the lane that hold their shards from their beginning.
     holding_runs: AtomicU32,
     /// The script used an undeclared key, or all keys. It runs with every shard held.
     needs_all: AtomicBool,
@@ -108,7 +110,7 @@ pub(crate) struct Running {
 pub(crate) struct Scripts {
     cache: RwLock<Cache>,
     pub(crate) functions: RwLock<Arc<Functions>>,
-    /// Counts SCRIPT FLUSH. An older interpreter drops its compiled scripts.
+    /// The number of calls of SCRIPT FLUSH. An interpreter that has seen fewer drops its compiled scripts.
     flushes: AtomicU64,
     running: Mutex<Vec<Arc<Running>>>,
     /// SHUTDOWN was requested. All runs stop.
@@ -248,7 +250,7 @@ impl Scripts {
         IDLE.set(Some(given));
     }
 
-    /// A run on a helper thread begins.
+    /// Registers a run on a helper thread.
     pub(crate) fn begins(&self, running: Running) -> Arc<Running> {
         let running = Arc::new(running);
         self.running.lock().push(running.clone());

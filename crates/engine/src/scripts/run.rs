@@ -1,4 +1,5 @@
-//! [`Run`]: one run of a script on its locked shards: the commands that the script may call, and when the run must stop.
+//! [`Run`]: one run of a script on its locked shards: the commands that the script may call, and when the run must
+//! stop.
 //!
 //! A first try ([`Mode::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]). If it
 //! is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the lane.
@@ -178,12 +179,12 @@ impl Later {
     }
 }
 
-/// Most delayed messages of a run that may restart, and their bytes.
+/// Maximum number of delayed messages of a run that may restart, and of their bytes.
 const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
-/// Most keys that the run reads after writing them, for a client that keeps copies.
+/// Maximum number of keys that the run reads after writing them, for a client that keeps copies.
 const REMEMBERED_MAX: usize = 4096;
-/// Most bytes of the run's events.
+/// Maximum number of bytes of the run's events.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
@@ -205,7 +206,7 @@ pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -
     Called::Replied
 }
 
-/// SELECT in a script: for the commands that it calls from here on.
+/// SELECT in a script. Applies to the commands that the script calls afterwards.
 pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
     match parse_int(argv.args().at(1)).map(usize::try_from) {
         None => reply.error("ERR value is not an integer or out of range"),
@@ -218,7 +219,7 @@ pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) 
     Called::Replied
 }
 
-/// TIME in a script: it stands still meanwhile.
+/// TIME in a script. The time stands still during a run.
 pub(crate) fn time(run: &mut Run<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> Called {
     reply.array(2);
     reply.bulk_int(run.now.unix_us.div_euclid(1_000_000));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use strand_commands::cost::LONG_BYTES;
 use strand_keyspace::{Key, Txn, Value, ValueRef};
 
-/// Most keys with a kept record.
+/// Maximum number of keys with a kept record.
 const KEYS_MAX: usize = 1024;
-/// Most elements or bytes of a kept value. A longer string would be copied by the write while its former value is
-/// kept. A larger collection has many parts: to share all of them takes long.
+/// Maximum number of elements or bytes of a kept value. A longer string would be copied by the write while its former
+/// value is kept. A larger collection has many parts: to share all of them takes long.
 const ELEMENTS_MAX: usize = 1 << 20;
 
 /// The value and expiry of a key. `None`: the key did not exist.

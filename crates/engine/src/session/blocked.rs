@@ -49,7 +49,7 @@ pub(crate) struct Ticket {
     client: Arc<Client>,
     spec: &'static CommandSpec,
     db: usize,
-    /// The database of the keys at which it waits: `db` or its system companion.
+    /// The database of the keys at which the client waits: `db` or its system companion.
     places_db: usize,
     protocol: Protocol,
     no_touch: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Ticket {
 }
 
 pub(super) enum Phase {
-    /// Waits to be served.
+    /// The client waits to be served.
     Waiting(Argv),
     /// The session must make the attempt itself. It was told at this time, in unix milliseconds.
     Coming(Argv, i64),
@@ -101,7 +101,7 @@ pub(super) struct Blocked {
     /// Heap bytes of the places, here and at the keys.
     bytes: usize,
     until_us: Option<u64>,
-    /// What it waits for, and since when on the clock of [`Now::mono_us`].
+    /// What the session waits for, and since when on the clock of [`Now::mono_us`].
     on: On,
     since_us: u64,
     /// The arguments of a wait that no key ends, for the list of commands that waited.
@@ -146,15 +146,15 @@ impl Blocked {
     pub(super) fn ticket(&self) -> Arc<Ticket> {
         self.ticket.clone()
     }
-    /// Heap bytes of its places.
+    /// Heap bytes of the wait's places.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Ticket {
-    /// The lock on a ticket that is not served; nothing serves it while the caller keeps the lock. `None`: it is
-    /// served.
+    /// The lock on the ticket, if the ticket is not served. While the caller keeps the lock, nothing serves the ticket.
+    /// `None`: the ticket is served.
     pub(super) fn not_served(&self) -> Option<MutexGuard<'_, Phase>> {
         let phase = self.phase.lock();
         (!matches!(*phase, Phase::Over(Over::Served { .. }))).then_some(phase)
@@ -193,7 +193,7 @@ impl Ticket {
             client: self.client.id,
         };
         // The change that serves the client may have invalidated its copy of the key. The client reads the key again
-        // now, so it is remembered again.
+        // now, so the client is remembered again.
         let post = self.client.inbox.number();
         self.engine.remember(&self.client, self.caching, self.spec, args);
         let ran = run::once(self.spec, args, txn, &mut out, context);
@@ -260,7 +260,7 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     each.fold(0, usize::saturating_add) > LONG_ELEMENTS
 }
 
-/// Places that could not be left at once.
+/// Places at keys that could not be removed at once.
 struct Leaving {
     ticket: Arc<Ticket>,
     places: Vec<(u32, Box<[u8]>, Registration)>,
@@ -342,7 +342,8 @@ impl Session {
         let is_late = coming.is_some() && until_us.is_some_and(|until_us| until_us <= now.mono_us);
         if let Some(wait) = ran.wait.take_if(|_| !is_late) {
             let turn = coming.as_ref().map_or_else(|| keyspace.next_turn(), |coming| coming.turn);
-            // A wait for a version by name goes on for another number. The old place would stay for ever.
+            // A wait for a version by name may continue as a wait for another number. The place of the old number would
+            // stay for ever.
             for (_, key, place) in coming.iter().flat_map(|coming| &coming.places) {
                 if !wait.wanted.iter().any(|(_, wanted)| *wanted == place.wanted) {
                     let places_db = coming.as_ref().map_or(self.db, |coming| coming.ticket.places_db);
@@ -403,7 +404,7 @@ impl Session {
         let nothing: Nothing = |reply| reply.null_array();
         Blocked { ticket, places, turn, bytes, until_us, on: On::Keys, since_us: 0, args: None, nothing }
     }
-    /// Starts a wait that no key ends, for the session's command in hand.
+    /// Starts a wait that no key ends, for the session's current command.
     pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
         let argv = std::mem::take(&mut self.argv);
         let words: Vec<&[u8]> = argv.args().iter().collect();
@@ -515,7 +516,7 @@ impl Session {
             phase: Mutex::new(Phase::Waiting(argv)),
         })
     }
-    /// `is_new`: the session has not waited for this command before.
+    /// Starts to wait with a ticket. `is_new`: the session has not waited for this command before.
     fn block(&mut self, blocked: Blocked, is_new: bool) -> Next {
         let until_mono_us = blocked.until_us;
         if is_new {

@@ -17,8 +17,8 @@ use strand_wire::reply::Reply;
 
 /// Keys of a command that are prefetched before the first lookup.
 const PREFETCH_KEYS: usize = 128;
-/// A locked shard is waited for this long, and this many times, before a check for a long lock. After this many
-/// checks it is waited for without a limit. Short locks take microseconds.
+/// How a command waits for a locked shard: for this long, [`TRIES_PER_LOOK`] times, then it checks for a long lock.
+/// After [`LOOKS_MAX`] checks it waits without a limit. Short locks take microseconds.
 const TRY_PATIENCE: Duration = Duration::from_micros(100);
 const TRIES_PER_LOOK: usize = 4;
 const LOOKS_MAX: usize = 10_000;
@@ -26,16 +26,16 @@ const LOOKS_MAX: usize = 10_000;
 /// The outcome of a command on keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// It is done.
+    /// The command is done.
     Done,
-    /// Too much for a worker, as its data show. It has had no effect.
+    /// The command is too long for a worker, as its data shows. It has had no effect.
     TooLong,
     /// A needed shard is under a long lock. The command has had no effect, and the session will be woken.
     Blocked,
 }
 
 impl Session {
-    /// The cost of the command in hand, from its arguments.
+    /// The cost of the current command, from its arguments.
     pub(super) fn elements(&self, spec: &'static CommandSpec) -> usize {
         spec.cost().elements(self.argv.args(), self.engine.keyspace.shards())
     }
@@ -139,9 +139,9 @@ fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &m
     lock_taken_shards(engine, client, &engine.keyspace.shards_of(&hashes), txn)
 }
 
-/// Locks shards, which must ascend, when another thread holds one. False when that shard is under a long lock; the
-/// client is woken at its end. The gate has checked before, but a long lock may have begun since then. A thread that
-/// holds several shards must not wait for it here.
+/// Locks `shards`, which must ascend, when another thread holds one of them. False when that shard is under a long
+/// lock: the client is then woken at the end of the long lock. The gate has checked for long locks before, but one may
+/// have begun since then. A thread that holds several shards must not wait for a long lock here.
 #[cold]
 pub(super) fn lock_taken_shards<'k>(
     engine: &'k Engine,

@@ -41,7 +41,8 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.set_limits(limits, settings.frame_bytes_max()),
         }
     }
-    /// `counted_bytes` is the caller's count of bytes of the request in hand. Dropped bytes are subtracted from it.
+    /// Decodes a request. `counted_bytes` is the caller's count of bytes of the current request. Dropped bytes are
+    /// subtracted from it.
     #[inline]
     pub(super) fn decode(
         &mut self,
@@ -122,7 +123,7 @@ fn decode_frame(
 pub(super) struct Replies {
     /// Bytes ready to be written.
     pub(super) out: Chain,
-    /// The reply of the command in hand, for a framing that needs the length before the first byte.
+    /// The reply of the current command, for a framing that needs the length before the first byte.
     reply: Chain,
     /// The chain for replies that the client does not want (CLIENT REPLY).
     sink: Chain,
@@ -158,7 +159,7 @@ impl Replies {
             seal(&mut self.out, &mut self.reply);
         }
     }
-    /// The most bytes in the target when `bytes_max` may wait for the client.
+    /// The maximum number of bytes in the target when `bytes_max` bytes may wait for the client.
     #[inline]
     pub(super) fn bytes_max(&self, bytes_max: usize) -> usize {
         match self.framing {
@@ -166,14 +167,14 @@ impl Replies {
             Framing::Pack4 => bytes_max.saturating_sub(self.out.len()).min(pack4::FRAME_BYTES_MAX),
         }
     }
-    /// The most bytes of a reply that is made elsewhere, while the waiting output drains.
+    /// The maximum number of bytes of a reply that is made elsewhere, while the waiting output drains.
     pub(super) fn job_bytes_max(&self, bytes_max: usize) -> usize {
         match self.framing {
             Framing::Resp => bytes_max,
             Framing::Pack4 => bytes_max.min(pack4::FRAME_BYTES_MAX),
         }
     }
-    /// True when the client wants the reply of the command in hand.
+    /// True when the client wants the reply of the current command.
     pub(super) fn is_wanted(&self) -> bool {
         matches!(self.mute, Mute::No | Mute::SkipNext)
     }
@@ -185,7 +186,7 @@ impl Replies {
     pub(super) fn len(&self) -> usize {
         self.out.len() + self.reply.len() + self.sink.len()
     }
-    /// Ends the command in hand: CLIENT REPLY advances.
+    /// Ends the current command: CLIENT REPLY advances.
     #[inline]
     pub(super) fn command_ends(&mut self) {
         if self.mute == Mute::No && self.framing == Framing::Resp {

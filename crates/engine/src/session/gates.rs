@@ -143,8 +143,8 @@ impl Session {
         }
     }
 
-    /// True when the command in hand needs a shard under a long lock. The session is then woken when a long lock
-    /// ends. A command that runs on the lane anyway waits there.
+    /// True when the current command needs a shard under a long lock. The session is then woken when a long lock ends.
+    /// A command that runs on the lane anyway waits there.
     fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
         let (engine, args) = (&self.engine, self.argv.args());
         let wait = |shards| engine.long_locks.wait(shards, self.client.id, self.client.wake_handle());
@@ -159,7 +159,7 @@ impl Session {
         wait(Some(&shards))
     }
 
-    /// Remembers the keys that the command in hand is about to read, if the client keeps copies.
+    /// Remembers the keys that the current command is about to read, if the client keeps copies.
     fn look_at_tracking(&mut self, spec: &'static CommandSpec) {
         if self.client.tracked.mode() == Mode::OFF {
             return;
@@ -188,8 +188,7 @@ impl Session {
             || flags.has(Flags::MAY_REPLICATE)
             || (flags.has(Flags::WRITE) && self.engine.keyspace.has_listener())
     }
-    /// `Some` when a long-running script holds a shard that the command in hand needs. True: the script is a
-    /// function.
+    /// `Some` when a long-running script holds a shard that the current command needs. True: the script is a function.
     #[cold]
     fn meets_a_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
         if cost::locks_all(spec) {

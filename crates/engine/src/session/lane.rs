@@ -309,7 +309,7 @@ impl LaneJob {
 /// The result of the rights check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Checked before, and unchanged.
+    /// The rights were checked before and have not changed.
     Known,
     Allowed,
     Denied,
@@ -389,7 +389,7 @@ impl Session {
         drop(done.charge);
         self.command_ends();
     }
-    /// Runs the command in hand with its cost in its text on the worker, unless it is too much for a worker.
+    /// Runs the current command with its cost in its text on the worker, unless it is too much for a worker.
     pub(super) fn serve(
         &mut self,
         spec: &'static CommandSpec,
@@ -430,7 +430,7 @@ impl Session {
         }
         served
     }
-    /// Makes a job of the command in hand. [`Session::send_to`] decides whether the job may begin.
+    /// Makes a job of the current command. [`Session::send_to`] decides whether the job may begin.
     pub(super) fn park(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
         self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());

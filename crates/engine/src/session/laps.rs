@@ -14,7 +14,7 @@ use strand_commands::cost::{Cost, QUICK_ARGUMENTS, is_quick};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_wire::args::Args;
 
-/// Most commands that are timed together.
+/// Maximum number of commands that are timed together.
 const LAPS_MAX: u32 = 16;
 
 /// The commands that have begun since the last reading of the clock.
@@ -145,7 +145,7 @@ impl Engine {
 }
 
 impl Session {
-    /// Starts the command in hand. True when it is timed alone.
+    /// Starts the current command. True when it is timed alone.
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
@@ -160,7 +160,7 @@ impl Session {
         self.laps.begin(&self.engine, self.client.peer.worker, self.last_command, alone, now);
         alone
     }
-    /// Ends the command in hand while its arguments exist.
+    /// Ends the current command while its arguments exist.
     #[inline(never)]
     pub(super) fn lap_ends(&mut self, spec: &CommandSpec, now: Now) {
         let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
@@ -169,7 +169,7 @@ impl Session {
             self.look_at_lap(spec, took_ns, now);
         }
     }
-    /// Handles a command in hand that was slow, has waited, or is a sample.
+    /// Handles the current command if it was slow, has waited, or is a sample.
     #[cold]
     fn look_at_lap(&mut self, spec: &CommandSpec, took_ns: u64, now: Now) {
         let args = self.argv.args();

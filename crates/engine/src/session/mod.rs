@@ -54,7 +54,7 @@ use transaction::Transaction;
 use waits::Postponed;
 use watch::Watch;
 
-/// Most commands that a session executes in one turn. Larger commands end the turn earlier.
+/// Maximum number of commands that a session executes in one turn. Larger commands end the turn earlier.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output executes nothing until the output has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -92,7 +92,7 @@ pub enum Turn {
     /// A lane job is out, or the next command needs shards under a long lock. Wait for the wake-up. Read and write as
     /// for [`Turn::Lane`].
     AwaitWake,
-    /// The command in hand waits for data. Run again after a wake-up or at this time. Read on while
+    /// The current command waits for data. Run again after a wake-up or at this time. Read on while
     /// [`Session::wants_read`]. Drop the session when the client disconnects.
     Blocked {
         /// On the clock of [`Now::mono_us`]. `None`: no timeout.
@@ -116,7 +116,7 @@ pub struct Session {
     input: Chain,
     replies: Replies,
     requests: Requests,
-    /// The command in hand. It is whole during execution, partly filled between reads, else empty.
+    /// The current command. It is whole during execution, partly filled between reads, else empty.
     argv: Argv,
     state: State,
     db: usize,
@@ -132,7 +132,7 @@ pub struct Session {
     again: Again,
     tally: Tally,
     laps: Laps,
-    /// What the command in hand waits for, or has waited for.
+    /// What the current command waits for, or has waited for.
     postponed: Option<Box<Postponed>>,
     /// Number of the last command, for CLIENT LIST.
     last_command: u32,
@@ -154,7 +154,7 @@ pub struct Session {
     subscriptions: Subscriptions,
     /// The client's prefixes of CLIENT TRACKING BCAST.
     prefixes: BTreeSet<Vec<u8>>,
-    /// The progress of the SUBSCRIBE or UNSUBSCRIBE in hand.
+    /// The progress of the current SUBSCRIBE or UNSUBSCRIBE.
     progress: Progress,
     /// The wait of a session that was told to make the attempt itself. The session keeps its place in the queue until
     /// it has tried.
@@ -363,7 +363,7 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
-    /// As [`Session::publish`]. Counts the command in hand as redis-server does: its bytes are still in the query
+    /// As [`Session::publish`]. Counts the current command as redis-server does: its bytes are still in the query
     /// buffer.
     fn publish_in_hand(&self, args: Args<'_>) {
         self.publish();

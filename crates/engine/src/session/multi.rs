@@ -32,7 +32,7 @@ type Outcome = Result<Next, Vec<u8>>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
-/// Elements of one command of a transaction on a worker: its lowest cost.
+/// Minimum cost of one command of a transaction on a worker, in elements.
 const COMMAND_ELEMENTS: usize = 1;
 
 /// A new queue has room for this many commands.
@@ -118,14 +118,14 @@ impl Session {
         let runs = || Own::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Runs));
         self.queue.is_some() && !runs()
     }
-    /// The flags of the command in hand. EXEC includes the flags of the queued commands.
+    /// The flags of the current command. EXEC includes the flags of the queued commands.
     pub(super) fn flags_in_hand(&self, spec: &CommandSpec) -> Flags {
         match &self.queue {
             Some(queue) if kind_of(spec) == Kind::Exec => Flags(spec.flags.0 | queue.flags),
             _ => spec.flags,
         }
     }
-    /// Queues the command in hand, which has passed the gates.
+    /// Queues the current command, which has passed the gates.
     pub(super) fn enqueue(&mut self, found: &Resolved) -> Next {
         let spec = found.spec;
         if !is_allowed(spec, self.argv.args()) {

@@ -22,7 +22,7 @@ use strand_keyspace::Key;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
-/// Keys with a value that is checked. The other keys count as the mean of these.
+/// Number of keys whose values are looked at. Each of the other keys counts as the mean of these keys.
 const KEYS_LOOKED_AT: usize = 128;
 /// Bytes per key in a reply that lists every key: its name and the protocol's overhead.
 const KEY_REPLY_BYTES: u64 = 48;
@@ -32,31 +32,32 @@ const INDEX_BYTES_MIN: u64 = 32 << 20;
 /// 0.43 of the text (docs/benchmarks.md). Text indexes were not measured for this.
 const INDEX_PART: u64 = 2;
 
-/// Memory of a script that is long: as much as it may take on a worker before it leaves. More is bounded by the
-/// interpreter's own limit.
+/// Memory counted for a long script: as much as it may take on a worker before it moves to the lane. The interpreter's
+/// own limit bounds a script that takes more.
 const SCRIPT_BYTES: u64 = 8 << 20;
-/// Most bytes that a document counts in a search's reply. The mean of all values stands for the documents, and a few huge
-/// values must not make a search look huge.
+/// Maximum number of bytes that a document counts as in a search's reply. The mean size of all values stands for the
+/// size of a document, and a few huge values must not make every search look huge.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 10;
 
 /// The helper threads that a command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Those of long commands.
+    /// The helper threads for long commands.
     Usual,
-    /// Those of hard patterns.
+    /// The helper threads for hard patterns.
     Hard,
-    /// As `Usual`. The job checks the rights first, because the check itself is long. Until then nothing about the data
-    /// may be told to the client, so the values are not looked at.
+    /// The helper threads for long commands. The job checks the rights first, because the check itself is long. Until
+    /// then the client may learn nothing about the data, so the values are not looked at.
     Unchecked,
 }
 
 impl Session {
-    /// Sends the command in hand to a helper thread for long commands.
+    /// Sends the current command to a helper thread for long commands.
     pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
         self.send_to(Lane::Usual, spec, now)
     }
-    /// Sends the command in hand to a helper thread once its expected memory is free. Every job leaves its session here.
+    /// Sends the current command to a helper thread once its expected memory is free. Every job leaves its session
+    /// here.
     pub(super) fn send_to(&mut self, lane: Lane, spec: &'static CommandSpec, now: Now) -> Next {
         let mut reservation = None;
         if self.engine.headroom.is_known() {
@@ -94,7 +95,7 @@ impl Session {
             self.guard();
         }
     }
-    /// An estimate of the memory of the command in hand while it runs, without its arguments. 0 for a command that
+    /// An estimate of the memory of the current command while it runs, without its arguments. 0 for a command that
     /// creates nothing.
     fn needed_bytes(&self, lane: Lane, spec: &'static CommandSpec, now: Now) -> u64 {
         let args = self.argv.args();
@@ -109,7 +110,8 @@ impl Session {
                 _ => self.bytes_of(spec, args, &mut looks, now),
             };
         };
-        // The commands of EXEC whose cost grows with the data. The replies of the others are as small as their requests.
+        // Counts the commands of EXEC whose cost grows with the data. The replies of the other commands are as small as
+        // their requests.
         let (mut sum, mut looked_at, mut all) = (0u64, 0u64, 0u64);
         for Queued { spec, argv } in &transaction.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
@@ -125,8 +127,8 @@ impl Session {
         }
         (u128::from(sum) * u128::from(all) / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
     }
-    /// As [`Session::needed_bytes`], for one command with few arguments. Looks at no more than `looks` keys, and takes these
-    /// off.
+    /// As [`Session::needed_bytes`], for one command with few arguments. Looks at no more than `looks` keys, and
+    /// subtracts their number from `looks`.
     fn bytes_of(&self, spec: &'static CommandSpec, args: Args<'_>, looks: &mut usize, now: Now) -> u64 {
         let keyspace = &*self.engine.keyspace;
         let data_bytes = keyspace.data_bytes() as u64;
@@ -145,7 +147,7 @@ impl Session {
                 let keys = long::keys(spec, args, keyspace);
                 let looked_at = &keys[..keys.len().min(*looks)];
                 *looks -= looked_at.len();
-                // A locked shard is not waited for; its keys count as nothing.
+                // Does not wait for a locked shard; its keys count as 0 bytes.
                 let bytes = |key: &Key<'_>| {
                     let txn = keyspace.try_lock(&[key.hash], now.unix_ms());
                     txn.map_or(0, |mut txn| cost::worked_bytes(spec.cost(), args, &mut txn, self.db, key))
@@ -159,8 +161,8 @@ impl Session {
     }
 }
 
-/// The number of documents that a search is asked for: `LIMIT offset number` or `LIMIT number`. 0 without it: then the
-/// service's own default is small.
+/// The number of documents that a search is asked for: `LIMIT offset number` or `LIMIT number`. 0 without LIMIT: the
+/// service's default is small.
 fn asked_for(args: Args<'_>) -> u64 {
     let limit = (1..args.len()).take(LONG_ELEMENTS).rfind(|at| args.is(*at, "LIMIT"));
     let number = |at: usize| args.get(at).and_then(parse_int).and_then(|n| u64::try_from(n).ok());

@@ -14,14 +14,14 @@ use strand_script::Called;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// Runs on the session.
+/// A function that runs the command on the session.
 type OnSession = fn(&mut Session, Args<'_>, Now) -> Outcome;
-/// Runs without the session: on a helper thread, or after EXEC has unlocked its shards. It uses shared state only. An
-/// error is the whole text of the reply.
+/// A function that runs the command without the session: on a helper thread, or after EXEC has unlocked its shards. The
+/// function uses shared state only. An error is the whole text of the reply.
 type Apart = fn(&Engine, Args<'_>, At, &mut Reply<'_>) -> Result<(), Vec<u8>>;
-/// Runs in a script.
+/// A function that runs the command in a script.
 type OfScript = fn(&mut Run<'_, '_>, &Argv, &mut Reply<'_>) -> Called;
-/// Runs from an append-only file, on data that no client sees yet.
+/// A function that runs the command from an append-only file, on data that no client sees yet.
 type OfFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 /// The database and the time of a command that runs apart.
@@ -42,7 +42,7 @@ pub(crate) struct Own {
     pub(super) is_for_listeners: bool,
     pub(crate) in_scripts: InScripts,
     pub(crate) in_files: InFiles,
-    /// The channels among its arguments.
+    /// The channels among the command's arguments.
     pub(crate) channels: Option<Channels>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum InMulti {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InScripts {
     Refused,
-    /// The command runs as it does without its session.
+    /// The command runs as [`Own::or_apart`] says.
     Apart,
     Runs(OfScript),
 }
@@ -102,7 +102,8 @@ pub(crate) struct Channels {
 
 /// Constructors for rows.
 impl Own {
-    /// Runs on the session at once. If it returns [`Next::Detach`], it runs as [`Own::or_apart`] says.
+    /// The command runs on the session at once. If `run` returns [`Next::Detach`], the command runs as
+    /// [`Own::or_apart`] says.
     pub(super) const fn at_once(run: OnSession) -> Own {
         Own {
             run,
@@ -115,7 +116,7 @@ impl Own {
             channels: None,
         }
     }
-    /// Always runs without the session.
+    /// The command always runs without the session.
     pub(super) const fn apart(apart: Apart) -> Own {
         Own::at_once(|_, _, _| Ok(Next::Detach)).or_apart(apart)
     }

@@ -126,7 +126,7 @@ impl Session {
         Err(WRONG_PASSWORD.into())
     }
 
-    /// Refuses the command in hand when its user may not run it.
+    /// Refuses the current command when its user may not run it.
     #[cold]
     pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<Next> {
         let args = self.argv.args();
@@ -136,14 +136,14 @@ impl Session {
         let text = self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now);
         Some(self.reject(spec, &text))
     }
-    /// True when the rights check of the command in hand takes too long for a worker.
+    /// True when the rights check of the current command takes too long for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
         let steps = self.identity.user.steps(spec, self.argv.args());
         self.meter.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
         steps > STEPS_AT_ONCE && spec.exec.on_keys().is_some()
     }
 
-    /// True when the user's state sends the command in hand to the gate.
+    /// True when the user's state sends the current command to the gate.
     #[inline]
     pub(super) fn is_guarded(&self) -> bool {
         self.identity.guarded

@@ -1,16 +1,17 @@
-//! A long EXEC that stops nobody: its commands run on copies of the records, and what they changed is promised at one
-//! moment.
+//! A long EXEC that no other client waits for: its commands run on copies of the records, and their changes are
+//! promised at one moment.
 //!
-//! 1. At one moment the shards of all keys are held: the watched keys are looked at, and a [`View`] begins. From then on
-//!    nothing is held.
-//! 2. The commands run on a draft ([`strand_keyspace::Keyspace::draft`]), into which the records at their keys come slice
-//!    by slice as they were at that moment.
-//! 3. At a second moment the shards are held again. If nobody wrote one of the keys meanwhile, the transaction happens
-//!    now: what it changed is promised ([`strand_keyspace::Promises`]), and the journal has its effects. Otherwise all
-//!    begins anew. Nothing of a run that begins anew was seen by anybody, nor counted.
+//! 1. At one moment the shards of all keys are locked: the watched keys are checked, and a [`View`] begins. Then the
+//!   shards are unlocked.
+//! 2. The commands run on a draft ([`strand_keyspace::Keyspace::draft`]). The records at the commands' keys are copied
+//!   into the draft slice by slice, as they were at that moment.
+//! 3. At a second moment the shards are locked again. If no other client wrote one of the keys since the first moment,
+//!   the transaction happens now: its changes are promised ([`strand_keyspace::Promises`]), and its effects go to the
+//!   journal. Otherwise everything begins anew. Of a try that begins anew, no client has seen anything, and nothing is
+//!   counted.
 //! 4. The promises are carried out, slice by slice.
 //!
-//! A transaction that only reads has happened at the first moment, and is done after the second step.
+//! A transaction that only reads happens at the first moment, and is done after the second step.
 
 use super::lane::LaneJob;
 use super::multi::Queued;
@@ -28,41 +29,42 @@ use strand_keyspace::journal::EffectsMark;
 use strand_keyspace::{Key, KeyHash, Promises, Txn, View, Viewed};
 use strand_wire::reply::Reply;
 
-/// Times that a transaction begins anew because others wrote its keys. Then it holds its shards.
+/// Number of tries on copies. If other clients wrote one of the keys during each try, the transaction locks its shards
+/// instead.
 const TRIES: usize = 4;
 
 /// The keys that the commands need.
 struct Needs<'a> {
     /// Each key once, in the order of its first use.
     keys: Vec<Key<'a>>,
-    /// For each command, how many of the keys that command and the commands before need.
+    /// For each command, the number of keys that this command and the commands before it need.
     ends: Vec<usize>,
 }
 
-/// What came of one command.
+/// The outcome of one command.
 struct Came {
     took_ns: u64,
     /// The code of an error reply.
     failed: Option<Box<[u8]>>,
-    /// The user may not run it, so that it did not run.
+    /// The user may not run the command, so it did not run.
     refused: bool,
 }
 
-/// What came of one try.
+/// The outcome of one try.
 enum Tried {
-    /// The replies of the commands, and what came of each.
+    /// The replies of the commands, and the outcome of each command.
     Done(Chain, Vec<Came>),
     /// A watched key had changed.
     Dirty,
-    /// Somebody wrote one of the keys.
+    /// Another client wrote one of the keys.
     Overtaken,
 }
 
 impl Transaction {
-    /// True when its commands may run on copies of the records at their keys.
+    /// True when the transaction's commands may run on copies of the records at their keys.
     pub(super) fn may_rehearse(&self, call: &LaneCall<'_>, job: &LaneJob) -> bool {
-        // A key that the client keeps would be invalidated by the transaction's own change, when that is carried out,
-        // though the client has read it after the change.
+        // A client that keeps copies of keys may read a key after the transaction's own change of the key. When that
+        // change is carried out, it would invalidate the client's copy, although the copy is current.
         let reads_what_it_writes = Flags(self.queue.flags).has(Flags::READONLY)
             && self.writes()
             && job.client.tracked.keeps_copies(job.caching);
@@ -75,7 +77,8 @@ impl Transaction {
     fn writes(&self) -> bool {
         Flags(self.queue.flags).has(Flags::WRITE)
     }
-    /// Runs on copies. False: others wrote its keys each time, so that it was not done.
+    /// Runs the transaction on copies. False: other clients wrote its keys during every try, so the transaction has not
+    /// run.
     pub(super) fn rehearse(&self, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) -> bool {
         let needs = self.needs(call);
         self.set_shards(&needs.keys);
@@ -121,7 +124,8 @@ impl Transaction {
         job: &LaneJob,
     ) -> Tried {
         let keyspace = call.keyspace;
-        // Removes what has expired and carries out what is promised. Later both would be changes.
+        // Removes expired records and carries out older promises at the keys. Later, both would count as changes of the
+        // keys.
         in_slices(call, job.db, &needs.keys, |txn, key| _ = txn.db(job.db).peek(key));
         let wanted = keyspace.view_keys(&needs.keys);
         let mut txn = call.lock_shards(self.shards());
@@ -131,15 +135,15 @@ impl Transaction {
         let view = txn.view(job.db, wanted);
         drop(txn);
         on_draft.keep_events();
-        // What only reads has happened at the moment of the view. But a client that keeps copies must hear of every
-        // later change, and the keys are remembered for it only now.
+        // A transaction that only reads happens at the moment of the view. But a client that keeps copies of keys must
+        // hear of every later change, and its reads are remembered only from now on.
         let is_over_now = !self.writes() && !job.client.tracked.keeps_copies(job.caching);
         let Some((out, came)) = self.run_commands(on_draft, needs, &view, is_over_now, call, job) else {
             return Tried::Overtaken;
         };
         let mut promises = on_draft.take_promises(keyspace, job.db, &|| call.pause());
         if !self.writes() {
-            // PFCOUNT has noted its count in the copy.
+            // PFCOUNT only reads, but it has stored its count in the copy.
             promises = Promises::default();
             on_draft.forget_effects_since(EffectsMark::default());
         }
@@ -167,7 +171,7 @@ impl Transaction {
         in_slices(call, job.db, &promised, |txn, key| _ = txn.db(job.db).peek(key));
         Tried::Done(out, came)
     }
-    /// Runs the commands on the draft. `None`: somebody has written one of the keys, and `is_over_now` is false.
+    /// Runs the commands on the draft. `None`: another client has written one of the keys, and `is_over_now` is false.
     fn run_commands<'k>(
         &self,
         on_draft: &mut Txn<'_>,
@@ -229,7 +233,7 @@ impl Transaction {
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         Came { took_ns, failed: ran.error.map(Vec::into_boxed_slice), refused: false }
     }
-    /// Counts and shows the commands that have run.
+    /// Counts the commands that have run, and sends them to the MONITOR clients.
     fn count(&self, came: &[Came], call: &LaneCall<'_>, job: &LaneJob, now: Now) {
         let (engine, slot) = (&self.engine, job.client.peer.worker);
         for (nth, (Queued { spec, argv }, came)) in self.queue.commands.iter().zip(came).enumerate() {
@@ -251,8 +255,8 @@ impl Transaction {
     }
 }
 
-/// Copies the records at `keys` to the draft, as they were at the moment of the view. False: somebody has written one
-/// of the view's keys.
+/// Copies the records at `keys` to the draft, as they were at the moment of the view. False: another client has written
+/// one of the view's keys.
 fn copy<'k>(
     on_draft: &mut Txn<'_>,
     keys: &[Key<'_>],
@@ -277,14 +281,14 @@ fn copy<'k>(
     is_unchanged
 }
 
-/// Pauses before each slice of a walk over many.
+/// Pauses before each slice of a walk over many items. `nth` is the index of the item.
 fn pause_at(nth: usize, call: &LaneCall<'_>) {
     if nth.is_multiple_of(SLICE_ARGUMENTS) {
         call.pause();
     }
 }
 
-/// Does something with each of the keys, slice by slice.
+/// Calls `each` for each of the keys, slice by slice. The shards of a slice's keys are locked meanwhile.
 fn in_slices(call: &LaneCall<'_>, db: usize, keys: &[Key<'_>], mut each: impl FnMut(&mut Txn<'_>, &Key<'_>)) {
     for keys in keys.chunks(SLICE_ARGUMENTS) {
         let mut txn = slice(call, db, keys);
@@ -292,7 +296,7 @@ fn in_slices(call: &LaneCall<'_>, db: usize, keys: &[Key<'_>], mut each: impl Fn
     }
 }
 
-/// Holds the shards of a slice, after a pause.
+/// Locks the shards of a slice's keys, after a pause.
 fn slice<'k>(call: &LaneCall<'k>, db: usize, keys: &[Key<'_>]) -> LaneTxn<'k> {
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
     call.pause();

@@ -28,7 +28,7 @@ const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
 /// Bytes of a reply about the server that count as one element, because the reply is formatted text.
 const TEXT_BYTES: usize = 16;
 
-/// Most memory for arguments that an idle session keeps. Thousands of sessions may be idle at once.
+/// Maximum memory for arguments that an idle session keeps, in bytes. Thousands of sessions may be idle at once.
 const IDLE_ARGV_BYTES_MAX: usize = 4096;
 
 /// After a larger command the host gets the replaced values at once, not at the next tick. Otherwise a client that
@@ -44,9 +44,11 @@ const LOOK_AHEAD_REQUESTS: usize = 16;
 /// pipeline 30 to one list the look-ahead took 11 % of the server's time (perf); a look-ahead every 64 requests takes
 /// 2 %.
 const ONE_KEY_REQUESTS: usize = 64;
-/// Shorter input is not looked ahead into. The limit is two of the shortest requests with a key.
+/// Input shorter than this is not looked ahead into. The limit is the length of two of the shortest requests with a
+/// key.
 const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
-/// Longer input is not prefetched: it is a pipeline, or copying it takes longer than a cache miss on its key.
+/// The memory for a longer input is not prefetched: the input is a pipeline, or copying it takes longer than a cache
+/// miss on its key.
 const LONE_REQUEST_BYTES_MAX: usize = 512;
 
 /// What follows a command.
@@ -302,7 +304,7 @@ impl Session {
         self.meter.looked_ahead = requests.saturating_sub(1);
     }
 
-    /// Executes the command in hand.
+    /// Executes the current command.
     #[inline]
     pub(super) fn execute(&mut self, now: Now) -> Next {
         let found = match TABLE.resolve(self.argv.args()) {
@@ -591,6 +593,6 @@ impl Session {
     }
 }
 
-/// The words that begin a line only in an HTTP request. A page may have made a browser send it. As in redis-server,
-/// the connection closes before a command hidden in the body is reached.
+/// The words that begin a line only in an HTTP request. A web page may have made a browser send such a request. As in
+/// redis-server, the connection closes before a command hidden in the body is reached.
 const HTTP_WORDS: [&[u8]; 2] = [b"post", b"host:"];

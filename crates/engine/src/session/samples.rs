@@ -10,7 +10,7 @@ use strand_diag::sketch::Weight;
 use strand_wire::args::Args;
 
 impl Session {
-    /// Takes a sample of the command in hand, which has run and was timed alone.
+    /// Takes a sample of the current command, which has run and was timed alone.
     #[cold]
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
         // A parked command is always sampled, so it counts as one command.

@@ -38,14 +38,14 @@ const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
 const WORKER_LIMITS: Limits = Limits { soft_bytes: 8 << 20, depth_max: 32 };
 /// Limits of a run on the lane. Its threads have a larger stack.
 const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
-/// Most arguments of a command in FUNCTION STATS.
+/// Maximum number of arguments of a command in FUNCTION STATS.
 const SHOWN_ARGS_MAX: usize = 128;
 
 /// How a command names what it runs, and what that may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScriptCommand {
     by: By,
-    /// It may write nothing.
+    /// The script may write nothing.
     read_only: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct ScriptCommand {
 enum By {
     /// The script's text.
     Text,
-    /// Its digest.
+    /// The script's digest.
     Digest,
     /// The name of a library's function.
     Function,

@@ -16,7 +16,7 @@ pub(super) struct Identity {
     pub(super) guarded: bool,
     /// The user was removed: the session ends.
     pub(super) is_removed: bool,
-    /// The earliest time for the login in hand, on the clock of [`crate::Now::mono_us`], after too many failed logins.
+    /// The earliest time for the current login, on the clock of [`crate::Now::mono_us`], after too many failed logins.
     pub(super) login_at_us: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ClientFlags {
 pub(super) struct TurnMeter {
     /// Elements of work left in this turn.
     pub(super) work_left: isize,
-    /// Requests ahead that have their keys prefetched.
+    /// Number of the next requests whose keys are prefetched.
     pub(super) looked_ahead: usize,
     /// Bytes arrived since the last turn.
     pub(super) active: bool,
@@ -75,13 +75,13 @@ pub(super) struct DiskWait {
 pub(super) struct Sample {
     /// Commands until the next sample.
     pub(super) next: u32,
-    /// The command in hand is a sample.
+    /// The current command is a sample.
     pub(super) is_on: bool,
     /// Reply bytes when the sample began.
     pub(super) out_bytes: usize,
 }
 
-/// State of a command in hand that ran before and had to wait.
+/// State of the current command if it ran before and had to wait.
 #[derive(Default)]
 pub(super) struct Again {
     pub(super) is_retry: bool,
@@ -95,7 +95,7 @@ pub(super) enum State {
     Ready,
     /// Its output to drain.
     Draining,
-    /// The end of a CLIENT PAUSE or of a long lock. The command in hand then runs.
+    /// The end of a CLIENT PAUSE or of a long lock. The current command then runs.
     Postponed,
     /// Data or a timeout.
     Blocked(Box<Blocked>),

@@ -14,11 +14,11 @@ use strand_commands::glob;
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// Most channels of a client, and most shard channels.
+/// Maximum number of channels of a client, and of shard channels.
 const CHANNELS_MAX: usize = 1 << 20;
-/// Most patterns of a client.
+/// Maximum number of patterns of a client.
 const PATTERNS_MAX: usize = 10_000;
-/// Most bytes of all subscriptions of a client.
+/// Maximum number of bytes of all subscriptions of a client.
 const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
 /// Subscriptions that one turn makes or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;

@@ -1,8 +1,8 @@
 //! [`Transaction`]: the work of EXEC on its way to a helper thread, and there.
 //!
-//! A transaction of commands that use the records at their keys and nothing else runs on copies of the records, with
-//! nothing held ([`super::rehearsal`]). Every other one holds its shards under a long lock, and so does one whose
-//! keys others write all the time.
+//! If all commands use only the records at their keys, the transaction runs on copies of the records and locks no shard
+//! meanwhile ([`super::rehearsal`]). Otherwise it holds its shards under a long lock. A transaction also does so when
+//! other clients write its keys all the time.
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
@@ -45,8 +45,8 @@ impl Transaction {
     pub(super) fn new(engine: Arc<Engine>, queue: Box<Queue>, watch: Watch) -> Transaction {
         Transaction { engine, queue, watch, shards: OnceCell::new() }
     }
-    /// The shards that it needs, ascending. Includes the shards of watched keys. The first call takes as long as there
-    /// are keys.
+    /// The shards that the transaction needs, ascending. Includes the shards of watched keys. The duration of the first
+    /// call grows with the number of keys.
     pub(super) fn shards(&self) -> &[usize] {
         self.shards.get_or_init(|| {
             let (keyspace, commands) = (&self.engine.keyspace, &self.queue.commands);
@@ -105,7 +105,7 @@ impl Transaction {
         }
         sum
     }
-    /// Runs on a helper thread: on copies if that can be, otherwise with its shards under a long lock.
+    /// Runs on a helper thread: on copies if possible, otherwise with its shards under a long lock.
     pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let keyspace = call.keyspace;
         if self.may_rehearse(call, job) && self.rehearse(call, job, now) {

@@ -80,18 +80,18 @@ pub(crate) struct Postponed {
 /// A command's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// Microseconds until a helper thread took it.
+    /// Microseconds until a helper thread took the command.
     pub(crate) queued_us: u64,
-    /// Microseconds for which it was parked.
+    /// Microseconds for which the command was parked.
     pub(crate) parked_us: u64,
-    /// The cause, if it was parked.
+    /// The cause, if the command was parked.
     pub(crate) on: Option<On>,
     /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,
 }
 
 impl Waits {
-    /// The name of the cause, if it was parked.
+    /// The name of the cause, if the command was parked.
     pub(crate) fn cause(&self) -> Option<&'static str> {
         self.on.map(On::name)
     }
@@ -108,33 +108,33 @@ impl Waits {
 }
 
 impl Session {
-    /// Parks the command in hand. It is retried when the session is woken.
+    /// Parks the current command. The command is retried when the session is woken.
     #[cold]
     pub(super) fn postpone(&mut self, on: On, now: Now) {
         self.state = State::Postponed;
-        // The wait for a key is over. A wait for the server begins, and is bounded for itself.
+        // The wait for a key is over. A wait for the server begins, and its duration is measured from now.
         if let Some(keys) = self.postponed.take_if(|postponed| postponed.on == On::Keys) {
             self.engine.note_parked(self.last_command, &Waits::of(Some(&keys), now));
         }
         if self.postponed.is_none() {
             let holder = self.engine.long_locks.holder_for(self.client.id).filter(|_| on == On::Shard);
             self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, on, holder }));
-            // This makes the command a sample, so that it is timed by itself.
+            // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;
         }
     }
-    /// Parks the command in hand again, which has waited for a key since `since_us` and makes an attempt itself now. A wait
-    /// that began before goes on.
+    /// Records that the current command has waited for a key since `since_us` and now makes an attempt itself. A wait
+    /// that is already recorded continues.
     pub(super) fn has_waited_for_keys(&mut self, since_us: u64) {
         let on = On::Keys;
         self.postponed.get_or_insert_with(|| Box::new(Postponed { since_us, on, holder: None }));
     }
-    /// When the wait of the command in hand began, if it waits.
+    /// When the wait of the current command began, if it waits.
     pub(super) fn postponed_since_us(&self) -> Option<u64> {
         self.postponed.as_ref().map(|postponed| postponed.since_us)
     }
-    /// Records a wait of a blocked command that ends now. `args`: the command is kept as one that waited for the server.
-    /// A wait for keys is what its client asked for, and is only counted.
+    /// Records a wait of a blocked command that ends now. `args`: the command is kept as one that waited for the
+    /// server. A wait for keys is counted but not kept, because the client asked for it.
     #[cold]
     pub(super) fn was_blocked(
         &mut self,
@@ -150,7 +150,7 @@ impl Session {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
         }
     }
-    /// How long the command in hand has been parked so far.
+    /// How long the current command has been parked so far.
     pub(super) fn postponed_us(&self, now: Now) -> u64 {
         self.postponed.as_ref().map_or(0, |postponed| now.mono_us.saturating_sub(postponed.since_us))
     }

@@ -64,7 +64,7 @@ impl Watch {
         self.bytes += name.len() + PLACE_BYTES;
         self.keys.push((db, name.into()));
     }
-    /// Removes the flag from every key. Lock no shard.
+    /// Removes the flag from every key. The caller must hold no shard.
     pub(super) fn end(mut self, engine: &Engine) {
         let keyspace = &engine.keyspace;
         if self.keys.len() <= UNWATCHED_AT_ONCE_MAX {

@@ -1,7 +1,8 @@
-//! THE table: every command, made while compiling of the rows of three crates.
+//! THE table of all commands. The compiler makes it from the rows of three crates.
 //!
-//! Commands about the data are rows of [`strand_commands`], those that a session runs itself are rows of this crate (beside their
-//! handlers), those of text search and regular expressions are rows of [`strand_search`]. A new group is one line in its crate.
+//! The rows of commands about the data are in [`strand_commands`]. The rows of commands that a session runs itself are
+//! in this crate, beside their handlers. The rows of text search and regular expressions are in [`strand_search`]. A
+//! new group is one line in its crate.
 
 #[cfg(test)]
 mod page;

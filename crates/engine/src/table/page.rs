@@ -1,4 +1,5 @@
-//! The page docs/commands.md, made from the table: a test holds it current, `make pages` writes it.
+//! The page docs/commands.md, made from the table. `make pages` writes the page, and a test fails when it is out of
+//! date.
 
 use super::TABLE;
 use std::fmt::Write;
@@ -28,7 +29,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("import", "Import"),
 ];
 
-/// Commands of Redis 7.2, Redis 8 and Valkey 9 that are not there, and why.
+/// Commands of Redis 7.2, Redis 8 and Valkey 9 that Strand lacks, and why.
 const NOT_THERE: &[(&str, &str)] = &[
     (
         "A cluster",
@@ -91,7 +92,7 @@ fn row(page: &mut String, container: Option<&CommandSpec>, spec: &CommandSpec) {
     writeln!(page, "| `{call}` | {since} | {cost} | {summary}{deprecated} |").expect("a string takes all");
 }
 
-// The page is a file of the sources; the engine reads none.
+// The page is a file of the sources. The engine itself reads no files.
 #[allow(clippy::disallowed_methods)]
 #[test]
 fn the_page_of_commands_is_current() {

@@ -1,4 +1,4 @@
-//! What is true of every row.
+//! Tests of what must be true of every row.
 
 use super::TABLE;
 use crate::session::Own;
@@ -128,11 +128,11 @@ fn arity_flags_and_handlers_fit_together() {
 #[test]
 fn key_specs_are_sane() {
     for (name, spec) in rows() {
-        // A shard channel is spread like a key, and is none.
+        // A shard channel is spread like a key, but is not a key.
         for keys in spec.keys.iter().filter(|keys| !keys.is_no_key()) {
             let kinds = [K::RW, K::RO, K::OW, K::RM].into_iter().filter(|kind| keys.flags.has(*kind)).count();
             assert_eq!(kinds, 1, "{name} says once whether it reads or writes");
-            // PFCOUNT keeps a count in a key that it may only read; what a script does is the script's.
+            // PFCOUNT stores a count in a key that it only reads. The rows of scripts do not say what a script writes.
             let writes = !keys.flags.has(K::RO) && spec.name != "pfcount" && spec.group != "scripting";
             assert!(!writes || spec.flags.has(Flags::WRITE), "{name} writes a key but is no write command");
             match keys.begin {
@@ -185,15 +185,15 @@ fn groups_hold_what_they_are_for() {
 
 #[test]
 fn arities_below_the_keys_cannot_happen() {
-    // After the arity check the key specs of our rows can always be followed, but for counts of keys, PFMERGE's sources,
-    // which need not be there, and keys behind a word that may be missing.
+    // After the arity check, the key specs of our rows always find keys, with three exceptions: counts of keys,
+    // PFMERGE's sources (there may be none), and keys behind a word that may be missing.
     let by_index =
         |spec: &&CommandSpec| spec.keys.iter().all(|keys| matches!(keys.begin, BeginSearch::Index(_)));
     for spec in rows().map(|(_, spec)| spec).filter(by_index) {
         let n = spec.arity.unsigned_abs() as usize;
         let argv = Argv::from_slices(&vec!["x"; n]);
         let counted = spec.keys.iter().any(|keys| matches!(keys.find, FindKeys::KeyNumber { .. }));
-        // GEORADIUS need not store.
+        // GEORADIUS stores only if its arguments say so.
         let known = counted || spec.name == "pfmerge" || spec.group == "geo";
         assert!(known || key_positions(spec, argv.args()).is_ok(), "{}", spec.name);
     }

@@ -14,18 +14,18 @@ use std::sync::atomic::{
 
 /// The waiting sessions. See the module.
 pub(crate) struct Gates {
-    /// Replies must wait.
+    /// True while replies must wait.
     is_on: AtomicBool,
     /// The journal offset of the end of the bytes on the disk.
     synced: AtomicU64,
     /// Keyed by offset and client.
     waiting: Mutex<BTreeMap<(u64, u64), Arc<dyn Wake>>>,
-    /// Told when a session starts to wait.
+    /// Signalled when a session starts to wait.
     arrived: Box<dyn Signal>,
 }
 
 impl Gates {
-    /// No session waits, and nothing is on the disk.
+    /// Starts with no waiting session and with nothing on the disk.
     pub(super) fn new(arrived: Box<dyn Signal>) -> Gates {
         Gates { is_on: AtomicBool::new(false), synced: AtomicU64::new(0), waiting: Mutex::default(), arrived }
     }
@@ -38,8 +38,8 @@ impl Gates {
     pub(crate) fn synced(&self) -> u64 {
         self.synced.load(Acquire)
     }
-    /// True: `wake` is called when everything before `offset` is on the disk. False: it already is, or replies need
-    /// not wait.
+    /// Registers `wake`, which is called when everything before `offset` of the journal is on the disk. False when
+    /// nothing is registered: everything already is on the disk, or replies need not wait.
     pub(crate) fn wait(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         if !self.is_on() {
             return false;
@@ -60,7 +60,7 @@ impl Gates {
         self.waiting.lock().remove(&(offset, client));
         false
     }
-    /// Everything before `offset` is on the disk.
+    /// Records that everything before `offset` of the journal is on the disk. Wakes the sessions that waited for this.
     pub(super) fn set_synced(&self, offset: u64) {
         self.synced.store(offset, SeqCst);
         let mut waiting = self.waiting.lock();
@@ -69,7 +69,7 @@ impl Gates {
         drop(waiting);
         woken.values().for_each(|wake| wake.wake());
     }
-    /// Replies must wait from now on, or no longer.
+    /// Sets whether replies must wait from now on.
     pub(super) fn switch(&self, on: bool) {
         self.is_on.store(on, Release);
         if !on {

@@ -41,7 +41,7 @@ impl FoundAof {
         let (total_bytes, base_bytes) = (0, 0);
         FoundAof { folder, manifest, files: Vec::new(), total_bytes, base_bytes, db: 0, is_outside: false }
     }
-    /// Bytes of all its files.
+    /// Bytes of all files of the append-only file.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
@@ -59,12 +59,12 @@ struct FileOfSet<'a> {
 }
 
 impl Engine {
-    /// True when the append-only file has the data. No snapshot is loaded then.
+    /// True when the server loads its data from the append-only file. It then loads no snapshot.
     pub fn wants_aof(&self) -> bool {
         self.config.number(Opt::AppendOnly) != 0
     }
-    /// Finds the append-only file without reading its data. It is in its folder, or it is a single file of Redis
-    /// before 7.
+    /// Finds the append-only file without reading its data. The append-only file is the files in its folder, or a
+    /// single file of Redis before 7.
     ///
     /// # Errors
     /// The problem, for the administrator. Nothing has been changed.
@@ -277,7 +277,7 @@ fn damaged(place: &FileOfSet<'_>, offset: u64, why: &str) -> String {
     )
 }
 
-/// Reads the manifest. Without a manifest file it is empty.
+/// Reads the manifest. Without a manifest file, the manifest is empty.
 fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, String> {
     let failed = |why: String| {
         format!(

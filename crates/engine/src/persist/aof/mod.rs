@@ -4,8 +4,8 @@
 //! thread, and [`syncs`] syncs them as `appendfsync` says. [`rewrite`] replaces the grown files with a base of one
 //! moment. [`gates`] holds replies back until their writes are on the disk. [`reload`] is DEBUG LOADAOF.
 //!
-//! Locks: a thread that holds [`Aof::writer`] may wait for the disk and for a long lock on all shards. So no worker
-//! takes it, and the syncing thread does not either. [`Aof::status`] has the facts for INFO and the workers, and is
+//! Locks: a thread that holds [`Aof::writer`] may wait for the disk and for a long lock on all shards. So neither a
+//! worker nor the syncing thread takes this lock. [`Aof::status`] has the facts for INFO and the workers. Its lock is
 //! held only for a moment.
 
 mod base;
@@ -41,7 +41,7 @@ pub(crate) enum Mode {
     Off,
     /// Switched on, and its first base is being written. The files are not complete yet.
     Begins,
-    /// Complete: it has every change.
+    /// Switched on and complete: the files have every change.
     On,
 }
 
@@ -51,15 +51,15 @@ pub(crate) struct Aof {
     /// `None` while there is no append-only file.
     writer: Mutex<Option<Writer>>,
     syncs: Syncs,
-    /// How many times its threads were started. The threads of an earlier start end.
+    /// How many times the threads of the append-only file were started. The threads of an earlier start end.
     begun: AtomicU64,
     status: Mutex<Status>,
     pub(crate) gates: Gates,
-    /// Told when the journal has many bytes to write.
+    /// Signalled when the journal has many bytes to write.
     pub(crate) much_waits: Arc<dyn Signal>,
     /// Cancels the background rewrite.
     cancel: Arc<AtomicBool>,
-    /// Locked while it is switched on or off.
+    /// Locked while the append-only file is switched on or off.
     switching: Mutex<()>,
 }
 
@@ -80,7 +80,7 @@ struct Status {
     /// A sync has failed. Bytes written since the previous sync may not be on the disk. Only a new base repairs this.
     is_unproven: bool,
     failed_syncs: u64,
-    /// The running base repairs the first this many failed syncs.
+    /// The base that is being written repairs this many failed syncs, counted from the first.
     covered_syncs: u64,
     /// Bytes of all files now.
     bytes: u64,
@@ -130,7 +130,7 @@ impl Aof {
     fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Release);
     }
-    /// False when the file was switched off since its threads were started for the time `begun`.
+    /// False when the append-only file was switched off after start number `begun` of its threads.
     fn goes_on(&self, begun: u64) -> bool {
         self.mode() != Mode::Off && self.begun.load(Acquire) == begun
     }
@@ -142,7 +142,7 @@ impl Aof {
     pub(crate) fn is_rewriting(&self) -> bool {
         self.status.lock().rewriting.is_some()
     }
-    /// Cancels the running rewrite. It ends soon, without a result.
+    /// Cancels the running rewrite. The rewrite ends soon, without a result.
     pub(super) fn cancel_rewrite(&self) {
         self.cancel.store(true, Relaxed);
     }

@@ -35,7 +35,7 @@ pub(crate) enum Began {
     Scheduled,
 }
 
-/// Where the journal before a rewrite's increment is.
+/// Where the changes from before a rewrite's increment are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     /// In the current files, which stay valid.
@@ -190,7 +190,8 @@ impl Engine {
         }
         self.rewrite_ended(now, done);
     }
-    /// BGREWRITEAOF without an append-only file. As in redis-server it writes a base for a later start with one.
+    /// BGREWRITEAOF without an append-only file. As in redis-server it writes a base, for a later start with an
+    /// append-only file.
     fn rewrite_alone(&self, now: Now) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let found = self.open_aof_folder().map_err(io::Error::other)?;
@@ -362,7 +363,8 @@ impl Engine {
         let may_wait = has_grown && !status.scheduled;
         drop(status);
         if may_wait && let Err(why) = self.disk_has(base_bytes) {
-            // The last free blocks are left to the append-only file. A later tick checks again, as after a failure.
+            // The last free blocks of the disk are left to the append-only file. A later tick checks again, as after a
+            // failure.
             let mut status = aof.status.lock();
             (status.last_rewrite_ok, status.failures) = (false, status.failures + 1);
             status.last_try_s = now.unix_s();

@@ -1,7 +1,7 @@
 //! [`Syncs`]: the progress of the disk, and the thread that syncs.
 //!
-//! With `appendfsync everysec` a separate thread syncs. So a slow disk does not stop writes, and written bytes
-//! survive the process. With `always`, at a rewrite and at the end, the caller syncs in place. One sync runs at a
+//! With `appendfsync everysec` a separate thread syncs. So a slow disk does not stop writes, and written bytes survive
+//! the end of the process. With `always`, at a rewrite and at the end, the caller syncs in place. One sync runs at a
 //! time, and its failure is recorded before the next one begins: the system reports a failure once, and the next sync
 //! may succeed.
 
@@ -21,9 +21,9 @@ const LATE_US: u64 = 2_000_000;
 /// The state of syncs. See the module.
 pub(super) struct Syncs {
     state: Mutex<State>,
-    /// Told when the thread may find an order.
+    /// Signalled when the thread may find an order.
     ordered: Box<dyn Signal>,
-    /// Told when a sync has ended.
+    /// Signalled when a sync has ended.
     ended: Box<dyn Signal>,
     /// INFO's `aof_delayed_fsync`.
     late: AtomicU64,
@@ -148,8 +148,8 @@ impl Syncs {
 }
 
 impl Engine {
-    /// The syncing thread: runs turns until the append-only file numbered `begun` is switched off. The thread belongs to
-    /// the host and may block. It holds no lock while [`SyncFile::sync`] waits for the disk.
+    /// The syncing thread: runs turns until the append-only file numbered `begun` is switched off. The thread belongs
+    /// to the host and may block. It holds no lock while [`SyncFile::sync`] waits for the disk.
     pub(super) fn run_sync_thread(&self, begun: u64) {
         while self.persist.aof.goes_on(begun) {
             self.sync_ordered(LOOK_EVERY_US);

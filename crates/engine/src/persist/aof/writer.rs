@@ -21,7 +21,7 @@ use strand_chain::Chain;
 
 /// Time between two turns when no client waits for the disk.
 const TURN_EVERY_US: u64 = 20_000;
-/// With `always` clients wake the thread. It also looks by itself, this often.
+/// With `always`, waiting clients wake the thread. The thread also checks by itself at this interval.
 const LOOK_EVERY_US: u64 = 200_000;
 /// Time between two syncs with `everysec`.
 const SYNC_EVERY_US: u64 = 1_000_000;
@@ -29,9 +29,9 @@ const SYNC_EVERY_US: u64 = 1_000_000;
 const RETRY_US: u64 = 1_000_000;
 /// Time between two log lines about a write that keeps failing.
 const LOGGED_EVERY_US: u64 = 30_000_000;
-/// Most pieces of one write.
+/// Maximum number of pieces of one write.
 const SLICES_MAX: usize = 256;
-/// Most bytes of one write.
+/// Maximum number of bytes of one write.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// The writer of the last increment.
@@ -173,8 +173,8 @@ impl Writer {
     fn take_until(&mut self, engine: &Engine, offset: u64, now: Now) -> Chain {
         while self.taken < offset {
             self.take(engine, now);
-            // Other transactions have an offset but have yet to put their bytes. They hold no lock that could keep
-            // them from it.
+            // Other transactions have an offset but have not put their bytes yet. No lock keeps them from putting the
+            // bytes.
             engine.host.yield_now();
         }
         let before = self.pending.len() - (self.taken - offset) as usize;
@@ -324,7 +324,8 @@ impl Engine {
         let took_us = self.host.mono_us().saturating_sub(began_us);
         events.iter().for_each(|event| self.stats.events.note(*event, took_us, now.unix_s()));
     }
-    /// Records the duration of a write under redis-server's name for what ran beside it.
+    /// Records the duration of a write. As in redis-server, the name of the event says whether a sync or a save ran at
+    /// the same time.
     fn note_aof_write(&self, began_us: Option<u64>, now: Now) {
         let aof = &self.persist.aof;
         let beside = match (aof.syncs.is_pending(), aof.is_rewriting() || self.is_saving_in_background()) {

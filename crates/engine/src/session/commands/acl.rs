@@ -11,7 +11,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most bits of ACL GENPASS.
+/// Maximum number of bits of ACL GENPASS.
 const GENPASS_BITS_MAX: i64 = 4096;
 const GENPASS_BITS: i64 = 256;
 /// Entries of ACL LOG without a count.

@@ -43,7 +43,7 @@ impl Session {
         self.ok()
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {
-        // It waits for the disk.
+        // Applying these options waits for the disk.
         Ok(Next::Detach)
     }
     pub(super) fn config_help(&mut self) -> Outcome {

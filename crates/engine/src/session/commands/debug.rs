@@ -14,7 +14,7 @@ use strand_wire::reply::{Protocol, Reply};
 /// Longest DEBUG SLEEP in seconds.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
 
-/// Most bytes of a log message.
+/// Maximum number of bytes of a log message.
 pub(super) const LOG_BYTES_MAX: usize = 1024;
 /// Hexadecimal digits of a replication id.
 const ID_DIGITS: usize = 40;
@@ -70,7 +70,7 @@ impl Session {
             return Ok(Next::Detach);
         }
         if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
-            // It locks a shard, which may be under a long lock.
+            // The subcommand locks a shard, which may be under a long lock.
             return Ok(Next::Detach);
         }
         if is("PROTOCOL", 3) {

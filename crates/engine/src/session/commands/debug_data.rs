@@ -11,7 +11,7 @@ use strand_keyspace::{Key, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most keys of one POPULATE.
+/// Maximum number of keys of one POPULATE.
 const POPULATE_KEYS_MAX: usize = 100_000_000;
 /// Keys between two checks whether to continue.
 const POPULATE_SLICE: usize = 256;

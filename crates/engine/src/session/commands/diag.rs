@@ -15,9 +15,9 @@ use strand_wire::reply::Reply;
 
 /// Rows of DIAG HISTORY without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
-/// Most rows that POINTS may ask for.
+/// Maximum number of rows that POINTS may ask for.
 const POINTS_MAX: usize = 10_000;
-/// Most words of SERIES. They are separated by commas.
+/// Maximum number of words of SERIES. They are separated by commas.
 const PATTERNS_MAX: usize = 256;
 /// The time span of DIAG HISTORY without FROM.
 const SPAN_MS_DEFAULT: i64 = (ROWS_MAX[0] as u64 * STEPS_S[0] * 1000) as i64;

@@ -8,8 +8,8 @@ use strand_commands::introspect;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most names of one LATENCY HISTOGRAM: several times the number of commands. A name has a few bytes in the request,
-/// but its histogram has hundreds in the reply.
+/// Maximum number of names of one LATENCY HISTOGRAM: several times the number of commands. A name has a few bytes in
+/// the request, but its histogram has hundreds in the reply.
 const NAMES_MAX: usize = 1024;
 
 impl Session {

@@ -35,7 +35,7 @@ impl Session {
             self.tell_output_limit();
         }
     }
-    /// Sends the command in hand, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.
+    /// Sends the current command, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.
     #[cold]
     pub(in crate::session) fn tell_monitors(&mut self, spec: &CommandSpec, now: Now) {
         if std::mem::replace(&mut self.again.is_told, true) || kind_of(spec) == Kind::Exec {

@@ -16,9 +16,9 @@ use strand_script::{Called, Host, Library, Limits, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// Most time for a library's chunk, as in redis-server.
+/// Maximum time for a library's chunk, as in redis-server.
 const LOAD_US_MAX: u64 = 500_000;
-/// Most steps for a library's chunk. A fast machine makes them in less than the time limit.
+/// Maximum number of steps for a library's chunk. A fast machine makes them in less than the time limit.
 const LOAD_STEPS_MAX: u64 = 500_000_000;
 const LOAD_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
 
@@ -360,7 +360,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
     })
 }
 
-/// Loads a library from a file. It replaces a library of its name.
+/// Loads a library from a file. It replaces a loaded library with the same name.
 pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> {
     let library = library(engine, code)?;
     change(&engine.scripts, |functions| functions.add(library, true).map_err(String::into_bytes))

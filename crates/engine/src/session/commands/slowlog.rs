@@ -11,7 +11,7 @@ use strand_wire::reply::Reply;
 
 /// Entries of GET without a count.
 const GET_DEFAULT: usize = 10;
-/// More entries are written on a helper thread.
+/// With more entries, the reply is written on a helper thread.
 const GET_AT_ONCE_MAX: usize = 128;
 
 impl Session {

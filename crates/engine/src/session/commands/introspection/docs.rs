@@ -6,7 +6,7 @@ use strand_commands::dispatch::Resolved;
 use strand_commands::spec::Arg;
 use strand_wire::reply::Reply;
 
-/// A map of what the row says; what it does not say is left out.
+/// Writes a map of the row's facts. Facts that the row does not have are left out.
 pub(super) fn docs(reply: &mut Reply<'_>, found: &Resolved) {
     let spec = found.spec;
     let optional = [

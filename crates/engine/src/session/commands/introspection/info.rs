@@ -6,7 +6,7 @@ use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{BeginSearch, FindKeys, KeySpec};
 use strand_wire::reply::Reply;
 
-/// Ten values: name, arity, flags, the keys as old clients want them, ACL categories, tips, key specs, subcommands.
+/// Writes ten values: name, arity, flags, first key, last key, step, ACL categories, tips, key specs, subcommands.
 pub(super) fn info(reply: &mut Reply<'_>, found: &Resolved) {
     let spec = found.spec;
     reply.array(10);
@@ -29,7 +29,7 @@ pub(super) fn info(reply: &mut Reply<'_>, found: &Resolved) {
     subcommands(spec).for_each(|sub| info(reply, &sub));
 }
 
-/// First key, last key and step of old clients: what the key specs say as far as those three can.
+/// The first key, the last key and the step, for old clients: the key specs, as far as three numbers can describe them.
 fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     let range = |k: &KeySpec| match (k.begin, k.find) {
         (BeginSearch::Index(at), FindKeys::Range { last, step, .. }) => {
@@ -43,7 +43,7 @@ fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     }
     let mut joined: Option<(i64, i64, i64)> = None;
     for (first, last, step) in keys.iter().filter_map(range) {
-        // Only ranges that follow one another without a gap can be told as one.
+        // Only ranges that follow one another without a gap can be reported as one range.
         if step != 1 || joined.is_some_and(|(_, before, _)| before != first - 1) {
             return (0, 0, 0);
         }
@@ -95,13 +95,13 @@ fn key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
     }
 }
 
-/// A `spec` of nothing.
+/// Writes the type `unknown` and an empty `spec`.
 fn unknown(reply: &mut Reply<'_>) {
     text(reply, "type", "unknown");
     numbers(reply, &[]);
 }
 
-/// `spec` and a map of numbers.
+/// Writes `spec` and a map of numbers.
 fn numbers(reply: &mut Reply<'_>, pairs: &[(&str, i64)]) {
     reply.bulk(b"spec");
     reply.map(pairs.len());

@@ -1,4 +1,4 @@
-//! COMMAND and its subcommands: what the table says, in the shapes of redis-server 7.0.
+//! COMMAND and its subcommands: the facts of the command table, in the reply formats of redis-server 7.0.
 
 mod docs;
 mod info;
@@ -15,15 +15,15 @@ use strand_commands::{errors, glob, introspect};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most names that one COMMAND DOCS or COMMAND INFO takes: several times as many as there are, and a name costs its
-/// sender a few bytes but its description kilobytes.
+/// Maximum number of names in one COMMAND DOCS or COMMAND INFO: several times the number of commands. A name has a few
+/// bytes in the request, but its description has kilobytes in the reply.
 const NAMES_MAX: usize = 1024;
 
-/// What one of the subcommands replies; an error is the whole text of the reply.
+/// Writes the reply of a subcommand. An error is the whole text of the reply.
 pub(super) type Describe = fn(Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 impl Session {
-    /// A subcommand whose reply is short.
+    /// Runs a subcommand with a short reply.
     pub(super) fn describe(&mut self, describe: Describe, args: Args<'_>) -> Outcome {
         if args.len() > ARGS_AT_ONCE_MAX {
             return Ok(Next::Detach);
@@ -31,8 +31,8 @@ impl Session {
         describe(args, &mut self.reply())?;
         DONE
     }
-    /// A subcommand that describes the commands named. Without names it describes the whole table: hundreds of kilobytes, which a
-    /// helper thread writes.
+    /// Runs a subcommand that describes the named commands. Without names it describes the whole table. That reply has
+    /// hundreds of kilobytes, so a helper thread writes it.
     pub(super) fn describe_named(&mut self, describe: Describe, args: Args<'_>) -> Outcome {
         match args.len() - 2 {
             0 => Ok(Next::Detach),
@@ -84,13 +84,13 @@ fn subcommands(container: &'static CommandSpec) -> impl Iterator<Item = Resolved
     container.subcommands.iter().map(move |spec| Resolved { spec, container: Some(container) })
 }
 
-/// A set of simple strings.
+/// Writes a set of simple strings, each after `prefix`.
 fn words(reply: &mut Reply<'_>, prefix: &str, words: &[&str]) {
     reply.set(words.len());
     words.iter().for_each(|word| reply.simple(&format!("{prefix}{word}")));
 }
 
-/// A name and its value.
+/// Writes a name and its value.
 fn text(reply: &mut Reply<'_>, name: &str, value: &str) {
     reply.bulk(name.as_bytes());
     reply.bulk(value.as_bytes());
@@ -139,12 +139,12 @@ pub(super) fn list(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>>
     Ok(())
 }
 
-/// COMMAND GETKEYS: a whole command follows.
+/// COMMAND GETKEYS. A whole command follows as its arguments.
 pub(super) fn get_keys(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     keys_of(args, reply, false)
 }
 
-/// COMMAND GETKEYSANDFLAGS: a whole command follows.
+/// COMMAND GETKEYSANDFLAGS. A whole command follows as its arguments.
 pub(super) fn get_keys_and_flags(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     keys_of(args, reply, true)
 }

@@ -1,5 +1,5 @@
-//! The rows of commands about other servers and about modules: this server is alone, and answers as redis-server does that
-//! has no replicas, no cluster and no module.
+//! The rows of commands about other servers and about modules. This server has no replicas, no cluster and no modules,
+//! and answers as a redis-server without them does.
 
 use super::super::alone;
 use crate::session::own::{InScripts, Own};
@@ -9,12 +9,12 @@ const ADMIN: &[F] = &[F::ADMIN, F::NOSCRIPT, F::STALE, F::NO_ASYNC_LOADING];
 const OF_MODULES: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::PROTECTED];
 const OF_REPLICAS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI];
 
-/// Every command of a cluster.
+/// How every subcommand of CLUSTER runs: with an error as its reply.
 const NO_CLUSTER: &Own = &Own::at_once(|_, _, _| Err(alone::NO_CLUSTER.into()))
     .or_apart(|_, _, _, _| Err(alone::NO_CLUSTER.into()))
     .in_scripts(InScripts::Apart);
 
-/// What REPLICAOF takes.
+/// The arguments of REPLICAOF.
 const MASTER: &[Arg] = &[Arg::oneof(
     "args",
     &[
@@ -23,19 +23,19 @@ const MASTER: &[Arg] = &[Arg::oneof(
     ],
 )];
 
-/// A subcommand of CLUSTER that only looks.
+/// The row of a subcommand of CLUSTER that only reads.
 const fn looks(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
     CommandSpec::sub(name, "cluster", since, "O(1)", summary)
         .flags(&[F::STALE])
         .exec(Exec::Session(NO_CLUSTER))
 }
 
-/// One that changes something.
+/// The row of a subcommand of CLUSTER that changes something.
 const fn changes(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
     looks(name, since, summary).flags(&[F::ADMIN, F::STALE, F::NO_ASYNC_LOADING])
 }
 
-/// One that looks, for administrators.
+/// The row of a subcommand of CLUSTER that only reads, for administrators.
 const fn inspects(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
     looks(name, since, summary).flags(&[F::ADMIN, F::STALE])
 }
@@ -136,7 +136,7 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
         .exec(Exec::Session(NO_CLUSTER)),
 ];
 
-/// Of group `server`: replicas and modules, by name.
+/// The rows about replicas and modules, by name. They belong to group `server`.
 pub(super) const OTHERS: &[CommandSpec] = &[
     CommandSpec::new("failover", "server", "6.2.0", "O(1)", "Makes a replica take over from this server.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::STALE])

@@ -1,4 +1,4 @@
-//! The rows of group `diag`: what the server knows of itself.
+//! The rows of group `diag`: the server's own figures.
 
 use super::super::diag;
 use crate::session::own::Own;

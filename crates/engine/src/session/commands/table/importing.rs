@@ -1,4 +1,4 @@
-//! IMPORT.VERSION: the subcommands about the connection that imports, beside those about the data.
+//! The rows of IMPORT.VERSION: the subcommands about the importing connection, added to the subcommands about the data.
 
 use crate::session::own::Own;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
@@ -11,7 +11,7 @@ pub(super) const IMPORT: &[CommandSpec] = &[table::IMPORT_VERSION.subcommands(ro
     strand_search::KEEP
 ]))];
 
-/// By name.
+/// The subcommands about the connection, by name.
 const OWN: &[CommandSpec] = &[
     CommandSpec::sub(
         "hold",

@@ -1,4 +1,4 @@
-//! MEMORY: the subcommands about the whole server, beside those about the data.
+//! The rows of MEMORY: the subcommands about the whole server, added to the subcommands about the data.
 
 use super::super::memory;
 use crate::session::own::{InMulti, Own};
@@ -9,7 +9,7 @@ use strand_commands::{rows, table};
 pub(super) const MEMORY: &[CommandSpec] =
     &[table::MEMORY.subcommands(rows!(&[table::MEMORY.subcommands, OWN]))];
 
-/// By name.
+/// The subcommands about the whole server, by name.
 const OWN: &[CommandSpec] = &[
     CommandSpec::sub(
         "doctor",

@@ -14,7 +14,7 @@ mod wait;
 
 use strand_commands::spec::CommandSpec;
 
-/// Their groups; a new group is one line here.
+/// The groups of these rows. A new group is one line here.
 pub(crate) const GROUPS: &[&[CommandSpec]] = &[
     acl::ACL,
     alone::CLUSTER,

@@ -1,4 +1,4 @@
-//! The rows of group `pubsub`: messages to those who have subscribed.
+//! The rows of group `pubsub`: publish and subscribe.
 
 use super::super::pubsub;
 use crate::pubsub::{Kind as Chan, Topic};
@@ -8,7 +8,7 @@ use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, K
 const SUBSCRIBES: &[F] = &[F::PUBSUB, F::NOSCRIPT, F::LOADING, F::STALE];
 const PUBLISHES: &[F] = &[F::PUBSUB, F::LOADING, F::STALE, F::FAST];
 const ASKS: &[F] = &[F::PUBSUB, F::LOADING, F::STALE];
-/// Shard channels are spread like keys, and are none.
+/// The positions of shard channels. In a cluster, shard channels are spread like keys, but they are not keys.
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, &[K::NOT_KEY])];
 
 /// Group `pubsub`, by name.

@@ -1,9 +1,9 @@
-//! WAIT and WAITAOF.
+//! The rows of WAIT and WAITAOF.
 
 use crate::session::own::Own;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
-/// Of group `generic`, by name.
+/// The rows, by name. They belong to group `generic`.
 pub(super) const WAIT: &[CommandSpec] = &[
     CommandSpec::new(
         "wait",
