@@ -15,14 +15,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const MANIFEST: &str = "manifest.json";
 /// Format name in the manifest.
 const FORM: &str = "strand-bundle-1";
-/// Most entries.
+/// Maximum number of entries.
 const ENTRIES_MAX: usize = 256;
-/// Most bytes of one entry, and of all entries together.
+/// Maximum number of bytes of one entry, and of all entries together.
 const ENTRY_BYTES_MAX: u64 = 128 << 20;
 const BUNDLE_BYTES_MAX: u64 = 512 << 20;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// Largest window that a reader allocates: 2 to the power of this.
+/// Largest decompression window that a reader allocates, as a power of 2.
 const WINDOW_LOG_MAX: u32 = 27;
 const ZSTD_LEVEL: i32 = 3;
 
@@ -74,12 +74,12 @@ impl Bundle {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let written = self.write_to(&file).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
         if written.is_err() {
-            // A partial bundle is useless.
+            // A partial bundle is useless, so remove it.
             let _ = std::fs::remove_file(path);
         }
         written.map(|metadata| metadata.len())
     }
-    /// The file's bytes.
+    /// The bundle as the bytes of a file.
     ///
     /// # Errors
     /// Errors of the compressor.

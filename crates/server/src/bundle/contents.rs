@@ -1,7 +1,8 @@
-//! What a bundle consists of: the commands that are asked ([`ASKED`]), and what their replies become ([`assemble`]).
+//! The content of a bundle: the commands that are sent to the server ([`ASKED`]), and the entries that are made of
+//! their replies ([`assemble`]).
 //!
-//! `strand bundle` asks a server over a connection. The HTTP door asks its own session for `GET /v1/bundle`. Both get
-//! what the rights of their user allow: an error reply becomes the entry.
+//! `strand bundle` asks a server over a connection. For `GET /v1/bundle` the HTTP door asks its own session. Both get
+//! what the rights of their user allow. When a command is refused, its error reply becomes the entry.
 
 use super::archive::{Bundle, Entry};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use strand_wire::client::Value as Reply;
 
 /// Text in place of a secret.
 const REDACTED: &str = "(redacted)";
-/// Shorter secrets are not searched for, because they would match parts of any number.
+/// Secrets with fewer bytes are not searched for, because they would match parts of ordinary numbers.
 const SECRET_BYTES_MIN: usize = 4;
 
 /// A command, and the entry that its reply becomes.
@@ -33,7 +34,7 @@ enum How {
     Config,
     /// The users. The digests of passwords are left out.
     Users,
-    /// Slow commands. Their arguments are left out unless they are wanted.
+    /// Slow commands. Their arguments are left out unless the caller wants them.
     SlowLog,
 }
 
@@ -41,7 +42,7 @@ const fn asked(name: &'static str, how: How, args: &'static [&'static str]) -> A
     Asked { name, args, how }
 }
 
-/// Everything that is asked, in the order of the entries' names.
+/// All commands that are sent, in the order of the entries' names.
 pub const ASKED: &[Asked] = &[
     asked("acl.json", How::Users, &["ACL", "LIST"]),
     asked("allocator.txt", How::Text, &["MEMORY", "MALLOC-STATS"]),
@@ -83,9 +84,9 @@ pub const ASKED: &[Asked] = &[
     asked("search/patterns.json", How::Json, &["RX.LIST"]),
 ];
 
-/// Makes a bundle of the replies to [`ASKED`], in their order. `secrets`: the passwords that the caller knows; each entry
-/// is searched for these and for the secrets in the configuration. `with_arguments`: the arguments of slow commands
-/// are taken, too.
+/// Makes a bundle of the replies to [`ASKED`], in their order. `secrets`: the passwords that the caller knows; each
+/// entry is searched for these and for the secrets in the configuration. `with_arguments`: the arguments of slow
+/// commands are taken, too.
 pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: bool) -> Bundle {
     let entry = |(asked, reply): (&Asked, Reply)| Entry {
         name: asked.name.into(),

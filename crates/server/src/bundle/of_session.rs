@@ -1,4 +1,4 @@
-//! The bundle of the HTTP door: its session asks, and a helper thread makes the archive.
+//! The bundle of the HTTP door: the connection's session runs the commands, and a helper thread makes the archive.
 
 use super::contents::{ASKED, assemble};
 use crate::driver::LOWEST_NICE;
@@ -10,7 +10,7 @@ use strand_http::session_client::Value;
 use strand_http::{Bundler, Packer};
 use strand_wire::client::Value as Reply;
 
-/// A bundle is being made. The replies take some 20 MB, so there is one at a time.
+/// True while a bundle is made. The replies take some 20 MB, so only one bundle is made at a time.
 static IS_MADE: AtomicBool = AtomicBool::new(false);
 
 /// The bundler of a connection.
@@ -21,7 +21,8 @@ pub fn bundler() -> Bundler {
     }))
 }
 
-/// The one place. It is free again when this is dropped: with the archive, or when the client goes.
+/// The right to make a bundle. It is given back when this value is dropped: when the archive is made, or when the
+/// client disconnects.
 struct Place;
 
 impl Drop for Place {
@@ -46,9 +47,9 @@ impl Packer for Place {
             let replies =
                 replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();
             let bytes = assemble(replies, secrets, false).bytes();
-            // Who has the answer may ask again at once.
+            // A client that has the answer may ask again at once.
             drop(self);
-            // Nobody takes it when the client has gone.
+            // When the client has disconnected, nobody receives the answer.
             let _ = done.send(bytes.map_err(|e| e.to_string()));
         };
         let begun = std::thread::Builder::new().name("bundle".into()).spawn(work);
@@ -59,7 +60,7 @@ impl Packer for Place {
     }
 }
 
-/// A reply in the form that a connection gives it.
+/// A reply of the session, in the form that a connection's replies have.
 fn of_value(value: Value) -> Reply {
     match value {
         Value::Null => Reply::Null,

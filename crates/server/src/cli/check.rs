@@ -65,13 +65,13 @@ pub fn run(args: CheckArgs) -> ExitCode {
     }
 }
 
-/// A clock before 1970 counts as 1970.
+/// The current time in unix milliseconds. A clock before 1970 counts as 1970.
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The content of the file, one item a line.
+/// The content of the file, one item per line.
 pub(super) fn text(file: &Path, report: &Report) -> String {
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {

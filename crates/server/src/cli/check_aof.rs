@@ -107,7 +107,7 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), String> {
     cut(args, path, bytes, report.good_bytes)
 }
 
-/// A damaged RDB cannot be repaired by truncating it.
+/// True when truncating the file can repair it. A damaged RDB cannot be repaired so.
 fn can_be_cut(report: &Report) -> bool {
     !matches!(report.problem, Some(Problem::Rdb { .. }) | None)
 }
@@ -142,7 +142,7 @@ fn say(text: std::fmt::Arguments<'_>) {
     print(&format!("{text}\n"));
 }
 
-/// Ignores errors: a reader of only the first lines closes the pipe.
+/// Prints to the standard output. Ignores errors: a reader of only the first lines closes the pipe.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -57,7 +57,7 @@ impl Display {
             None => print_line(line),
         }
     }
-    /// Shows on the bar where the run is, and how long the rest takes.
+    /// Shows on the bar which path the run has reached, and how long the rest takes.
     fn place(&self, path: &[u8]) {
         if let Some(bar) = &self.bar {
             let place = if path.is_empty() { String::new() } else { printable(path) };
@@ -128,7 +128,7 @@ impl Progress for Display {
     }
 }
 
-/// How long the rest of a run takes, in front of a place; empty where nobody knows.
+/// How long the rest of a run takes, as text before a path. Empty when that is not known.
 fn left(rest: Option<Duration>) -> String {
     rest.map_or_else(String::new, |rest| format!("about {} left, ", seconds(rest)))
 }

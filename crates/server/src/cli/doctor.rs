@@ -10,7 +10,7 @@ use strand_wire::client::Value;
 /// Text of `strand doctor --help` below the options.
 const AFTER_HELP: &str =
     "Exit codes: 0 nothing is wrong; 1 the server cannot be asked; 2 wrong usage; 3 something is wrong.";
-/// The exit code when there are findings.
+/// The exit code when the server has findings.
 const SOMETHING: u8 = 3;
 
 /// How to reach a server, for subcommands that query it.

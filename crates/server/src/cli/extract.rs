@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use strand_import::extract::child::{ExtractorProgram, serve};
 
-/// This very program, also where its file was replaced since it was started.
+/// This program, even if its file was replaced since the start.
 const PROGRAM: &str = "/proc/self/exe";
 
 /// How an import starts the process.
@@ -13,12 +13,12 @@ pub fn program() -> ExtractorProgram {
     ExtractorProgram::new(PROGRAM, ["extract".into()])
 }
 
-/// Serves the socket that the standard input is.
+/// Serves the socket on the standard input.
 pub fn run() -> ExitCode {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
     match socket.and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
-        // The import knows what went wrong: it has lost this process.
+        // The import notices that it has lost this process, and reports that.
         Err(_) => ExitCode::FAILURE,
     }
 }

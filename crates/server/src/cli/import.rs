@@ -282,7 +282,7 @@ pub fn report_cache(summary: &Summary) {
 /// are missing.
 pub fn allocations() -> u64 {
     let _ = tikv_jemalloc_ctl::epoch::advance();
-    // This number means all arenas together.
+    // This number stands for all arenas together.
     let count = |name: &str| -> u64 {
         let name = format!("stats.arenas.4096.{name}.nrequests\0");
         name.as_bytes().name().read().unwrap_or(0)

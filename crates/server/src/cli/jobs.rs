@@ -292,14 +292,14 @@ fn print_job(job: &Value, is_json: bool) {
     print_line(&line);
 }
 
-/// How far a run is.
+/// The progress of a run, as text.
 fn place(done: u64, listed: u64, rest_ms: Option<u64>, path: &str) -> String {
     let left = rest_ms.map(|ms| format!("about {} left, ", seconds(Duration::from_millis(ms))));
     let (left, path) = (left.unwrap_or_default(), printable(path.as_bytes()));
     format!(", {done} of {listed} documents listed so far, {left}at {path}")
 }
 
-/// What a run was to cost, and beside it what the run `last` did.
+/// The forecast of a run's cost, and beside it the figures of the run `last`.
 fn forecast(told: &Value, last: &Value) -> String {
     if !told.is_object() {
         return String::new();

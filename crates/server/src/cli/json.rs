@@ -1,4 +1,4 @@
-//! `--json`: the output of an importer run as one JSON object a line (NDJSON) on the standard output.
+//! `--json`: the output of an importer run as one JSON object per line (NDJSON) on the standard output.
 //!
 //! Each line has `event`: `container`, `document`, `index`, and at the end `summary` or `error`. For a path that
 //! is not UTF-8, `path` has replacement characters and `path_hex` has the exact bytes. docs/importing.md describes
@@ -81,7 +81,7 @@ pub fn print_forecast(forecast: &Forecast) {
     print(line);
 }
 
-/// The line that tells how far a run is.
+/// The line with the progress of a run.
 pub fn pace_line(pace: &Pace) -> Line {
     let Pace { listed, done, read, bytes_read, to_read, rest } = *pace;
     let mut line = Line::event("progress");

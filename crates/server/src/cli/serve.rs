@@ -15,7 +15,7 @@ use strand_engine::config::{Change, OPTIONS, OptionSpec, Source, text_of_argumen
 
 /// Longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Most files that one `include` with a pattern may match.
+/// Maximum number of files that one `include` with a pattern may match.
 const INCLUDED_MAX: usize = 1000;
 
 /// The arguments of `strand serve`, read by the configuration's own table.

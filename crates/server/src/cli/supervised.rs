@@ -25,7 +25,7 @@ pub fn memory() -> Memory {
                 _ => break,
             }
         }
-        // Nobody reads the output of this run any more. Its records stay.
+        // Nobody reads the output of this run any more, so the run ends. Its records stay.
         std::process::exit(1);
     });
     Memory(Some(Arc::new(Asking { grants: Mutex::new(grants), containers: AtomicU64::new(0) })))
@@ -88,7 +88,7 @@ impl Progress for Supervised {
         }
     }
     fn pace(&mut self, path: &[u8], pace: &Pace) {
-        // What was counted here is newer.
+        // The numbers that were counted here are newer.
         let Pace { listed, done, .. } = self.pace;
         self.pace = Pace { listed, done, ..*pace };
         self.report(path);

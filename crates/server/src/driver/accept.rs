@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 const STOP_GRACE_MS: u64 = 5_000;
 /// Pause after a failed `accept` (no descriptors left), because it would fail again at once.
 const ACCEPT_PAUSE_MS: u64 = 50;
-/// At most one failure to accept is logged in this time.
+/// At most one failure to accept is logged within this time.
 const ACCEPT_LOG_MS: u64 = 1_000;
 
 /// What the loop waits for besides doors, and what it notifies.
@@ -50,7 +50,8 @@ pub async fn accept_until_stopped(
 ) -> io::Result<Duration> {
     let Until { mut inbox, level, signals, manager, clock } = until;
     let grace = Duration::from_millis(STOP_GRACE_MS);
-    // Before the server reports that it is ready, because a SIGHUP without a handler would end it.
+    // The handler is set before the server reports that it is ready, because a SIGHUP without a handler would end the
+    // server.
     let mut hangups = signal(SignalKind::hangup())?;
     let ready = Ready::new(&listeners, workers.len())?;
     if !engine.is_loading() {

@@ -17,7 +17,7 @@ pub struct Settings {
     pub somaxconn: String,
     /// `tcp-backlog`
     pub backlog: u32,
-    /// `maxclients` as configured, and as the limit of open files allows.
+    /// `maxclients` as configured, and the number of clients that the limit of open files allows.
     pub clients: (usize, usize),
 }
 

@@ -23,7 +23,7 @@ impl Clock {
     pub fn mono_us(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }
-    /// The monotonic part of the time, in nanoseconds. Lasts five hundred years.
+    /// The monotonic part of the time, in nanoseconds. The number overflows after five hundred years.
     pub fn mono_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }

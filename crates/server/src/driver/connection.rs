@@ -1,10 +1,10 @@
 //! One connection: moves bytes between a socket and its [`Session`], and waits when there is nothing to move.
 //!
 //! [`serve`] is the task. It decides nothing about commands: it reads into the session's target, calls
-//! [`Session::run`], writes the output, and follows the returned [`Turn`]. The socket is a [`Stream`]. It is read
-//! and written directly when the runtime reports readiness, or through a ring. A short read or write means that
-//! the kernel's buffer is empty or full, so readiness is cleared at once. A request therefore costs one read and
-//! one write, and no system call that only finds nothing to do.
+//! [`Session::run`], writes the output, and follows the returned [`Turn`]. The socket is a [`Stream`]. The socket is
+//! read and written directly when the runtime reports readiness, or through a ring (io_uring). A short read or write
+//! means that the kernel's buffer is empty or full, so readiness is cleared at once. A request therefore costs one read
+//! and one write, and no system call that only finds nothing to do.
 
 use super::door::Arrival;
 use super::stream::{Stream, Waited, refuse};
@@ -20,11 +20,11 @@ use strand_engine::{Session, Turn};
 use strand_http::turns::step_back;
 use tokio::time::Sleep;
 
-/// Most bytes of one read or write. Also the bytes moved after which the task yields to the worker's other
-/// connections. Fresh memory costs one page fault for each 4 KiB, and on loopback a write also runs the receiver's
-/// side of TCP. While 256 MB went out, other connections waited up to 18 ms without a limit, and 0.6 ms with 256
-/// KiB. While 256 MB came in, p99.9 was 0.5 to 0.9 ms with 64 KiB, and 0.16 to 0.33 ms with 32 KiB. The transfers
-/// took equally long.
+/// Maximum number of bytes of one read or write. Also the bytes moved after which the task yields to the worker's other
+/// connections. Fresh memory costs one page fault for each 4 KiB, and on loopback a write also runs the receiver's side
+/// of TCP. While 256 MB went out, other connections waited up to 18 ms without a limit, and 0.6 ms with 256 KiB. While
+/// 256 MB came in, p99.9 was 0.5 to 0.9 ms with 64 KiB, and 0.16 to 0.33 ms with 32 KiB. The transfers took equally
+/// long.
 const MOVED_BYTES_MAX: usize = 32 * 1024;
 /// Turns (of reading, running or writing) after which the task yields to the worker's other connections.
 const TURNS_MAX: u32 = 16;
@@ -33,9 +33,9 @@ const TURNS_MAX: u32 = 16;
 const CLOSING_BYTES_MAX: usize = 8 * 1024;
 /// Time that a closing connection waits for its peer to take some of the last replies, in microseconds.
 const LINGER_US: u64 = 5_000_000;
-/// A client that closed its sending side may still read, so its requests are answered. But a read-only lane job
-/// that takes longer than this after the end is given up: most of these clients have closed the whole socket, and
-/// TCP does not show the difference.
+/// A client that closed its sending side may still read, so its requests are answered. But a read-only lane job that
+/// takes longer than this after the close is given up: most of these clients have closed the whole socket, and TCP does
+/// not show the difference.
 const HALF_CLOSED_US_MAX: u64 = 2_000_000;
 /// Time limit of a TLS handshake, in microseconds.
 pub const HANDSHAKE_US_MAX: u64 = 10_000_000;
@@ -53,7 +53,8 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let mut session = match opened {
         Ok(session) => session,
         Err(refusal) => {
-            // As in redis-server: before the TLS handshake the client could not read the reason.
+            // As in redis-server, a client of TLS gets no reason, because it could not read the reason before the
+            // handshake.
             if tls.is_none() {
                 refuse(&socket, refusal.front());
             }
@@ -127,7 +128,7 @@ struct Connection<'c> {
     state: State,
     /// Deadline of the TLS handshake. `None` after it.
     greets_until: Option<u64>,
-    /// Authentication is required and has not happened.
+    /// True while authentication is required and has not happened.
     stranger: bool,
     /// No bytes have arrived yet.
     fresh: bool,
@@ -291,7 +292,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Refuses a peer that takes this port for one with TLS. Its bytes have no meaning here.
+    /// Refuses a peer that speaks TLS to this port without TLS. Its bytes have no meaning here.
     fn refuse_tls(&mut self) -> io::Result<()> {
         if self.context.may_warn() {
             let peer = self.session.peer();
@@ -361,8 +362,8 @@ impl Connection<'_> {
         stream.wait(reading, !drained, other).await
     }
 
-    /// Arms the timer when the state has a deadline. A timer that fires too early is left alone: that costs one
-    /// check, and re-arming it at each command would cost more.
+    /// Arms the timer when the state has a deadline. A timer that will fire too early is left alone: it costs one check
+    /// when it fires, and re-arming it at each command would cost more.
     fn arm_timer(&mut self) {
         let deadline = match self.state {
             State::Sleeping(until) | State::Closing(until) => Some(until),
@@ -418,8 +419,8 @@ impl Connection<'_> {
         self.greets_until
     }
 
-    /// Deadline for the current job. Set while the client has closed its side and nothing else has arrived before
-    /// that.
+    /// Deadline for the current job. Set while the client has closed its side, the job only reads, and the session has
+    /// no further input.
     fn give_up_deadline_us(&mut self) -> Option<u64> {
         let is_left = self.ended && self.state == State::AwaitsWake && self.session.only_reads();
         self.given_up_at_us = is_left.then(|| {

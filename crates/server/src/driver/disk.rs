@@ -26,7 +26,7 @@ const SYNCS_AHEAD_MAX: usize = 16;
 const READ_BYTES: usize = 1 << 20;
 /// Suffix of temporary files. The next server removes those that a killed server left.
 const TEMPORARY_SUFFIX: &str = ".tmp";
-/// Random characters in their names.
+/// Random characters in the names of temporary files.
 const RANDOM_CHARS: usize = 6;
 /// Attempts to take a lock, because an ending server may remove the lock's file while another opens it.
 const LOCK_TRIES_MAX: usize = 100;

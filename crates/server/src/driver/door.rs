@@ -1,5 +1,5 @@
-//! [`Door`]: a way into the server. Doors differ only here, and in the stream and the framing that they choose.
-//! Limits, client list, timeouts, logs and counters treat the connections of all doors alike.
+//! [`Door`]: a way into the server. The differences between doors are only here, and in the stream and the framing that
+//! a door chooses. Limits, client list, timeouts, logs and counters treat the connections of all doors alike.
 //!
 //! [`open`] listens at every configured door and returns a [`Listener`] for each address. A connection accepted
 //! there is an [`Arrival`].
@@ -79,11 +79,11 @@ impl Listener {
 
 /// An accepted connection.
 pub struct Arrival {
-    /// Its socket.
+    /// The connection's socket.
     pub socket: StdStream,
     /// The peer.
     pub peer: PeerInfo,
-    /// The door through which it came.
+    /// The door through which the connection came.
     pub door: Door,
     /// The TLS configuration, at a door with TLS.
     pub tls: Option<Arc<ServerConfig>>,
@@ -112,7 +112,7 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
     Ok(listeners)
 }
 
-/// Default port of HTTP. A second server on the machine may leave it without being told to.
+/// Default port of HTTP. Only the default port may be taken by another server: then this server starts without HTTP.
 const HTTP_PORT_DEFAULT: u16 = 8379;
 
 /// Listens for HTTP on the addresses of `bind`. Addresses beyond loopback are used only with `needs_password`

@@ -1,4 +1,5 @@
-//! [`Fair`]: a queue of jobs for a limited number of slots, in which the many jobs of one owner do not delay the few jobs of another.
+//! [`Fair`]: a queue of jobs for a limited number of slots. The many jobs of one owner do not delay the few jobs of
+//! another.
 //!
 //! The job of the owner with the fewest running jobs is next. The user counts first, then the address, then the
 //! time of arrival. One extra slot is kept for owners without a running job, so that one user's slow jobs,
@@ -16,7 +17,7 @@ pub(super) struct Owner {
 /// The waiting jobs, and the number of running jobs of each owner.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// One line for each owner with waiting or running jobs.
+    /// The waiting and running jobs of each owner that has any.
     lines: BTreeMap<Owner, Line<T>>,
     /// Number of running jobs by user, for users with any.
     users: BTreeMap<u64, usize>,

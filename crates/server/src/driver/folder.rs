@@ -1,6 +1,7 @@
 //! [`DiskFolder`]: the folder of an append-only file on the disk.
 //!
-//! It is opened once, with an absolute path, so CONFIG SET dir does not move it. A lock keeps other servers out.
+//! The folder is opened once, with an absolute path, so CONFIG SET dir does not move it. A lock keeps other servers
+//! out.
 
 use super::disk::{self, DirLock};
 use super::page_cache::PageCache;

@@ -1,4 +1,5 @@
-//! [`ServerHost`]: what the engine needs from the process: memory and processor figures, search, files, and the way to stop.
+//! [`ServerHost`]: what the engine needs from the process: memory and processor figures, search, files, and the way to
+//! stop.
 
 use super::checks::Check;
 use super::clock::Clock;
@@ -30,12 +31,13 @@ use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Clock ticks a second in `/proc/self/stat`. Linux's user interface fixes the number.
+/// Clock ticks per second in `/proc/self/stat`. Linux's user interface fixes the number.
 const TICKS_PER_S: u64 = 100;
 
-/// Up to this many random bytes the kernel returns all of them, and no signal interrupts it.
+/// When at most this many random bytes are asked for, the kernel returns all of them, and no signal interrupts the
+/// call.
 const RANDOM_BYTES_AT_ONCE: usize = 256;
-/// Most bytes of a script's log message that are written.
+/// Maximum number of bytes of a script's log message that are written.
 const SCRIPT_LOG_BYTES_MAX: usize = 4096;
 
 /// Requests of the engine to the server's main thread.
@@ -123,7 +125,7 @@ impl FailedLogins {
 /// Failed logins that are logged in this interval (microseconds). The next line counts the others.
 const LOGINS_LOGGED_MAX: u64 = 10;
 const LOGINS_LOGGED_US: u64 = 10_000_000;
-/// Most bytes of a user's name that are logged.
+/// Maximum number of bytes of a user's name that are logged.
 const NAME_BYTES_MAX: usize = 128;
 
 impl ServerHost {

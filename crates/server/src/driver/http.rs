@@ -2,8 +2,8 @@
 //!
 //! [`serve`] opens a session as for any client and connects it to the HTTP side by a pipe in memory.
 //! [`connection::drive`] drives the session as any other. hyper reads and writes through a [`Socket`]. The socket
-//! collects written bytes and sends them when hyper waits for the peer, so pipelined requests cost one write
-//! together. It also shares the memory of large bodies.
+//! collects written bytes and sends them when hyper waits for the peer, so pipelined requests cost one write together.
+//! It also passes large bodies on without a copy.
 
 use super::connection::{self, End, HANDSHAKE_US_MAX, is_client_hello};
 use super::door::Arrival;
@@ -30,9 +30,9 @@ use tokio::time::{Instant, Sleep};
 
 /// Bytes read or written in one turn of the task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
-/// With this many unsent bytes hyper must wait.
+/// While this many bytes are unsent, hyper must wait.
 const OUT_BYTES_MAX: usize = 128 * 1024;
-/// With this many unsent bytes they are sent, even if hyper has more to do.
+/// When this many bytes are unsent, they are sent, even if hyper has more to do.
 const SEND_BYTES_MIN: usize = 32 * 1024;
 /// Bytes of one read before a request has entered the session. Bytes sent ahead wait in the kernel.
 const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
@@ -80,7 +80,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         connection,
     };
     let session = connection::drive(Stream::Pipe(session_end), session, wake, context);
-    // A killed session takes its connection along. A session that ended normally lets the last response go out.
+    // A killed session ends its connection at once. A session that ended normally lets the last response go out.
     Joined::new(side, session, watch, |end: End| match end {
         Ok("killed") => Some(Ok("killed")),
         _ => None,
@@ -201,8 +201,8 @@ impl Future for HttpSide<'_> {
     }
 }
 
-/// Ends an idle connection. It checks once in `timeout`, so that a request costs nothing. A connection that was
-/// idle from one check to the next has waited for one to two timeouts.
+/// Ends an idle connection. It checks once per `timeout`, so that a request costs nothing. A connection that was idle
+/// from one check to the next has waited for one to two timeouts.
 struct IdleWatch {
     timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -283,7 +283,7 @@ struct Socket {
     out: Chain,
     outgoing: Outgoing,
     watch: Watch,
-    /// A read, or a write, is worthwhile.
+    /// True when a read, or a write, is worthwhile.
     unread: bool,
     unwritten: bool,
     /// hyper waits for bytes.
@@ -358,7 +358,7 @@ impl Socket {
         let writing = !self.out.is_empty();
         if self.room() == 0 {
             if reading || writing || ending {
-                // The worker's other connections go first.
+                // Let the worker's other connections run first.
                 self.stream.attend(reading);
                 cx.waker().wake_by_ref();
             }

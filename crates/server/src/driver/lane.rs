@@ -28,9 +28,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use strand_engine::{LaneDone, LaneJob};
 
-/// Fewest helper threads for heavy jobs, so that one or two long searches do not delay the others.
+/// Minimum number of helper threads for heavy jobs, so that one or two long searches do not delay the other heavy jobs.
 const LANE_THREADS_MIN: usize = 4;
-/// Most helper threads for heavy jobs.
+/// Maximum number of helper threads for heavy jobs.
 const LANE_THREADS_MAX: usize = 16;
 /// Stack of a helper thread, because tables of a script may be nested a thousand deep. Only used pages take
 /// memory.
@@ -63,7 +63,7 @@ struct Jobs {
     light: VecDeque<Ticket>,
     heavy: Fair<Ticket>,
     hard: Fair<Ticket>,
-    /// All handles are dropped.
+    /// True when all handles are dropped.
     closed: bool,
 }
 
@@ -157,7 +157,7 @@ pub struct LanePool {
 }
 
 impl LanePool {
-    /// Starts helper threads. `heavy_max` of them run heavy jobs, and one more runs those of owners without a
+    /// Starts helper threads. `heavy_max` of them run heavy jobs, and one more runs the heavy jobs of owners without a
     /// running job.
     ///
     /// # Errors

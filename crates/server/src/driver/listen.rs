@@ -59,7 +59,7 @@ impl std::error::Error for BindError {
 /// picks a free port, and the others use that port. `option` is the source of the port, for errors.
 ///
 /// # Errors
-/// When a required address is not available, or none is.
+/// When a required address is not available, or no address is.
 pub fn listen(
     bind: &[String],
     mut port: u16,

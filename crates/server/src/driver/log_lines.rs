@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// One object a line: `time_ms`, `level`, `target`, `thread`, `message`, and all other fields.
+/// One object per line: `time_ms`, `level`, `target`, `thread`, `message`, and all other fields.
 pub struct Json;
 
 /// The fields of an event.

@@ -30,7 +30,7 @@ impl Manager {
                 false
             }
         };
-        // Absolute, because the working folder may be another when the file is removed.
+        // The path is absolute, because the working folder may have changed when the file is removed.
         let pid_file = Some(path).filter(|path| !path.is_empty() && write(path));
         let pid_file = pid_file.and_then(|path| std::path::absolute(path).ok());
         Manager { pid_file, is_told: is_told(&config.supervised()) }
@@ -55,14 +55,14 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         if let Some(path) = &self.pid_file {
-            // Another program may have removed it.
+            // Another program may have removed the file.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Starts the messages to systemd's watchdog. They are sent twice in the watchdog's time, unless a worker has been
-/// in one turn for that long. `None` without a watchdog.
+/// Starts the messages to systemd's watchdog. Two messages are sent within the watchdog's time, unless a worker has
+/// been in one turn for that long. `None` without a watchdog.
 ///
 /// # Errors
 /// When the system gives no thread.

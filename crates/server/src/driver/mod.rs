@@ -1,9 +1,9 @@
 //! The driver: connects sockets, threads and clocks to the engine's state machines.
 //!
-//! [`serve`] runs a server until it is stopped. The main thread [`accept`]s at every [`door`] and passes each
-//! socket to the [`worker`] with the fewest. [`connection`] is the task of one socket. [`lane`] has the helper
-//! threads for long commands, [`http`] connects an HTTP connection and a session, [`ticker`] does background work,
-//! and [`host`] is what the engine needs from the process.
+//! [`serve`] runs a server until it is stopped. The main thread [`accept`]s at every [`door`] and passes each socket to
+//! the [`worker`] with the fewest connections. [`connection`] is the task of one socket. [`lane`] has the helper
+//! threads for long commands, [`http`] connects an HTTP connection and a session, [`ticker`] does background work, and
+//! [`host`] is what the engine needs from the process.
 
 mod accept;
 mod checks;
@@ -57,12 +57,13 @@ use tls::Tls;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
-/// Default number of shards for each worker. Two workers rarely meet at one shard.
+/// Default number of shards for each worker. With so many shards, two workers rarely need one shard at the same time.
 const SHARDS_PER_WORKER: usize = 64;
-/// Most worker threads.
+/// Maximum number of worker threads.
 const WORKERS_MAX: usize = 256;
 
-/// Longest wait for an aborted save, which ends after the current slice. A hanging disk is not waited for longer.
+/// Longest wait for an aborted save, which ends after the current slice. The server does not wait longer for a disk
+/// that hangs.
 const SAVE_END_MS_MAX: usize = 5_000;
 
 /// Runs a server with `config` until SIGINT, SIGTERM or SHUTDOWN. CONFIG REWRITE writes to `config_file`.
@@ -206,10 +207,10 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
 
 /// The source of the data at the start.
 enum Data {
-    /// There are no data.
+    /// There is no data.
     None,
     Snapshot(OpenedFile),
-    /// With an append-only file no snapshot is loaded, as in redis-server.
+    /// An append-only file. As in redis-server, no snapshot is loaded then.
     Aof(FoundAof),
 }
 

@@ -15,7 +15,7 @@ use strand_engine::{Engine, OtlpCursor};
 const STEP: Duration = Duration::from_secs(5);
 /// Time limit for each of: connecting, reading, writing.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Most bytes of a response that are read. Its first line is enough.
+/// Maximum number of bytes of a response that are read. Its first line is enough.
 const ANSWER_BYTES_MAX: usize = 256;
 
 /// Starts sending, while `otlp-endpoint` is set.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Fewest bytes returned at once, because `appendfsync always` syncs after every few commands.
+/// Minimum number of bytes that are returned at once, because `appendfsync always` syncs after every few commands.
 const GIVEN_BACK_MIN: u64 = 1 << 20;
 /// The last page of the file stays, because the next write adds to it.
 const PAGE_BYTES: u64 = 4096;
@@ -22,8 +22,8 @@ pub struct PageCache {
 }
 
 impl PageCache {
-    /// Notes that the first `synced` bytes of the file are on the disk. One thread at a time calls this. It is
-    /// harmless if the system keeps the pages.
+    /// Notes that the first `synced` bytes of the file are on the disk. One thread at a time calls this. If the system
+    /// keeps the pages, nothing is lost.
     pub fn give_back(&self, file: &File, synced: u64) {
         let (from, end) = (self.given_back.load(Relaxed), synced - synced % PAGE_BYTES);
         if end < from {

@@ -1,12 +1,11 @@
 //! [`Profiles`]: where memory is allocated and processor time is spent. Can be used in production at any time.
 //!
-//! Memory: jemalloc records the stack of one allocation in [`SAMPLE_BYTES`]. It keeps the stack while the memory
-//! is in use (heap), and for good (allocs). A stack costs about 15 us, so 400 MB of allocations a second cost 0.15
-//! % of a core. Processor time: a signal [`CPU_HZ`] times a second of processor time, only while a profile is
-//! taken.
+//! Memory: jemalloc records the stack of one allocation per [`SAMPLE_BYTES`]. It counts the stack while the memory is
+//! in use (heap), and for ever (allocs). A stack costs about 15 us, so 400 MB of allocations per second cost 0.15 % of
+//! a core. Processor time: a signal comes [`CPU_HZ`] times per second of processor time, only while a profile is taken.
 //!
-//! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc has no labels,
-//! so the frames of a stack tell its purpose ([`label`]).
+//! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc has no labels, so the
+//! functions in a stack show the purpose of its memory ([`label`]).
 
 use super::stacks::Stacks;
 use parking_lot::Mutex;
@@ -19,14 +18,14 @@ use strand_diag::profile::{Frame, Profile, Sample};
 use strand_engine::ProfileAsk;
 use tikv_jemalloc_ctl::{Access, AsName};
 
-/// Samples a second of processor time. Not a round number, so that periodic work cannot fall between the samples.
+/// Samples per second of processor time. Not a round number, so that periodic work cannot fall between the samples.
 const CPU_HZ: i32 = 99;
 /// Time after its end at which a CPU profile that nobody fetches is dropped.
 const UNFETCHED: Duration = Duration::from_secs(30);
 /// Mean bytes of allocations for one sample. A sampled allocation takes a page range of its own (16 KiB and more),
 /// which is 0.4 % of the memory at this rate. jemalloc's configuration sets the rate (`.cargo/config.toml`).
 const SAMPLE_BYTES: f64 = (1u64 << 22) as f64;
-/// Most bytes of jemalloc's dump that are read.
+/// Maximum number of bytes of jemalloc's dump that are read.
 const DUMP_BYTES_MAX: u64 = 256 << 20;
 
 /// The current profile. Only one can be taken at a time.
@@ -67,7 +66,7 @@ impl Profiles {
             ProfileAsk::CpuStop { id, folded } => self.stop(id, folded),
         }
     }
-    /// Drops a CPU profile that nobody has fetched. Call this about once a second.
+    /// Drops a CPU profile that nobody has fetched. Call this about once per second.
     pub fn tick(&self) {
         let mut running = self.cpu.lock();
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
@@ -131,7 +130,7 @@ impl Profiles {
         };
         encode(&profile, folded)
     }
-    /// `first`: 0 for memory in use, 2 for all allocations.
+    /// The profile of memory. `first`: 0 for memory in use, 2 for all allocations.
     fn heap(&self, first: usize, folded: bool) -> Result<Vec<u8>, String> {
         let Some(mut dumps) = self.heap.try_lock() else { return Err(BUSY.into()) };
         *dumps += 1;

@@ -1,9 +1,9 @@
 //! The stacks of threads in the program, taken while they run: for a report of a stuck worker, and for a bundle.
 //!
-//! The sampler of processor time has a signal handler that records the stack of the thread it runs on. Here one thread
-//! after the other gets that signal by itself, with a descriptor of the thread. The kernel has these descriptors since
-//! Linux 6.9; before, there are no stacks, and the report says so. A thread that blocks the signal (the allocator's
-//! own) or that sits in an uninterruptible call has none either.
+//! The sampler of processor time has a signal handler that records the stack of the thread it runs on. This module
+//! sends the signal to one thread after the other, by a descriptor of the thread. The kernel has these descriptors
+//! since Linux 6.9. On older kernels there are no stacks, and the report says so. There is also no stack of a thread
+//! that blocks the signal (the allocator's own) or that is in an uninterruptible call.
 
 use super::profiles::{Profiles, Symbols};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
@@ -15,18 +15,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strand_diag::profile::Frame;
 
-/// Most threads of one call.
+/// Maximum number of threads of one call.
 const THREADS_MAX: usize = 256;
-/// Most time for one thread, and for all.
+/// Maximum time for one thread, and for all threads.
 const THREAD_MAX: Duration = Duration::from_millis(50);
 const ALL_MAX: Duration = Duration::from_secs(1);
-/// Time between two looks at what the handler recorded.
+/// Time between two checks whether the handler has recorded a stack.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// The sampler also has a clock of processor time. One tick a second disturbs nobody.
+/// The sampler also has a clock of processor time. One tick per second disturbs no thread.
 const TICKS_HZ: i32 = 1;
-/// Most functions of a stack in a log line. The innermost tell what the thread does.
+/// Maximum number of functions of a stack in a log line. The innermost functions show what the thread does.
 const LINE_FRAMES_MAX: usize = 16;
-/// The handler's function. The frames up to it and the one that returns from it are not the thread's own.
+/// The handler's function. The frames up to this function, and the next frame, which returns from the handler, are not
+/// the thread's own.
 const HANDLER: &str = "perf_signal_handler";
 
 /// The stack of each thread that answered: its functions, innermost first.
@@ -38,8 +39,8 @@ pub type Stacks = HashMap<i32, Vec<Frame>>;
 /// When the sampler does not start, or the kernel has no descriptors of threads.
 pub fn take(threads: &[i32]) -> Result<Stacks, String> {
     let failed = |e: &dyn std::fmt::Display| format!("there are no stacks of the program: {e}");
-    // An interrupted unwinder would be entered again. The C library does not need to be left out: a thread that waits
-    // is in it, and the unwinder finds its tables there without a lock.
+    // These libraries are left out: an interrupted unwinder would be entered again. The C library does not need to be
+    // left out: a thread that waits is in it, and the unwinder finds its tables there without a lock.
     let builder = ProfilerGuardBuilder::default().frequency(TICKS_HZ).blocklist(&["libgcc", "vdso"]);
     let guard = builder.build().map_err(|e| failed(&e))?;
     let mut found = Vec::new();
@@ -152,7 +153,7 @@ mod tests {
             a_function_that_works(&works)
         });
         let mut threads: Vec<i32> = tids.iter().take(2).collect();
-        // There is no such thread.
+        // No thread has this number.
         threads.push(i32::MAX);
         let profiles = Profiles::default();
         let shows = |stacks: &Stacks, name: &str| {
@@ -177,7 +178,7 @@ mod tests {
         assert!(!stacks.values().flatten().any(|frame| frame.function.contains(HANDLER)), "{stacks:?}");
         assert!(line.starts_with("; the thread is R") && line.contains("a_function_that_works"), "{line}");
         assert_eq!(place(&profiles, "no-such-thread"), "");
-        // Both need the one handler, so this is no test of its own.
+        // Stacks and CPU profiles need the same handler, so this is not a test of its own.
         let id = profiles.take(ProfileAsk::CpuStart { seconds: 1 }).expect("no other profile is taken");
         let why = profiles.stacks(&threads).expect_err("it is busy");
         assert!(why.contains("while processor time is sampled"), "{why}");

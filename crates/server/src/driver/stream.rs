@@ -1,8 +1,8 @@
 //! [`Stream`]: a connection's socket, driven by one of two event loops.
 //!
-//! *Polled*: the runtime (epoll) reports when a read or write is worthwhile, and it is done here at once. *Ring*:
-//! an io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its
-//! task. Encrypted connections are polled even beside a ring, because their bytes must pass through rustls either
+//! *Polled*: the runtime (epoll) reports when a read or write is worthwhile, and this module reads or writes at once.
+//! *Ring*: an io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is
+//! its task. Encrypted connections are polled even beside a ring, because their bytes must pass through rustls either
 //! way.
 //!
 //! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server
@@ -22,12 +22,12 @@
 //! | MGET of 100 | 20.2 k | 18.1 k | 1.09, 1.05, 1.11 |
 //! | PING, pipeline 30 | 3,833 k | 3,309 k | 1.19, 1.18, 1.16 |
 //!
-//! io_uring saves the system calls of many connections, so it is the default. A single connection at pipeline 1
-//! pays for the detour through the ring: 25 to 26 us of CPU a request instead of 23 to 24, and 1 to 6 us more for
-//! a round trip. Values of 256 MB cost equally much: 180 to 200 ms of CPU for a SET into fresh memory, 50 into
-//! used memory, 80 to 110 for a GET. Both drivers read them from the socket into their own memory. (Through the
-//! ring's buffers a SET took 40 to 75 ms more.) 5,000 arrivals and departures, and 10,000 idle connections, cost
-//! equally much.
+//! io_uring saves the system calls of many connections, so it is the default. A single connection at pipeline 1 pays
+//! for the detour through the ring: 25 to 26 us of CPU per request instead of 23 to 24, and 1 to 6 us more per round
+//! trip. Values of 256 MB cost the same with both: 180 to 200 ms of CPU for a SET into fresh memory, 50 into used
+//! memory, 80 to 110 for a GET. Both drivers read them from the socket into their own memory. (Through the ring's
+//! buffers a SET took 40 to 75 ms more.) 5,000 connections that are opened and closed, and 10,000 idle connections,
+//! also cost the same.
 
 use super::tls_stream::{self, TlsStream};
 use rustls::{ServerConfig, ServerConnection};
@@ -48,7 +48,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
-/// Most slices of one vectored write.
+/// Maximum number of slices of one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
 /// Bytes of input that are read and dropped at the end, so that unread input does not cause a reset that loses the
 /// last reply.
@@ -58,7 +58,7 @@ const DISCARD_BYTES_MAX: usize = 64 * 1024;
 /// that reaches this limit.
 const STRANGER_BYTES_MAX: usize = 4 * 1024;
 
-/// `MSG_DONTWAIT`.
+/// The flag `MSG_DONTWAIT`.
 const DONT_WAIT: i32 = 0x40;
 
 /// One accepted socket.
@@ -134,7 +134,7 @@ impl Stream {
             port.receive_ahead(stranger.then_some(STRANGER_BYTES_MAX));
         }
     }
-    /// Notes, before other tasks run, whether the next step is to read.
+    /// Call this before other tasks run. `reading`: the next step is to read.
     pub fn attend(&mut self, reading: bool) {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
@@ -372,7 +372,7 @@ impl<E> Waited<E> {
 
 /// Sends the reason to a socket that is refused, and closes it.
 pub fn refuse(socket: &StdStream, reply: &[u8]) {
-    // Nothing was sent before, so a short text fits. A peer that is gone misses it.
+    // Nothing was sent before, so a short text fits. A peer that is gone does not get it.
     let _ = (&*SockRef::from(socket)).write(reply);
     hang_up(SockRef::from(socket));
 }

@@ -1,4 +1,4 @@
-//! [`SystemWatch`]: the kernel's figures about the process and the machine, once a second, for the history.
+//! [`SystemWatch`]: the kernel's figures about the process and the machine, once per second, for the history.
 //!
 //! A figure that the kernel does not have (no pressure figures, no control group) is left out. The counters of
 //! threads are summed by name while the threads exist, so the sums never decrease when a thread ends.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use strand_diag::history::Figure;
 
-/// Most names of threads with a series of their own. The others share one.
+/// Maximum number of names of threads with a series of their own. The other threads share one series.
 const THREAD_NAMES_MAX: usize = 16;
 /// Name of the shared series.
 const OTHERS: &str = "others";
@@ -203,13 +203,13 @@ const REPORTED: [&str; 13] = [
     "/proc/sys/vm/overcommit_memory",
     "/proc/version",
 ];
-/// Most bytes of a file in a report.
+/// Maximum number of bytes of a file in a report.
 const REPORTED_BYTES_MAX: usize = 64 << 10;
 
-/// Most functions of a stack in a report. An event loop is some 40 deep.
+/// Maximum number of functions of a stack in a report. The stack of an event loop has some 40 functions.
 const FRAMES_MAX: usize = 96;
 
-/// The threads of the process that take the signal for their stack. The allocator's own block all signals.
+/// The threads of the process that take the signal for their stack. The allocator's own threads block all signals.
 pub fn threads() -> Vec<i32> {
     let bit = 1 << (Signal::PROF.as_raw() - 1);
     let tasks = Process::myself().and_then(|me| me.tasks());
@@ -217,8 +217,8 @@ pub fn threads() -> Vec<i32> {
     tasks.into_iter().flatten().flatten().filter(takes).map(|task| task.tid).collect()
 }
 
-/// The system's own texts, for a bundle, and the stacks of the threads. Yields the core after each file: a worker may wait
-/// for it.
+/// The system's own texts, for a bundle, and the stacks of the threads. Yields the core after each file: a worker may
+/// wait for it.
 pub fn report(stacks: &Result<Stacks, String>) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = REPORTED
         .iter()

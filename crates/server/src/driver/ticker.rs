@@ -17,13 +17,14 @@ const SEARCH_TICK_MS: u64 = 100;
 /// Interval between two samples of the history.
 const SAMPLE_US: u64 = 1_000_000;
 
-/// While much has expired, expiry pauses this many times the duration of its last slice. That is a quarter of a
+/// While much has expired, expiry pauses this many times the duration of its last slice. So expiry takes a quarter of a
 /// core, as in redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
 /// The shortest of these pauses, in microseconds.
 const EXPIRE_PAUSE_US_MIN: u64 = 200;
 
-/// The watch over the memory limit pauses this many times its own duration. That is half a core while it evicts.
+/// The watch over the memory limit pauses this many times its own duration. So the watch takes half a core while it
+/// evicts.
 const WATCH_PAUSE_FACTOR: u64 = 1;
 
 /// Repeats work on a separate thread until this is dropped.
@@ -57,13 +58,14 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in it was logged.
+            // A panic in the thread was logged.
             let _ = thread.join();
         }
     }
 }
 
-/// The engine's regular work, `hz` times a second, and active expiry, more often while much has expired.
+/// Starts the thread for the engine's regular work, `hz` times per second, and for active expiry, more often while much
+/// has expired.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -88,8 +90,8 @@ pub fn engine_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
     })
 }
 
-/// Watches the memory limit, and evicts in slices while the limit is exceeded. It has a thread of its own so that
-/// it need not wait for expiry, and it asks the allocator often when the limit is near.
+/// Starts the thread that watches the memory limit, and evicts in slices while the limit is exceeded. The watch has a
+/// thread of its own so that it need not wait for expiry. It asks the allocator often when the limit is near.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -102,7 +104,7 @@ pub fn memory_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
     })
 }
 
-/// Lets the text indexes follow the data while nobody searches.
+/// Starts the thread that lets the text indexes follow the data while nobody searches.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -113,7 +115,7 @@ pub fn search_ticker(search: Arc<strand_search::Search>, clock: Clock) -> io::Re
     })
 }
 
-/// Takes a sample of everything at each full second.
+/// Starts the thread that takes a sample of everything at each full second.
 ///
 /// # Errors
 /// When the system gives no thread.

@@ -1,7 +1,7 @@
 //! [`Tls`]: the TLS configuration: certificate, key and trusted authorities, by redis-server's `tls-*` options.
 //!
-//! It is read at the start, at CONFIG SET of one of these options, and at SIGHUP. New connections use the new
-//! configuration, and existing ones keep theirs. An unusable configuration changes nothing. The cryptography is
+//! The configuration is read at the start, at CONFIG SET of one of these options, and at SIGHUP. New connections use
+//! the new configuration, and existing ones keep theirs. An unusable configuration changes nothing. The cryptography is
 //! ring, which builds in seconds with only a C compiler. aws-lc takes ten times as long and needs cmake.
 
 use parking_lot::{Mutex, RwLock};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use strand_engine::Config;
 use strand_engine::config::Opt;
 
-/// Most certificates in `tls-ca-cert-file` and `tls-ca-cert-dir` together.
+/// Maximum number of certificates in `tls-ca-cert-file` and `tls-ca-cert-dir` together.
 const CA_CERTIFICATES_MAX: usize = 10_000;
 
-/// Most sessions kept for resumption, at any `tls-session-cache-size`. Their room is allocated at once, about 25
-/// MB for this number.
+/// Maximum number of sessions kept for resumption, at any `tls-session-cache-size`. The room for all of them is
+/// allocated at once, about 25 MB for this number.
 const SESSIONS_MAX: i64 = 1 << 18;
 
 /// First line of an encrypted key.
@@ -69,7 +69,7 @@ impl Tls {
     /// Reads files and options again. Returns false when no door uses TLS.
     ///
     /// # Errors
-    /// When they are unusable. The former configuration stays in use.
+    /// When files or options are unusable. The former configuration stays in use.
     pub fn reload(&self, config: &Config) -> Result<bool, String> {
         let _one = self.reloading.lock();
         if self.current().is_none() {
@@ -224,7 +224,7 @@ fn roots(file: &str, folder: &str) -> Result<RootCertStore, String> {
     if !folder.is_empty() {
         let entries = std::fs::read_dir(folder).map_err(|e| failed(folder, e.to_string()))?;
         for entry in entries.flatten().take(CA_CERTIFICATES_MAX) {
-            // Keys and certificate revocation lists may lie there too.
+            // The folder may also have keys and certificate revocation lists.
             let Ok(found) = certificates(&entry.path()) else { continue };
             roots.add_parsable_certificates(found.into_iter().take(CA_CERTIFICATES_MAX - roots.len()));
         }
@@ -232,7 +232,8 @@ fn roots(file: &str, folder: &str) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Sessions to resume, with a time limit (`tls-session-cache-timeout`). Each has its time of storage appended.
+/// Sessions to resume, with a time limit (`tls-session-cache-timeout`). The time at which a session was stored is
+/// appended to the session.
 #[derive(Debug)]
 struct Sessions {
     kept: Arc<ServerSessionMemoryCache>,

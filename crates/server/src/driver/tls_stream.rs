@@ -1,7 +1,7 @@
-//! [`TlsStream`]: an encrypted connection, driven by readiness like a polled one.
+//! [`TlsStream`]: an encrypted connection. It is driven by readiness, like a polled stream.
 //!
-//! It decides nothing. Bytes of the socket go through rustls into the session's target, and back. rustls's buffers
-//! bound both directions: one record in, [`SENT_BYTES_MAX`] out.
+//! Bytes of the socket go through rustls into the session's target. Output goes the other way. rustls's buffers bound
+//! both directions: one record in, [`SENT_BYTES_MAX`] out.
 
 use super::stream::Written;
 use rustls::{AlertDescription, Error, InvalidMessage, ServerConfig, ServerConnection};
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 /// Bytes that are encrypted ahead of the socket.
 const SENT_BYTES_MAX: usize = 64 * 1024;
-/// Most slices of one call.
+/// Maximum number of slices of one call.
 const SLICES_MAX: usize = 64;
 
 /// A TLS error between peer and server.
@@ -165,7 +165,7 @@ impl TlsStream {
     /// Sends a TLS close alert.
     pub fn say_end(&mut self) {
         self.tls.send_close_notify();
-        // A peer that is gone misses it.
+        // A peer that is gone does not get it.
         let _ = self.send();
     }
 }

@@ -11,7 +11,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// One for each connection. Waiting on it costs no allocation and, while nothing happens, no wake-up.
+/// The wake-up of one connection. Waiting for it costs no allocation and, while nothing happens, no wake-up.
 #[derive(Default)]
 pub struct WakeCell {
     state: Mutex<State>,

@@ -29,7 +29,7 @@ use tokio::task::LocalSet;
 /// only a fraction of a millisecond at a time.
 const ARRIVALS_PER_TURN_MAX: usize = 16;
 
-/// Most warnings about peers in this time.
+/// Maximum number of warnings about peers within this time.
 const WARNINGS_MAX: u32 = 10;
 const WARN_MS: u64 = 10_000;
 
@@ -107,7 +107,7 @@ impl Worker {
     /// Assigns a connection to this worker.
     pub fn serve(&self, arrival: Arrival) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        // A worker that is gone has stopped. The socket closes here.
+        // If the worker is gone, the server stops, and the socket is closed here.
         let _ = self.messages.send(Message::Serve(arrival));
     }
     /// Makes every connection check its settings again.
@@ -154,7 +154,7 @@ impl Context {
         self.busy.set(self.busy.get() + 1);
         Busy { count: &self.busy }
     }
-    /// True when a connection has more to do. A task that yields now waits for a whole turn of it.
+    /// True when a connection has more to do. A task that yields now waits for a whole turn of that connection.
     pub fn is_busy(&self) -> bool {
         self.busy.get() > 0
     }

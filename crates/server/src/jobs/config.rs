@@ -21,7 +21,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Memory that all jobs together may hold, in bytes.
     pub memory: u64,
-    /// Most jobs running at once.
+    /// Maximum number of jobs running at once.
     pub running: usize,
     /// The folder for persistent state.
     pub state: PathBuf,

@@ -27,7 +27,7 @@ const METRICS: &str = "/metrics";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most connections at once. More connections wait.
+/// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;
 
 /// Starts the server and returns its address.
@@ -99,7 +99,7 @@ fn may_enter(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> R
     if is_address { Ok(()) } else { Err("the header Host names another machine") }
 }
 
-/// Compares in constant time for strings of equal length.
+/// True when the strings are equal. Takes the same time for all strings of equal length.
 mod subtle_eq {
     pub(super) fn is_equal(a: &str, b: &str) -> bool {
         a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0

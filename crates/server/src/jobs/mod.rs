@@ -1,10 +1,10 @@
 //! `strand jobs serve`: runs imports as processes, as the board of `strand_import::jobs` decides.
 //!
-//! A run of a job is a process of this program (`strand import --supervised`). Its memory is freed with it, it can
-//! be stopped and killed at any moment, and its records stay. It reports its progress as lines of JSON on its
-//! standard output, and waits for `grant` on its standard input before it reads a large document. It ends when
-//! that input ends. [`watching`] tells when a folder
-//! changes. [`http`] is the interface for users, [`client`] its client side, and [`config`] the file.
+//! A run of a job is a process of this program (`strand import --supervised`). The memory of a run is freed with its
+//! process. A run can be stopped and killed at any moment, and its records stay. A run reports its progress as lines of
+//! JSON on its standard output, and waits for `grant` on its standard input before it reads a large document. It ends
+//! when that input ends. [`watching`] notices when a folder changes. [`http`] is the interface for users, [`client`]
+//! its client side, and [`config`] the file.
 
 pub mod client;
 pub mod config;

@@ -30,7 +30,7 @@ impl Process {
     ) -> io::Result<Process> {
         let mut command = Command::new(binary);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // One arena, so that all threads reuse the memory that any thread has freed.
+        // One arena of the allocator, so that all threads reuse the memory that any thread has freed.
         command.env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0");
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -49,7 +49,7 @@ impl Process {
     }
 
     pub(super) fn grant(&mut self) {
-        // A process that is gone needs nothing. Its end is reported separately.
+        // A process that is gone needs no grant. Its end is reported separately.
         let _ = self.stdin.write_all(b"grant\n");
     }
     pub(super) fn stop(&mut self) {

@@ -1,8 +1,8 @@
 //! Jobs that run when their folder changes: one thread and one inotify queue for each.
 //!
-//! The thread only tells the board that something changed. The board waits until the folder is quiet, and the run
-//! finds out what changed, as any run does. So a lost or a doubled event costs a run and nothing else. A run is
-//! begun when the watching begins: what changed before that is not missed.
+//! The thread only tells the board that something changed. The board waits until the folder is quiet, and the run finds
+//! out what changed, as any run does. So a lost or a doubled event costs a run and nothing else. When the watching
+//! begins, a run starts, so a change before that is not missed.
 
 use super::{Service, State, now_ms};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most watched jobs.
+/// Maximum number of watched jobs.
 const WATCHED_MAX: usize = 64;
-/// Most folders in the folder of one job.
+/// Maximum number of folders in the folder of one job.
 const FOLDERS_MAX: usize = 100_000;
 /// Bytes of events that are read at once.
 const EVENTS_BYTES: usize = 64 << 10;
-/// How often it is looked whether the job is still to be watched.
+/// Time between two checks whether the job must still be watched.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// The pause before a folder that cannot be watched is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl Service {
         }
     }
 
-    /// False when the job is not to be watched any more; it is forgotten then.
+    /// False when the job must not be watched any more. The job is then forgotten.
     fn still_watches(&self, name: &str, source: &str) -> bool {
         let mut state = self.lock();
         let is_wanted = state.board.watched().iter().any(|(n, s)| n == name && s == source);
@@ -101,7 +101,7 @@ impl Folders {
         Ok(folders)
     }
 
-    /// Watches one folder. Gives its number, or nothing when it is gone.
+    /// Watches one folder. Returns the number of the watch, or `None` when the folder is gone.
     fn add(&mut self, path: &Path) -> Result<Option<i32>, String> {
         let wanted = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -152,7 +152,7 @@ impl Folders {
         Ok(())
     }
 
-    /// Calls `stir` after changes, until `goes_on` says no. An error when the root is gone, or events were lost.
+    /// Calls `stir` after changes, until `goes_on` says no. Fails when the root is gone, or when events were lost.
     fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), String> {
         let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BYTES];
         loop {
@@ -173,7 +173,7 @@ impl Folders {
         }
     }
 
-    /// Reads events; gives the folders that came.
+    /// Reads events. Returns the new folders.
     fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Result<Vec<PathBuf>, String> {
         let mut added = Vec::new();
         let mut events = Reader::new(&self.queue, buffer);

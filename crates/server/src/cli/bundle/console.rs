@@ -1,8 +1,8 @@
 //! `strand bundle show FILE --console`: the server's console on a bundle, without a server.
 //!
-//! The pages are those of a server's HTTP door, and send commands. This module answers a command from the bundle's
-//! content, and any other command with an error, so nothing can be changed. Any user of this machine may connect;
-//! a bundle has no secrets.
+//! The pages are the pages of a server's HTTP door. They send commands. This module answers a command from the bundle's
+//! content, and any other command with an error, so nothing can be changed. Any user of this machine may connect; a
+//! bundle has no secrets.
 
 use crate::bundle::archive::Bundle;
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,11 +21,11 @@ use strand_http::console::{GUARDS, asset};
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
-/// Most commands of a request.
+/// Maximum number of commands of a request.
 const COMMANDS_MAX: usize = 256;
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most connections at once. More connections wait.
+/// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 64;
 /// Default rows of a history, without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
@@ -104,8 +104,8 @@ async fn answer(request: Request<Incoming>, bundle: Rc<Bundle>) -> Result<Respon
     })
 }
 
-/// True when the browser addresses this machine. A page of another site cannot reach the console under its own
-/// name.
+/// True when the browser addresses this machine. A page of another site, which addresses the console by that site's
+/// name, is refused.
 fn is_here(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -190,7 +190,7 @@ fn run(bundle: &Bundle, words: &[String]) -> Option<Value> {
     }
 }
 
-/// INFO, with a line that tells the pages that there is no server.
+/// INFO, with a line by which the pages know that there is no server.
 fn info(bundle: &Bundle) -> String {
     let found = bundle.entries.iter().find(|entry| entry.name == "info.txt");
     let text = found.map(|entry| String::from_utf8_lossy(&entry.bytes).into_owned()).unwrap_or_default();
@@ -266,7 +266,7 @@ fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<V
     ]
     .into_iter()
     .collect();
-    // A string, as in the server's reply.
+    // The JSON is a string, as in the server's reply.
     Some(Value::Object(out).to_string().into())
 }
 
