@@ -1,7 +1,7 @@
 //! The comparison of two sources without a server: what would an import of the second change after an import of the
 //! first?
 //!
-//! [`compare`] walks both sources side by side, container by container, and tells each difference to a [`Progress`].
+//! [`compare`] walks both sources side by side, container by container, and reports each difference to a [`Progress`].
 //! Where the tokens of both are made of content, equal tokens end the descent. All other documents are compared byte by
 //! byte. An archive counts as one document here.
 
@@ -22,8 +22,8 @@ use std::time::Instant;
 /// Bytes of both documents in one comparison.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Compares the sources `before` and `after`, both by their names. `added` in the summary counts documents that only
-/// `after` has.
+/// Compares the sources with the names `before` and `after`. `added` in the summary counts documents that only `after`
+/// has.
 ///
 /// # Errors
 /// [`ImportError`], when the root of a source cannot be listed. A document or folder below that cannot be read is a

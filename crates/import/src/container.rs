@@ -15,7 +15,7 @@ pub const FORMAT_VERSION: u8 = 1;
 pub const NAME_BYTES_MAX: usize = 1024;
 /// Longest version token in bytes.
 pub const TOKEN_BYTES_MAX: usize = 255;
-/// Most metadata pairs of one entry.
+/// Maximum number of metadata pairs of one entry.
 pub const PAIRS_MAX: usize = 255;
 /// Longest metadata key in bytes.
 pub const KEY_BYTES_MAX: usize = 255;

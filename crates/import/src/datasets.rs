@@ -1,4 +1,4 @@
-//! What is known at a server of the datasets there: their number of documents, and those that failed.
+//! The datasets of a server: how many documents each dataset has, and which documents failed.
 //!
 //! Everything is read from the recorded containers ([`crate::versions`]); no source is asked.
 
@@ -14,7 +14,8 @@ use strand_wire::client::Value;
 pub struct Dataset {
     /// Its name.
     pub name: String,
-    /// Containers that are recorded. Of a git revision only those are in which something failed, and the root.
+    /// Containers that are recorded. Of a git revision only the root is recorded, and containers in which something
+    /// failed.
     pub containers: u64,
     /// Documents that the server holds, as far as they are recorded.
     pub documents: u64,
@@ -22,12 +23,12 @@ pub struct Dataset {
     pub failed: u64,
     /// True when the last run was cut short, or is not over yet.
     pub interrupted: bool,
-    /// What the import tells that runs into the dataset now: names and values, as `IMPORT.VERSION STATUS` has them.
+    /// The last report of the import that runs into the dataset now: names and values, as in `IMPORT.VERSION STATUS`.
     pub running: Option<Vec<(String, String)>>,
 }
 
 impl Dataset {
-    /// What the import that runs tells under `name`.
+    /// The value of `name` in the last report of the import that runs now.
     pub fn told(&self, name: &str) -> Option<&str> {
         self.running.as_ref()?.iter().find(|(told, _)| told == name).map(|(_, value)| &value[..])
     }
@@ -44,10 +45,10 @@ pub fn list(target: &Target<'_>) -> Result<Vec<Dataset>, ImportError> {
     names.iter().map(|name| look(&mut connection, name, &mut |_, _| ())).collect()
 }
 
-/// Tells each document of the dataset `name` that failed, with the reason, in the order of their paths.
+/// Passes each failed document of the dataset `name` to `tell`, with the reason, in the order of the paths.
 ///
 /// # Errors
-/// [`ImportError`]; there is no such dataset.
+/// [`ImportError`], also when there is no such dataset.
 pub fn errors(
     target: &Target<'_>,
     name: &str,

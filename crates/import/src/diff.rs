@@ -94,7 +94,7 @@ impl<'a> Diff<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The entry. Of two the new one.
+    /// The entry. If both sides have an entry, the new one.
     pub fn entry(&self) -> Entry<'a> {
         match *self {
             Change::Added(entry) | Change::Removed(entry) => entry,
@@ -111,11 +111,11 @@ impl<'a> Change<'a> {
             | Change::Unchanged { old, .. } => Some(old),
         }
     }
-    /// True when it is about a child container.
+    /// True when the change is about a child container.
     pub fn is_container(&self) -> bool {
         self.entry().kind == Kind::Container
     }
-    /// True when the new container does not have it.
+    /// True when the new container does not have the entry.
     pub fn is_removed(&self) -> bool {
         matches!(self, Change::Removed(_))
     }

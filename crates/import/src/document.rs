@@ -9,29 +9,30 @@ use crate::extract::child::Extractor;
 use crate::fields::Fields;
 use crate::mail;
 
-/// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise it when a file gives other
-/// fields than before. Then the next import reads every document again.
+/// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise it when a file would get
+/// other fields than before. Then the next import reads every document again.
 pub const EXTRACTOR_VERSION: u16 = 3;
 
 /// The facts about a file before its bytes are read.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFacts<'a> {
-    /// Its id: the path within the source.
+    /// The file's id: the path within the source.
     pub path: &'a [u8],
     /// The last part of the path.
     pub name: &'a [u8],
     /// Size in bytes.
     pub size: u64,
-    /// Its Maildir flags, where it lies in a Maildir.
+    /// The file's Maildir flags, if it lies in a Maildir.
     pub flags: Option<&'a [u8]>,
-    /// The id of the archive it lies in.
+    /// The id of the archive that the file lies in.
     pub parent: Option<&'a [u8]>,
     /// The kind of archive, when the file is one.
     pub archive: Option<&'static str>,
 }
 
 impl FileFacts<'_> {
-    /// True when the file claims to be mail, by its name or by lying in a Maildir. If it is none, it is a dead letter.
+    /// True when the file claims to be mail, by its name or by lying in a Maildir. If such a file is no mail, it is a
+    /// dead letter.
     pub fn claims_mail(&self) -> bool {
         let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);
         self.flags.is_some() || extension.is_some_and(|e| e.eq_ignore_ascii_case(b".eml"))

@@ -1,11 +1,12 @@
-//! The text index over a dataset: `FT.CREATE <into>` over the hashes at `<into>:`, when there is none of that name.
+//! The text index of a dataset. FT.CREATE makes it with the name `<into>`, over the hashes at `<into>:`, if there is no
+//! index with this name.
 
 use crate::ImportError;
 use crate::connection::Connection;
 use strand_wire::client::Value;
 
-/// What is indexed of a document. Words of text fields are searched without naming the field; TAG and NUMERIC fields by
-/// `@field:`; what a user would sort by is SORTABLE.
+/// The schema of the index. A query finds words of text fields without naming the field. TAG and NUMERIC fields are
+/// searched by `@field:`. The fields by which users sort are SORTABLE.
 const SCHEMA: &[&str] = &[
     "subject",
     "TEXT",
@@ -52,7 +53,7 @@ const SCHEMA: &[&str] = &[
     "SORTABLE", //
 ];
 
-/// Creates the index unless it is there; says whether it was missing. With `dry_run` nothing is created.
+/// Creates the index if it is missing. Returns whether it was missing. With `dry_run` nothing is created.
 pub fn ensure(connection: &mut Connection, into: &str, dry_run: bool) -> Result<bool, ImportError> {
     let list = match connection.call(&["FT._LIST"])? {
         Value::Array(names) | Value::Set(names) => names,
@@ -69,7 +70,7 @@ pub fn ensure(connection: &mut Connection, into: &str, dry_run: bool) -> Result<
     let mut args = vec!["FT.CREATE", into, "ON", "HASH", "PREFIX", "1", &prefix, "SCHEMA"];
     args.extend_from_slice(SCHEMA);
     match connection.call(&args) {
-        // Another import was faster.
+        // Another import has created the index meanwhile.
         Err(ImportError::Refused { text, .. }) if text.contains("already exists") => Ok(false),
         other => other.map(|_| true),
     }

@@ -3,10 +3,10 @@
 //!
 //! [`run`] is the entry. For each folder the run merges what the server has ([`crate::versions`]) with the listing.
 //! When something is new, the run first stores the listing as the *intent*. So a run that is cut short leaves no
-//! document behind that nobody knows of. Child folders come next, then the folder's own documents. At most
-//! [`BYTES_UNDER_WAY_MAX`] bytes and [`COMMANDS_UNDER_WAY_MAX`] commands are under way. When every reply has come, the
-//! new container is recorded. One HSET sets all fields of a document, and one HDEL removes the fields that the document
-//! lacks. So no reader ever finds the document gone. Sending is in [`crate::sink`].
+//! unknown document behind. Child folders come next, then the folder's own documents. At most [`BYTES_UNDER_WAY_MAX`]
+//! bytes and [`COMMANDS_UNDER_WAY_MAX`] commands are under way. When every reply has come, the new container is
+//! recorded. One HSET sets all fields of a document, and one HDEL removes the fields that the document lacks. So no
+//! reader ever finds the document gone. Sending is in [`crate::sink`].
 //!
 //! Some sources make their tokens of content ([`Tokens::Content`]). There a child with an unchanged token is not opened
 //! at all. The source can list such a child again by its token, so the child's record is dropped as soon as the
@@ -45,8 +45,8 @@ use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
 pub const DEPTH_MAX: usize = 128;
-/// Most bytes of containers that a run holds at once. These are the containers from the root down to the current
-/// folder.
+/// Maximum number of bytes of containers that a run holds at once. These are the containers from the root down to the
+/// current folder.
 pub const CONTAINERS_HELD_BYTES_MAX: usize = 1 << 30;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
@@ -142,7 +142,7 @@ struct Level {
     reread: bool,
     /// No container is skipped, because its token, or the number of documents behind the token, cannot be trusted.
     open_all: bool,
-    /// What leaves its place and what comes to a place is noted: see [`moves`].
+    /// Documents that leave a place, and documents that come to a place, are noted: see [`moves`].
     notes_moves: bool,
 }
 
@@ -166,7 +166,7 @@ struct Child {
     token: Vec<u8>,
     /// Documents in it and below. Known only for the root's children, and only where tokens are content.
     documents: u64,
-    /// The token says all that the record does, so the record may go.
+    /// The token says everything that the record says, so the record may be dropped.
     is_recallable: bool,
 }
 
@@ -239,10 +239,10 @@ impl Job<'_> {
         for (name, reason) in &listing.refused {
             self.fail(&join(path, name), reason);
         }
-        // A document must be known before the run touches it: after a run that is cut short nobody can say whether such
-        // a document is the old or the new one, there or gone. The documents that an earlier run left so are among
-        // them. Where a child can be skipped by its token, an updated child counts too: the old token must not be
-        // believed before the parent's record names the new one.
+        // A document must be in the intent before the run changes it: after a run that is cut short it is unknown
+        // whether the server has the old document, the new one, or none. The documents that an earlier run left in this
+        // state are among them. Where a child can be skipped by its token, an updated child counts too: until the
+        // parent's record names the new token, the old token must not be believed.
         let is_planned = known.recorded || self.options.forecast;
         if level.depth == 0 && is_planned && self.options.mode == Mode::Import {
             let below = level.below(path, known.blob.len())?;
@@ -287,7 +287,8 @@ impl Job<'_> {
         })
     }
 
-    /// Waits for everything that is under way, where no document is among it that the sink may refuse.
+    /// Waits for everything that is under way. Only for times when no document is under way, because the sink may
+    /// refuse a document.
     fn drain(&mut self) -> Result<(), ImportError> {
         let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());

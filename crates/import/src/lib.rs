@@ -1,12 +1,13 @@
-//! Import: makes a running server hold the documents of a folder, a Maildir or a git revision, and keeps it so at each
-//! further run.
+//! Import: makes a running server hold the documents of a source (a folder, a Maildir, a git revision and others). Each
+//! further run updates them.
 //!
-//! [`run`] is the whole job, on the client's side: [`source`] lists a folder into a [`container`], [`diff`] merges it with
-//! the one recorded at the last run, [`document`] and [`mail`] turn what changed into fields, and [`job`] streams the
-//! changes to a [`sink`] (a server over a pipelined [`connection`], Solr, a file) in bounded memory and then records the new
-//! version ([`versions`]).
+//! [`run`] does the whole import, on the client's side. A [`source`] lists a folder as a [`container`]. [`diff`]
+//! compares the container with the one that the last run recorded. [`document`] and [`mail`] turn changed files into
+//! fields. [`job`] streams the changes to a [`sink`] (a server over a pipelined [`connection`], Solr, a file) in
+//! bounded memory, and then records the new version ([`versions`]).
 //!
-//! **Invariant:** knows no engine and no keyspace: it is a client like any other and reaches the server by commands only.
+//! **Invariant:** this crate knows neither the engine nor the keyspace. It is a client like any other, and reaches the
+//! server by commands only.
 
 pub mod cache;
 pub mod compare;
@@ -41,12 +42,12 @@ pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
 use std::path::PathBuf;
 
-/// How often a server is told how a run goes.
+/// Time between two reports of a run's progress to the server.
 pub const REPORT_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Versions that the server's text indexes keep unless told: the newest and the one before.
+/// Versions that the server's text indexes keep by default: the newest and the one before.
 pub const KEEP_VERSIONS: u8 = 2;
-/// Most versions that they keep.
+/// Maximum number of versions that text indexes keep.
 pub const KEEP_VERSIONS_MAX: u8 = 64;
 
 /// What to import, and where to.
@@ -60,19 +61,19 @@ pub struct ImportOptions {
     pub to: Destination,
     /// The folder for the records of a sink that keeps none itself.
     pub state: Option<PathBuf>,
-    /// Is told what the run waits for.
+    /// Receives what the run waits for.
     pub notices: Notices,
-    /// Wait while another importer of the dataset is at work; else that is an error.
+    /// Wait while another importer of the dataset is at work. Otherwise another importer is an error.
     pub wait: bool,
-    /// How often the server is told how the run goes.
+    /// Time between two reports of the run's progress to the server.
     pub report_every: std::time::Duration,
-    /// Is asked for memory.
+    /// Who lends the run its memory.
     pub memory: memory::Memory,
-    /// The program that extracts documents in a process of its own; without one the run's process does that.
+    /// The program that extracts documents in a process of its own. `None`: the run's process extracts them.
     pub extractor: Option<extract::child::ExtractorProgram>,
-    /// Bytes that are read in a second, at most.
+    /// Maximum number of bytes that are read per second. `None`: no limit.
     pub rate: Option<u64>,
-    /// The server, `host:port`, where documents go to one of ours.
+    /// The Strand server, `host:port`. Used when documents go to a Strand server.
     pub address: String,
     /// User name for AUTH; only with a password.
     pub username: Option<String>,
@@ -80,7 +81,7 @@ pub struct ImportOptions {
     pub password: Option<String>,
     /// Database; 0 is the default.
     pub db: u32,
-    /// Say what would change and change nothing.
+    /// Report what would change, and change nothing.
     pub dry_run: bool,
     /// Publish all changes at one moment, at the end.
     pub atomic: bool,
@@ -90,20 +91,20 @@ pub struct ImportOptions {
     pub index: bool,
     /// Attachments of mails become documents of their own.
     pub attachments: bool,
-    /// Stop before anything is removed when more than this would be.
+    /// Stop before any change if more documents than this would be removed.
     pub max_delete: MaxDelete,
-    /// Tell before the run what it costs: everything is listed once more.
+    /// Report before the run what it will cost. Everything is listed once more for that.
     pub forecast: bool,
     /// Import, retry what failed, or verify.
     pub mode: Mode,
     /// How a bucket is reached.
     pub remote: RemoteOptions,
-    /// Which documents are wanted; the others are removed, when an earlier run imported them.
+    /// Which documents are wanted. Other documents are removed if an earlier run imported them.
     pub filter: FilterOptions,
 }
 
 impl ImportOptions {
-    /// With the defaults: 127.0.0.1:6379, database 0, an index.
+    /// Options with the defaults: 127.0.0.1:6379, database 0, an index.
     pub fn new(source: impl Into<PathBuf>, into: impl Into<String>) -> ImportOptions {
         ImportOptions {
             source: source.into(),
@@ -134,7 +135,7 @@ impl ImportOptions {
     }
 }
 
-/// What became of one document.
+/// The outcome of one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// New at the server.
@@ -149,7 +150,7 @@ pub enum Outcome<'a> {
     Failed(&'a str),
 }
 
-/// Is told how the run goes. All methods do nothing by default. `path` is the document's id, perhaps not UTF-8.
+/// Receives the progress of a run. All methods do nothing by default. `path` is the document's id, perhaps not UTF-8.
 pub trait Progress {
     /// A folder was listed and has `documents` of its own.
     fn listed(&mut self, path: &[u8], documents: u64) {
@@ -159,16 +160,16 @@ pub trait Progress {
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let _ = (path, outcome);
     }
-    /// The document that [`Progress::document`] tells next as removed was the entry `name` of the container `container`, with
-    /// this version token, and is not there any more.
+    /// Called before [`Progress::document`] reports a removed document. The document was the entry `name` of the
+    /// container `container`, with this version token.
     fn removed_from(&mut self, container: &[u8], name: &[u8], token: &[u8]) {
         let _ = (container, name, token);
     }
-    /// How far the run is, at `path`; told from time to time.
+    /// Reports from time to time how far the run is. `path` is the place that it has reached.
     fn pace(&mut self, path: &[u8], pace: &Pace) {
         let _ = (path, pace);
     }
-    /// What the run costs; told before it changes anything, where the options ask for it.
+    /// Reports the forecast of the run's cost, before the run changes anything. Only if the options ask for it.
     fn forecast(&mut self, forecast: &Forecast) {
         let _ = forecast;
     }
@@ -178,12 +179,12 @@ pub trait Progress {
     }
 }
 
-/// A [`Progress`] that says nothing.
+/// A [`Progress`] that ignores all reports.
 #[derive(Debug, Default)]
 pub struct Silent;
 impl Progress for Silent {}
 
-/// Why a run stopped before its end. What it had recorded stays, the next run goes on from there.
+/// Why a run stopped before its end. What the run has recorded stays, and the next run continues from there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -222,7 +223,7 @@ pub enum ImportError {
     Sink {
         /// The file, or the collection.
         sink: String,
-        /// What it said, or the system.
+        /// The reason, in the words of the sink or of the system.
         reason: String,
     },
     /// The file of the records cannot be read or written.
@@ -287,7 +288,7 @@ pub enum ImportError {
          If it is, allow it with --max-delete (100% allows all)"
     )]
     TooManyDeletions {
-        /// Documents that would go.
+        /// Documents that would be removed.
         removed: u64,
         /// Documents that the server holds of the dataset.
         held: u64,

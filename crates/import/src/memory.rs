@@ -1,4 +1,5 @@
-//! [`Memory`]: where somebody counts the memory of several runs, a run asks before it holds much.
+//! [`Memory`]: the memory of a run. If a [`Lender`] counts the memory of several runs, each run asks the lender before
+//! it holds much.
 
 use crate::extract::DOCUMENT_BYTES_MAX;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// Keeps a run to a number of bytes a second.
+/// Limits a run to a number of bytes per second.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     rate: Option<u64>,

@@ -1,8 +1,8 @@
 //! The HTTP requests that an import sends: to buckets and web servers it reads, and to a Solr server it writes.
 //!
-//! Each request is noted once its answer's head is there, or it has failed ([`Begun`]). The notes are lines of JSON in a
-//! file, where one was opened ([`open_log`]), and sums by method, host and status ([`totals`]). Left out: commands to a
-//! Strand server, which are its own to tell, and what git's and restic's libraries ask.
+//! Each request is noted once its answer's head is there, or it has failed ([`Begun`]). The notes are lines of JSON in
+//! a file, where one was opened ([`open_log`]), and sums by method, host and status ([`totals`]). Left out: commands to
+//! a Strand server, which counts them itself, and requests of git's and restic's libraries.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Most rows of the sums. Requests to further hosts are counted together, under [`OTHERS`].
+/// Maximum number of rows of the sums. Requests to further hosts are counted together, under [`OTHERS`].
 const ROWS_MAX: usize = 256;
 /// Host of the requests beyond [`ROWS_MAX`].
 pub const OTHERS: &str = "others";
@@ -59,7 +59,7 @@ pub fn open_log(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A request that was sent. It is noted when it ends; one that is given up is noted without an answer.
+/// A request that was sent. It is noted when it ends. A request that is given up is noted without an answer.
 #[derive(Debug)]
 pub(crate) struct Begun {
     method: String,
@@ -153,7 +153,7 @@ mod tests {
             (&ours[0]["method"], &ours[0]["sent_bytes"], &ours[2]["status"]),
             (&"PUT".into(), &7.into(), &0.into())
         );
-        // Hosts without end take no memory without end.
+        // An unbounded number of hosts takes bounded memory.
         (0..1_000).for_each(|i| Begun::new("GET", &format!("{i}.test"), 0).answered(200, Some(1)));
         assert!(totals().len() <= ROWS_MAX + 2);
         assert!(of("GET", OTHERS, 200).is_some_and(|(requests, _, _)| requests > 700));

@@ -13,7 +13,7 @@ pub const DEAD_LETTERS_LISTED_MAX: usize = 100;
 /// A document that could not be imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Its path within the source.
+    /// The document's path within the source.
     pub path: Vec<u8>,
     /// The reason.
     pub reason: String,
@@ -42,7 +42,7 @@ pub struct Summary {
     pub dead_letters: Vec<DeadLetter>,
     /// Documents that were opened.
     pub opened: u64,
-    /// Bytes that were read of them.
+    /// Bytes that were read of these documents.
     pub bytes_read: u64,
     /// Processes that were started to extract documents.
     pub extractors: u64,

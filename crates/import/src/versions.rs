@@ -16,7 +16,8 @@ use crate::source::FLAGS_KEY;
 use std::collections::HashSet;
 use strand_wire::client::Value;
 
-/// Keys in one EXISTS, and most EXISTS that are under way. The replies (a number each) fit into the socket's buffers.
+/// Number of keys in one EXISTS, and maximum number of EXISTS that are under way. The replies (a number each) fit into
+/// the socket's buffers.
 const KEYS_ASKED: usize = 64;
 const QUESTIONS_UNDER_WAY_MAX: usize = 64;
 

@@ -16,14 +16,15 @@ const PARTS: TableDefinition<(u128, u64), (u32, u128)> = TableDefinition::new("p
 const USES: TableDefinition<u64, u128> = TableDefinition::new("uses");
 /// Bytes of the index that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
-/// Most changes that a kill may lose.
+/// Maximum number of changes that a kill may lose.
 const CHANGES_PER_SYNC: u32 = 1024;
-/// Uses of objects that are noted together, where no other change comes before.
+/// Number of uses of objects that are noted together, if no other change notes them before.
 const USED_MAX: usize = 1024;
-/// The name of a file. It is there while the cache is open, and after a cache was not closed.
+/// The name of a file that exists while the cache is open. If the file exists when the cache is opened, the cache was
+/// not closed.
 const MARK: &str = "open";
 
-/// The place of an object's version.
+/// The path of the file with an object's version.
 pub(super) fn path(folder: &Path, object: u128, version: u128) -> PathBuf {
     folder.join(format!("objects/{:02x}/{object:032x}-{version:032x}", object >> 120))
 }
@@ -143,7 +144,7 @@ impl Index {
         })
     }
 
-    /// Removes the object, in whatever version.
+    /// Removes the object, whichever version the cache has.
     pub(super) fn remove(&mut self, object: u128) -> Result<(), String> {
         let folder = self.folder.clone();
         self.used.remove(&object);

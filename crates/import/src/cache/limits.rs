@@ -42,9 +42,9 @@ impl Shares {
 /// How much of a disk a cache may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of the disk's space.
+    /// The shares of the disk's space.
     pub blocks: Shares,
-    /// Of the files that the disk may have.
+    /// The shares of the files that the disk may have.
     pub files: Shares,
     /// False: nothing is culled. The cache stores nothing below *stop*.
     pub culls: bool,
@@ -132,7 +132,7 @@ pub struct Free {
 }
 
 impl Free {
-    /// The numbers that the system tells.
+    /// The numbers that the system reports.
     pub fn of(stat: &StatVfs) -> Free {
         Free { blocks: (stat.f_bavail, stat.f_blocks), files: (stat.f_favail, stat.f_files) }
     }

@@ -4,7 +4,7 @@
 //! are there. A part is found by the object, its version token and its offset. The cache hands a part out only if its
 //! length and digest are as recorded. So a damaged part, an older version or a missing file counts as not cached.
 //! [`limits`] says how much of the disk is filled. [`texts`] keeps the text of a document. Nothing here makes a run
-//! fail: a cache that cannot store steps aside.
+//! fail: after `FAILURES_MAX` failures in a row the cache is not used any more.
 
 mod index;
 pub mod limits;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 const FOLDER: &str = "strand-cache";
 /// Longest part in bytes.
 pub const PART_BYTES_MAX: usize = 16 << 20;
-/// Most objects that one call culls. A run waits no longer than for these.
+/// Maximum number of objects that one call culls. A run waits no longer than for these.
 const CULLED_PER_CALL_MAX: u64 = 64;
 /// Failures in a row after which the cache is not asked any more.
 const FAILURES_MAX: u32 = 8;
@@ -58,7 +58,7 @@ impl Version {
 /// The result of storing a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Put {
-    /// It is stored.
+    /// The part is stored.
     pub stored: bool,
     /// The disk is too full.
     pub refused: bool,
@@ -295,7 +295,7 @@ impl CacheUse {
         }
         found
     }
-    /// True when the part is there. This look is not counted.
+    /// True when the cache has the part. The question is not counted.
     pub(crate) fn has(&self, of: Version, offset: u64) -> bool {
         let Some(cache) = &self.cache else { return false };
         let found = cache.state().index.find(of.object, of.version, offset);
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!((put.stored, put.culled), (true, 4));
         let there: Vec<_> = (0..95).filter(|i| cache.get(name(*i), 0).is_some()).collect();
         assert_eq!(there, [vec![0], (5..95).collect()].concat());
-        // The disk is filled by somebody else: what can go goes, and below stop nothing is stored.
+        // Other files fill the disk: the cache culls all that it can, and below *stop* it stores nothing.
         others.store(98, Relaxed);
         let puts = [cache.put(name(500), 0, b"x"), cache.put(name(500), 0, b"x")];
         assert_eq!(puts.map(|put| put.culled), [CULLED_PER_CALL_MAX, 91 - CULLED_PER_CALL_MAX]);

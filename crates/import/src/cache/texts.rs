@@ -22,7 +22,7 @@ const BYTES_MAX: usize = super::PART_BYTES_MAX;
 pub(crate) struct Text {
     /// The document's size in bytes.
     pub(crate) size: u64,
-    /// Its digest in the record of its container.
+    /// The document's digest, as in the record of its container.
     pub(crate) digest: Digest,
     /// The extracted fields.
     pub(crate) fields: Fields,
@@ -45,7 +45,8 @@ pub(crate) fn version(source: &dyn Source, path: &[u8], entry: &Entry<'_>) -> Op
     Some(Version::new(&name, entry.token))
 }
 
-/// What the extractor chooses by, besides the bytes: whether the document lies in a Maildir, and the ending of its name.
+/// The facts by which the extractor chooses, besides the bytes: whether the document lies in a Maildir, and the ending
+/// of its name.
 pub(crate) fn kind(entry: &Entry<'_>) -> Vec<u8> {
     let dot = entry.name.iter().rposition(|b| *b == b'.');
     let in_maildir = u8::from(entry.get(FLAGS_KEY).is_some());

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 /// Pages and tables up to this size are extracted in the run's own process.
 pub const IN_PLACE_BYTES_MAX: usize = 64 << 10;
-/// Most memory of the process. The kernel counts the address space.
+/// Maximum memory of the process. The kernel counts the address space.
 pub const CHILD_MEMORY_BYTES_MAX: u64 = 1 << 30;
 /// How much longer than [`TIME_MAX`] the run waits. The process itself gives up at [`TIME_MAX`], and says so.
 const GRACE: Duration = Duration::from_secs(5);
-/// Most bytes of an answer.
+/// Maximum number of bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 2 * DOCUMENT_BYTES_MAX;
 /// Bytes that are written or read at a time. Between two blocks the run looks at the deadline.
 const PIECE_BYTES: usize = 256 << 10;
@@ -281,7 +281,7 @@ fn uninterrupted(mut ask: impl FnMut() -> io::Result<usize>) -> io::Result<usize
 /// Extracts documents that come over the socket, until the other end closes it. The process ends when its parent does.
 ///
 /// # Errors
-/// The socket's.
+/// Errors of the socket.
 pub fn serve(mut socket: UnixStream) -> io::Result<()> {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut document = Vec::new();

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 
 /// Bytes that the tokenizer gets at a time.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Most bytes of a title.
+/// Maximum number of bytes of a title.
 const TITLE_BYTES_MAX: usize = 4096;
 /// Elements that stand in a line. All others begin a line.
 const IN_LINE: [&str; 32] = [

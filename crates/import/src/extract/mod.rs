@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Largest document in bytes whose content is read.
 pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of text that are kept of a document. The rest is cut off.
+/// Maximum number of bytes of text that are kept of a document. The rest is cut off.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
 /// The longest time for the extraction of one document.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
@@ -195,7 +195,7 @@ impl Text {
     fn is_full(&self) -> bool {
         self.is_full || self.text.len() >= TEXT_BYTES_MAX
     }
-    /// An error when the time is up.
+    /// Fails when the time is over.
     fn check_time(&self) -> Result<(), String> {
         match self.started.elapsed() > TIME_MAX {
             true => Err(format!("its extraction took more than {} s", TIME_MAX.as_secs())),

@@ -10,9 +10,9 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::io::{BufRead, BufReader};
 
-/// Most bytes that the parts of one file may unpack to.
+/// Maximum number of bytes that the parts of one file may unpack to.
 const PARTS_BYTES_MAX: u64 = 512 << 20;
-/// Most bytes of a spreadsheet's shared strings that are held.
+/// Maximum number of bytes of a spreadsheet's shared strings that are held.
 const STRINGS_BYTES_MAX: usize = 64 << 20;
 /// Events between two looks at the clock.
 const EVENTS_PER_LOOK: usize = 4096;

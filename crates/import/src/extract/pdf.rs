@@ -13,9 +13,9 @@ use std::sync::mpsc;
 /// The program. The variable names another one.
 const PROGRAM: &str = "pdftotext";
 const VARIABLE: &str = "STRAND_PDFTOTEXT";
-/// Most memory of the child, in bytes.
+/// Maximum memory of the child, in bytes.
 pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
-/// Most bytes of the child's complaint that are told.
+/// Maximum number of bytes of the child's complaint that are told.
 const COMPLAINT_BYTES_MAX: u64 = 300;
 
 /// Adds the document's text.

@@ -8,13 +8,13 @@ use super::Text;
 use crate::fields::Fields;
 use serde_json::Value;
 
-/// Most fields of one JSON value. All further scalars are in the text only.
+/// Maximum number of fields of one JSON value. All further scalars are in the text only.
 pub(super) const JSON_FIELDS_MAX: usize = 256;
 /// Longest name of such a field in bytes.
 const NAME_BYTES_MAX: usize = 256;
 /// Longest value of such a field in bytes.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// Most columns of a table whose names are kept.
+/// Maximum number of columns of a table whose names are kept.
 const COLUMNS_MAX: usize = 1024;
 /// Rows between two looks at the clock.
 const ROWS_PER_LOOK: u64 = 1024;

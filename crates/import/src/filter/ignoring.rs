@@ -165,7 +165,8 @@ impl Source for Ignoring {
 
     asks_its_source!();
 
-    /// What was imported whole is recalled. What was listed by rules is recorded at the server.
+    /// Recalls only containers that were imported whole. Containers that were listed by rules are recorded at the
+    /// server.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         self.source.recall(token, producer)
     }

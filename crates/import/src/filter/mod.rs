@@ -1,9 +1,9 @@
 //! Filters: the choice of documents of a source that belong to a dataset.
 //!
-//! [`FilterOptions`] are a user's wishes. [`Filter`] is made of them, checked and compiled. [`Filtered`] is a source that
-//! lists only what the filter takes. A folder that an exclusion names is not listed at all. Globs and files of exclusions
-//! have gitignore's syntax, and the file types are ripgrep's (the `ignore` crate). [`Ignoring`] obeys the `.gitignore`
-//! files in a source.
+//! [`FilterOptions`] are the options of a user. [`Filter`] is made of them, checked and compiled. [`Filtered`] is a
+//! source that lists only what the filter takes. A folder that an exclusion names is not listed at all. Globs and files
+//! of exclusions have gitignore's syntax, and the file types are ripgrep's (the `ignore` crate). [`Ignoring`] obeys the
+//! `.gitignore` files in a source.
 //!
 //! The filter decides about the files of the source. An archive that is taken is taken with all that is in it.
 //!
@@ -25,7 +25,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Most globs of all options and files together.
+/// Maximum number of globs of all options and files together.
 pub const GLOBS_MAX: usize = 10_000;
 /// Largest file of exclusions in bytes.
 pub const EXCLUDE_FILE_BYTES_MAX: u64 = 4 << 20;
@@ -231,7 +231,8 @@ impl Source for Filtered {
 
     asks_its_source!();
 
-    /// What was imported without a filter is recalled. What a filter listed is recorded at the server.
+    /// Recalls only containers that were imported without a filter. Containers that a filter listed are recorded at the
+    /// server.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         self.source.recall(token, producer)
     }

@@ -1,9 +1,10 @@
 //! The plan of a run: the deletion budget, and the forecast of what the run costs.
 //!
-//! A source that has lost most of its documents is asked about before anything is removed.
+//! A run stops before it changes anything if the source has lost too many of its documents.
 //!
-//! A mount that is not there looks like an empty folder. So a run that has a record to compare with first walks over the
-//! listings alone, counts what would be removed of what is held, and stops when that is more than [`MaxDelete`] allows.
+//! A file system that is not mounted looks like an empty folder. So a run that has a record to compare with first walks
+//! over the listings alone. It counts how many of the documents that the server holds would be removed, and stops when
+//! that is more than [`MaxDelete`] allows.
 
 use super::{Job, Level, join, view};
 use crate::ImportError;
@@ -25,7 +26,8 @@ pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
 pub enum MaxDelete {
     /// A number of documents.
     Documents(u64),
-    /// Hundredths of the documents that are held; up to [`DELETES_ALWAYS_ALLOWED`] documents in any case, unless the source is empty.
+    /// A percentage of the documents that the server holds. Up to [`DELETES_ALWAYS_ALLOWED`] documents are allowed in
+    /// any case, unless the source is empty.
     Percent(u8),
 }
 
@@ -49,28 +51,29 @@ impl std::str::FromStr for MaxDelete {
     }
 }
 
-/// What a run costs, as its listings tell before it begins.
+/// The forecast of what a run costs, made from its listings before it begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
     /// Containers that are listed.
     pub containers: u64,
-    /// Documents that are read; what is in archives comes on top.
+    /// Documents that are read, without documents in archives.
     pub documents: u64,
-    /// Bytes of them.
+    /// Bytes of these documents.
     pub bytes: u64,
     /// Documents that are removed.
     pub removed: u64,
-    /// Memory at the most, without the program's own.
+    /// Maximum memory, without the program's own.
     pub memory_bytes: u64,
-    /// How long it takes.
+    /// How long the run takes.
     pub time: Duration,
 }
 
-/// How long a document and a megabyte take, in a forecast. A source that needs longer to list needs longer to read too.
+/// The time per document and (below) per megabyte in a forecast. A source that needs longer to list needs longer to
+/// read too.
 const TIME_A_DOCUMENT: Duration = Duration::from_micros(100);
 const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
 
-/// What a run would do to the documents that are held.
+/// What a run would do to the documents that the server holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     /// The source has nothing at all.
@@ -85,7 +88,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// `listing`: how long it took to list everything.
+    /// Makes the forecast. `listing`: how long it took to list everything.
     fn forecast(self, listing: Duration, is_remote: bool) -> Forecast {
         let Plan { containers, documents, bytes, removed, .. } = self;
         let largest = self.largest.min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
@@ -115,8 +118,8 @@ impl MaxDelete {
 }
 
 impl Job<'_> {
-    /// Stops a run that would remove more than it may, and tells the forecast, when one is wanted. `old` and `new` are the
-    /// root's.
+    /// Fails when the run would remove more documents than it may. Reports the forecast, if the options ask for it.
+    /// `old` and `new` are the containers of the root.
     pub(super) fn check_plan(
         &mut self,
         old: Container<'_>,
@@ -153,7 +156,7 @@ impl Job<'_> {
         self.plan(path, old, new, Level { notes_moves: true, ..below }, &mut Plan::default())
     }
 
-    /// Adds what would become of the container's documents, and of those below.
+    /// Adds what the run would do to the container's documents, and to the documents below it.
     fn plan(
         &mut self,
         path: &[u8],
@@ -173,7 +176,7 @@ impl Job<'_> {
                 _ => below.reread,
             };
             if entry.kind == Kind::Document && is_read {
-                // To ask for a size may take a while: some sources have none in their listings.
+                // Asking for a size may take a while: some sources have no sizes in their listings.
                 let size = if self.options.forecast { self.source.size(&entry).unwrap_or(0) } else { 0 };
                 plan.documents += 1;
                 plan.bytes += size;
@@ -204,7 +207,7 @@ impl Job<'_> {
                 plan.removed += if removed { held } else { 0 };
                 continue;
             }
-            // A tree that is unchanged: how many documents it holds the root says.
+            // The tree is unchanged. The root's record says how many documents it holds.
             if matches!(change, Change::Unchanged { .. }) && !recorded.token.is_empty() {
                 plan.held += recorded.size;
                 continue;

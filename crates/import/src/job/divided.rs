@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(super) struct Divided(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Divided {
-    /// The part at `path`. It is taken out.
+    /// Removes and returns the part at `path`.
     pub(super) fn take(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         self.0.remove(path)
     }

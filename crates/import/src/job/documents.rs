@@ -1,4 +1,5 @@
-//! A folder's own documents. Each is kept, flagged, read and sent, or removed. The new container says which.
+//! A folder's own documents. Each document is kept, flagged, read and sent, or removed. The new container gets the
+//! entries of the documents that stay.
 //!
 //! [`Job::documents`] is the entry. The bytes of a document decide what happens to it, or its text where a cache has
 //! the text.
@@ -27,11 +28,11 @@ struct Record<'a> {
     size: u64,
     digest: Option<&'a [u8]>,
     error: Option<&'a str>,
-    /// Nobody knows whether the server has the document.
+    /// It is unknown whether the server has the document.
     maybe: bool,
     /// The numbers of documents and failures in it, when it is an archive.
     inner: Option<&'a [u8]>,
-    /// Its hash has fields that are not in the list of fields.
+    /// The document's hash has fields that are not in the list of fields.
     more: bool,
 }
 

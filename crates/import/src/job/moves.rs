@@ -32,13 +32,14 @@ use crate::source::{Identity, parts};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, MAYBE_NOTE};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Most bytes that are kept of documents which may have moved. Of more documents the rest is parsed again.
+/// Maximum number of bytes that are kept of documents which may have moved. Documents beyond this limit are parsed
+/// again.
 pub const MOVES_BYTES_MAX: usize = 16 << 20;
-/// Most documents of which a plan keeps that they come. Of more documents the rest is parsed again.
+/// Maximum number of documents that a plan notes as coming to a place. Documents beyond this limit are parsed again.
 const COMING_MAX: usize = 1 << 17;
-/// What a document costs besides its words.
+/// Bytes counted for a document in addition to its strings.
 const MOVED_BYTES: usize = 320;
-/// Most documents that are laid aside in one run. Of more documents the rest is parsed again.
+/// Maximum number of documents that are laid aside in one run. Documents beyond this limit are parsed again.
 const ASIDE_MAX: u32 = (MOVES_BYTES_MAX / MOVED_BYTES) as u32;
 /// The name of the record that says how many documents may lie aside. No container is called so.
 const ASIDE_NAME: &[u8] = b"//";
@@ -46,23 +47,23 @@ const ASIDE_NAME: &[u8] = b"//";
 /// A document that leaves its place.
 #[derive(Clone, Debug)]
 pub(super) struct Moved {
-    /// Where it is.
+    /// The document's place.
     pub(super) at: Place,
     token: Vec<u8>,
     pub(super) digest: Vec<u8>,
     pub(super) size: u64,
-    /// Its hash has fields outside of the list.
+    /// The document's hash has fields outside of the list.
     pub(super) more: bool,
-    /// It holds other documents.
+    /// The document holds other documents.
     pub(super) holds: bool,
     /// Equal tokens mean equal bytes.
     is_certain: bool,
-    /// How many documents come that may be this one.
+    /// The number of coming documents that may be this document.
     wanted: u32,
 }
 
 impl Moved {
-    /// What it costs in memory, without its path.
+    /// The memory that the document takes here, without its path.
     fn bytes(&self) -> usize {
         self.token.len() + self.digest.len() + MOVED_BYTES
     }
@@ -97,7 +98,7 @@ pub(super) struct Moves {
     is_unsettled: bool,
     /// How many documents were laid aside.
     aside: u32,
-    /// How many the record allows.
+    /// How many laid-aside documents the record allows.
     recorded: u32,
     /// Whether documents may be copied. `None` before it was asked.
     may_copy: Option<bool>,
@@ -174,7 +175,7 @@ fn key(is_inner: bool, identity: &Identity, entry: &Entry<'_>) -> Digest {
 }
 
 impl Job<'_> {
-    /// Notes from now on what leaves and what comes, if the sink copies.
+    /// Notes from now on which documents leave and which come, if the sink copies.
     pub(super) fn begin_moves(&mut self) {
         self.moves.is_noting = self.sink.copies();
     }
@@ -185,7 +186,7 @@ impl Job<'_> {
         Some((key(self.within.parent().is_some(), &identity, entry), identity.is_certain))
     }
 
-    /// Notes what becomes of the document at `path`.
+    /// Notes the change of the document at `path`.
     pub(super) fn note_change(&mut self, path: &[u8], change: &Change<'_>) {
         if !self.moves.is_noting {
             return;
@@ -248,7 +249,7 @@ impl Job<'_> {
         }
     }
 
-    /// Ends the walk: what comes nowhere is forgotten.
+    /// Ends the walk: documents that come nowhere are forgotten.
     pub(super) fn settle_moves(&mut self) -> Result<(), ImportError> {
         let added = std::mem::take(&mut self.moves.added);
         if !self.moves.leaving.is_empty() || !self.moves.archives.is_empty() {
@@ -276,7 +277,7 @@ impl Job<'_> {
         if self.report(path)? {
             self.sink.drain()?;
         }
-        // The run tells why it cannot be listed.
+        // The run reports why the folder cannot be listed.
         let Ok(listing) = self.source.list(self.within.path(path), false) else { return Ok(()) };
         for entry in view(&listing.blob).iter() {
             if entry.kind == Kind::Document {
@@ -348,7 +349,7 @@ impl Job<'_> {
         }
         for change in diff(old, new) {
             let entry = change.entry();
-            // Where nobody knows what the place holds, the document is sent whole.
+            // Where it is unknown what the place holds, the document is sent whole.
             let is_free = match change {
                 Change::Added(_) => true,
                 Change::Updated { old, .. } => old.get(DIGEST_NOTE).is_some(),

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Most jobs.
+/// Maximum number of jobs.
 pub const JOBS_MAX: usize = 10_000;
 /// Failures of a job's last run that are kept with their reasons.
 pub const ERRORS_MAX: usize = 1000;
@@ -34,11 +34,11 @@ pub const QUIET_TIMES_MAX: u64 = 10;
 pub enum Work {
     /// Import what changed.
     Import,
-    /// Only what failed.
+    /// Read only the failed documents again.
     Retry,
 }
 
-/// A thing that the service must do.
+/// An action that the service must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Begin this job. These are the words of its command.
@@ -76,14 +76,14 @@ pub enum Report {
     Error(String),
 }
 
-/// Most jobs at once, and most bytes a second, for sources with this prefix.
+/// The limits for all sources with a prefix: jobs at once, and bytes per second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLimit {
     /// The beginning of these sources.
     pub source: String,
     /// Jobs at once.
     pub running: usize,
-    /// Bytes a second of all these jobs together.
+    /// Bytes per second of all these jobs together.
     pub rate: Option<u64>,
 }
 
@@ -234,7 +234,7 @@ impl Board {
     /// Asks for a run of the job now. A running job is not begun a second time. It runs again when it is done.
     ///
     /// # Errors
-    /// There is no such job.
+    /// When there is no such job.
     pub fn run(&mut self, name: &str, work: Work) -> Result<(), JobError> {
         let turn = self.turn();
         let job = self.job(name)?;
@@ -270,7 +270,7 @@ impl Board {
     /// Pauses the job's run where it is, and begins no further run.
     ///
     /// # Errors
-    /// There is no such job.
+    /// When there is no such job.
     pub fn pause(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         let was = std::mem::replace(&mut job.is_paused, true);
@@ -280,7 +280,7 @@ impl Board {
     /// Lets the job go on.
     ///
     /// # Errors
-    /// There is no such job.
+    /// When there is no such job.
     pub fn resume(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         let was = std::mem::replace(&mut job.is_paused, false);
@@ -290,7 +290,7 @@ impl Board {
     /// Ends the job's run, and the runs that wait. What is done stays. The next run goes on from there.
     ///
     /// # Errors
-    /// There is no such job.
+    /// When there is no such job.
     pub fn cancel(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         job.wanted = None;
@@ -300,7 +300,7 @@ impl Board {
     /// Forgets the job. Its documents stay where they are.
     ///
     /// # Errors
-    /// There is no such job.
+    /// When there is no such job.
     pub fn remove(&mut self, name: &str) -> Result<Vec<Action>, JobError> {
         let job = self.job(name)?;
         if job.running.is_none() {

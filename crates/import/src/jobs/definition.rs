@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Longest name of a job in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Most options of one job.
+/// Maximum number of options of one job.
 pub const OPTIONS_MAX: usize = 256;
 /// The keys of a definition.
 const KEYS: [&str; 12] = [
@@ -52,7 +52,7 @@ pub struct Definition {
     pub jitter: Duration,
     /// Of two jobs that wait, the job with the higher priority goes first.
     pub priority: i32,
-    /// Most bytes of the source that are read in a second.
+    /// Maximum number of bytes of the source that are read per second.
     pub rate: Option<u64>,
     /// More options of `strand import`.
     pub options: Vec<String>,

@@ -7,7 +7,7 @@ pub const SERVICE_BYTES: u64 = 16 << 20;
 /// Bytes that a running job holds before it reads a large document: for its program, its buffers, and documents up to
 /// [`crate::memory::FREE_BYTES`].
 pub const JOB_BYTES: u64 = 24 << 20;
-/// The least budget. One job has room to ask for something.
+/// Minimum budget. With it, one job can run and ask for more memory.
 pub const BUDGET_BYTES_MIN: u64 = SERVICE_BYTES + 2 * JOB_BYTES;
 
 /// The bytes of a budget, and their holders.
@@ -38,7 +38,7 @@ impl Ledger {
     pub fn of(&self, name: &str) -> u64 {
         self.held.get(name).copied().unwrap_or(0)
     }
-    /// The most bytes that one job can get beside [`JOB_BYTES`].
+    /// The maximum number of bytes that one job can get in addition to [`JOB_BYTES`].
     pub fn most(&self) -> u64 {
         self.budget - SERVICE_BYTES - JOB_BYTES
     }

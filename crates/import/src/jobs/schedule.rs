@@ -7,10 +7,10 @@ use std::time::Duration;
 /// What makes a job due.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Trigger {
-    /// Only somebody who asks.
+    /// Only a request of a user.
     #[default]
     Demand,
-    /// This time since its last start.
+    /// The end of this interval since the job's last start.
     Every(Duration),
     /// A time of day or a date, in the machine's time zone.
     Cron(Box<Cron>),

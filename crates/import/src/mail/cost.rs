@@ -1,23 +1,25 @@
-//! What a message would cost the parsing library, counted before it is parsed.
+//! How many steps the parsing library would take for a message, counted before the message is parsed.
 //!
-//! The library looks for each multipart header's boundary from that header on; a boundary that is nowhere costs a walk
-//! to the end of the message. So the steps of a message with many such headers grow with the square of its size: 2 MB
-//! take most of a minute. [`check`] counts an upper bound of those steps in one pass, and refuses what exceeds
-//! [`STEPS_MAX`]. Messages inside a message that is base64 or quoted-printable are decoded and counted too, as deep as
-//! the library decodes them. The count does not find out which boundaries there are: it can only be too high.
+//! For each multipart header the library searches for the header's boundary, from the header on. If the boundary does
+//! not occur, the search goes to the end of the message. So the steps of a message with many such headers grow with the
+//! square of its size: 2 MB take most of a minute. [`check`] counts an upper bound of these steps in one pass, and
+//! refuses a message above [`STEPS_MAX`]. Messages inside base64 or quoted-printable content are decoded and counted
+//! too, as deep as the library decodes them. The count does not check which boundaries occur, so it can only be too
+//! high.
 
 use memchr::{memchr, memchr_iter, memchr2_iter};
 
-/// Most steps (bytes walked over) that parsing one message may take: some seconds.
+/// Maximum number of steps (bytes walked over) that parsing one message may take: some seconds.
 pub const STEPS_MAX: u64 = 4 << 30;
-/// The library decodes messages within messages as deep as this.
+/// The library decodes messages within messages up to this depth.
 const DECODED_DEPTH_MAX: usize = 3;
-/// A message of up to this many bytes is not counted, because its steps cannot exceed [`STEPS_MAX`]. Of `n` bytes at most half
-/// are dashes and half are headers of 9 bytes. So at most `n / 18` headers are compared at `n / 2` places, `n / 16` steps each,
-/// and that is `n * n * n / 576` steps. What is encoded in the message takes up to 7 times as many steps once more.
+/// A message of up to this many bytes is not counted, because its steps cannot exceed [`STEPS_MAX`]. Of `n` bytes at
+/// most half are dashes and half are headers of 9 bytes. So at most `n / 18` headers are compared at `n / 2` places,
+/// `n / 16` steps each, and that is `n * n * n / 576` steps. Encoded content in the message takes up to 7 times as many
+/// steps in addition.
 const UNCOUNTED_BYTES_MAX: usize = 6 << 10;
 const _: () = assert!(8 * (UNCOUNTED_BYTES_MAX as u64).pow(3) / 576 < STEPS_MAX);
-/// Bytes that one comparison with a boundary takes in a step.
+/// Bytes that are compared with a boundary in one step.
 const COMPARED_PER_STEP: u64 = 16;
 
 /// Refuses a message that takes too many steps to parse.
@@ -36,7 +38,7 @@ pub(crate) fn check(message: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Steps for `bytes` and for what is encoded in it; `None` when they exceed `allowed`.
+/// Steps for `bytes` and for the messages that are encoded in it. `None` when they exceed `allowed`.
 fn count(bytes: &[u8], depth: usize, allowed: u64) -> Option<u64> {
     let mut steps = count_plain(bytes, allowed)?;
     if depth == 0 || find(bytes, b"message/").next().is_none() {
@@ -53,14 +55,15 @@ fn count(bytes: &[u8], depth: usize, allowed: u64) -> Option<u64> {
     Some(steps)
 }
 
-/// Each multipart header may send the library to the end, comparing its boundary wherever two dashes stand.
+/// Steps for `bytes` as they are. Each multipart header may make the library search to the end, and compare the
+/// boundary wherever two dashes stand.
 fn count_plain(bytes: &[u8], allowed: u64) -> Option<u64> {
     let headers: Vec<usize> = find(bytes, b"multipart").collect();
     let (mut steps, mut dashes, mut after, mut field_end) = (0u64, 0u64, bytes.len(), bytes.len());
     for at in headers.into_iter().rev() {
         let gap = &bytes[at..after];
         dashes += memchr_iter(b'-', gap).filter(|i| bytes.get(at + i + 1) == Some(&b'-')).count() as u64;
-        // A header field ends where a line does that no blank follows.
+        // A header field ends at a line end that no blank follows.
         let ends = memchr_iter(b'\n', gap).find(|i| !matches!(bytes.get(at + i + 1), Some(b' ' | b'\t')));
         field_end = ends.map_or(field_end, |i| at + i);
         let compared = dashes.saturating_mul((field_end - at) as u64) / COMPARED_PER_STEP;
@@ -73,13 +76,13 @@ fn count_plain(bytes: &[u8], allowed: u64) -> Option<u64> {
     Some(steps)
 }
 
-/// Where `word` (in lower case) begins in `bytes`, whatever the case there.
+/// The places at which `word` (in lower case) begins in `bytes`, in upper or lower case.
 fn find<'a>(bytes: &'a [u8], word: &'static [u8]) -> impl Iterator<Item = usize> + 'a {
     let starts = memchr2_iter(word[0], word[0].to_ascii_uppercase(), bytes);
     starts.filter(move |at| bytes.get(*at..at + word.len()).is_some_and(|w| w.eq_ignore_ascii_case(word)))
 }
 
-/// Every body that may be base64: from a blank line to the first byte that is none of its letters.
+/// Every body that may be base64: from a blank line to the first byte that is not a letter of base64.
 fn base64_bodies(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -100,7 +103,7 @@ fn base64_bodies(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     })
 }
 
-/// The bytes that the letters stand for, and how many bytes of text they were; blanks and padding are passed over.
+/// The decoded bytes, and the number of bytes of text that were read. Blanks and padding are skipped.
 fn decode_base64(text: &[u8]) -> (Vec<u8>, usize) {
     let (mut out, mut bits, mut have) = (Vec::new(), 0u32, 0);
     for (i, byte) in text.iter().enumerate() {
@@ -111,7 +114,7 @@ fn decode_base64(text: &[u8]) -> (Vec<u8>, usize) {
             b'+' => 62,
             b'/' => 63,
             b'=' => {
-                // What follows the padding begins a new group.
+                // The letters after the padding begin a new group.
                 have = 0;
                 continue;
             }

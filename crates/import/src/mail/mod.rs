@@ -1,9 +1,9 @@
 //! Mail: from the bytes of one message to the fields of one document.
 //!
-//! [`looks_like_mail`] decides by content, [`extract`] parses with the mail-parser library, once [`cost`] has said that
-//! the message takes a bounded number of steps. What the library leaves to us
-//! is here: the mbox `From ` line in front, what counts as "no mail at all", the text of nested messages, and the shape
-//! of addresses and dates in the fields. The list of fields is [`crate::fields::FIELDS`].
+//! [`looks_like_mail`] decides by content whether a file is mail. [`extract`] parses a message with the mail-parser
+//! library, after [`cost`] has found that parsing takes a bounded number of steps. This module does what the library
+//! leaves to its caller: it removes the mbox `From ` line in front, decides what is no mail at all, collects the text
+//! of nested messages, and writes addresses and dates for the fields. The list of fields is [`crate::fields::FIELDS`].
 
 pub mod cost;
 
@@ -13,13 +13,13 @@ use std::sync::LazyLock;
 
 /// Largest message in bytes that is read. A larger one is a dead letter. Parsing holds about four times a message.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-/// How many messages may be nested into one another before the inner ones are left out of the text.
+/// Maximum nesting of messages. The text leaves out messages that are nested deeper.
 pub const NESTED_MAX: usize = 8;
 /// A message up to this size in bytes is parsed on the caller's stack; a larger one on a thread with a stack that fits
-/// it: the library drops messages nested in messages recursively, and a level takes no more than 29 bytes of mail.
+/// the message. The library drops nested messages recursively, and 29 bytes of mail are enough for one level.
 const OWN_STACK_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of stack per byte of such a message; over four times what nesting was
-/// measured to take. Only the pages in use cost memory.
+/// Bytes of stack per byte of such a message: over four times the measured need of nesting. Only the pages in use cost
+/// memory.
 const STACK_PER_BYTE: usize = 16;
 /// Header lines looked at to decide whether an unnamed file is mail.
 const SNIFF_LINES_MAX: usize = 200;
@@ -82,7 +82,7 @@ pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
     with_stack(message.len(), || parse(message, fields))?
 }
 
-/// Calls `parse` where there is stack enough for a message of `bytes`.
+/// Calls `parse` on a stack that is large enough for a message of `bytes` bytes.
 pub(crate) fn with_stack<T: Send>(bytes: usize, parse: impl FnOnce() -> T + Send) -> Result<T, String> {
     if bytes <= OWN_STACK_BYTES_MAX {
         return Ok(parse());
@@ -111,7 +111,7 @@ fn parse(message: &[u8], fields: &mut Fields) -> Result<(), String> {
     Ok(())
 }
 
-/// True when a second mbox separator follows: a `From ` line with a time in it behind a blank line.
+/// True when a second mbox separator follows: a `From ` line with a time in it, after a blank line.
 pub fn has_more_messages(bytes: &[u8]) -> bool {
     memchr::memmem::find_iter(bytes, b"\nFrom ").any(|at| {
         let before = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
@@ -121,8 +121,8 @@ pub fn has_more_messages(bytes: &[u8]) -> bool {
     })
 }
 
-/// Cuts blank lines and one mbox separator (`From address date`, perhaps quoted as `>From `) off the front; says whether
-/// there was a separator.
+/// Cuts blank lines and one mbox separator (`From address date`, perhaps quoted as `>From `) off the front. Returns
+/// whether there was a separator.
 fn strip_mbox_line(bytes: &[u8]) -> (&[u8], bool) {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let bytes = skip_blank_lines(bytes);
@@ -183,8 +183,8 @@ fn addresses(address: Option<&Address<'_>>) -> Vec<String> {
     all.map(|a| one_line(a).to_lowercase()).filter(|a| !a.is_empty()).collect()
 }
 
-/// The text of a message: its text parts (HTML as text where there is nothing else), then those of the messages in it,
-/// each under its subject, so that a forwarded mail is found by its words.
+/// The text of a message: its text parts (HTML as text where there is nothing else), then the text of the messages in
+/// it, each under its subject. So a search finds a forwarded mail by its words.
 fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
     for i in 0..message.text_body_count() {
         if let Some(text) = message.body_text(i) {
@@ -221,7 +221,7 @@ fn append_paragraph(text: &str, out: &mut String) {
     out.pop();
 }
 
-/// The names of the attachments; a nested message without one is called by its subject.
+/// Appends the names of the attachments. A nested message without a name gets its subject as its name.
 fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
     for part in message.attachments() {
         let name = match (part.attachment_name(), &part.body) {
@@ -235,7 +235,8 @@ fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
     }
 }
 
-/// White space, folded header lines included, becomes single blanks; other control characters go.
+/// The text in one line. White space, folded header lines included, becomes single blanks. Other control characters are
+/// removed.
 fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {

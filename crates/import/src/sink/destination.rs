@@ -12,7 +12,7 @@ use std::time::Duration;
 const COMMIT_WITHIN: Duration = Duration::from_secs(10);
 /// How long documents are sent again to a collection that does not take them, by default.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
-/// Most servers of one collection.
+/// Maximum number of servers of one collection.
 const SERVERS_MAX: usize = 64;
 
 /// The sink of a run.
@@ -35,7 +35,7 @@ pub enum Destination {
 /// How documents are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// Solr's update messages, in one element `update`.
     Xml,

@@ -40,7 +40,7 @@ pub(crate) struct Rejected {
 }
 
 impl Rejected {
-    /// Somebody else uses the document's key.
+    /// The rejection of a document whose key exists and is no hash: somebody else uses the key.
     fn no_hash(index: usize, was_added: bool) -> Rejected {
         let reason = "a key of this name exists and is no hash".to_owned();
         Rejected { index, reason, was_added, stays: false }
@@ -149,7 +149,7 @@ pub(crate) trait Sink: Records {
     /// Compares the sink's document at `path` with `fields`. Returns the difference, or `None` when there is none.
     fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError>;
 
-    /// Tells watchers how the run goes.
+    /// Reports the progress of the run to watchers.
     fn report(&mut self, words: &[(&str, Vec<u8>)]) -> Result<(), ImportError> {
         let _ = words;
         Ok(())
@@ -163,8 +163,8 @@ pub(crate) trait Sink: Records {
 /// Time between two looks whether another importer has ended.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A busy dataset is tried again for this long in any case, because a server learns a moment later that an importer has
-/// ended.
+/// A busy dataset is tried again for this long in any case, because a server notices a moment later that an importer
+/// has ended.
 const BUSY_GRACE: Duration = Duration::from_secs(2);
 
 /// Opens the sink that the options name. Waits for another importer of the dataset, if the options say so.
@@ -201,7 +201,7 @@ fn open_now(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
     Ok(Box::new(outlet::Outlet::new(feed, records, options.dry_run)))
 }
 
-/// Is told what a run waits for: a busy sink, or one that does not answer.
+/// Receives what a run waits for: a busy sink, or a sink that does not answer.
 #[derive(Clone, Default)]
 pub struct Notices(pub Option<Arc<Listener>>);
 
@@ -209,7 +209,7 @@ pub struct Notices(pub Option<Arc<Listener>>);
 type Listener = dyn Fn(&str) + Send + Sync;
 
 impl Notices {
-    /// Tells it.
+    /// Passes on what the run waits for.
     pub(crate) fn tell(&self, what: &str) {
         if let Some(told) = &self.0 {
             told(what);

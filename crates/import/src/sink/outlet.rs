@@ -43,7 +43,7 @@ impl Records for Outlet {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
         names.iter().map(|name| self.records.get(name)).collect()
     }
-    /// The importer knows of nobody else who deletes documents there.
+    /// Always empty: the importer does not know whether somebody else deletes documents there.
     fn missing<'a>(&mut self, _path: &[u8], _names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
         Ok(HashSet::new())
     }

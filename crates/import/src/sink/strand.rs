@@ -17,10 +17,10 @@ use copying::Copying;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
 
-/// Most bytes that are sent and not acknowledged.
+/// Maximum number of bytes that are sent and not acknowledged.
 pub const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
-/// Most commands that are sent and not acknowledged. Their replies (a number each) fit into the socket's buffers. So
-/// server and importer never wait for each other.
+/// Maximum number of commands that are sent and not acknowledged. Their replies (a number each) fit into the socket's
+/// buffers. So server and importer never wait for each other.
 pub const COMMANDS_UNDER_WAY_MAX: usize = 1024;
 
 /// The command whose reply is awaited.
@@ -48,7 +48,7 @@ enum Awaited {
     Version(&'static str),
 }
 
-/// Most keys in one UNLINK.
+/// Maximum number of keys in one UNLINK.
 const UNLINKED_KEYS_MAX: u32 = 512;
 
 /// A dataset on a server.

@@ -8,7 +8,7 @@ use crate::versions::unexpected;
 use std::collections::{BTreeSet, VecDeque};
 use strand_wire::client::Value;
 
-/// Most commands in one transaction.
+/// Maximum number of commands in one transaction.
 pub(super) const COMMANDS_MAX: usize = 4_000_000;
 
 /// Commands that wait for EXEC.

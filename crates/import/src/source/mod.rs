@@ -30,7 +30,7 @@ pub const FLAGS_KEY: &[u8] = b"flags";
 /// The note with the place of a document below its container, when the place is not the document's name.
 pub const AT_NOTE: &[u8] = b"~at";
 
-/// Methods of a source in front of another one, its field `source`. The other source answers.
+/// Methods of a source that wraps another source, its field `source`. The wrapped source answers.
 macro_rules! asks_its_source {
     () => {
         fn open(
@@ -236,7 +236,7 @@ pub struct Stat {
 
 /// An open document.
 pub trait Object {
-    /// Its size and token as they are now.
+    /// The object's size and token as they are now.
     ///
     /// # Errors
     /// What the system says.
@@ -323,13 +323,13 @@ pub enum ListError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It was listed, and it is gone.
+    /// The document was listed, and is gone now.
     #[error("the file vanished during the import")]
     Vanished,
-    /// It is no regular file any more, or a folder on its path is no folder.
+    /// The document is no regular file any more, or a folder on its path is no folder.
     #[error("the file became something else during the import")]
     Replaced,
-    /// It changed during every read.
+    /// The document changed during every read.
     #[error("the file changed while it was read, {} times", read::READS_MAX)]
     Changing,
     /// The system refused.

@@ -16,9 +16,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Most documents of one container that are held in memory, by default.
+/// Maximum number of documents of one container that are held in memory, by default.
 pub const LISTED_MAX: usize = 100_000;
-/// Most parts of a container.
+/// Maximum number of parts of a container.
 pub const PARTS: usize = 256;
 /// Bytes that are gathered before they are written to the disk.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
@@ -103,10 +103,10 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// With nothing in it.
+    /// An empty spill.
     ///
     /// # Errors
-    /// There is no place for a temporary file.
+    /// When there is no place for a temporary file.
     pub fn new() -> io::Result<Spill> {
         Ok(Spill {
             file: tempfile::tempfile()?,
@@ -121,7 +121,7 @@ impl Spill {
     /// Adds a document.
     ///
     /// # Errors
-    /// The disk's, and those of a container that cannot hold the entry.
+    /// Errors of the disk, and of a container that cannot hold the entry.
     pub fn push<'p>(
         &mut self,
         name: &[u8],
@@ -220,7 +220,7 @@ impl Spill {
 
 /// The containers of a source that are listed in parts now.
 pub struct Parted {
-    /// Most documents of a container that are held in memory.
+    /// Maximum number of documents of a container that are held in memory.
     listed_max: usize,
     /// The containers from the root down to the one that was listed last.
     spills: Vec<(Vec<u8>, Spill)>,
@@ -229,7 +229,7 @@ pub struct Parted {
 }
 
 impl Parted {
-    /// With the bound of the options.
+    /// Without containers. `listed_max` is the bound of the options.
     pub fn new(listed_max: Option<usize>) -> Parted {
         let listed_max = listed_max.unwrap_or(LISTED_MAX);
         Parted { listed_max, spills: Vec::new(), kept: BTreeSet::new() }
@@ -252,7 +252,7 @@ impl Parted {
     /// The listing of a container whose documents are in `spill`. It has the parts in place of the documents.
     ///
     /// # Errors
-    /// The disk's, and those of a container that cannot hold an entry.
+    /// Errors of the disk, and of a container that cannot hold an entry.
     pub fn finish(
         &mut self,
         path: &[u8],

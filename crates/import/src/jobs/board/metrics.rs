@@ -16,7 +16,7 @@ const COUNTED_OF_CACHE: [(&str, &str); 3] =
 type Series = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
 
 impl Totals {
-    /// Adds a run that ended so.
+    /// Adds a run with this outcome.
     pub(super) fn add(&mut self, outcome: &str, summary: Option<&Map<String, Value>>) {
         *self.outcomes.entry(outcome.to_owned()).or_default() += 1;
         let Some(summary) = summary else { return };
@@ -35,7 +35,7 @@ impl Totals {
         serde_json::json!({"outcomes": self.outcomes, "counted": self.counted})
     }
 
-    /// The sums from what [`Totals::save`] returned. Everything else gives no sums.
+    /// The sums from what [`Totals::save`] returned. Any other value gives empty sums.
     pub(super) fn restore(saved: &Value) -> Totals {
         let numbers = |of: &Value| -> BTreeMap<String, u64> {
             let pairs = of.as_object().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What the board tells of its jobs, to those who ask and to the service that takes over after this one.
+//! What the board reports of its jobs: to clients that ask, and to the service that runs after this one.
 
 use super::{Board, Definition, JOB_BYTES, JobError, Totals, Work, schedule};
 use crate::filter::ByteSize;
@@ -8,7 +8,7 @@ impl Board {
     /// Failures of the job's last run: path and reason.
     ///
     /// # Errors
-    /// There is no such job.
+    /// When there is no such job.
     pub fn errors(&self, name: &str) -> Result<Value, JobError> {
         let job = self.jobs.get(name).ok_or_else(|| JobError::NoJob(name.into()))?;
         let letters = job.errors.iter().map(|(path, reason)| json!({"path": path, "reason": reason}));
@@ -69,7 +69,7 @@ impl Board {
         Some(shown)
     }
 
-    /// What has to outlive the service.
+    /// The state that the next service restores.
     pub fn save(&self) -> Value {
         let jobs = self.jobs.values().map(|job| {
             json!({
@@ -80,8 +80,8 @@ impl Board {
         json!({"jobs": jobs.collect::<Vec<_>>()})
     }
 
-    /// Takes what [`Board::save`] gave. A job that ran then runs again, at the container it was in. `keep`: whether a job that
-    /// is not on the board yet is wanted.
+    /// Restores what [`Board::save`] returned. A job that was running then runs again, from the container it was in.
+    /// `keep`: whether a job that is not on the board yet is wanted.
     pub fn restore(&mut self, saved: &Value, keep: impl Fn(&Definition) -> bool, now_ms: u64) {
         for one in saved["jobs"].as_array().into_iter().flatten() {
             let Some(given) = one["definition"].as_object() else { continue };

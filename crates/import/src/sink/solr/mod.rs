@@ -22,7 +22,7 @@ use std::ops::Range;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A batch with this number of documents is closed.
 pub const BATCH_DOCUMENTS_MAX: usize = 1000;
-/// Most batches whose answers are awaited, beside the batch that is made.
+/// Maximum number of batches whose answers are awaited, beside the batch that is made.
 pub const BATCHES_UNDER_WAY_MAX: usize = 2;
 /// Bytes that are gathered before the connection gets them.
 const CHUNK_BYTES: usize = 16 << 10;

@@ -26,7 +26,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Chunks of a body that wait for the connection.
 const CHUNKS_WAITING_MAX: usize = 8;
-/// Most bytes of an answer that are read, and most characters of it that are told.
+/// Maximum number of bytes of an answer that are read, and of characters that are reported of it.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const TOLD_CHARS_MAX: usize = 500;
 

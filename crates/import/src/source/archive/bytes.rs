@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// Most unpacked bytes that are held in memory. The rest goes to a temporary file.
+/// Maximum number of unpacked bytes that are held in memory. The rest goes to a temporary file.
 const MEMORY_BYTES: usize = 4 << 20;
 /// Bytes that are read and unpacked at a time.
 const BLOCK_BYTES: usize = 64 * 1024;

@@ -1,14 +1,14 @@
 //! The bounds on archives. They hold whatever an archive says of itself.
 
-/// How deep archives may lie in one another.
+/// Maximum depth of archives in archives.
 pub const DEPTH_MAX: usize = 16;
-/// Most entries that an archive and all in it may list together.
+/// Maximum number of entries that an archive and all in it may list together.
 pub const ENTRIES_MAX: u64 = 100_000;
 /// Largest ratio of an entry's unpacked bytes to its packed bytes. Holds beyond [`RATIO_FREE_BYTES`].
 pub const RATIO_MAX: u64 = 100;
 /// Unpacked bytes of an entry that are allowed at any ratio.
 pub const RATIO_FREE_BYTES: u64 = 1 << 20;
-/// Most bytes that an archive and all in it may unpack to together.
+/// Maximum number of bytes that an archive and all in it may unpack to together.
 pub const BYTES_MAX: u64 = 16 << 30;
 /// Largest directory of a zip in bytes.
 pub const ZIP_DIRECTORY_BYTES_MAX: u64 = 64 << 20;

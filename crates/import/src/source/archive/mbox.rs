@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader};
 
 /// Bytes of a line that decide whether it is a separator.
 const LINE_BYTES_MAX: usize = 512;
-/// Most bytes of a line that are read at a time.
+/// Maximum number of bytes of a line that are read at a time.
 const PIECE_BYTES: u64 = 4096;
 /// Bytes of the mailbox that are read at a time.
 const BLOCK_BYTES: usize = 256 * 1024;

@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 46;
 const LOCAL_HEADER_BYTES: usize = 30;
 /// Bytes of a member's token.
 pub(super) const TOKEN_BYTES: usize = 26;
-/// What a member keeps of its token when it is renamed: its checksum and its size.
+/// The part of a member's token that stays when the member is renamed: its checksum and its size.
 pub(super) const IDENTITY: std::ops::Range<usize> = 6..18;
 /// The value that means: the number is in the zip64 extension.
 const ELSEWHERE: u64 = u32::MAX as u64;

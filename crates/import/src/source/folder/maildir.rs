@@ -31,12 +31,13 @@ pub fn split_name(name: &[u8]) -> (&[u8], &[u8]) {
 }
 
 pub(super) fn list(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError> {
-    // A message that moves from `new` to `cur` meanwhile is met twice, or, read in the other order, not at all.
+    // A message that moves from `new` to `cur` meanwhile is found twice. With the other order of reading it might not
+    // be found at all.
     let mut seen = HashSet::new();
     let mut moved =
         list_messages(dir, "new", &mut seen, lister)? | list_messages(dir, "cur", &mut seen, lister)?;
-    // A change of flags renames a message: one that was gone when it was looked at is in `cur` by its new name, which that
-    // reading may have missed. It must not count as removed.
+    // A change of flags renames a message. A message that was gone when it was looked at is in `cur` under its new
+    // name, which the reading may have missed. The message must not count as removed.
     for _ in 0..RELISTS_MAX {
         if !moved {
             break;

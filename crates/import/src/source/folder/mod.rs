@@ -192,7 +192,7 @@ struct Lister {
     /// For messages.
     shown: PathBuf,
     builder: Builder,
-    /// Most documents in the builder. If there are more, all of them go to the disk.
+    /// Maximum number of documents in the builder. If there are more, all of them go to the disk.
     listed_max: usize,
     listed: usize,
     spill: Option<Spill>,

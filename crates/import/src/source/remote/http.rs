@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// The beginnings of the names of sources on a web server.
 pub const SCHEMES: [&str; 2] = ["http://", "https://"];
-/// Most bytes of an answer to a request for one range. A server may send more than it was asked for.
+/// Maximum number of bytes of an answer to a request for one range. A server may send more than it was asked for.
 const ANSWER_BYTES_MAX: u64 = 2 * super::BLOCK_BYTES;
 
 /// How often a connection is tried.

@@ -1,9 +1,9 @@
 //! Sources behind a network: an S3-compatible bucket ([`s3`]) and one object of a web server ([`http`]).
 //!
-//! The importer reads at offsets and waits. The libraries fetch ranges asynchronously. [`RemoteObject`] joins the two. It
-//! fetches an object in blocks, and keeps a few of them. Every block must be of the version of the first block. So an
-//! object is read whole as it is at one moment, or not at all. No request asks only for facts that the answer with the
-//! bytes tells too.
+//! The importer reads at offsets and waits. The libraries fetch ranges asynchronously. [`RemoteObject`] joins the two.
+//! It fetches an object in blocks, and keeps a few of them. Every block must be of the version of the first block. So
+//! an object is read whole as it is at one moment, or not at all. No request is sent only for facts that the answer
+//! with the bytes has too.
 
 pub mod http;
 mod profile;
@@ -59,8 +59,8 @@ pub struct RemoteOptions {
     pub as_of: Option<i64>,
     /// The file with the password of a restic repository. `None`: `RESTIC_PASSWORD_FILE` or `RESTIC_PASSWORD` has it.
     pub password_file: Option<PathBuf>,
-    /// Most documents of one container that are held in memory while it is listed. More documents go to the disk. Folders
-    /// have this bound too.
+    /// Maximum number of documents of one container that are held in memory while it is listed. More documents go to
+    /// the disk. Folders have this bound too.
     pub list_cutoff: Option<usize>,
     /// The cache of what was read. Folders can have one too.
     pub cache: Option<CacheOptions>,

@@ -30,7 +30,7 @@ use std::rc::Rc;
 
 /// The beginning of the name of a bucket as a source.
 pub const SCHEME: &str = "s3://";
-/// Most pages of one prefix. A page has up to 1,000 keys.
+/// Maximum number of pages of one prefix. A page has up to 1,000 keys.
 pub const PAGES_MAX: usize = 100_000;
 /// The error for a server whose pages lead around in a circle.
 pub(super) const SAME_PAGE: &str = "the server leads to the same page again";
@@ -362,7 +362,7 @@ struct Lister {
     folders: BTreeSet<Vec<u8>>,
     is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
-    /// Most documents in `documents`. If there are more, all of them go to the disk.
+    /// Maximum number of documents in `documents`. If there are more, all of them go to the disk.
     listed_max: usize,
     spill: Option<Spill>,
 }

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most requests for documents that are under way at a time.
+/// Maximum number of requests for documents that are under way at a time.
 pub const UNDER_WAY_MAX: usize = 16;
 /// Answers after which one more request may be under way.
 const ANSWERS_PER_MORE: u32 = 8;

@@ -14,9 +14,9 @@ use std::io;
 pub(super) const SEAL_BYTES: usize = IV_BYTES + TAG_BYTES;
 const IV_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
-/// Most memory in bytes for one password. A key file says how much is needed.
+/// Maximum number of memory in bytes for one password. A key file says how much is needed.
 const KDF_BYTES_MAX: u64 = 1 << 30;
-/// Most work for one password, in units of its memory.
+/// Maximum work for one password, in units of its memory.
 const KDF_PASSES_MAX: u32 = 64;
 
 /// A key for sealed pieces.

@@ -39,7 +39,7 @@ impl Restic {
     /// snapshot it is the latest one.
     ///
     /// # Errors
-    /// There is no repository, no password for it, or no such snapshot or folder.
+    /// When there is no repository, no password for it, or no such snapshot or folder.
     pub fn open(location: &str, options: &RemoteOptions) -> io::Result<Restic> {
         let (path, wanted) = divide(location, LATEST);
         let (wanted, folder) = wanted.split_once(':').unwrap_or((wanted, ""));

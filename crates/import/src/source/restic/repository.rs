@@ -20,9 +20,9 @@ pub(super) type Id = [u8; 32];
 pub(super) const BLOB_BYTES_MAX: u32 = 256 << 20;
 /// Largest file of snapshots, keys and the index in bytes, before and after unpacking.
 const FILE_BYTES_MAX: u64 = 512 << 20;
-/// Most files of one folder of the repository.
+/// Maximum number of files of one folder of the repository.
 const FILES_MAX: usize = 1_000_000;
-/// Most keys that a password is tried with. Each try takes half a second.
+/// Maximum number of keys that a password is tried with. Each try takes half a second.
 const KEYS_MAX: usize = 20;
 /// The formats that are known.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
@@ -52,7 +52,7 @@ pub(super) struct Blob {
 }
 
 impl Blob {
-    /// The number of its bytes.
+    /// The number of the blob's bytes.
     pub(super) fn len(&self) -> u64 {
         match self.raw_length {
             0 => u64::from(self.length).saturating_sub(SEAL_BYTES as u64),
@@ -98,7 +98,7 @@ impl Repository {
     /// Opens the repository in `folder`.
     ///
     /// # Errors
-    /// There is none, the password opens none of its keys, or something in it is damaged.
+    /// When there is no repository, when the password opens none of its keys, or when something in it is damaged.
     pub(super) fn open(folder: &Path, password: &[u8]) -> io::Result<Repository> {
         let config = read_file(&folder.join("config")).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => other("there is no restic repository"),
@@ -146,7 +146,7 @@ impl Repository {
     /// The tree of a snapshot: `latest`, or the beginning of its id.
     ///
     /// # Errors
-    /// There is no such snapshot, or several begin so.
+    /// When there is no such snapshot, or when the ids of several snapshots begin so.
     pub(super) fn snapshot(&self, wanted: &str) -> io::Result<Id> {
         let names = names(&self.folder.join("snapshots"))?;
         let mut found: Option<((i64, String), String)> = None;
@@ -177,7 +177,7 @@ impl Repository {
     /// The bytes of a blob.
     ///
     /// # Errors
-    /// It is damaged, or its pack is gone.
+    /// When the blob is damaged, or its pack is gone.
     pub(super) fn read(&self, blob: Blob) -> io::Result<Vec<u8>> {
         let damaged = || other(format!("the blob {} is damaged", hex(&blob.id)));
         if blob.length > BLOB_BYTES_MAX || blob.raw_length > BLOB_BYTES_MAX {

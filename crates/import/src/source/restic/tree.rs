@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-/// Most trees that are kept: those on the way to the current folder, and some more.
+/// Maximum number of trees that are kept: those on the way to the current folder, and some more.
 const TREES_KEPT: usize = 64;
-/// Most nodes of all kept trees together. One tree is kept whatever its size.
+/// Maximum number of nodes of all kept trees together. One tree is kept whatever its size.
 const NODES_KEPT: usize = 200_000;
 
 /// The kind of a node.
@@ -157,7 +157,7 @@ impl Trees {
     /// The tree `id`.
     ///
     /// # Errors
-    /// It is not there, or damaged.
+    /// When the tree is missing or damaged.
     pub(super) fn get(&mut self, repository: &Repository, id: &Id) -> io::Result<Rc<Tree>> {
         if let Some(at) = self.kept.iter().position(|(kept, _)| kept == id) {
             let found = self.kept.remove(at).expect("just found");
