@@ -30,7 +30,7 @@ pub(crate) struct Client {
     pub(crate) unread_bytes: Arc<AtomicU64>,
     /// Messages for the client.
     pub(crate) inbox: Inbox,
-    /// The client runs MONITOR.
+    /// True while the client runs MONITOR.
     pub(crate) watches: AtomicBool,
     /// How the client is told of changed keys.
     pub(crate) tracked: Tracked,
@@ -63,7 +63,7 @@ struct Moving {
     /// 1 + the number of commands queued since MULTI. 0 outside a transaction.
     queued: AtomicU64,
     queued_bytes: AtomicU64,
-    /// A key of WATCH has changed.
+    /// True when a key of WATCH has changed.
     dirty: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Snapshot {
     pub(crate) queued: Option<usize>,
     /// Bytes of the queued commands.
     pub(crate) queued_bytes: usize,
-    /// A key of WATCH has changed.
+    /// True when a key of WATCH has changed.
     pub(crate) dirty: bool,
     pub(crate) output_bytes: usize,
 }
@@ -271,12 +271,12 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// A client starts to wait.
+    /// Counts a client that starts to wait.
     pub(crate) fn blocked(&self, timed: bool) {
         self.blocked.fetch_add(1, Relaxed);
         self.timed.fetch_add(u64::from(timed), Relaxed);
     }
-    /// A client stops waiting.
+    /// Counts a client that stops waiting.
     pub(crate) fn unblocked(&self, timed: bool) {
         self.blocked.fetch_sub(1, Relaxed);
         self.timed.fetch_sub(u64::from(timed), Relaxed);

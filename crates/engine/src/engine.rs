@@ -57,13 +57,13 @@ pub struct Engine {
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
     pub(crate) run_id: String,
     pub(crate) replication_id: Mutex<String>,
-    /// DEBUG PAUSE-CRON.
+    /// Set by DEBUG PAUSE-CRON.
     pub(crate) cron_paused: AtomicBool,
     pub(crate) memory: Arc<Memory>,
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) scripts: Scripts,
     pub(crate) worker_memories: Box<[WorkerMemory]>,
-    /// DEBUG SET-ACTIVE-EXPIRE.
+    /// Set by DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: AtomicBool,
     /// Locked by a CONFIG SET of `tls-*` options on a helper thread, so that its trial and rollback do not mix with
     /// another one.
@@ -193,7 +193,7 @@ impl Engine {
         self.config.touch();
         self.clients.wake_all();
     }
-    /// `acl-pubsub-default`.
+    /// True when `acl-pubsub-default` gives new users all channels.
     pub(crate) fn all_channels_by_default(&self) -> bool {
         self.config.choice(Opt::AclPubsubDefault) == "allchannels"
     }

@@ -48,7 +48,7 @@ pub(crate) struct Headroom {
     allocated_bytes: AtomicU64,
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,
-    /// Clients are slowed or checked.
+    /// True while clients are slowed or checked.
     is_near: AtomicBool,
     looked_us: AtomicU64,
 }
@@ -192,7 +192,7 @@ impl Engine {
         self.headroom.admit(bytes, self.host.allocated_bytes(), waited_us, now)
     }
     /// Slows the clients that make memory grow fastest while little is free. Runs in the background, about ten times
-    /// a second.
+    /// per second.
     pub(crate) fn pace_clients(&self, now: Now) {
         let headroom = &self.headroom;
         let size = headroom.size_bytes.load(Relaxed);

@@ -251,7 +251,7 @@ pub trait HostThreads {
 pub trait HostFigures {
     /// The allocator's figures.
     fn memory(&self) -> MemoryFacts;
-    /// Bytes that the allocator has given out. Called up to some hundred times a second.
+    /// Bytes that the allocator has given out. Called up to some hundred times per second.
     fn allocated_bytes(&self) -> u64 {
         self.memory().used_bytes
     }

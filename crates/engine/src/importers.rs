@@ -57,7 +57,7 @@ pub(crate) struct Importers {
 }
 
 impl Importers {
-    /// Gives the dataset to `client`, unless another client holds it.
+    /// Gives the dataset to `client`, unless another client holds it. Returns whether `client` holds the dataset now.
     pub(crate) fn hold(&self, clients: &Clients, db: usize, dataset: &[u8], client: u64) -> bool {
         let mut held = self.held.lock();
         if held.len() >= HOLDS_MAX {

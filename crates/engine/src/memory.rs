@@ -128,9 +128,9 @@ pub(crate) struct Memory {
     configured_bytes: AtomicU64,
     /// The limit while the system is about to run out of memory, else 0.
     ceiling_bytes: AtomicU64,
-    /// Clients are slowed or checked, see [`crate::headroom`].
+    /// True while clients are slowed or checked, see [`crate::headroom`].
     is_paced: AtomicBool,
-    /// A limit is set, or clients are slowed.
+    /// True while a limit is set, or clients are slowed.
     is_watched: AtomicBool,
     /// The data size at which the limit is reached. Negative: the server would be over the limit without any data.
     data_bytes_max: AtomicI64,

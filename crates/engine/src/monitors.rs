@@ -32,13 +32,13 @@ impl Monitors {
     pub(crate) fn any(&self) -> bool {
         self.len.load(Relaxed) > 0
     }
-    /// The client enters MONITOR.
+    /// Adds a client that enters MONITOR.
     pub(crate) fn add(&self, client: &Arc<Client>) {
         let mut watching = self.watching.lock();
         watching.push(client.clone());
         self.len.store(watching.len(), Relaxed);
     }
-    /// The client leaves MONITOR.
+    /// Removes a client that leaves MONITOR.
     pub(crate) fn remove(&self, id: u64) {
         let mut watching = self.watching.lock();
         watching.retain(|client| client.id != id);

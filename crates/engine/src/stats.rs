@@ -113,7 +113,7 @@ pub(crate) struct Stats {
     counters: Counters,
     commands: Counters,
     errors: Mutex<BTreeMap<Vec<u8>, u64>>,
-    /// `latency-tracking`.
+    /// The option `latency-tracking`.
     tracks: AtomicBool,
     pub(crate) histograms: Histograms,
     /// Waiting times of commands for a helper thread, and for other causes. Only commands that waited are counted.

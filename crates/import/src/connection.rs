@@ -15,7 +15,7 @@ use strand_wire::client::{ReplyParser, Value, encode_command};
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the next bytes of a reply, and for room to send.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of bytes that a reply may hold, when it is no container.
+/// Maximum number of bytes that a reply may hold, when it is not a container.
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of bytes that a reply with a container may hold.
 pub const CONTAINER_REPLY_BYTES_MAX: usize = CONTAINER_BYTES_MAX + 1024;

@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// The reason why a blob is no container, or why an entry cannot be added to one.
+/// The reason why a blob is not a container, or why an entry cannot be added to one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainerError {

@@ -1,8 +1,8 @@
 //! The diff: a merge over the sorted offset lists of two containers.
 //!
-//! [`diff`] walks the recorded and the listed container side by side. It yields one [`Change`] for each name that one of
-//! them has. It borrows from both blobs and allocates nothing, whatever their number of entries (promise 4). The caller
-//! descends into child containers. A child with equal tokens on both sides is unchanged, and need not be opened.
+//! [`diff`] walks the recorded and the listed container side by side. It yields one [`Change`] for each name that one
+//! of them has. It borrows from both blobs and allocates nothing, whatever their number of entries. The caller descends
+//! into child containers. A child with equal tokens on both sides is unchanged, and need not be opened.
 
 use crate::container::{Container, Entry, Kind};
 use std::cmp::Ordering;

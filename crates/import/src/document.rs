@@ -31,7 +31,7 @@ pub struct FileFacts<'a> {
 }
 
 impl FileFacts<'_> {
-    /// True when the file claims to be mail, by its name or by lying in a Maildir. If such a file is no mail, it is a
+    /// True when the file claims to be mail, by its name or by lying in a Maildir. If such a file is not mail, it is a
     /// dead letter.
     pub fn claims_mail(&self) -> bool {
         let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);

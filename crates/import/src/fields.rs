@@ -70,7 +70,7 @@ impl Fields {
             put(into, value);
         }
     }
-    /// The fields from bytes. `None` when the bytes are no fields.
+    /// The fields from bytes. `None` when the bytes are not fields.
     pub(crate) fn decode(mut rest: &[u8]) -> Option<Fields> {
         let mut fields = Fields::default();
         while !rest.is_empty() {

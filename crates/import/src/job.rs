@@ -56,7 +56,7 @@ pub(crate) const ERROR_NOTE: &[u8] = b"~error";
 /// Imports `options.source` into the server. Blocks until it is done.
 ///
 /// # Errors
-/// [`ImportError`], when the run had to stop. Documents that failed are no error: they are in the [`Summary`].
+/// [`ImportError`], when the run had to stop. Documents that failed are not an error: they are in the [`Summary`].
 pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summary, ImportError> {
     let started = Instant::now();
     let dry_run = options.dry_run || options.mode == Mode::Verify;
@@ -138,11 +138,12 @@ fn check(options: &ImportOptions) -> Result<(), ImportError> {
 struct Level {
     depth: usize,
     held_bytes: usize,
-    /// The extractor has changed since the last run, so every document is read again.
+    /// True when the extractor has changed since the last run, so every document is read again.
     reread: bool,
-    /// No container is skipped, because its token, or the number of documents behind the token, cannot be trusted.
+    /// True when no container is skipped, because its token, or the number of documents behind the token, cannot be
+    /// trusted.
     open_all: bool,
-    /// Documents that leave a place, and documents that come to a place, are noted: see [`moves`].
+    /// True when documents that leave a place, and documents that come to a place, are noted: see [`moves`].
     notes_moves: bool,
 }
 
@@ -162,11 +163,11 @@ impl Level {
 
 /// The result of a child container.
 struct Child {
-    /// Its token in its parent's record. Empty when its documents must be looked at again.
+    /// The container's token in its parent's record. Empty when the container's documents must be looked at again.
     token: Vec<u8>,
-    /// Documents in it and below. Known only for the root's children, and only where tokens are content.
+    /// Documents in the container and below. Known only for the root's children, and only where tokens are content.
     documents: u64,
-    /// The token says everything that the record says, so the record may be dropped.
+    /// True when the token says everything that the record says, so the record may be dropped.
     is_recallable: bool,
 }
 

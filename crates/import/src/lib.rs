@@ -152,11 +152,11 @@ pub enum Outcome<'a> {
 
 /// Receives the progress of a run. All methods do nothing by default. `path` is the document's id, perhaps not UTF-8.
 pub trait Progress {
-    /// A folder was listed and has `documents` of its own.
+    /// Called when a folder was listed. It has `documents` of its own.
     fn listed(&mut self, path: &[u8], documents: u64) {
         let _ = (path, documents);
     }
-    /// A document is done (an addition may still turn out as failed when the server refuses it).
+    /// Called when a document is done. An addition may still turn out as failed, when the server refuses it.
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let _ = (path, outcome);
     }
@@ -173,7 +173,7 @@ pub trait Progress {
     fn forecast(&mut self, forecast: &Forecast) {
         let _ = forecast;
     }
-    /// The text index was created (or would have been, in a dry run).
+    /// Called when the text index was created (or would have been, in a dry run).
     fn index_created(&mut self, name: &str) {
         let _ = name;
     }
@@ -191,7 +191,7 @@ pub enum ImportError {
     /// The caller's options make no sense.
     #[error("{0}")]
     Options(String),
-    /// The source does not exist, is no folder, or cannot be read.
+    /// The source does not exist, is not a folder, or cannot be read.
     #[error("cannot import {path}: {error}", path = path.display())]
     Source {
         /// As given.

@@ -67,7 +67,7 @@ pub(crate) struct FieldSpec {
     pub(crate) sortable: bool,
     /// True when that column keeps the value unchanged.
     pub(crate) unnormalized: bool,
-    /// The field is for sorting only, never searched.
+    /// True when the field is for sorting only, never searched.
     pub(crate) no_index: bool,
 }
 
@@ -276,7 +276,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn peek(&self) -> Option<&'a [u8]> {
         self.args.get(self.at)
     }
-    /// Skips the current argument if it is `word`.
+    /// Skips the current argument if it is `word`. Returns whether it was.
     pub(crate) fn takes(&mut self, word: &str) -> bool {
         let yes = self.args.is(self.at, word);
         self.at += usize::from(yes);

@@ -83,8 +83,8 @@ impl Search {
         self.streams.client_gone(client);
     }
 
-    /// Runs the background work, for some milliseconds at most. Call it about ten times a second on a helper
-    /// thread. `now_ms` is unix milliseconds.
+    /// Runs the background work, for some milliseconds at most. Call it about ten times per second on a helper thread.
+    /// `now_ms` is unix milliseconds.
     pub fn tick(&self, now_ms: i64) {
         self.tick_follow(now_ms);
         self.regexes.tick();

@@ -28,7 +28,7 @@ pub(crate) struct Row {
     /// The numbers of the command's subcommands.
     pub(crate) subcommands: Range<usize>,
     pub(crate) is_subcommand: bool,
-    /// redis-server lacks the command.
+    /// True when redis-server lacks the command.
     is_ours: bool,
     categories: Categories,
 }

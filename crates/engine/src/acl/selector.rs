@@ -20,7 +20,7 @@ pub(crate) const FIRST_ARGUMENTS_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Selector {
     pub(super) commands: CommandSet,
-    /// All commands are allowed (`+@all` without a later exclusion), so the set need not be checked.
+    /// True when all commands are allowed (`+@all` without a later exclusion), so the set need not be checked.
     pub(super) all_commands: bool,
     /// The allowed first arguments of commands that are not in the set, by command number.
     pub(super) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,

@@ -76,11 +76,11 @@ impl User {
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
-    /// The user is enabled.
+    /// True when the user is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
-    /// Every password is accepted.
+    /// True when every password is accepted.
     pub(crate) fn needs_no_password(&self) -> bool {
         self.no_password
     }

@@ -62,7 +62,7 @@ pub struct Note {
     pub name: String,
     /// Why it has no effect.
     pub why: &'static str,
-    /// The value is the default. Without the line nothing would change, also in redis-server.
+    /// True when the value is the default. Without the line nothing would change, also in redis-server.
     pub is_default: bool,
 }
 

@@ -242,7 +242,7 @@ impl Config {
     pub fn bulk_bytes_max(&self) -> usize {
         self.number(Opt::ProtoMaxBulkLen) as usize
     }
-    /// `protected-mode` (default yes).
+    /// True when `protected-mode` is on (the default).
     pub fn is_protected(&self) -> bool {
         self.number(Opt::ProtectedMode) != 0
     }

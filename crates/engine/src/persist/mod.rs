@@ -83,7 +83,7 @@ struct State {
     last_save_s: i64,
     /// Start of the last background save.
     last_try_s: i64,
-    /// The last background save succeeded.
+    /// True when the last background save succeeded.
     last_ok: bool,
     /// Duration of the last background save. -1: none was made.
     last_took_s: i64,
@@ -92,7 +92,7 @@ struct State {
     last_bytes: u64,
     saves: u64,
     running: Option<Running>,
-    /// BGSAVE is scheduled.
+    /// True when BGSAVE is scheduled.
     scheduled: bool,
     loaded_keys: u64,
     expired_keys: u64,

@@ -40,7 +40,7 @@ pub(crate) struct Routes {
     lane_runs: AtomicU32,
     /// The number of next runs on the lane that hold their shards from their beginning.
     holding_runs: AtomicU32,
-    /// The script used an undeclared key, or all keys. It runs with every shard held.
+    /// True when the script used an undeclared key, or all keys. It then runs with every shard held.
     needs_all: AtomicBool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Running {
     pub(crate) command: Vec<Vec<u8>>,
     pub(crate) is_function: bool,
     pub(crate) began_us: u64,
-    /// SCRIPT KILL or FUNCTION KILL.
+    /// True after SCRIPT KILL or FUNCTION KILL.
     pub(crate) killed: AtomicBool,
     pub(crate) wrote: AtomicBool,
 }
@@ -113,9 +113,9 @@ pub(crate) struct Scripts {
     /// The number of calls of SCRIPT FLUSH. An interpreter that has seen fewer drops its compiled scripts.
     flushes: AtomicU64,
     running: Mutex<Vec<Arc<Running>>>,
-    /// SHUTDOWN was requested. All runs stop.
+    /// True when SHUTDOWN was requested. All runs stop.
     pub(crate) stopping: AtomicBool,
-    /// DEBUG SET-DISABLE-DENY-SCRIPTS.
+    /// Set by DEBUG SET-DISABLE-DENY-SCRIPTS.
     pub(crate) denied_are_allowed: AtomicBool,
     memory: Arc<Memory>,
 }

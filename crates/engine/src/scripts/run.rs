@@ -110,7 +110,7 @@ pub(crate) struct OnLane<'r> {
     /// The session has ended.
     pub(crate) cancel: &'r AtomicBool,
     pub(crate) yield_now: &'r dyn Fn(),
-    /// The run's long lock is already marked busy.
+    /// True when the run's long lock is already marked busy.
     pub(crate) busy: bool,
 }
 
@@ -125,10 +125,10 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) db: usize,
     pub(crate) now: Now,
     pub(crate) rng: &'r mut fastrand::Rng,
-    /// The run may not write.
+    /// True when the run may not write.
     pub(crate) read_only: bool,
     pub(crate) flags: ScriptFlags,
-    /// Memory was over the limit when the run began.
+    /// True when memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<OnLane<'r>>,
     /// In [`Mode::Past`]: then `txn` holds a keyspace of copies.
@@ -140,7 +140,7 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) steps: u64,
     pub(crate) elements: usize,
     pub(crate) stop: Option<Stop>,
-    /// CLIENT CACHING came before the command.
+    /// True when CLIENT CACHING came before the command.
     pub(crate) caching: bool,
     /// Actions that wait until the run is done.
     pub(crate) later: Vec<Later>,
@@ -484,8 +484,8 @@ impl Run<'_, '_> {
         reply.int(receivers as i64);
         Called::Replied
     }
-    /// Checks of long runs: yields, stops when killed, and tells the sessions that wait for the shards once the run
-    /// is busy.
+    /// Checks of long runs: yields, stops when killed, and tells the sessions that wait for the shards once the run is
+    /// busy. False: the run must stop.
     fn look_around(&mut self) -> bool {
         let threshold_ms = self.engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
         let Some(lane) = &mut self.lane else { return true };

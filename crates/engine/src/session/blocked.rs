@@ -53,7 +53,7 @@ pub(crate) struct Ticket {
     places_db: usize,
     protocol: Protocol,
     no_touch: bool,
-    /// CLIENT CACHING came before the command.
+    /// True when CLIENT CACHING came before the command.
     caching: bool,
     user: Arc<User>,
     reply_bytes_max: usize,

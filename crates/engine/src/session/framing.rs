@@ -14,7 +14,7 @@ use strand_wire::resp::{self, Progress};
 pub(super) struct Broken {
     /// The text of the error reply.
     pub(super) text: Vec<u8>,
-    /// The start of the next request is known.
+    /// True when the start of the next request is known.
     pub(super) goes_on: bool,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct JobHandle {
 struct JobInput {
     /// The arguments and their charge, until the job begins.
     args: Option<(Argv, Charge)>,
-    /// The session ended before the job began.
+    /// True when the session ended before the job began.
     left: bool,
 }
 
@@ -57,12 +57,12 @@ pub struct LaneJob {
     pub(super) client: Arc<Client>,
     /// The user when the command arrived. The job looks up the current rights when it begins.
     pub(super) user: Arc<User>,
-    /// The rights are not checked yet.
+    /// True when the rights are not checked yet.
     pub(super) unchecked: bool,
     pub(super) runs_on: RunsOn,
-    /// The command matches a pattern that may take long.
+    /// True when the command matches a pattern that may take long.
     pub(super) hard_pattern: bool,
-    /// CLIENT CACHING came before the command.
+    /// True when CLIENT CACHING came before the command.
     pub(super) caching: bool,
     /// The transaction that EXEC runs.
     pub(super) transaction: Option<Transaction>,
@@ -279,7 +279,7 @@ impl LaneJob {
     fn title(&self) -> String {
         format!("{} of client {} ({})", self.spec.name, self.client.id, self.client.peer.addr)
     }
-    /// The flag that cancels the job. The session sets it when it is dropped.
+    /// The flag that cancels the job. The session sets the flag when the session is dropped.
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
         self.handle.cancel.clone()
     }
@@ -321,9 +321,9 @@ pub struct LaneDone {
     out: Chain,
     lookups: Lookups,
     error: Option<Vec<u8>>,
-    /// The reply is cut: it exceeded the client's output limit at the start of the job.
+    /// True when the reply is cut: it exceeded the client's output limit at the start of the job.
     over: bool,
-    /// The job is a blocking command that found nothing.
+    /// True when the job is a blocking command that found nothing.
     waits: bool,
     verdict: Verdict,
     /// Charge for the arguments and the reply, until the session takes them.

@@ -21,7 +21,7 @@ const LAPS_MAX: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Laps {
     began_ns: u64,
-    /// The clock was read at the end of the last command, and no other work has come since.
+    /// True when the clock was read at the end of the last command, and no other work has come since.
     is_fresh: bool,
     id: u32,
     n: u32,

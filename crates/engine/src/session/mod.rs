@@ -58,10 +58,10 @@ use watch::Watch;
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output executes nothing until the output has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// When a client neither reads nor lets the server read for this long, the session continues to execute. The client
-/// writes all its requests before it reads the first reply, and waits for the server. redis-server always executes
-/// on. The session does so within `client-output-buffer-limit` and `maxmemory-clients`, until the client has read
-/// everything.
+/// When a client neither reads nor lets the server read for this long, the session executes more requests although its
+/// output has not drained. Such a client writes all its requests before it reads the first reply, and waits until the
+/// server takes them. redis-server never stops executing. The session continues within `client-output-buffer-limit` and
+/// `maxmemory-clients`, until the client has read everything.
 const STALL_US: u64 = 100_000;
 /// A session over its output bound continues when at most one part in `OUTPUT_RESUME_PART` of the bound is left.
 const OUTPUT_RESUME_PART: usize = 4;
@@ -138,7 +138,7 @@ pub struct Session {
     last_command: u32,
     /// Bytes received since the last whole command. `client-query-buffer-limit` bounds them.
     frame_bytes: usize,
-    /// The last [`Session::read_target`] was in a large body.
+    /// True when the last [`Session::read_target`] was in a large body.
     reading_body: bool,
     last_active_us: u64,
     /// What `login-timeout` waits for.
@@ -149,7 +149,7 @@ pub struct Session {
     watch: Watch,
     /// A transaction for a helper thread, between EXEC and the job.
     leaving: Option<Transaction>,
-    /// The session executes the commands of a transaction.
+    /// True while the session executes the commands of a transaction.
     in_exec: bool,
     subscriptions: Subscriptions,
     /// The client's prefixes of CLIENT TRACKING BCAST.

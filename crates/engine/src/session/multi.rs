@@ -53,11 +53,11 @@ pub(super) struct Queue {
     pub(super) flags: u32,
     /// The commands' cost, as far as it can be told without the data.
     pub(super) elements: usize,
-    /// A command runs a script, or matches a pattern that may take long.
+    /// True when a command runs a script, or matches a pattern that may take long.
     pub(super) takes_lane: bool,
-    /// A command is about the session or the server, not about data.
+    /// True when a command is about the session or the server, not about data.
     pub(super) needs_session: bool,
-    /// A command could not be queued, so EXEC runs none.
+    /// True when a command could not be queued, so EXEC runs none.
     pub(super) broken: bool,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Own {
     apart: Option<Apart>,
     pub(crate) kind: Kind,
     pub(super) in_multi: InMulti,
-    /// RESP2's subscriber mode allows the command.
+    /// True when RESP2's subscriber mode allows the command.
     pub(super) is_for_listeners: bool,
     pub(crate) in_scripts: InScripts,
     pub(crate) in_files: InFiles,

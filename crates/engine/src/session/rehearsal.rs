@@ -46,7 +46,7 @@ struct Came {
     took_ns: u64,
     /// The code of an error reply.
     failed: Option<Box<[u8]>>,
-    /// The user may not run the command, so it did not run.
+    /// True when the user may not run the command, so it did not run.
     refused: bool,
 }
 

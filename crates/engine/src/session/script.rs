@@ -45,7 +45,7 @@ const SHOWN_ARGS_MAX: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScriptCommand {
     by: By,
-    /// The script may write nothing.
+    /// True when the script may write nothing.
     read_only: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Task {
     what: What,
     /// The keys are the arguments from 3 to before this one.
     keys_end: usize,
-    /// The command is read-only.
+    /// True when the command is read-only.
     read_only: bool,
 }
 
@@ -218,7 +218,7 @@ pub(super) struct Caller<'c> {
     pub(super) db: usize,
     pub(super) now: Now,
     pub(super) rng: &'c mut fastrand::Rng,
-    /// CLIENT CACHING came before the command.
+    /// True when CLIENT CACHING came before the command.
     pub(super) caching: bool,
 }
 

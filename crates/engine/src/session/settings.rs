@@ -16,11 +16,11 @@ const SHARED_LAP_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
     generation: u64,
-    /// A client must authenticate first.
+    /// True when a client must authenticate first.
     pub(crate) password: bool,
-    /// The default user needs a password, or cannot log in.
+    /// True when the default user needs a password, or cannot log in.
     pub(crate) default_password: bool,
-    /// `protected-mode`.
+    /// The option `protected-mode`.
     pub(crate) protects: bool,
     pub(crate) timeout_us: u64,
     /// `login-timeout`. 0: never.

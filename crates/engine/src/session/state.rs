@@ -12,9 +12,9 @@ use strand_keyspace::Lookups;
 pub(super) struct Identity {
     pub(super) user: Arc<User>,
     pub(super) authenticated: bool,
-    /// Not authenticated, or a user with limited rights. The gate then checks each command.
+    /// True when the client is not authenticated, or the user has limited rights. The gate then checks each command.
     pub(super) guarded: bool,
-    /// The user was removed: the session ends.
+    /// True when the user was removed. The session then ends.
     pub(super) is_removed: bool,
     /// The earliest time for the current login, on the clock of [`crate::Now::mono_us`], after too many failed logins.
     pub(super) login_at_us: Option<u64>,
@@ -23,13 +23,13 @@ pub(super) struct Identity {
 /// Options that the client set for its connection.
 #[derive(Default)]
 pub(super) struct ClientFlags {
-    /// CLIENT NO-EVICT.
+    /// Set by CLIENT NO-EVICT.
     pub(super) no_evict: bool,
-    /// CLIENT NO-TOUCH.
+    /// Set by CLIENT NO-TOUCH.
     pub(super) no_touch: bool,
-    /// CLIENT CACHING came, for the next command.
+    /// True when CLIENT CACHING came, for the next command.
     pub(super) caching: bool,
-    /// A service may keep state for this client.
+    /// True when a service may keep state for this client.
     pub(super) uses_service: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct TurnMeter {
     pub(super) work_left: isize,
     /// Number of the next requests whose keys are prefetched.
     pub(super) looked_ahead: usize,
-    /// Bytes arrived since the last turn.
+    /// True when bytes arrived since the last turn.
     pub(super) active: bool,
     pub(super) input_bytes: u64,
     pub(super) reads: u64,
@@ -75,7 +75,7 @@ pub(super) struct DiskWait {
 pub(super) struct Sample {
     /// Commands until the next sample.
     pub(super) next: u32,
-    /// The current command is a sample.
+    /// True when the current command is a sample.
     pub(super) is_on: bool,
     /// Reply bytes when the sample began.
     pub(super) out_bytes: usize,
@@ -85,7 +85,7 @@ pub(super) struct Sample {
 #[derive(Default)]
 pub(super) struct Again {
     pub(super) is_retry: bool,
-    /// MONITOR's clients have already got the command.
+    /// True when MONITOR's clients have already got the command.
     pub(super) is_told: bool,
 }
 

@@ -58,9 +58,9 @@ impl Version {
 /// The result of storing a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Put {
-    /// The part is stored.
+    /// True when the part is stored.
     pub stored: bool,
-    /// The disk is too full.
+    /// True when the disk is too full.
     pub refused: bool,
     /// Objects that were dropped to make room.
     pub culled: u64,

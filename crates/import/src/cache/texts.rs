@@ -63,7 +63,7 @@ impl Text {
         (bytes.len() <= BYTES_MAX).then_some(bytes)
     }
 
-    /// The text from bytes. `None` when the bytes are no text.
+    /// The text from bytes. `None` when the bytes are not text.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Text> {
         let (size, rest) = bytes.split_first_chunk::<8>()?;
         let (digest, rest) = rest.split_first_chunk::<16>()?;

@@ -354,7 +354,7 @@ mod tests {
         server.join().unwrap().expect("the other end closed the socket");
     }
 
-    /// The parts of the expectation that the table says.
+    /// Checks the fields against a row of the table. Returns `is_whole`.
     fn fields_are_whole(fields: &Fields, body: &str, is_whole: bool) -> bool {
         let got = fields.get("body").unwrap_or_default();
         assert!(got.starts_with(body.as_bytes()) && got.is_empty() == body.is_empty());

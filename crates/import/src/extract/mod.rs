@@ -1,4 +1,4 @@
-//! Extraction: the text and the fields of a document that is no mail.
+//! Extraction: the text and the fields of a document that is not mail.
 //!
 //! [`Content::of`] decides by name and beginning what a document is. [`extract`] reads HTML ([`html`]), text in any
 //! character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]) and PDF ([`pdf`]). All of them

@@ -100,7 +100,7 @@ impl Ignoring {
             if number >= GLOBS_MAX {
                 return Err(io::Error::other(format!("it has more than {GLOBS_MAX} lines")));
             }
-            // A line that is no glob matches nothing, as for git.
+            // A line that is not a glob matches nothing, as for git.
             let _ = builder.add_line(None, line);
         }
         let own = builder.build().map_err(|error| io::Error::other(error.to_string()))?;

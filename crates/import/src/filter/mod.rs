@@ -46,7 +46,7 @@ pub struct FilterOptions {
     pub exclude: Vec<String>,
     /// Files of exclusions in gitignore's syntax, relative to the source's root.
     pub exclude_from: Vec<PathBuf>,
-    /// Nothing that `.gitignore` files in the source name.
+    /// True: leave out what `.gitignore` files in the source name.
     pub gitignore: bool,
     /// Only documents of these file types, when there are any.
     pub types: Vec<String>,

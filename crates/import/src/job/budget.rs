@@ -76,7 +76,7 @@ const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
 /// What a run would do to the documents that the server holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
-    /// The source has nothing at all.
+    /// True when the source has nothing at all.
     is_emptied: bool,
     held: u64,
     removed: u64,

@@ -23,7 +23,7 @@ impl Divided {
 }
 
 impl Job<'_> {
-    /// A container that is recorded in parts is listed in parts.
+    /// Makes the source list the container at `path` in parts if it is recorded in parts.
     pub(super) fn keep_parts(&mut self, path: &[u8], known: &[u8]) {
         if parts::has_parts(view(known)) {
             self.source.keep_parts(self.within.path(path));

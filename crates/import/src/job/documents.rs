@@ -28,11 +28,11 @@ struct Record<'a> {
     size: u64,
     digest: Option<&'a [u8]>,
     error: Option<&'a str>,
-    /// It is unknown whether the server has the document.
+    /// True when it is unknown whether the server has the document.
     maybe: bool,
     /// The numbers of documents and failures in it, when it is an archive.
     inner: Option<&'a [u8]>,
-    /// The document's hash has fields that are not in the list of fields.
+    /// True when the document's hash has fields that are not in the list of fields.
     more: bool,
 }
 

@@ -52,11 +52,11 @@ pub(super) struct Moved {
     token: Vec<u8>,
     pub(super) digest: Vec<u8>,
     pub(super) size: u64,
-    /// The document's hash has fields outside of the list.
+    /// True when the document's hash has fields outside of the list.
     pub(super) more: bool,
-    /// The document holds other documents.
+    /// True when the document holds other documents.
     pub(super) holds: bool,
-    /// Equal tokens mean equal bytes.
+    /// True when equal tokens mean equal bytes.
     is_certain: bool,
     /// The number of coming documents that may be this document.
     wanted: u32,
@@ -77,7 +77,7 @@ impl Moved {
 /// The documents that have moved.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// Documents are noted. False where the sink cannot copy.
+    /// True when documents are noted. False where the sink cannot copy.
     is_noting: bool,
     /// The documents that leave their places, by identity.
     leaving: HashMap<Digest, Moved>,
@@ -94,7 +94,7 @@ pub(super) struct Moves {
     bytes: usize,
     /// Bytes of what is kept during the walk only.
     walk_bytes: usize,
-    /// Documents were noted that leave, and nothing was forgotten since.
+    /// True when documents that leave were noted, and nothing was forgotten since.
     is_unsettled: bool,
     /// How many documents were laid aside.
     aside: u32,
@@ -373,7 +373,7 @@ impl Job<'_> {
         Ok(found)
     }
 
-    /// The document that came as `entry` was copied.
+    /// Notes that the document that came as `entry` was copied.
     pub(super) fn has_moved(&mut self, entry: &Entry<'_>) {
         let identity = self.identity(entry);
         if let Some(moved) = identity.and_then(|(identity, _)| self.moves.leaving.get_mut(&identity)) {
@@ -444,7 +444,7 @@ impl Job<'_> {
     }
 }
 
-/// The record that up to `count` documents may lie aside.
+/// The bytes of the record that up to `count` documents may lie aside.
 fn aside_record(count: u32) -> Vec<u8> {
     let mut builder = Builder::new(EXTRACTOR_VERSION);
     let pushed = builder.push(Kind::Container, b"aside", count.into(), &[], []);

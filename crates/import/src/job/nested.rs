@@ -25,7 +25,7 @@ pub(super) type Nested = BTreeMap<Vec<u8>, Opened>;
 /// An archive that was opened, or that was kept without being opened.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// The value of [`INNER_NOTE`]. `None` when the document is no archive any more.
+    /// The value of [`INNER_NOTE`]. `None` when the document is not an archive any more.
     pub(super) note: Option<[u8; 16]>,
     /// The kind of the archive's document. `None` for a mail.
     pub(super) kind: Option<&'static str>,
@@ -163,7 +163,7 @@ impl Job<'_> {
     }
 
     /// Opens the document `entry` as an archive, and imports its content. `was_open`: an earlier run did so too. `None`
-    /// when the document is no archive, or cannot be read. In the second case the reading of the document tells the
+    /// when the document is not an archive, or cannot be read. In the second case the reading of the document tells the
     /// reason.
     fn open_archive(
         &mut self,

@@ -59,13 +59,13 @@ impl Reports {
         Reports { every, begun: Instant::now(), told: None, listed: 0, read: 0, planned: None }
     }
 
-    /// The plan found `documents` to read in `containers`. Its listings took `listing`. `is_whole`:
-    /// the plan listed the folders that are new, too.
+    /// Notes the plan's result: `documents` to read in `containers`. Its listings took `listing`. `is_whole`: the plan
+    /// listed the folders that are new, too.
     pub(super) fn plan(&mut self, documents: u64, containers: u64, listing: Duration, is_whole: bool) {
         self.planned = Some(Planned { at: Instant::now(), listing, containers, documents, is_whole });
     }
 
-    /// A container without a record was listed. It has `documents`.
+    /// Notes that a container without a record was listed. It has `documents`.
     pub(super) fn found(&mut self, documents: u64) {
         if let Some(planned) = self.planned.as_mut().filter(|planned| !planned.is_whole) {
             planned.documents += documents;

@@ -42,7 +42,7 @@ impl Ledger {
     pub fn most(&self) -> u64 {
         self.budget - SERVICE_BYTES - JOB_BYTES
     }
-    /// Gives `bytes` more to `name`, if they are free.
+    /// Gives `bytes` more to `name`, if they are free. Returns whether they were.
     pub fn take(&mut self, name: &str, bytes: u64) -> bool {
         let fits = bytes <= self.free();
         if fits {

@@ -2,7 +2,7 @@
 //!
 //! [`looks_like_mail`] decides by content whether a file is mail. [`extract`] parses a message with the mail-parser
 //! library, after [`cost`] has found that parsing takes a bounded number of steps. This module does what the library
-//! leaves to its caller: it removes the mbox `From ` line in front, decides what is no mail at all, collects the text
+//! leaves to its caller: it removes the mbox `From ` line in front, decides what is not mail at all, collects the text
 //! of nested messages, and writes addresses and dates for the fields. The list of fields is [`crate::fields::FIELDS`].
 
 pub mod cost;

@@ -35,12 +35,12 @@ pub(crate) struct Rejected {
     pub(crate) reason: String,
     /// True: the document was counted as added. False: as updated.
     pub(crate) was_added: bool,
-    /// The sink still has the document that was to be replaced.
+    /// True when the sink still has the document that was to be replaced.
     pub(crate) stays: bool,
 }
 
 impl Rejected {
-    /// The rejection of a document whose key exists and is no hash: somebody else uses the key.
+    /// The rejection of a document whose key exists and is not a hash: somebody else uses the key.
     fn no_hash(index: usize, was_added: bool) -> Rejected {
         let reason = "a key of this name exists and is no hash".to_owned();
         Rejected { index, reason, was_added, stays: false }
@@ -98,33 +98,35 @@ pub(crate) trait Sink: Records {
         false
     }
 
-    /// Asks whether the sink may copy a document: to another document's place, or `aside`. Only where [`Sink::copies`].
+    /// Asks whether the sink may copy a document: to another document's place, or `aside`. Call it only if
+    /// [`Sink::copies`].
     fn may_copy(&mut self, aside: bool) -> Result<bool, ImportError> {
         let _ = aside;
         Ok(false)
     }
 
-    /// For each place, whether the sink has a document there, and nothing of another kind. Nothing may be under way. Only
-    /// where [`Sink::copies`].
+    /// For each place, whether the sink has a document there, and nothing of another kind. Nothing may be under way.
+    /// Call it only if [`Sink::copies`].
     fn holds(&mut self, places: &[&Place]) -> Result<Vec<bool>, ImportError> {
         Ok(vec![false; places.len()])
     }
 
-    /// Copies the document at `path` to the place aside with this number. Returns false when it is known now that there is
-    /// no document. Only where [`Sink::may_copy`].
+    /// Copies the document at `path` to the place aside with this number. Returns false when it is known now that there
+    /// is no document. Call it only after [`Sink::may_copy`] returned true.
     fn lay_aside(&mut self, path: &[u8], number: u32) -> Result<bool, ImportError> {
         let _ = (path, number);
         Ok(false)
     }
 
-    /// Deletes the documents at the first `count` places aside. Only where [`Sink::copies`].
+    /// Deletes the documents at the first `count` places aside. Call it only if [`Sink::copies`].
     fn clear_aside(&mut self, count: u32) -> Result<(), ImportError> {
         let _ = count;
         Ok(())
     }
 
     /// Copies the document at `from` to `path`. Sets the `fields` of the copy, and deletes those that are empty here.
-    /// `held`: the copy replaces a document. Else the place must be free. Only where [`Sink::may_copy`].
+    /// `held`: the copy replaces a document. Else the place must be free. Call it only after [`Sink::may_copy`]
+    /// returned true.
     fn copy(
         &mut self,
         from: &Place,
@@ -137,7 +139,7 @@ pub(crate) trait Sink: Records {
         Ok(())
     }
 
-    /// Sets one field, or deletes the field when `value` is empty. Only where [`Sink::changes_fields`].
+    /// Sets one field, or deletes the field when `value` is empty. Call it only if [`Sink::changes_fields`].
     fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError>;
 
     /// Deletes a document.

@@ -85,13 +85,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// The container `name` will be recorded.
+    /// Notes that the container `name` will be recorded.
     pub(super) fn stores(&mut self, name: &[u8]) {
         self.forgotten.remove(name);
         self.stored.insert(name.to_vec());
     }
 
-    /// The container `name` will be forgotten.
+    /// Notes that the container `name` will be forgotten.
     pub(super) fn forgets(&mut self, name: &[u8]) {
         self.stored.remove(name);
         self.forgotten.insert(name.to_vec());

@@ -126,8 +126,8 @@ fn allowed(text: &str) -> Cow<'_, str> {
     if text.contains(bad) { Cow::Owned(text.replace(bad, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// The key of the document `path`. A path that is no text, or that has characters which XML does not allow, stands behind
-/// `%:`. These bytes and every percent sign are then in hexadecimal.
+/// The key of the document `path`. A path that is not text, or that has characters which XML does not allow, stands
+/// behind `%:`. These bytes and every percent sign are then in hexadecimal.
 pub(super) fn id(dataset: &str, path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(path)

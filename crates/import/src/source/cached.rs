@@ -83,7 +83,7 @@ impl Source for Cached {
         self.source.borrow().ahead()
     }
 
-    /// A document in the cache is not asked for.
+    /// Announces the document to the source, unless the cache has it.
     fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
         let name = self.source.borrow().cache_name(path, entry).filter(|_| !entry.token.is_empty());
         if entry.size > 0 && !name.is_some_and(|name| self.cache.has(Version::new(&name, entry.token), 0)) {

@@ -267,7 +267,7 @@ pub struct Listing {
     pub refused: Vec<(Vec<u8>, String)>,
 }
 
-/// Numbers of things in a listing that are no documents.
+/// Numbers of things in a listing that are not documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Symbolic links. They are not followed, because they lead out of the folder, or in circles.
@@ -326,7 +326,7 @@ pub enum ReadError {
     /// The document was listed, and is gone now.
     #[error("the file vanished during the import")]
     Vanished,
-    /// The document is no regular file any more, or a folder on its path is no folder.
+    /// The document is not a regular file any more, or a folder on its path is not a folder.
     #[error("the file became something else during the import")]
     Replaced,
     /// The document changed during every read.
@@ -341,7 +341,7 @@ impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> ReadError {
         match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => ReadError::Vanished,
-            // The path has a link in it, or something that is no folder.
+            // The path has a link in it, or something that is not a folder.
             Some(Errno::LOOP | Errno::NOTDIR | Errno::XDEV | Errno::NXIO) => ReadError::Replaced,
             _ => ReadError::Io(error),
         }

@@ -1,11 +1,11 @@
 //! Parts: how a container with very many documents is listed and recorded in pieces.
 //!
 //! A container with more documents than a bound ([`LISTED_MAX`]) has no documents of its own. They lie in up to
-//! [`PARTS`] child containers, by a hash of their names. A part is no folder: the document `a` in a part of the folder
-//! `x` is still `x/a` ([`crate::job::join`] sees to that). During the listing of such a container its documents go to a
-//! file on the disk ([`Spill`]), and come back one part at a time. So the memory for a listing has a bound that does
-//! not depend on its length. A container that was recorded in parts stays in parts. A container that was recorded in
-//! one piece is divided ([`split`]).
+//! [`PARTS`] child containers, by a hash of their names. A part is not a folder: the document `a` in a part of the
+//! folder `x` is still `x/a` ([`crate::job::join`] sees to that). During the listing of such a container its documents
+//! go to a file on the disk ([`Spill`]), and come back one part at a time. So the memory for a listing has a bound that
+//! does not depend on its length. A container that was recorded in parts stays in parts. A container that was recorded
+//! in one piece is divided ([`split`]).
 
 use super::{AT_NOTE, ListError, Listing, Skipped};
 use crate::container::{Builder, Container, ContainerError, Entry, Kind, digest};
@@ -235,7 +235,7 @@ impl Parted {
         Parted { listed_max, spills: Vec::new(), kept: BTreeSet::new() }
     }
 
-    /// The container stays in parts, even with few documents.
+    /// Makes the container stay in parts, even with few documents.
     pub fn keep(&mut self, path: &[u8]) {
         self.kept.insert(path.to_vec());
     }

@@ -38,8 +38,8 @@ pub fn read(
         buffer.shrink_to(BUFFER_BYTES_KEPT);
         let object = open()?;
         let before = object.stat()?;
-        // One byte more than expected shows an object that is longer than it says; and no object that grows for ever is read
-        // for ever. Some files have bytes and say that they have none.
+        // One byte more than expected shows an object that is longer than it says. The bound also ends the reading of
+        // an object that grows for ever. Some files have bytes and say that they have none.
         let more = u64::from(!object.is_exact());
         let expected = if before.size == 0 { BEGINNING_BYTES } else { before.size.saturating_add(more) };
         append(&*object, buffer, expected.min(BEGINNING_BYTES))?;

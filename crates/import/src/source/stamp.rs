@@ -58,8 +58,8 @@ impl Stamp {
         bytes[24..].copy_from_slice(&self.inode.to_le_bytes());
         bytes
     }
-    /// For how many nanoseconds from `now_ns` on a change of the file may not show. 0 when its token can be trusted. A time
-    /// in the future (two clocks that disagree) counts as now.
+    /// For how many nanoseconds after `now_ns` a change of the file may leave its token unchanged. 0 when its token can
+    /// be trusted. A time in the future (two clocks that disagree) counts as now.
     pub fn racy_for_ns(&self, now_ns: i64) -> i64 {
         // A program may set the mtime to any time. Only the ctime tells when a file was touched.
         let window_ns = match self.ctime_ns % 1_000_000_000 {
@@ -70,7 +70,7 @@ impl Stamp {
     }
 }
 
-/// The part of its token that a renamed file keeps: all but the time of the rename. `None` when it is no token of a
+/// The part of its token that a renamed file keeps: all but the time of the rename. `None` when it is not a token of a
 /// [`Stamp`].
 pub fn identity(token: &[u8]) -> Option<Vec<u8>> {
     let token: &StampToken = token.try_into().ok()?;

@@ -383,7 +383,7 @@ impl Parser<'_> {
         Ok(Some(word))
     }
 
-    /// Skips `c` if it is the next character.
+    /// Skips `c` if it is the next character. Returns whether it was.
     fn glued(&mut self, c: char) -> bool {
         let yes = self.rest().starts_with(c);
         if yes {

@@ -36,7 +36,7 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(crate) enum Halt {
     /// The client no longer waits.
     Cancelled,
-    /// Its deadline has passed.
+    /// The search's deadline has passed.
     Deadline,
     /// Too much work for a worker. Move to the lane.
     Lane,

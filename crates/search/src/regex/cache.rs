@@ -5,7 +5,8 @@
 //! again. On threads with a queue, a cache therefore has a *credit* for building states that have not paid off yet. The
 //! credit is large when the cache is new, cleared or recreated, so the cache fills quickly. After that, easy texts earn
 //! credit little by little. The search of a hard text builds a few states and gives up. A thread that sees only hard
-//! texts soon stops trying. An easy text builds nothing once the cache has its states, so it is not affected.
+//! texts soon stops trying. An easy text builds nothing once the cache has its states, so the thread's search of easy
+//! texts stays fast.
 //!
 //! A cache grows to the next size when it fills up again after only a few searches ([`SEARCHES_PER_CLEAR_MIN`]) and the
 //! last search did not give up. It also grows after a search that filled the cache and gave up on the hard lane, where

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     pub(crate) unicode: bool,
     /// Ignore case.
     pub(crate) nocase: bool,
-    /// Groups are needed.
+    /// True when groups are needed.
     pub(crate) groups: bool,
     /// Maximum number of bytes of a full DFA.
     pub(crate) dfa_bytes: usize,

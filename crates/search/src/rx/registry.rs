@@ -228,7 +228,7 @@ impl Registry {
         let retired: u64 = retired.iter().filter_map(Weak::upgrade).map(|set| of(&set)).sum();
         now + retired + self.garbage_bytes.load(Relaxed)
     }
-    /// Frees what workers left behind. Called several times a second on a helper thread.
+    /// Frees what workers left behind. Called several times per second on a helper thread.
     pub(crate) fn tick(&self) {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         for garbage in garbage {

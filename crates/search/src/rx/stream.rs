@@ -135,7 +135,7 @@ impl Streams {
             self.left.lock().push(gone);
         }
     }
-    /// Frees what disconnected clients left behind. Called several times a second on a helper thread.
+    /// Frees what disconnected clients left behind. Called several times per second on a helper thread.
     pub(crate) fn tick(&self) {
         let left = std::mem::take(&mut *self.left.lock());
         drop(left);

@@ -17,7 +17,7 @@ const PARAMS: Arg = Arg::block(
 .optional();
 const DIALECT: Arg = Arg::integer("dialect").token("DIALECT").optional();
 
-/// IMPORT.VERSION KEEP, for the table that has the other subcommands.
+/// The row of IMPORT.VERSION KEEP, for the table with the other subcommands.
 pub const KEEP: &[CommandSpec] = &[CommandSpec::sub(
     "keep",
     "import",

@@ -183,7 +183,7 @@ type Strings = BTreeSet<Vec<u8>>;
 /// What the planner knows about a part of a pattern.
 #[derive(Clone, Debug)]
 struct Known {
-    /// The part may match the empty string.
+    /// True when the part may match the empty string.
     emptyable: bool,
     /// All strings that the part matches, while they are few.
     exact: Option<Strings>,

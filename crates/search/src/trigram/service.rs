@@ -20,9 +20,9 @@ pub(crate) const INDEXES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 256;
 /// Longest prefix and longest field name, in bytes.
 const PREFIX_BYTES_MAX: usize = TRACKED_PREFIX_BYTES_MAX;
-/// Records visited by one slice of a first scan, under one lock of the shard.
+/// Records that one slice of a first scan visits while the shard is locked once.
 const SCAN_RECORDS: usize = 64;
-/// Fields of a large hash read under one lock of its shard.
+/// Fields of a large hash read while its shard is locked once.
 const FIELDS_SLICE: usize = 64;
 
 /// A trigram index and the progress of its first scan.

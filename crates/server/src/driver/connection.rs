@@ -130,15 +130,15 @@ struct Connection<'c> {
     greets_until: Option<u64>,
     /// True while authentication is required and has not happened.
     stranger: bool,
-    /// No bytes have arrived yet.
+    /// True when no bytes have arrived yet.
     fresh: bool,
-    /// The socket may have bytes, so a read is worthwhile.
+    /// True when the socket may have bytes, so a read is worthwhile.
     unread: bool,
-    /// The socket may take bytes, so a write is worthwhile.
+    /// True when the socket may take bytes, so a write is worthwhile.
     unwritten: bool,
     /// Time since which the socket has not taken all output. 0 when it has.
     stuck_since_us: u64,
-    /// The peer has closed its sending side. Its earlier requests are still answered.
+    /// True when the peer has closed its sending side. Its earlier requests are still answered.
     ended: bool,
     /// Monotonic time at which a job is given up because its client closed its side.
     given_up_at_us: Option<u64>,

@@ -275,7 +275,7 @@ impl Patience {
 /// The socket, as hyper sees it.
 struct Socket {
     stream: Stream,
-    /// A request has entered the session.
+    /// True when a request has entered the session.
     has_entered: bool,
     /// Target of reads. Empty between reads.
     input: Chain,
@@ -286,9 +286,9 @@ struct Socket {
     /// True when a read, or a write, is worthwhile.
     unread: bool,
     unwritten: bool,
-    /// hyper waits for bytes.
+    /// True when hyper waits for bytes.
     wants_read: bool,
-    /// hyper waits until everything is sent.
+    /// True when hyper waits until everything is sent.
     wants_end: bool,
     /// Bytes moved in this turn of the task.
     moved: usize,
@@ -298,7 +298,7 @@ struct Socket {
     received: u64,
     /// Why the TLS handshake failed.
     no_tls: Option<io::Error>,
-    /// The peer began with TLS, which this door does not take.
+    /// True when the peer began with TLS, which this door does not take.
     is_hello: bool,
 }
 

@@ -35,11 +35,11 @@ impl Manager {
         let pid_file = pid_file.and_then(|path| std::path::absolute(path).ok());
         Manager { pid_file, is_told: is_told(&config.supervised()) }
     }
-    /// The server takes connections.
+    /// Reports that the server takes connections.
     pub fn ready(&self) {
         self.tell("STATUS=Ready to accept connections\nREADY=1\n");
     }
-    /// The server begins to stop.
+    /// Reports that the server begins to stop.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\n");
     }

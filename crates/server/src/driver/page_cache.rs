@@ -1,9 +1,9 @@
 //! [`PageCache`]: returns the pages of synced files to the system.
 //!
-//! A running server writes its files and does not read them. Otherwise their pages would fill the machine's
-//! memory, and each write would go to a page that was not used for long. In a virtual machine the host must first
-//! find memory for that page: 1 GB written costs 1 second of processor time. A returned page is the next one to be
-//! written: 0.2 seconds.
+//! A running server writes its files and does not read them. If their pages stayed in the page cache, they would fill
+//! the machine's memory, and each write would go to a page that was not used for long. In a virtual machine the host
+//! must first find memory for that page: 1 GB written costs 1 second of processor time. A page that was returned is
+//! used again by the next write: 0.2 seconds.
 
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;

@@ -85,7 +85,7 @@ impl PeerLink for Peer {
     }
 }
 
-/// Errors that do not end the connection. The deadline handles timeouts.
+/// True for errors that do not end the connection. The deadline handles timeouts.
 fn is_no_failure(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

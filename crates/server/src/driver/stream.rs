@@ -63,11 +63,11 @@ const DONT_WAIT: i32 = 0x40;
 
 /// One accepted socket.
 pub enum Stream {
-    /// Read and written here when the runtime reports readiness.
+    /// A socket that this module reads and writes when the runtime reports readiness.
     Polled(TcpStream),
-    /// Received and sent by a ring.
+    /// A socket for which a ring receives and sends.
     Ring(Port),
-    /// Polled and encrypted.
+    /// A polled socket with encryption.
     Tls(Box<TlsStream>),
     /// No socket, but the session's end of a pipe to the HTTP side.
     Pipe(SessionEnd),
@@ -77,7 +77,7 @@ pub enum Stream {
 pub struct Written {
     /// Bytes taken from the output.
     pub bytes: usize,
-    /// The stream takes no more bytes now.
+    /// True when the stream takes no more bytes now.
     pub full: bool,
 }
 
@@ -349,9 +349,9 @@ async fn broken(socket: &TcpStream, watching: bool) {
 pub enum Waited<E> {
     /// The socket is ready.
     Socket {
-        /// A read is worthwhile.
+        /// True when a read is worthwhile.
         read: bool,
-        /// A write is worthwhile.
+        /// True when a write is worthwhile.
         write: bool,
     },
     /// Both directions of the connection are closed.

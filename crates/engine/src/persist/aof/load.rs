@@ -32,7 +32,7 @@ pub struct FoundAof {
     pub(super) base_bytes: u64,
     /// The selected database at the end of the last file.
     pub(super) db: usize,
-    /// The file is the single file of Redis before 7. After loading it is moved into the folder.
+    /// True when the file is the single file of Redis before 7. After loading it is moved into the folder.
     is_outside: bool,
 }
 

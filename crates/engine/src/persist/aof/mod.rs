@@ -57,7 +57,7 @@ pub(crate) struct Aof {
     pub(crate) gates: Gates,
     /// Signalled when the journal has many bytes to write.
     pub(crate) much_waits: Arc<dyn Signal>,
-    /// Cancels the background rewrite.
+    /// Set to cancel the background rewrite.
     cancel: Arc<AtomicBool>,
     /// Locked while the append-only file is switched on or off.
     switching: Mutex<()>,
@@ -77,7 +77,8 @@ struct Status {
     last_kept_bytes: usize,
     /// Why writes fail. `None`: they succeed.
     write_error: Option<String>,
-    /// A sync has failed. Bytes written since the previous sync may not be on the disk. Only a new base repairs this.
+    /// True when a sync has failed. Bytes written since the previous sync may not be on the disk. Only a new base
+    /// repairs this.
     is_unproven: bool,
     failed_syncs: u64,
     /// The base that is being written repairs this many failed syncs, counted from the first.

@@ -33,7 +33,7 @@ pub(super) struct Syncs {
 struct State {
     /// An order that has not begun.
     order: Option<Order>,
-    /// A sync is running.
+    /// True while a sync is running.
     is_busy: bool,
     /// When the open or running order was given, or was last found late.
     since_us: u64,

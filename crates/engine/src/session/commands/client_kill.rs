@@ -18,7 +18,7 @@ struct Filter<'a> {
     user: Option<&'a [u8]>,
     /// The least age of the connection in seconds.
     age_s: Option<u64>,
-    /// Spare the caller.
+    /// True: do not kill the caller (SKIPME).
     skip_me: bool,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Res
 /// The options of GET.
 struct Wanted {
     count: usize,
-    /// Each entry has its phases as a seventh element.
+    /// True when each entry has its phases as a seventh element.
     phases: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::sink::{Place, Rejected};
 #[derive(Debug)]
 pub(super) struct Copying {
     pub(super) index: usize,
-    /// The copy replaces a document.
+    /// True when the copy replaces a document.
     pub(super) held: bool,
     /// The fields that the copy has for itself. An empty value: it has no such field.
     pub(super) pairs: Vec<(Vec<u8>, Vec<u8>)>,

@@ -55,7 +55,7 @@ impl Format {
         }
     }
 
-    /// The kind of the archive with this name and this beginning. `None` when the document is no archive.
+    /// The kind of the archive with this name and this beginning. `None` when the document is not an archive.
     pub(crate) fn of(name: &[u8], beginning: &[u8]) -> Option<Format> {
         if !Format::may_be(name) {
             return None;

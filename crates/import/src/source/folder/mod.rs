@@ -39,7 +39,7 @@ impl Folder {
     /// parts.
     ///
     /// # Errors
-    /// When it does not exist, cannot be read, or is no folder.
+    /// When it does not exist, cannot be read, or is not a folder.
     pub fn open(root: &Path, list_cutoff: Option<usize>) -> io::Result<Folder> {
         // The call does not wait for a pipe, because it opens folders only.
         if !std::fs::metadata(root)?.is_dir() {
@@ -133,7 +133,7 @@ impl Object for LocalFile {
         let token = stamp.token(self.in_maildir).to_vec();
         Ok(Stat { size: stamp.size, token, is_young: stamp.racy_for_ns(now_ns()) > 0 })
     }
-    /// A file that grows meanwhile has another stamp after the reading.
+    /// Always true: a file that grows meanwhile has another stamp after the reading.
     fn is_exact(&self) -> bool {
         true
     }

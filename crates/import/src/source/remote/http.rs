@@ -32,7 +32,7 @@ pub struct Http {
     name: Vec<u8>,
     /// The URL without user and password.
     shown: PathBuf,
-    /// Size and token of the object are asked for without its bytes, because a cache may have the bytes.
+    /// True when size and token of the object are asked for without its bytes, because a cache may have the bytes.
     asks_first: bool,
     /// True when the token is certain: other bytes have another token.
     is_strong: bool,

@@ -53,7 +53,7 @@ pub struct RemoteOptions {
     pub region: Option<String>,
     /// The profile in the credentials' files.
     pub profile: Option<String>,
-    /// Ask without credentials.
+    /// True: ask without credentials.
     pub anonymous: bool,
     /// The moment at which the bucket is looked at, in seconds since 1970. The bucket must keep versions.
     pub as_of: Option<i64>,

@@ -53,7 +53,7 @@ struct Page {
     next: Option<(String, String)>,
 }
 
-/// The error for a text that is no moment.
+/// The error for a text that is not a moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no moment like 2026-11-22T20:00:00Z")]
 pub struct NoMoment(String);
@@ -61,7 +61,7 @@ pub struct NoMoment(String);
 /// Reads a moment in the form of RFC 3339, or in seconds since 1970.
 ///
 /// # Errors
-/// The text is no moment.
+/// The text is not a moment.
 pub fn parse_moment(text: &str) -> Result<i64, NoMoment> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);
