@@ -163,9 +163,9 @@ impl Engine {
         self.host.log(&did);
         diag.acts.note(now.unix_s(), "memory-pressure", did);
     }
-    /// Limits memory before the kernel kills the process. With the control group at its end, the memory in use
-    /// becomes the limit. Keys are then evicted by `maxmemory-policy`, or commands that need memory are refused with
-    /// OOM, as with `maxmemory`.
+    /// Limits memory before the kernel kills the process. When the control group's memory is almost used up, the memory
+    /// in use becomes the limit. Keys are then evicted by `maxmemory-policy`, or commands that need memory are refused
+    /// with OOM, as with `maxmemory`.
     fn keep_within_group(&self, now: Now) {
         let share = self.group_share();
         let is_limited = self.memory.ceiling_bytes() > 0;

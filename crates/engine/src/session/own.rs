@@ -1,5 +1,5 @@
 //! [`Own`]: the value in the row of a session command. It says how the command runs, and how a transaction, a script
-//! and a file treat it. The gates and EXEC read it and never the command's name.
+//! and a file treat it. The gates and EXEC read this value, and never the command's name.
 
 use super::Session;
 use super::commands::Outcome;

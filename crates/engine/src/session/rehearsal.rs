@@ -2,13 +2,13 @@
 //! promised at one moment.
 //!
 //! 1. At one moment the shards of all keys are locked: the watched keys are checked, and a [`View`] begins. Then the
-//!   shards are unlocked.
+//!    shards are unlocked.
 //! 2. The commands run on a draft ([`strand_keyspace::Keyspace::draft`]). The records at the commands' keys are copied
-//!   into the draft slice by slice, as they were at that moment.
+//!    into the draft slice by slice, as they were at that moment.
 //! 3. At a second moment the shards are locked again. If no other client wrote one of the keys since the first moment,
-//!   the transaction happens now: its changes are promised ([`strand_keyspace::Promises`]), and its effects go to the
-//!   journal. Otherwise everything begins anew. Of a try that begins anew, no client has seen anything, and nothing is
-//!   counted.
+//!    the transaction happens now: its changes are promised ([`strand_keyspace::Promises`]), and its effects go to the
+//!    journal. Otherwise everything begins anew. Of a try that begins anew, no client has seen anything, and nothing is
+//!    counted.
 //! 4. The promises are carried out, slice by slice.
 //!
 //! A transaction that only reads happens at the first moment, and is done after the second step.

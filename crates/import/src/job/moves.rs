@@ -2,9 +2,9 @@
 //!
 //! The walk that counts deletions before the run ([`super::budget`]) notes each document that leaves its place, because
 //! it is removed or replaced there, and each document that comes to a place ([`Job::note_change`]). After the walk only
-//! the documents stay noted that come somewhere else ([`Job::settle_moves`]). The run looks up what comes
-//! ([`Job::moved`]). A document with an equal token has equal bytes and is not even read, where the source is certain
-//! ([`Identity`]). Every other document is read, and its digest decides.
+//! documents that come to another place stay noted ([`Job::settle_moves`]). The run looks up each document that comes
+//! to a place ([`Job::moved`]). A document with an equal token has equal bytes and is not even read, where the source
+//! is certain ([`Identity`]). Every other document is read, and its digest decides.
 //!
 //! In each container removals come after additions, and containers that lose a document come last ([`Moves::loses`]).
 //! So most documents are still at their old places when they are copied. A document that must leave its place earlier
@@ -12,8 +12,8 @@
 //! many such keys there may be. It is stored before the first of them, and the keys are deleted at the end of the run,
 //! or by the next run if this one is cut short.
 //!
-//! What is in an archive has moved when the archive has. What changes its place within an archive is found when the
-//! archive is opened ([`Job::note_inner`]).
+//! When an archive has moved, the documents in it have moved too. A document that changes its place within an archive
+//! is found when the archive is opened ([`Job::note_inner`]).
 //!
 //! Left out: a document that moves from one archive into another, or out of one; a run that may remove everything,
 //! because it makes no such walk; sinks that cannot copy. All these documents are parsed again.
@@ -451,8 +451,9 @@ fn aside_record(count: u32) -> Vec<u8> {
     pushed.and_then(|()| builder.finish()).expect("one short entry")
 }
 
-/// True when a container that is gone must be removed before anything is added: what is in a new archive of its name has the
-/// ids of what was in the container. Where documents are listed in parts, a part of another name may hold the new archive.
+/// True when a container that is gone must be removed before anything is added: the documents in a new archive of its
+/// name have the ids of the documents that were in the container. Where documents are listed in parts, a part of
+/// another name may hold the new archive.
 pub(super) fn removes_first(old: Container<'_>, new: Container<'_>, name: &[u8]) -> bool {
     let is_document = || new.find(name).is_some_and(|entry| entry.kind == Kind::Document);
     parts::has_parts(old) || parts::has_parts(new) || is_document()

@@ -163,8 +163,8 @@ impl Job<'_> {
     }
 
     /// Opens the document `entry` as an archive, and imports its content. `was_open`: an earlier run did so too. `None`
-    /// when the document is not an archive, or cannot be read. In the second case the reading of the document tells the
-    /// reason.
+    /// when the document is not an archive, or cannot be read. When it cannot be read, the later reading of the
+    /// document reports the reason.
     fn open_archive(
         &mut self,
         path: &[u8],

@@ -1,8 +1,8 @@
 //! The versions of a bucket's objects, for the content of the bucket at a moment.
 //!
-//! The library lists no versions. So [`Versions`] asks by itself (`ListObjectVersions`), and the library's signer signs.
-//! Of each key the newest version counts that is not younger than the moment. A delete marker means that the key was
-//! not there.
+//! The library lists no versions. So [`Versions`] asks by itself (`ListObjectVersions`), and the library's signer
+//! signs. Of each key, the newest version that is not younger than the moment counts. A delete marker means that the
+//! key was not there.
 
 use super::s3::{SAME_PAGE, other};
 use super::throttle::Throttle;

@@ -1,7 +1,7 @@
 //! [`Repository`]: the files of a restic repository in a local folder, opened with a password.
 //!
-//! Snapshots and index files are sealed JSON. Sealed blobs lie in packs, and the index says where. Blobs and files may be
-//! compressed by zstd (format 2). A blob's id is the SHA-256 of its bytes. Each reading checks it.
+//! Snapshots and index files are sealed JSON. Sealed blobs lie in packs, and the index says where. Blobs and files may
+//! be compressed by zstd (format 2). A blob's id is the SHA-256 of its bytes. Each read checks the id.
 
 use super::crypto::{Key, SEAL_BYTES};
 use serde::Deserialize;
