@@ -1,4 +1,5 @@
-//! [`Db`]: one database seen through the shards that a [`Txn`] holds. Every look-up and every change of a record is here.
+//! [`Db`]: one database, seen through the shards that a [`Txn`] holds. All look-ups and changes of records are
+//! here.
 
 use crate::extendible::{At, INLINE_BYTES_MAX, Payload, position_of};
 use crate::journal::Arg;
@@ -9,25 +10,26 @@ use crate::usage::Usage;
 use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag, Watched};
 use strand_chain::Blob;
 
-/// The value at a key has another type.
+/// A command expected another type of value than the key has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherType;
 
-/// A record that was removed.
+/// A record that [`Db::remove`] has removed.
 #[derive(Debug)]
 pub struct Taken {
     /// Value of the record.
     pub value: Value,
-    /// Its expiry (unix milliseconds), if any.
+    /// Expiry of the record (unix milliseconds), if it had any.
     pub expire_at_ms: Option<i64>,
     used: Usage,
 }
 
-/// One database through held shards. Every call treats an expired key as missing, and removes expired keys that it
-/// meets.
+/// One database, seen through the shards that a [`Txn`] holds. To every method an expired key is missing. A method
+/// that finds an expired record removes that record.
 ///
 /// # Panics
-/// Every method panics when the key's shard is not held: then the command's key specs are wrong.
+/// Every method panics when the shard of its key is not held. The command's row in the table then has wrong key
+/// specs.
 #[derive(Debug)]
 pub struct Db<'l, 'k> {
     pub(crate) txn: &'l mut Txn<'k>,
@@ -58,20 +60,21 @@ impl Db<'_, '_> {
         };
         self.record(key, at)
     }
-    /// Heap bytes of the record, 0 without one. Neither counted as a look-up nor told to the listener.
+    /// Heap bytes of the record at `key`; 0 when the key is missing. This look-up counts neither as a hit nor as a
+    /// miss, and the listener does not learn of it.
     pub fn heap_bytes_at(&mut self, key: &Key<'_>) -> usize {
         let at = self.locate(key);
         at.and_then(|at| self.record(key, at)).map_or(0, |record| record.heap_bytes())
     }
-    /// Sets `key` to `value` with this expiry (`None`: no expiry). Returns true when it replaced a record. The
-    /// replaced value is freed when the shards are released, or by a helper thread when it is big.
+    /// Sets `key` to `value` with this expiry (`None`: no expiry). Returns true when the key existed. The value
+    /// that was replaced is freed after the shards are released. A helper thread frees it if it is big.
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         match value {
             Value::Str(s) => self.set_str(key, s.view(), expire_at_ms),
             collection => self.put(key, Payload::OffHeap(collection), Some(expire_at_ms)),
         }
     }
-    /// As [`Db::insert`], for a missing key. When the key exists, returns false and changes nothing.
+    /// Like [`Db::insert`], but only adds a missing key. When the key exists, returns false and changes nothing.
     pub fn insert_new(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         if self.locate(key).is_some() {
             self.txn.garbage(Some(value));
@@ -83,7 +86,7 @@ impl Db<'_, '_> {
         }
         true
     }
-    /// As [`Db::insert_new`], of a string.
+    /// Like [`Db::insert_new`], for a string.
     pub fn set_new_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
         let is_new = self.locate(key).is_none();
         if is_new {
@@ -91,7 +94,8 @@ impl Db<'_, '_> {
         }
         is_new
     }
-    /// Puts a copy of a record at a missing key of a draft ([`crate::draft`]), which is neither a change nor an event.
+    /// Adds a copy of a record to a draft ([`crate::draft`]), in which the key is missing. The copy is reported neither
+    /// as a change nor as an event.
     pub fn put_copy(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) {
         let (slot, clock, expiry_ms) = (self.slot, self.txn.clock, expire_at_ms.unwrap_or(i64::MAX));
         let shard = self.changed(key);
@@ -100,22 +104,23 @@ impl Db<'_, '_> {
             collection => shard.insert(slot, key, Payload::OffHeap(collection), expiry_ms, &clock),
         }
     }
-    /// As [`Db::insert`], of a string. A short string is copied into the table; a long one shares its blob.
+    /// Like [`Db::insert`], for a string. A short string is copied into the table. For a long string the record
+    /// shares the blob of `value`.
     #[inline]
     pub fn set_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
         self.put(key, payload_of(value), Some(expire_at_ms))
     }
-    /// Replaces a record's value by a string and keeps its expiry. Without a record, adds one that never expires.
-    /// Returns true when there was a record.
+    /// Replaces the value of a record by a string, and keeps the expiry. A missing key is added without an expiry.
+    /// Returns true when the key existed.
     pub fn update_str(&mut self, key: &Key<'_>, value: StrRef<'_>) -> bool {
         self.put(key, payload_of(value), None)
     }
-    /// Lets `change` edit a string in place (APPEND, SETRANGE). The edited string is `raw` at every length, and
-    /// keeps its expiry. Returns `None` when the key is missing. A `change` that fails must leave the bytes as
-    /// they were.
+    /// Lets `change` edit a string in place (APPEND, SETRANGE). The expiry stays, and the encoding becomes `raw`
+    /// even if the string is short. Returns `None` when the key is missing. When `change` fails, it must leave the
+    /// bytes as they were.
     ///
     /// # Errors
-    /// When the value is of another type.
+    /// When the value is not a string.
     pub fn edit_str<R, E>(
         &mut self,
         key: &Key<'_>,
@@ -146,7 +151,7 @@ impl Db<'_, '_> {
         }
         Ok(Some(result))
     }
-    /// Reads the collection at `key`, and marks it as used. Returns `None` when the key is missing.
+    /// Returns the collection at `key`, and marks the record as used. Returns `None` when the key is missing.
     ///
     /// # Errors
     /// When the value is of another type.
@@ -154,15 +159,16 @@ impl Db<'_, '_> {
     pub fn read<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.get(key))
     }
-    /// As [`Db::read`], without marking the record as used.
+    /// Like [`Db::read`], but does not mark the record as used.
     ///
     /// # Errors
     /// When the value is of another type.
     pub fn peek_at<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.peek(key))
     }
-    /// Lets `change` write to the collection at `key`. Returns `None` when the key is missing. The key goes when
-    /// `change` removed the last element (except with [`Collection::STAYS_WHEN_EMPTY`]). The expiry stays.
+    /// Lets `change` write to the collection at `key`. Returns `None` when the key is missing. The expiry stays.
+    /// When `change` removes the last element, the key is deleted, unless the type has
+    /// [`Collection::STAYS_WHEN_EMPTY`].
     ///
     /// # Errors
     /// When the value is of another type.
@@ -174,8 +180,9 @@ impl Db<'_, '_> {
         let Some(at) = self.locate(key) else { return Ok(None) };
         self.change_located(key, at, change).map(Some)
     }
-    /// As [`Db::change`], but creates a missing collection. The new collection is kept when `change` reports a
-    /// change and it is not empty. It never expires.
+    /// Like [`Db::change`], but passes an empty collection to `change` when the key is missing. The new collection
+    /// is stored, without an expiry, if `change` reports a change and has added an element (a type with
+    /// [`Collection::STAYS_WHEN_EMPTY`] needs no element).
     ///
     /// # Errors
     /// When the value is of another type.
@@ -194,9 +201,9 @@ impl Db<'_, '_> {
         }
         Ok(result)
     }
-    /// Replaces the value at `key` in the way of a command that changes the value. The expiry stays, an empty
-    /// collection goes with its key, and a missing key is created. Returns the replaced collection, which the
-    /// caller frees.
+    /// Replaces the value at `key`, with the rules of a command that changes a value: the expiry stays, a missing
+    /// key is created, and the key is deleted if the new collection is empty. Returns the former collection, which
+    /// the caller frees.
     ///
     /// # Errors
     /// When `value` is a collection and the value at `key` is of another type.
@@ -233,8 +240,8 @@ impl Db<'_, '_> {
         }
         Ok(result)
     }
-    /// Removes a record and returns its content. The event has the name that the command gave. To delete a key use
-    /// [`Db::delete`].
+    /// Removes a record and returns its content. The event has the name of the command's changes. Use
+    /// [`Db::delete`] for an event named `del`.
     pub fn remove(&mut self, key: &Key<'_>) -> Option<Taken> {
         let at = self.locate(key)?;
         let slot = self.slot;
@@ -250,15 +257,15 @@ impl Db<'_, '_> {
         self.tell_change(key);
         Some(Taken { value: outside.or(inline)?, expire_at_ms, used })
     }
-    /// Puts a removed record at `key`, with its expiry. Its use counts as before, plus one.
+    /// Puts a removed record back at `key`, with its former expiry. Its usage is the former one plus one use.
     pub fn put_back(&mut self, key: &Key<'_>, taken: Taken) {
         self.insert(key, taken.value, taken.expire_at_ms);
         let Some(at) = self.locate(key) else { return };
         let (slot, clock) = (self.slot, self.txn.clock);
         self.shard(key).set_used(slot, at, taken.used, &clock);
     }
-    /// Sets the usage of a record, as RESTORE gives it: seconds since the last use or, under an LFU policy, the
-    /// access counter. Does nothing with the value that the policy does not keep, or when the key is missing.
+    /// Sets the usage of a record (RESTORE): the seconds since the last use or, under an LFU policy, the access
+    /// counter. The argument that the current policy does not use is ignored. Does nothing when the key is missing.
     pub fn set_usage(&mut self, key: &Key<'_>, idle_s: Option<u64>, frequency: Option<u8>) {
         let now_ms = self.txn.clock.now_ms;
         let used = match self.txn.clock.lfu {
@@ -270,8 +277,8 @@ impl Db<'_, '_> {
         let slot = self.slot;
         self.shard(key).put_used(slot, at, used);
     }
-    /// Deletes a record. Returns false when there is none. The value is freed when the shards are released, or by
-    /// a helper thread when it is big.
+    /// Deletes a record. Returns false when the key is missing. The value is freed after the shards are released. A
+    /// helper thread frees it if it is big.
     pub fn delete(&mut self, key: &Key<'_>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
@@ -285,8 +292,8 @@ impl Db<'_, '_> {
         }
         true
     }
-    /// Sets or clears (`None`) the expiry. Returns false when the key is missing. A time in the past is stored as
-    /// given, and the next look-up removes the key.
+    /// Sets the expiry, or removes it (`None`). Returns false when the key is missing. A time in the past is
+    /// stored, too; the next look-up then removes the key.
     pub fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: Option<i64>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
@@ -295,9 +302,10 @@ impl Db<'_, '_> {
         true
     }
 
-    /// Raises `flag` on each change of the value or the expiry of `key`, until [`crate::Keyspace::unwatch`].
+    /// Begins to watch `key` (WATCH): each change of its value or expiry raises `flag`, until
+    /// [`crate::Keyspace::unwatch`].
     pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) -> Watched {
-        // This removes an expired key before the watch begins.
+        // Removes the key first if it has expired, so that its expiry does not raise the flag.
         let at = self.locate(key);
         let slot = self.slot;
         let shard = self.shard(key);
@@ -310,31 +318,31 @@ impl Db<'_, '_> {
     pub(crate) fn look(&mut self, key: &Key<'_>) {
         let _ = self.locate(key);
     }
-    /// As [`Txn::has_passed`].
+    /// See [`Txn::has_passed`].
     pub fn has_passed(&self, at_ms: i64) -> bool {
         self.txn.has_passed(at_ms)
     }
-    /// As [`Txn::is_recorded`].
+    /// See [`Txn::is_recorded`].
     pub fn is_recorded(&self) -> bool {
         self.txn.is_recorded()
     }
-    /// As [`Txn::effect`], in this database.
+    /// Like [`Txn::effect`], in this database.
     pub fn effect(&mut self, args: &[Arg<'_>]) {
         self.txn.effect(self.slot / 2, args);
     }
-    /// As [`Txn::call_next`].
+    /// See [`Txn::call_next`].
     #[inline]
     pub fn txn_call_next(&mut self, event: KeyEvent) {
         self.txn.call_next(event);
     }
-    /// Tells the listener, if there is one, of an event that is not a change, or has another name than the
-    /// command's changes.
+    /// Reports an event of `key` to the listener, if there is one. For events that are not changes, and for events
+    /// whose name differs from that of the command's changes.
     pub fn tell_event(&mut self, key: &Key<'_>, event: KeyEvent) {
         if self.txn.listens() {
             self.tell(key, event, false);
         }
     }
-    /// Tells the listener, if there is one, that the key changed.
+    /// Reports to the listener, if there is one, that the command has changed `key`.
     #[inline]
     fn tell_change(&mut self, key: &Key<'_>) {
         if self.txn.listens() {
@@ -358,20 +366,20 @@ impl Db<'_, '_> {
         let slot = self.slot;
         self.shard(key).table(slot).map(|table| RecordRef(table.records.at(at)))
     }
-    /// Lets `change` write to the value at `at`. Returns `None` when the value lies in the table. Does not note a
-    /// change.
+    /// Lets `change` write to the value of the record at `at`. Returns `None` when the value is a short string
+    /// inside the table. The caller reports whether the key has changed.
     fn change_value<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
         let (slot, clock) = (self.slot, self.txn.clock);
         self.changed(key).change(slot, at, key, &clock, change)
     }
-    /// Adds or replaces a record. `expire_at_ms`: `None` keeps the expiry of the existing record.
+    /// Adds or replaces a record. `expire_at_ms`: `None` keeps the expiry of an existing record.
     #[inline]
     fn put(&mut self, key: &Key<'_>, payload: Payload<'_, Value>, expire_at_ms: Option<Option<i64>>) -> bool {
         let at = self.locate(key);
         self.put_at(at, key, payload, expire_at_ms);
         at.is_some()
     }
-    /// As [`Db::put`], for a key that was already located.
+    /// Like [`Db::put`], after the caller has located the key.
     #[inline]
     fn put_at(
         &mut self,
@@ -391,7 +399,7 @@ impl Db<'_, '_> {
             None => {
                 shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
-                    // The change itself is told after this.
+                    // Only the event `new`. `tell_change` below reports the change itself.
                     self.tell(key, KeyEvent::NEW, false);
                 }
             }
@@ -403,7 +411,7 @@ impl Db<'_, '_> {
         let shard = self.txn.keyspace.shard_of(key.hash);
         &mut self.txn.held(shard).guard
     }
-    /// The key's shard, for writing.
+    /// The shard of `key`, for writing. Notes that the shard was changed.
     #[inline]
     pub(crate) fn changed(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
@@ -411,7 +419,7 @@ impl Db<'_, '_> {
         held.changed = true;
         &mut held.guard
     }
-    /// Finds a record, and removes it when it has expired. Carries out the promises of the key first.
+    /// Finds the record of `key`. First carries out the promises of the key. Removes the record if it has expired.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<At> {
         if self.shard(key).is_promised() {
@@ -426,8 +434,9 @@ impl Db<'_, '_> {
         }
         Some(at)
     }
-    /// Handles a record that is due. Removes it when the key expired. When only fields of a hash expired, returns
-    /// the new place of the record.
+    /// Handles a record whose expiry, or the expiry of one of its hash fields, has passed. Removes the record if
+    /// the key itself expired, or if no field is left. Otherwise removes the expired fields and returns the new
+    /// place of the record.
     #[cold]
     fn expire(&mut self, key: &Key<'_>, at: At) -> Option<At> {
         let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
@@ -453,7 +462,7 @@ impl Db<'_, '_> {
     }
 }
 
-/// The collection in a record, if there is a record.
+/// The collection in a record. `None` when there is no record.
 #[inline]
 fn of_type<T: Collection>(record: Option<RecordRef<'_>>) -> Result<Option<&T>, OtherType> {
     match record {
@@ -462,7 +471,7 @@ fn of_type<T: Collection>(record: Option<RecordRef<'_>>) -> Result<Option<&T>, O
     }
 }
 
-/// The form of a string in a table: a short one is copied, a long one shares its blob.
+/// Prepares a string for a table: a short string is copied, a long one shares its blob.
 #[inline]
 fn payload_of(value: StrRef<'_>) -> Payload<'_, Value> {
     match value {

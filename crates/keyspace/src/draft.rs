@@ -1,12 +1,14 @@
-//! A *draft*: a keyspace of copies on which a transaction runs with no shard held. What it changed there becomes
-//! [`Promises`], and its effects become those of the work that makes them.
+//! A *draft*: a keyspace of copies on which a transaction runs while no shard is held. Afterwards the changes in
+//! the draft become [`Promises`] for the real keyspace, and the effects become effects of the [`Txn`] that makes
+//! the promises.
 //!
-//! [`Keyspace::draft`] makes the empty keyspace, into which the caller puts copies of the records that the transaction
-//! uses. The transaction runs on one [`Txn`] of the draft, which keeps its events. [`Txn::take_promises`] collects
-//! the records that changed, each with the events of its changes. Whether the copies are still current is for the
-//! caller to decide ([`crate::View::is_unchanged`]).
+//! [`Keyspace::draft`] makes an empty draft. The caller copies into it the records that the transaction uses. The
+//! transaction runs on one [`Txn`] of the draft, which keeps its events. [`Txn::take_promises`] then collects the
+//! changed records, each with its events. The caller checks whether the copied records are still current
+//! ([`crate::View::is_unchanged`]).
 //!
-//! Left out: how a key was used. The record in the keyspace counts one more use, however often the transaction used it.
+//! Left out: the usage of keys. However often the transaction used a key, its record in the keyspace counts one
+//! use.
 
 use crate::event::{KeptEvent, KeptEvents};
 use crate::promise::{Becomes, Promises};
@@ -14,19 +16,19 @@ use crate::{Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Viewed};
 use hashbrown::HashTable;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Keys between two pauses.
+/// `take_promises` calls `pause` once per this number of keys.
 const PAUSE_KEYS: usize = 128;
 
-/// What a transaction has made of a key.
+/// The result of a transaction for one key.
 #[derive(Debug)]
 pub(crate) struct Made {
-    /// `None`: the key is gone.
+    /// The record after the transaction. `None`: the key does not exist any more.
     record: Option<Viewed>,
-    /// Events of the key, in order.
+    /// Events of the key, in the order of the transaction.
     events: Vec<KeptEvent>,
 }
 
-/// A key with events.
+/// A key that had events in the draft.
 struct Touched {
     key: Box<[u8]>,
     hash: KeyHash,
@@ -35,8 +37,8 @@ struct Touched {
 }
 
 impl Keyspace {
-    /// An empty keyspace of one shard, with the databases and the tunables of this one. It notes effects if this one
-    /// records changes now, and events always.
+    /// An empty draft of this keyspace: one shard, with the databases and the tunables of this keyspace. A draft
+    /// always collects events. It records effects if this keyspace records changes now.
     pub fn draft(&self, seed: [u64; 4]) -> Keyspace {
         let draft = self.beside(self.databases(), seed);
         let is_recorded = self.journal().is_on();
@@ -47,11 +49,12 @@ impl Keyspace {
 }
 
 impl Txn<'_> {
-    /// Takes out of a draft the records of database `db` that this transaction has changed, as promises for the
-    /// keyspace `of`. The events of other keys stay kept. Calls `pause` now and then.
+    /// Moves the changed records of database `db` out of a draft, as promises for the keyspace `of`. The events of
+    /// keys that did not change stay in this transaction, for [`Txn::tell_events_at`]. Calls `pause` once per
+    /// [`PAUSE_KEYS`] keys.
     ///
     /// # Panics
-    /// When events were not kept ([`Txn::keep_events`]), or those of another database.
+    /// When events were not kept ([`Txn::keep_events`]), or when an event belongs to another database.
     pub fn take_promises(&mut self, of: &Keyspace, db: usize, pause: &dyn Fn()) -> Promises {
         let kept = self.kept.take().expect("a draft keeps its events");
         let effects = self.effects.take();
@@ -91,24 +94,24 @@ impl Txn<'_> {
         (self.kept, self.effects) = (Some(Box::new(others)), effects);
         promises
     }
-    /// Tells the kept events to the listener of `keyspace`.
+    /// Reports the kept events to the listener of `keyspace`, the keyspace that the draft was made of.
     pub fn tell_events_at(&mut self, keyspace: &Keyspace) {
         if let Some(mut kept) = self.kept.take() {
             kept.tell(keyspace, usize::MAX);
         }
     }
-    /// Drops events and effects, because the draft is not used.
+    /// Drops the events and effects of a draft that is not used.
     pub fn forget(&mut self) {
         (self.kept, self.effects) = (None, None);
     }
 }
 
 impl Db<'_, '_> {
-    /// Puts in place what a transaction has made of a key, and tells the events of the transaction.
+    /// Stores what a transaction made of `key`, and reports the events of the transaction.
     pub(crate) fn make(&mut self, key: &Key<'_>, made: Made) {
         let slot = self.slot;
         let changes_before = self.changed(key).changes;
-        // The transaction's own events are told in place of those of this change.
+        // Suppress the events of this `insert` or `delete`. The events of the transaction replace them.
         self.txn.keep_events();
         match made.record {
             Some((value, expire_at_ms)) => _ = self.insert(key, value, expire_at_ms),

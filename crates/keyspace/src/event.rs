@@ -1,16 +1,18 @@
 //! [`KeyEvent`]: what happened to a key, by redis-server's names. [`Listener`]: the receiver of these events.
 //!
-//! The code that changes a record tells the listener at the place where it notes the change for WATCH, while it
-//! holds the key's shard. So the events of a key come in the order of its changes. While nobody listens, this
-//! costs one branch on a number ([`crate::Settings::listens`]). A command names its changes in advance
-//! ([`crate::Txn::call_changes`]). The record layer itself names only a new key (`new`), a removed key (`del`), an
-//! expired or evicted key, a look-up of a missing key (`keymiss`), and expired fields of a hash (`hexpired`).
+//! The code that changes a record reports the event to the listener while it holds the key's shard. So the events
+//! of a key come in the order of the changes. Without a listener and without a journal, a change costs one branch
+//! for this ([`crate::Settings::listens`]).
+//!
+//! A command names its changes in advance ([`crate::Txn::call_changes`]). The keyspace itself names only these
+//! events: a new key (`new`), a deleted key (`del`), an expired or evicted key, a look-up of a missing key
+//! (`keymiss`), and expired fields of a hash (`hexpired`).
 
 use crate::Keyspace;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-/// A class of events, which is a letter of `notify-keyspace-events`.
+/// A class of events. Each class is one letter of `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Class {
@@ -32,13 +34,13 @@ pub enum Class {
 pub struct KeyEvent {
     /// Class of the event.
     pub class: Class,
-    /// redis-server's name of the event. Empty for a change that is not an event.
+    /// redis-server's name of the event. Empty for a change that causes no event.
     pub name: &'static str,
 }
 
 #[allow(missing_docs)]
 impl KeyEvent {
-    /// A change without a name.
+    /// A change that causes no event.
     pub const NONE: KeyEvent = KeyEvent::of(Class::Generic, "");
     pub const DEL: KeyEvent = KeyEvent::of(Class::Generic, "del");
     pub const EXPIRE: KeyEvent = KeyEvent::of(Class::Generic, "expire");
@@ -54,21 +56,21 @@ impl KeyEvent {
     }
 }
 
-/// Receives what happens to keys. Called with the key's shard held, so an implementation must be quick and must
-/// not look at data.
+/// Receives the events of keys. Its methods run while the key's shard is held, so they must be quick and must not
+/// access the keyspace.
 pub trait Listener: Send + Sync + Debug {
-    /// `event` happened to `key` of database `db`. `changed` says that the value, the expiry or the existence of
-    /// the key changed. `by` is the client of the command; 0 is none.
+    /// `event` happened to `key` of database `db`. `changed`: the value, the expiry or the existence of the key
+    /// changed. `by`: the client that ran the command; 0 when no client did.
     fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64);
-    /// Whole databases changed, by a flush or a swap.
+    /// One or more whole databases changed, by a flush or a swap.
     fn tell_all(&self);
 }
 
-/// The name of a command's changes, and the client of the command.
+/// What the events of a command have in common: the name of its changes, and its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) event: KeyEvent,
-    /// The command only reads, so a look-up of a missing key is an event.
+    /// The command only reads, so its look-up of a missing key is an event (`keymiss`).
     pub(crate) reads: bool,
     pub(crate) by: u64,
 }
@@ -77,7 +79,7 @@ impl Caller {
     pub(crate) const NOBODY: Caller = Caller { event: KeyEvent::NONE, reads: false, by: 0 };
 }
 
-/// An event that is told later, or never.
+/// A kept event: it is reported later, or never.
 #[derive(Debug)]
 struct Kept {
     slot: usize,
@@ -85,7 +87,7 @@ struct Kept {
     event: KeptEvent,
 }
 
-/// What happened to the key of a kept event: the arguments of [`Keyspace::tell`].
+/// The arguments of [`Keyspace::tell`] for a kept event, without slot and key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptEvent {
     pub(crate) event: KeyEvent,
@@ -93,34 +95,34 @@ pub(crate) struct KeptEvent {
     pub(crate) by: u64,
 }
 
-/// Events of work that may be undone: see [`crate::Txn::keep_events`].
+/// Events of work that may be undone, kept until the work is done: see [`crate::Txn::keep_events`].
 #[derive(Debug, Default)]
 pub(crate) struct KeptEvents {
     events: VecDeque<Kept>,
-    /// Number of events already told.
+    /// Number of events that were reported already. They are no longer in `events`.
     told: usize,
     bytes: usize,
 }
 
 impl KeptEvents {
-    /// Keeps an event for a later [`Keyspace::tell`].
+    /// Keeps an event, so that [`Keyspace::tell`] can report it later.
     pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeptEvent) {
         self.bytes += size_of::<Kept>() + key.len();
         self.events.push_back(Kept { slot, key: key.into(), event });
     }
-    /// The events that were not told, each with its slot and its key.
+    /// The events that were not reported, each with its slot and its key.
     pub(crate) fn into_events(self) -> impl Iterator<Item = (usize, Box<[u8]>, KeptEvent)> {
         self.events.into_iter().map(|Kept { slot, key, event }| (slot, key, event))
     }
-    /// Number of events so far, told ones included.
+    /// Number of events so far, including those already reported.
     pub(crate) fn len(&self) -> usize {
         self.told + self.events.len()
     }
-    /// Bytes of all events so far.
+    /// Bytes of all events so far, including those already reported.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Tells the first `until` events, except those already told.
+    /// Reports the first `until` events to the listener, except those already reported.
     pub(crate) fn tell(&mut self, keyspace: &Keyspace, until: usize) {
         let n = until.saturating_sub(self.told).min(self.events.len());
         self.told += n;

@@ -1,17 +1,21 @@
-//! Eviction: which records go when memory runs out, a bounded number at a time.
+//! Eviction: which records are removed when memory runs out. Each call evicts a bounded number.
 //!
-//! Redis draws `maxmemory-samples` keys for each eviction, each from another place in memory. Here a *hand* goes
-//! round over all segments. A segment is a random sample of the keys. It lies together in memory, and taking
-//! several victims from it lets its heap shrink, which is what gives memory back. So a round looks at whole
-//! segments, and at a minimum of [`LOOKS_PER_ROUND_MIN`] records. It keeps the best candidates ([`Pool`]), one for
-//! each `maxmemory-samples` records seen, and evicts candidates until enough is free. A candidate that was used
-//! after it was seen is dropped, not evicted.
+//! Redis draws `maxmemory-samples` keys for each eviction, each from another place in memory. Strand looks at whole
+//! segments instead, one after the other around the whole keyspace; the *hand* is the place where the next look
+//! begins. A segment is a random sample of the keys, because the hash places them. Its records lie together in
+//! memory. And if several records of one segment are evicted, the segment's heap can shrink, which is what frees
+//! memory.
 //!
-//! When few records may go (a few expiring ones among many others), a call ends after [`EFFORT_PER_CALL`] with
-//! what it found, and the next call continues there. The shards know their numbers of records, so no search is
-//! needed to find out that none is left.
+//! A *round* looks at segments until it has seen at least [`LOOKS_PER_ROUND_MIN`] records that may be evicted. It
+//! keeps the best candidates ([`Pool`]): one per `maxmemory-samples` records seen. Then candidates are evicted
+//! until enough memory is free. A candidate that was used after the round saw it is dropped instead of evicted.
 //!
-//! Eviction holds one shard at a time, for one segment or one eviction. It skips a shard that is held elsewhere.
+//! When only few records may be evicted (a few with an expiry among many without), a call stops after
+//! [`EFFORT_PER_CALL`]. It evicts what it has found, and the next call continues from there. Each shard knows how
+//! many records may be evicted, so a call that finds none left needs no search.
+//!
+//! Eviction holds one shard at a time, for one segment or for one evicted record. It skips a shard that somebody
+//! else holds.
 
 use crate::extendible::position_of;
 use crate::journal::Placed;
@@ -20,45 +24,45 @@ use crate::shard::Shard;
 use crate::{KeyEvent, Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Fewest records of a round, one or two segments. In a small keyspace the best candidates are then compared with
-/// all keys.
+/// Minimum number of records that a round looks at: one or two segments. In a small keyspace that is every key, so
+/// the best candidates are the best of all keys.
 const LOOKS_PER_ROUND_MIN: usize = 256;
-/// Most candidates of a round, for every value of `maxmemory-samples`.
+/// Maximum number of candidates per round, for every value of `maxmemory-samples`.
 const CANDIDATES_MAX: usize = 128;
-/// With `volatile-ttl` a candidate stands for at least this many records, because this policy wants only the very
-/// first to expire.
+/// Minimum number of records seen per candidate under `volatile-ttl`. That policy is to evict only the keys that
+/// expire first.
 const LOOKS_PER_CANDIDATE_MIN_TTL: usize = 16;
-/// Rounds of one call.
+/// Maximum number of rounds per call.
 const ROUNDS_MAX: usize = 4;
-/// A call stops looking after this effort. One record counts one: 10 to 100 ns, depending on how many share a
-/// cache line.
+/// Effort after which a call stops looking. The unit is one record looked at, which takes 10 to 100 ns. The time
+/// depends on how many records share a cache line.
 const EFFORT_PER_CALL: usize = 2048;
-/// Extra effort of a segment, because its memory is not cached. Skipping a shard counts one.
+/// Effort per segment, in addition to its records, because its memory is not cached. A skipped shard has effort 1.
 const EFFORT_OF_STEP: usize = 8;
-/// Bytes of keys that a round copies. Beyond this limit only the key of the round's best candidate is copied.
+/// Maximum number of key bytes that a round copies. Only the first candidate of a round may exceed it.
 const KEY_BYTES_PER_ROUND: usize = 64 << 10;
 
-/// Which record goes first.
+/// Which record is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The one unused for the longest time.
+    /// The record that was not used for the longest time.
     LeastRecent,
-    /// The least often used one.
+    /// The record that is used least often.
     LeastFrequent,
     /// Any record.
     Random,
-    /// The one that expires first.
+    /// The record that expires first.
     SoonestToExpire,
 }
 
-/// `maxmemory-policy` (without noeviction) and its samples.
+/// `maxmemory-policy` (other than noeviction) and `maxmemory-samples`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Evict only records with an expiry.
+    /// True when only records with an expiry may be evicted (`volatile-...`).
     pub expiring_only: bool,
-    /// Which record goes first.
+    /// Which record is evicted first.
     pub order: Order,
-    /// `maxmemory-samples`: records looked at for each evicted one.
+    /// `maxmemory-samples`: number of records looked at per evicted record.
     pub samples: usize,
 }
 
@@ -75,18 +79,18 @@ impl Policy {
     }
 }
 
-/// Result of one call.
+/// Result of one call of [`Keyspace::evict`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
     /// Number of evicted records.
     pub records: usize,
-    /// The policy allows no further record to be evicted.
+    /// True when the policy allows no further record to be evicted.
     pub none_left: bool,
-    /// Records looked at, plus some for each shard and segment. Bounded.
+    /// Records looked at, plus a constant per segment and per shard. Bounded.
     pub effort: usize,
 }
 
-/// State between calls: the candidates. Used by one thread at a time.
+/// The candidates, kept from one call of [`Keyspace::evict`] to the next. One thread uses an evictor at a time.
 #[derive(Debug)]
 pub struct Evictor {
     pool: Pool,
@@ -95,21 +99,22 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// Without candidates. `seed` is for the random generator.
+    /// An evictor without candidates. `seed` is for the random generator of `allkeys-random` and `volatile-random`.
     pub fn new(seed: u64) -> Evictor {
         Evictor { pool: Pool::default(), policy: None, rng: fastrand::Rng::with_seed(seed) }
     }
 }
 
-/// A record that may go.
+/// A record that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
-    /// The highest score goes first.
+    /// The candidate with the highest score is evicted first.
     score: u64,
-    /// Usage or expiry behind the score. If it has changed, the record is no longer a candidate.
+    /// The usage or expiry from which the score was computed. If the record has another value now, it is no longer
+    /// a candidate.
     basis: u64,
     db: usize,
-    /// Start and end of its key in [`Pool::keys`].
+    /// Start and end of the candidate's key in [`Pool::keys`].
     key: (usize, usize),
 }
 
@@ -118,12 +123,12 @@ struct Candidate {
 struct Seen {
     score: u64,
     basis: u64,
-    /// Its number among the visited records.
+    /// Index of the record in the order in which the segment was visited.
     number: usize,
     key_bytes: usize,
 }
 
-/// The candidates of a round, the best one last.
+/// The candidates of a round, with the highest score last.
 #[derive(Debug, Default)]
 struct Pool {
     candidates: Vec<Candidate>,
@@ -137,8 +142,8 @@ impl Pool {
         self.keys.clear();
         self.keys.shrink_to(KEY_BYTES_PER_ROUND);
     }
-    /// Keeps at most `best` records with the highest scores of those seen in a segment, in the order in which they
-    /// were seen. The limit on key bytes may leave fewer, but at least one of the round.
+    /// Keeps of the records seen in a segment the `best` ones with the highest scores, in the order in which they
+    /// were visited. Keeps fewer when their keys would exceed [`KEY_BYTES_PER_ROUND`], but at least one per round.
     fn select(&mut self, best: usize) {
         if best < self.seen.len() {
             let at = self.seen.len() - best;
@@ -158,7 +163,7 @@ impl Pool {
         }
         self.seen.sort_unstable_by_key(|seen| seen.number);
     }
-    /// Adds one of the selected records.
+    /// Adds a record that [`Pool::select`] has kept to the candidates.
     fn add(&mut self, seen: &Seen, db: usize, key: &[u8]) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
@@ -173,7 +178,7 @@ impl Pool {
     }
 }
 
-/// The value that decides about a record's turn, as it is stored.
+/// The stored value that decides when a record is evicted: its expiry under `volatile-ttl`, else its usage.
 fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     match order {
         Order::SoonestToExpire => key_expiry_ms(&record.0) as u64,
@@ -181,7 +186,7 @@ fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     }
 }
 
-/// Score of a record. The highest score goes first.
+/// Score of a record. The record with the highest score is evicted first.
 fn score(
     record: &RecordRef<'_>,
     order: Order,
@@ -190,7 +195,7 @@ fn score(
     rng: &mut fastrand::Rng,
 ) -> u64 {
     match order {
-        // Expired records go first.
+        // An expired record has the highest score.
         _ if record.is_expired(now_ms) => u64::MAX,
         Order::LeastRecent => u64::from(record.idle_s(now_ms)),
         Order::LeastFrequent => u64::from(u8::MAX - record.frequency(now_ms, settings)),
@@ -200,7 +205,8 @@ fn score(
 }
 
 impl Keyspace {
-    /// Evicts records by `policy` until `bytes` are free, but at most `records_max` records.
+    /// Evicts records by `policy` until `bytes` bytes are freed or `records_max` records are gone. Frees less when
+    /// the effort of a call is spent, or when the policy allows no further record.
     pub fn evict(
         &self,
         evictor: &mut Evictor,
@@ -245,8 +251,8 @@ impl Keyspace {
         self.evicted_total.load(Relaxed)
     }
 
-    /// Evicts a candidate, unless it was used or lost its expiry meanwhile, or its shard is held. An expired
-    /// candidate is removed but not counted as evicted.
+    /// Evicts a candidate. Returns `None` when its record was used or lost its expiry since the round, or when
+    /// somebody else holds its shard. An expired candidate is removed, and counts as expired.
     fn evict_one(&self, candidate: &Candidate, key: &[u8], policy: Policy, now_ms: i64) -> Option<Gone> {
         let (key, slot) = (self.key(key), self.slot(candidate.db));
         let position = position_of(key.hash.0);
@@ -288,20 +294,21 @@ impl Keyspace {
         }
         Some(Gone { bytes, expired })
     }
-    /// Fills the pool with the best candidates of the next segments. Returns the effort, which exceeds
-    /// `effort_max` by one segment at most.
+    /// Runs a round: fills the pool with the best candidates of the segments at the hand. Returns the effort, which
+    /// may exceed `effort_max` by one segment.
     fn look_round(&self, evictor: &mut Evictor, policy: Policy, effort_max: usize, now_ms: i64) -> usize {
         let pool = &mut evictor.pool;
         pool.clear();
-        // Another thread moves the hand.
+        // Another thread is moving the hand.
         let Some(mut hand) = self.evict_from.try_lock() else { return 0 };
         let (mut looked_at, mut effort) = (0, 0);
-        // Once around: every shard, and the starting shard twice because the round may start in its middle.
+        // Visits every shard once, and the first shard a second time, because the hand may be in the middle of that
+        // shard.
         'round: for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *hand;
             let shard_index = self.shard_at(from);
             let shard = &self.shards[shard_index];
-            // Read without the lock, because thousands of shards may have no records.
+            // This check needs no lock. Thousands of shards may have no records.
             while shard.records(policy.expiring_only) > 0 {
                 if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);
@@ -331,7 +338,7 @@ impl Keyspace {
     }
 }
 
-/// A candidate that was removed.
+/// What the removal of a candidate freed.
 struct Gone {
     bytes: u64,
     expired: bool,
@@ -339,15 +346,15 @@ struct Gone {
 
 /// Result of looking at one segment.
 struct Look {
-    /// Records seen.
+    /// Number of records in the segment.
     visited: usize,
-    /// Records that the policy allows to evict.
+    /// Number of these records that the policy allows to evict.
     eligible: usize,
-    /// Start of the next segment.
+    /// Start of the next segment. `None` at the end of the shard.
     next: Option<u64>,
 }
 
-/// Looks at one segment and puts its best records into the pool.
+/// Looks at one segment, and adds its best records to the pool.
 fn look_at_segment(
     shard: &mut Shard,
     slot: usize,
@@ -374,11 +381,11 @@ fn look_at_segment(
     });
     let (visited, eligible) = (number, pool.seen.len());
     if eligible == 0 {
-        // Its records lost their expiry. From now on the segment is skipped.
+        // No record of the segment has an expiry any more. `raise_expiry` lets later rounds skip the segment.
         shard.raise_expiry(slot, from);
         return Look { visited, eligible, next };
     }
-    // All candidates of the round may be in this segment.
+    // All candidates of the round may come from this segment.
     let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.looks_per_candidate());
     pool.select(best.min(CANDIDATES_MAX));
     let seen = std::mem::take(&mut pool.seen);

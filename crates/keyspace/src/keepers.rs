@@ -1,5 +1,6 @@
-//! [`Keepers`]: readers of a shard's past state, which are told before a record is written. They are snapshots of all
-//! data ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
+//! [`Keepers`]: what a shard keeps for readers of its past state. These readers are snapshots of all data
+//! ([`crate::Snapshot`]) and views of some keys ([`crate::View`]). Before the shard writes a record, they keep the
+//! former record.
 
 use crate::extendible::ExtendibleTable;
 use crate::record::Value;
@@ -8,15 +9,15 @@ use crate::snapshot::{Saving, SnapshotLoad};
 use crate::view::Viewing;
 use std::sync::Arc;
 
-/// A shard's parts of all snapshots and views.
+/// The parts of all current snapshots and views that belong to one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     pub(crate) savings: Vec<Saving>,
     pub(crate) viewings: Vec<Viewing>,
 }
 
-/// The records of a table that was emptied or exchanged. They share segments with the records elsewhere, at the
-/// cost of one pointer a segment.
+/// The records of a table as they were before a flush or a swap took the table away. Costs one pointer per segment,
+/// because the segments are shared with the table.
 #[derive(Debug)]
 pub(crate) struct Frozen(pub(crate) ExtendibleTable<Value, KeyPositions>);
 
@@ -39,8 +40,8 @@ impl Keepers {
 }
 
 impl Shard {
-    /// Call this before the record of `key` is written, added or removed. Costs one branch while there are no
-    /// keepers.
+    /// Call this before the record of `key` is written, added or removed. Costs one branch while the shard has no
+    /// snapshot and no view.
     #[inline]
     pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
         if self.keepers.is_some() {
@@ -54,21 +55,21 @@ impl Shard {
         keepers.viewings.iter_mut().for_each(|viewing| viewing.keep(self, slot, position, key));
         self.keepers = Some(keepers);
     }
-    /// Call this before a whole table is taken away.
+    /// Call this before a flush or a swap takes a whole table away.
     pub(crate) fn keep_table(&mut self, slot: usize) {
         let Some(mut keepers) = self.keepers.take() else { return };
         keepers.savings.iter_mut().for_each(|saving| saving.keep_table(self, slot));
         keepers.viewings.iter_mut().for_each(|viewing| viewing.keep_table(self, slot));
         self.keepers = Some(keepers);
     }
-    /// The keepers, to add one.
+    /// The keepers of this shard. Creates them if there are none, because the caller adds a snapshot or a view.
     pub(crate) fn keepers(&mut self) -> &mut Keepers {
         self.keepers.get_or_insert_default()
     }
     pub(crate) fn saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut Saving> {
         self.keepers.as_mut()?.saving(load)
     }
-    /// Takes out this shard's part of a snapshot.
+    /// Removes this shard's part of a snapshot and returns it.
     pub(crate) fn take_saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<Saving> {
         let keepers = self.keepers.as_mut()?;
         let at = keepers.savings.iter().position(|saving| saving.is_of(load))?;
@@ -76,7 +77,7 @@ impl Shard {
         self.forget_keepers();
         Some(saving)
     }
-    /// Takes out this shard's part of a view.
+    /// Removes this shard's part of a view and returns it.
     pub(crate) fn take_viewing(&mut self, id: u64) -> Option<Viewing> {
         let keepers = self.keepers.as_mut()?;
         let at = keepers.viewings.iter().position(|viewing| viewing.id == id)?;

@@ -1,4 +1,5 @@
-//! [`Keyspace`]: all shards, and the operations that visit every shard. They lock one shard at a time.
+//! [`Keyspace`]: all shards, and the operations that visit every shard. Most of these operations lock one shard at
+//! a time.
 
 use crate::extendible::{Content, POSITION_BITS, Shape, position_of};
 use crate::journal::Journal;
@@ -17,13 +18,14 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Bytes of a record that are prefetched. The processor's own prefetchers load the rest.
+/// Bytes of a record that are prefetched. If a record is longer, the processor's own prefetcher loads the rest.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
-/// Number of dependent loads between a record and the data that a look-up in a hash reads.
+/// Maximum number of dependent loads between a hash's record and the data that a look-up of a field reads.
 const PREFETCH_STEPS: usize = 4;
-/// Keys that are prefetched together. Also the most shards held for that, for about a microsecond.
+/// Number of keys that are prefetched together. Their shards are all held meanwhile, for about a microsecond.
 const PREFETCH_KEYS: usize = 16;
-/// Most shards. A position keeps enough bits for segments.
+/// Maximum number of shards. A shard's index takes 16 of a position's bits, and the other bits suffice for
+/// segments.
 const SHARDS_MAX: usize = 1 << 16;
 
 /// The keyed hash of a key.
@@ -39,30 +41,30 @@ pub struct Key<'a> {
     pub hash: KeyHash,
 }
 
-/// A position in hash order. 0 is both the start and the end. Below 2^40, so every client's number type can hold
-/// it.
+/// The cursor of SCAN: a position in the order of hashes. 0 means both the start and the end. A cursor is below
+/// 2^40, so the number types of all clients can hold it.
 pub type ScanCursor = u64;
 
 /// All data of the server.
 ///
-/// SELECT reaches databases `0..databases()`. Each database has a *system* companion (`system_db`) that SELECT
-/// cannot reach. It holds state that belongs to the data (imported versions), so it is flushed and swapped with
-/// its database.
+/// SELECT reaches databases `0..databases()`. Each database has a *system companion* ([`Keyspace::system_db`]), a
+/// second database that SELECT cannot reach. The companion holds Strand's own state about the data (versions of
+/// imports), so a flush or a swap of the database applies to its companion, too.
 #[derive(Debug)]
 pub struct Keyspace {
     pub(crate) shards: Box<[LockedShard]>,
-    /// Clients choose the keys, so the hash is keyed with 256 secret bits of this process. A client without these
-    /// bits cannot tell which keys collide. SCAN's cursors show parts of a hash, but only to users who may read
-    /// all keys. If positions still collide, one segment grows past its size, and look-ups in that segment
-    /// slow down. No other segment does.
+    /// Hashes keys. Clients choose the keys, so the hash is keyed with 256 secret bits of this process, and a
+    /// client cannot compute which keys collide. The cursors of SCAN show parts of hashes, but only to users who
+    /// may read all keys. If a client finds keys with equal positions all the same, their segment grows past its
+    /// size and becomes slower. No other segment does.
     hasher: ahash::RandomState,
-    /// Seeds for the marks of a snapshot.
+    /// Seeds of the hashers that a snapshot uses for its marks.
     mark_seeds: [u64; 2],
-    /// Number of snapshots that keep more than their budgets.
+    /// Number of snapshots whose kept records exceed their budgets.
     pub(crate) snapshots_over: Arc<Mutex<usize>>,
     /// Number of views created so far.
     pub(crate) views: AtomicU64,
-    /// Bytes that views of all keys keep, all views together.
+    /// Bytes that all views of all keys ([`Txn::view_of_held`]) keep together.
     pub(crate) view_bytes: Arc<AtomicUsize>,
     databases: usize,
     base_bits: u8,
@@ -70,22 +72,22 @@ pub struct Keyspace {
     pub(crate) expired_total: AtomicU64,
     /// Number of flushes and swaps of database 0.
     pub(crate) flushes: AtomicU64,
-    /// Counts waiters for keys and changes of the keys they wait for. The numbers tell which came first.
+    /// One counter that numbers waiters (BLPOP) and changes of keys with waiters. A lower number came earlier.
     pub(crate) turns: Arc<AtomicU64>,
-    /// Where active expiry continues: slot and position.
+    /// Slot and position at which active expiry continues.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     pub(crate) evicted_total: AtomicU64,
-    /// Where eviction continues: slot and position.
+    /// Slot and position at which eviction continues.
     pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
     listener: OnceLock<Arc<dyn Listener>>,
     journal: Journal,
-    /// Bytes of `garbage`, and of the tables in [`Flushed`].
+    /// Bytes of `garbage`, plus the bytes of tables in [`Flushed`] that are not freed yet.
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 
-/// The tables that [`Keyspace::flush`] took out. Drop frees them all.
+/// The tables of a flushed database ([`Keyspace::flush`]). Dropping this frees them.
 #[derive(Debug)]
 pub struct Flushed {
     pub(crate) tables: Vec<Table>,
@@ -93,7 +95,7 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// Frees one table. Returns false when none is left.
+    /// Frees one of the tables. Returns false when none is left.
     pub fn free_one(&mut self) -> bool {
         let Some(table) = self.tables.pop() else { return false };
         let bytes = table.records.heap_bytes();
@@ -112,18 +114,18 @@ impl Drop for Flushed {
 /// Numbers of keys of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// All keys, expired ones included.
+    /// All keys, including expired keys that were not removed yet.
     pub all: usize,
     /// Keys with an expiry.
     pub expiring: usize,
-    /// Sum of the expiries, in milliseconds since 1970.
+    /// Sum of the expiries of all keys with an expiry, in milliseconds since 1970.
     pub expiries_ms: i128,
     /// Hashes with fields that expire.
     pub mortal: usize,
 }
 
 impl Keys {
-    /// Mean time to live of the keys with an expiry, in milliseconds. 0 without such keys.
+    /// Mean time to live of the keys with an expiry, in milliseconds. 0 when no key has an expiry.
     pub fn mean_ttl_ms(&self, now_ms: i64) -> i64 {
         let mean_ms = if self.expiring == 0 { return 0 } else { self.expiries_ms / self.expiring as i128 };
         (mean_ms - i128::from(now_ms)).clamp(0, i64::MAX.into()) as i64
@@ -162,17 +164,17 @@ impl Keyspace {
             garbage_bytes: Arc::default(),
         }
     }
-    /// An empty keyspace of one shard and one database, with the tunables of this one. A command uses it to work
-    /// on copies of values that nobody else sees.
+    /// An empty keyspace of one shard and one database, with the tunables of this keyspace. A command uses it to
+    /// work on copies of values while nobody else can see them.
     pub fn aside(&self, seed: [u64; 4]) -> Keyspace {
         self.beside(1, seed)
     }
-    /// As [`Keyspace::aside`], with this number of databases.
+    /// Like [`Keyspace::aside`], with this number of databases.
     pub(crate) fn beside(&self, databases: usize, seed: [u64; 4]) -> Keyspace {
         Keyspace { settings: self.settings.quiet(), ..Keyspace::new(1, databases, seed) }
     }
-    /// Sets the listener, which receives events while [`Settings::listens`] says so. Only the first call has an
-    /// effect.
+    /// Sets the listener. It receives events while [`Settings::listens`] has the bit [`LISTENER`]. Only the first
+    /// call has an effect.
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
         let _ = self.listener.set(listener);
     }
@@ -189,8 +191,8 @@ impl Keyspace {
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
-    /// Starts or stops recording changes, between two transactions. Returns the journal's offset at that moment.
-    /// Changes from that moment on are recorded.
+    /// Starts or stops the recording of changes in the journal. All shards are held meanwhile, so every transaction
+    /// is recorded either whole or not at all. Returns the journal's offset at that moment.
     pub fn switch_journal(&self, on: bool) -> u64 {
         let _all = self.lock_all(0);
         self.journal.switch(on);
@@ -200,15 +202,15 @@ impl Keyspace {
         };
         self.journal.tail()
     }
-    /// Records a command that changes something beside the keys, as an effect of its own.
+    /// Records in the journal a command that changes something other than keys.
     pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {
         let mut txn = self.unlocked(0);
         txn.begin_command(|| (KeyEvent::NONE, false), true, 0);
         let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();
         txn.effect(0, &args);
     }
-    /// Records, as an effect of its own, that a key expired (or only `fields` of it, if there are any). For shards
-    /// that are held without a [`Txn`].
+    /// Records in `effects` that a key is gone by expiry or eviction, or that only these `fields` are, if there are
+    /// any. The recorded commands stay independent of each other. For code that holds a shard without a [`Txn`].
     pub(crate) fn note_gone(
         &self,
         slot: usize,
@@ -222,7 +224,7 @@ impl Keyspace {
             effects.gone(slot / 2, key, fields);
         }
     }
-    /// Passes an event to the listener. `slot` is the slot of the database.
+    /// Reports an event to the listener. `slot` is the slot of the key's database.
     #[cold]
     pub(crate) fn tell(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         // The system companions have no events.
@@ -241,7 +243,7 @@ impl Keyspace {
             listener.tell_all();
         }
     }
-    /// The tunables.
+    /// The tunables of this keyspace.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -262,17 +264,18 @@ impl Keyspace {
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: KeyHash(self.hasher.hash_one(bytes)) }
     }
-    /// The shard of a hash, given by its top bits.
+    /// Index of the shard of a key with this hash. The top bits of a hash give the shard.
     #[inline]
     pub fn shard_of(&self, hash: KeyHash) -> usize {
         self.shard_at(position_of(hash.0))
     }
-    /// The position of a hash. Keys in order of position lie shard by shard, and side by side within a shard.
+    /// The position of a key with this hash. In the order of positions, the keys of a shard follow each other, and
+    /// so do the keys of a segment.
     #[inline]
     pub fn place_of(&self, hash: KeyHash) -> u64 {
         position_of(hash.0)
     }
-    /// Locks the shards of `hashes`, in ascending order, each once.
+    /// Locks the shards of these keys, each once, in ascending order.
     #[inline]
     pub fn lock(&self, hashes: &[KeyHash], now_ms: i64) -> Txn<'_> {
         match hashes {
@@ -280,17 +283,18 @@ impl Keyspace {
             _ => Txn::ascending(self, self.shards_of(hashes).into_iter(), now_ms),
         }
     }
-    /// As [`Keyspace::lock`], but returns `None` when one of the shards is held.
+    /// Like [`Keyspace::lock`], but returns `None` when somebody else holds one of the shards.
     pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Txn<'_>> {
         let mut txn = self.unlocked(now_ms);
         self.try_lock_into(hashes, &mut txn).then_some(txn)
     }
-    /// A `Txn` that holds nothing, for [`Keyspace::try_lock_into`].
+    /// A `Txn` that holds no shard. [`Keyspace::try_lock_into`] adds shards to it.
     #[inline]
     pub fn unlocked(&self, now_ms: i64) -> Txn<'_> {
         Txn::none(self, now_ms)
     }
-    /// As [`Keyspace::try_lock`], into a `txn` that holds nothing yet. After false it still holds nothing.
+    /// Like [`Keyspace::try_lock`], but adds the shards to a `txn` that holds none. When it returns false, `txn`
+    /// still holds none.
     #[inline]
     pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], txn: &mut Txn<'k>) -> bool {
         match hashes {
@@ -298,9 +302,8 @@ impl Keyspace {
             _ => txn.try_hold(self.shards_of(hashes).into_iter()),
         }
     }
-    /// As [`Keyspace::lock`], but takes all shards or none. It waits for one shard only while it holds no other,
-    /// for at most `patience` each time and `tries` times. So work that needs the other shards does not wait
-    /// behind this call.
+    /// Locks the shards of these keys without ever waiting while it holds a shard. So nobody else waits behind this
+    /// call. It waits for a busy shard for at most `patience`, and gives up (`None`) after `tries` attempts.
     pub fn lock_together(
         &self,
         hashes: &[KeyHash],
@@ -310,8 +313,8 @@ impl Keyspace {
     ) -> Option<Txn<'_>> {
         Txn::together(self, &self.shards_of(hashes), tries, patience, now_ms)
     }
-    /// Prefetches the records of `keys` and the first bytes of their values, so that a batch of commands waits for
-    /// memory once and not once a key. A hint: it skips shards that are held, and changes nothing.
+    /// Prefetches the records of `keys` and the first bytes of their values. Then a batch of commands waits for
+    /// memory once instead of once per key. This is only a hint: shards that somebody else holds are skipped.
     pub fn prefetch(&self, db: usize, keys: &[Key<'_>]) {
         let slot = self.slot(db);
         for keys in keys.chunks(PREFETCH_KEYS) {
@@ -319,8 +322,8 @@ impl Keyspace {
         }
     }
     fn prefetch_few(&self, slot: usize, keys: &[Key<'_>]) {
-        // Takes all locks before it reads anything. A processor starts no load before an earlier atomic operation
-        // is done, so with a lock between two keys their cache misses would not overlap.
+        // Take all locks before the first load. A processor starts no load before an earlier atomic operation is
+        // done. So if a lock were taken between two keys, their cache misses would not overlap.
         let mut held: SmallVec<[(usize, MutexGuard<'_, Shard>); PREFETCH_KEYS]> = SmallVec::new();
         let mut places: SmallVec<[(u8, u64); PREFETCH_KEYS]> = SmallVec::new();
         for key in keys {
@@ -349,8 +352,9 @@ impl Keyspace {
             }
         }
     }
-    /// As [`Keyspace::prefetch`], for several look-ups of parts of the value at one key. Returns true when it
-    /// prefetched anything or could not tell. False means that the value is near, or has no such parts.
+    /// Like [`Keyspace::prefetch`], for several commands that look up parts (such as fields) of the value at one
+    /// key. Returns false when there is nothing to prefetch: the value is small enough to be in the cache, or has
+    /// no such parts. Returns true when it has prefetched, or when the shard was held so that it could not tell.
     pub fn prefetch_parts(&self, db: usize, key: &Key<'_>, parts: &[Parts<'_>]) -> bool {
         let position = position_of(key.hash.0);
         let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock() else { return true };
@@ -364,21 +368,21 @@ impl Keyspace {
     pub fn lock_shard(&self, shard: usize, now_ms: i64) -> Txn<'_> {
         Txn::one(self, shard, now_ms)
     }
-    /// Locks every shard, in ascending order. For short work that must be atomic over the whole keyspace.
+    /// Locks every shard, in ascending order. For short work that must see the whole keyspace at one moment.
     pub fn lock_all(&self, now_ms: i64) -> Txn<'_> {
         Txn::ascending(self, 0..self.shards.len(), now_ms)
     }
-    /// Heap bytes behind all data of all databases: keys, values, tables. Takes no lock. A shard that is being
-    /// written counts with its former size.
+    /// Heap bytes of all keys, values and tables in all databases. Takes no lock. For a shard that is being
+    /// written, it counts the bytes before the write.
     pub fn data_bytes(&self) -> usize {
         self.shards.iter().map(LockedShard::data_bytes).sum()
     }
-    /// Keys of all databases, expired ones included. Takes no lock. A shard that is being written counts with its
-    /// former number.
+    /// Number of keys in all databases, including expired keys that were not removed yet. Takes no lock. For a
+    /// shard that is being written, it counts the keys before the write.
     pub fn records(&self) -> u64 {
         self.shards.iter().map(|shard| shard.records(false) as u64).sum()
     }
-    /// As [`Txn::len`], but locks one shard at a time.
+    /// Like [`Txn::len`], but locks one shard at a time.
     pub fn len(&self, db: usize) -> usize {
         self.unlocked(0).len(db)
     }
@@ -391,8 +395,8 @@ impl Keyspace {
         let slot = self.slot(db);
         self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.expiring)).sum()
     }
-    /// The databases in which anything was stored since they were flushed, with their numbers of keys. Locks each
-    /// shard once. The cost grows with the databases in use, not with [`Keyspace::databases`].
+    /// The databases that have tables (because something was stored there since the last flush), with their numbers
+    /// of keys. Locks each shard once. The cost grows with the databases in use, not with [`Keyspace::databases`].
     pub fn in_use(&self) -> BTreeMap<usize, Keys> {
         let mut dbs = BTreeMap::<usize, Keys>::new();
         for shard in &self.shards {
@@ -408,14 +412,14 @@ impl Keyspace {
         }
         dbs
     }
-    /// The shape of the tables of `db`: segments, directories, bytes.
+    /// Number of segments, entries of directories, and bytes of the tables of `db`.
     pub fn shape(&self, db: usize) -> Shape {
         let slot = self.slot(db);
         let shape_of = |table: &Table| Shape { heap_bytes: table.sums(slot).bytes, ..table.records.shape() };
         let shape = |shard: &LockedShard| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
-    /// Prepares an empty database for about `keys` keys that are about to be loaded. Costs a byte for three keys.
+    /// Prepares an empty database for about `keys` keys that are about to be loaded. Costs one byte per three keys.
     pub fn expect(&self, db: usize, keys: usize) {
         let (slot, each) = (self.slot(db), keys / self.shards.len());
         for (at, shard) in self.shards.iter().enumerate() {
@@ -424,11 +428,11 @@ impl Keyspace {
             shard.publish(&held);
         }
     }
-    /// As [`Txn::flush`], in a transaction of its own.
+    /// Like [`Txn::flush`], in a transaction of its own.
     pub fn flush(&self, db: usize) -> Flushed {
         self.lock_all(0).flush(db)
     }
-    /// As [`Txn::swap`], in a transaction of its own.
+    /// Like [`Txn::swap`], in a transaction of its own.
     pub fn swap(&self, a: usize, b: usize) {
         self.lock_all(0).swap(a, b);
     }
@@ -441,8 +445,8 @@ impl Keyspace {
         self.expired_total.store(0, Relaxed);
         self.evicted_total.store(0, Relaxed);
     }
-    /// Tracks the keys of database 0 under these prefixes (an empty prefix tracks all keys). Replaces the former
-    /// list. An empty list tracks nothing and drops what was collected.
+    /// Sets the prefixes of the tracked keys, in database 0. An empty prefix tracks all keys. Without prefixes
+    /// nothing is tracked, and the touched keys that were not taken yet are dropped.
     pub fn track(&self, prefixes: Vec<Vec<u8>>) {
         let set = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
         let prefixes = (!set.is_empty()).then_some(set);
@@ -450,34 +454,34 @@ impl Keyspace {
             shard.lock.lock().changed_keys.follow(prefixes.clone());
         }
     }
-    /// Number of flushes and swaps of database 0. While it has not changed, no shard's [`Touched::flushed`] is
-    /// new.
+    /// Number of flushes and swaps of database 0 so far. While this number stays the same, no shard sets
+    /// [`Touched::flushed`].
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
     }
-    /// The keys touched in one shard since the last call.
+    /// The tracked keys of one shard that were touched since the last call for this shard.
     pub fn take_touched(&self, shard: usize) -> Touched {
         self.shards[shard].lock.lock().changed_keys.take()
     }
-    /// Adds every tracked key of one shard to its touched keys, for the first scan of a new index.
+    /// Marks every tracked key of one shard as touched, for the first scan of a new index.
     pub fn touch_all(&self, shard: usize) {
         let mut held = self.shards[shard].lock.lock();
         let shard = &mut *held;
         shard.note_each();
     }
-    /// Tracked keys that were touched and not taken yet, over all shards (approximate).
+    /// Number of tracked keys, over all shards, that were touched and not taken yet (approximate).
     pub fn touched_len(&self) -> usize {
         self.shards.iter().map(|s| s.lock.lock().changed_keys.len()).sum()
     }
-    /// Frees a small value at once. Leaves a big one to the caller of [`Keyspace::take_garbage`].
+    /// Frees a small value at once. Keeps a big value until [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {
         if value.is_big() {
             self.garbage_bytes.fetch_add(value.heap_bytes(), Relaxed);
             self.garbage.lock().push(value);
         }
     }
-    /// Big values that were deleted, replaced or expired. Drop them on a thread that may take its time. Call this
-    /// regularly.
+    /// Takes the big values that were deleted, replaced or expired. Call this regularly, and drop the values on a
+    /// thread that may be slow.
     pub fn take_garbage(&self) -> Vec<Value> {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         self.garbage_bytes.fetch_sub(garbage.iter().map(Value::heap_bytes).sum(), Relaxed);
@@ -488,13 +492,13 @@ impl Keyspace {
         self.garbage_bytes.load(Relaxed)
     }
 
-    /// The slot of a database in a shard. A system companion is beside its database, at `slot ^ 1`.
+    /// The slot of a database: the number of its table within a shard. Its system companion has `slot ^ 1`.
     #[inline]
     pub(crate) fn slot(&self, db: usize) -> usize {
         assert!(db < 2 * self.databases, "there is no database {db}");
         if db < self.databases { 2 * db } else { 2 * (db - self.databases) + 1 }
     }
-    /// The shard of a position.
+    /// Index of the shard that holds a position.
     #[inline]
     pub(crate) fn shard_at(&self, position: u64) -> usize {
         (position >> (POSITION_BITS - u32::from(self.base_bits))) as usize
@@ -512,11 +516,11 @@ impl Keyspace {
     pub(crate) fn count_expired(&self, records: usize) {
         self.expired_total.fetch_add(records as u64, Relaxed);
     }
-    /// As [`Keyspace::try_lock_into`], of shards given by ascending indices.
+    /// Like [`Keyspace::try_lock_into`], with the indices of shards, in ascending order.
     pub fn try_lock_shards<'k>(&'k self, shards: &[usize], txn: &mut Txn<'k>) -> bool {
         txn.try_hold(shards.iter().copied())
     }
-    /// As [`Keyspace::lock_together`], of shards given by ascending indices.
+    /// Like [`Keyspace::lock_together`], with the indices of shards, in ascending order.
     pub fn lock_shards_together(
         &self,
         shards: &[usize],
@@ -526,7 +530,7 @@ impl Keyspace {
     ) -> Option<Txn<'_>> {
         Txn::together(self, shards, tries, patience, now_ms)
     }
-    /// Locks shards given by ascending indices.
+    /// Locks the shards with these indices, which must ascend.
     pub fn lock_shards(&self, shards: &[usize], now_ms: i64) -> Txn<'_> {
         Txn::ascending(self, shards.iter().copied(), now_ms)
     }
@@ -535,7 +539,7 @@ impl Keyspace {
         let slot = self.slot(db);
         self.shards[self.shard_of(self.key(key).hash)].lock.lock().watchers.remove(slot, key, flag);
     }
-    /// As [`Keyspace::unwatch`], but returns false when the key's shard is held.
+    /// Like [`Keyspace::unwatch`], but does nothing and returns false when somebody else holds the key's shard.
     pub fn try_unwatch(&self, db: usize, key: &[u8], flag: &WatchFlag) -> bool {
         let slot = self.slot(db);
         let Some(mut shard) = self.shards[self.shard_of(self.key(key).hash)].lock.try_lock() else {
@@ -544,7 +548,7 @@ impl Keyspace {
         shard.watchers.remove(slot, key, flag);
         true
     }
-    /// The shards of `hashes`, ascending, each once.
+    /// Indices of the shards of these keys, in ascending order, each once.
     pub fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
         let mut shards: SmallVec<[usize; 8]> = hashes.iter().map(|h| self.shard_of(*h)).collect();
         shards.sort_unstable();

@@ -1,8 +1,8 @@
 //! The keyspace: shards, segments, records, and the types of values.
 //!
-//! All workers share one [`Keyspace`]. A [`Txn`] holds the shards that a piece of work needs. It takes them in
-//! ascending order, so there is no deadlock. A [`Db`] is one database seen through held shards. A [`RecordRef`] is
-//! one key with its value and its expiry.
+//! All workers share one [`Keyspace`]. A [`Txn`] holds the shards that a piece of work needs. It locks them in
+//! ascending order, so two transactions cannot deadlock. A [`Db`] is one database, seen through the held shards. A
+//! [`RecordRef`] is one key with its value and its expiry.
 //!
 //! **Invariant:** this crate knows no argv, no reply and no socket. Time is an argument (`now_ms`, unix
 //! milliseconds).

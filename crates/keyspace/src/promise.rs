@@ -1,16 +1,16 @@
-//! [`Promises`]: a write of many keys that happens at one moment and is carried out after it.
+//! [`Promises`]: a write of many keys that takes effect at one moment and is carried out afterwards, in slices.
 //!
-//! At that moment the shards of all keys are held, just long enough to give each shard its part. From then on,
-//! each look-up first carries out the promises of its key ([`Db`] does this), so nobody sees the former value. The
-//! writer carries out the rest in slices. So the write is as atomic as if it had been done at once, nobody waits
-//! for it, and no shard is held for long. A key that clients wait for (BLPOP) is carried out at that moment, so that
-//! the writer serves them.
+//! At that moment the shards of all the keys are held, just long enough to store the promises in them. From then
+//! on, whoever looks up one of the keys carries out its promises first ([`Db`] does this), so nobody sees the
+//! former value. The writer carries out the promises of all other keys in slices. So the write is atomic, nobody
+//! waits for it, and no shard is held for long. A key for which clients wait (BLPOP) is written at that moment, and
+//! its waiters are served.
 //!
-//! Operations on whole tables (a flush, a swap, a snapshot) carry out all promises first, and a view those of its
-//! keys. Active expiry and eviction skip a shard with promises, because a promise may replace the record that they
-//! would remove. [`crate::draft`] makes promises of what a whole transaction has changed.
+//! A flush, a swap and a snapshot first carry out all promises of their shards. A view first carries out those of
+//! its keys. Active expiry and eviction skip a shard with promises, because a promise may replace the record that
+//! they would remove. [`crate::draft`] turns the changes of a whole transaction into promises.
 //!
-//! Left out: SCAN, RANDOMKEY and counts of keys see the state before the promises.
+//! Left out: SCAN, RANDOMKEY and counts of keys show the state before the promises.
 
 use crate::draft::Made;
 use crate::event::Caller;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Keys = HashMap<Box<[u8]>, Promise, ahash::RandomState>;
 
-/// Keys, each with what becomes of it. Built while no shard is held.
+/// Keys, each with what becomes of the key. Built while no shard is held.
 #[derive(Debug, Default)]
 pub struct Promises {
     parts: BTreeMap<usize, Part>,
@@ -35,7 +35,7 @@ pub struct Promises {
     count: usize,
 }
 
-/// The keys of one shard.
+/// The promises for the keys of one shard.
 #[derive(Debug, Default)]
 struct Part {
     keys: Keys,
@@ -45,36 +45,36 @@ struct Part {
 /// The promise of one key.
 #[derive(Debug)]
 struct Promise {
-    /// Number of promises before this one.
+    /// Number of promises that were added before this one.
     nth: usize,
     to: Becomes,
 }
 
-/// What becomes of a key.
+/// What a promise makes of its key.
 #[derive(Debug)]
 pub(crate) enum Becomes {
     Deleted,
-    /// A string that never expires.
+    /// The key gets this string and no expiry.
     Set(Str),
-    /// What a transaction has made of the key.
+    /// The key gets what a transaction in a draft has made of it.
     Made(Box<Made>),
 }
 
-/// A shard's part of one [`Promises`].
+/// The promises of one [`Promises`] that belong to one shard.
 #[derive(Debug)]
 pub(crate) struct Promised {
     slot: usize,
     keys: Keys,
-    /// Positions of the keys, of those too that are carried out already.
+    /// Positions of all the keys, including keys whose promises were carried out already.
     positions: BTreeSet<u64>,
-    /// The name of the changes, and their client.
+    /// The event name and the client of the command that made the promises.
     caller: Caller,
-    /// What had expired at the moment of the promise.
+    /// Time of the promises: a record with this expiry or an earlier one had expired then.
     expiry_ms: i64,
     removed: Arc<AtomicU64>,
 }
 
-/// What to do with one key.
+/// A promise that is about to be carried out.
 struct Due {
     to: Becomes,
     caller: Caller,
@@ -83,7 +83,8 @@ struct Due {
 }
 
 impl Promises {
-    /// Promises that `key` gets `value` and never expires, or that it is deleted. The last promise of a key counts.
+    /// Promises to set `key` to `value` without an expiry, or to delete `key` (`None`). If a key is added several
+    /// times, only the last promise counts.
     pub fn add(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Option<Str>) {
         self.push(keyspace, key, value.map_or(Becomes::Deleted, Becomes::Set));
     }
@@ -93,11 +94,11 @@ impl Promises {
         part.positions.insert(position_of(key.hash.0));
         self.count += 1;
     }
-    /// True when something is promised of `key`.
+    /// True when there is a promise for `key`.
     pub fn has(&self, keyspace: &Keyspace, key: &Key<'_>) -> bool {
         self.parts.get(&keyspace.shard_of(key.hash)).is_some_and(|part| part.keys.contains_key(key.bytes))
     }
-    /// True without promises.
+    /// True when no promise was added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -111,7 +112,8 @@ impl Promised {
         let to = self.keys.remove(key)?.to;
         Some(Due { to, caller: self.caller, expiry_ms: self.expiry_ms, removed: self.removed.clone() })
     }
-    /// True when one of these positions, which ascend, may be that of a promised key.
+    /// True when one of these positions, which ascend, is the position of a promised key. Another key may have that
+    /// position, too.
     fn meets(&self, slot: usize, positions: &[u64]) -> bool {
         let (mut promised, mut others) = (self.positions.iter().peekable(), positions.iter().peekable());
         while slot == self.slot
@@ -128,23 +130,23 @@ impl Promised {
 }
 
 impl Shard {
-    /// True when a key of this shard has promises.
+    /// True when this shard has promises that are not carried out yet.
     #[inline]
     pub(crate) fn is_promised(&self) -> bool {
         !self.promised.is_empty()
     }
-    /// True when something may be promised of a key with one of these positions, which ascend. Keys whose promises
-    /// are carried out may count, too.
+    /// True when a key at one of these positions, which ascend, may have a promise. A key whose promises were
+    /// carried out already may still count.
     pub(crate) fn may_be_promised(&self, slot: usize, positions: &[u64]) -> bool {
         self.promised.iter().any(|promised| promised.meets(slot, positions))
     }
-    /// The keys at these positions, which ascend, with promises.
+    /// The keys with promises at these positions, which ascend.
     fn promised_at(&self, keyspace: &Keyspace, slot: usize, positions: &[u64]) -> Vec<Box<[u8]>> {
         let meeting = self.promised.iter().filter(|promised| promised.meets(slot, positions));
         let is_at = |key: &[u8]| positions.binary_search(&position_of(keyspace.key(key).hash.0)).is_ok();
         meeting.flat_map(|promised| promised.keys.keys().filter(|key| is_at(key))).cloned().collect()
     }
-    /// Takes out the promises of `key`, the oldest first.
+    /// Removes the promises of `key` from this shard and returns them, the oldest first.
     fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[Due; 1]> {
         let due: SmallVec<[Due; 1]> =
             self.promised.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
@@ -153,7 +155,7 @@ impl Shard {
         }
         due
     }
-    /// A key with promises, and its slot.
+    /// Any key that has promises, and the slot of its database.
     fn next_promised(&self) -> Option<(usize, Box<[u8]>)> {
         let first = self.promised.first()?;
         Some((first.slot, first.keys.keys().next()?.clone()))
@@ -161,8 +163,9 @@ impl Shard {
 }
 
 impl Txn<'_> {
-    /// Makes promises in database `db`, for the current command. Returns the count of records that they have
-    /// removed so far. Carry them out by [`Db::peek`] of each key. The command itself names its effect.
+    /// Stores promises for keys of database `db`, as a write of the current command. The caller then carries them
+    /// out by [`Db::peek`] of each key, and records the command's effect itself. Returns a counter of the records
+    /// that the promises have deleted so far.
     ///
     /// # Panics
     /// When the shard of a key is not held.
@@ -174,7 +177,8 @@ impl Txn<'_> {
         for (shard, Part { keys, positions }) in promises.parts {
             let held = self.held(shard);
             let shard = &mut held.guard;
-            // A watcher of a key that then touches other keys must see the change now.
+            // Raise the flags of WATCH now. A transaction that watches one of these keys may touch only other keys,
+            // so its look-ups would not carry out the promise.
             shard.watchers.raise_where(|of, key| {
                 let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
                 let changes = |promise: &Promise| !matches!(promise.to, Becomes::Deleted) || is_there();
@@ -191,7 +195,7 @@ impl Txn<'_> {
         }
         removed
     }
-    /// Carries out the promises of the keys at these positions of a held shard, which ascend.
+    /// Carries out the promises of the keys at these positions, which ascend, of a held shard.
     pub(crate) fn settle_at(&mut self, shard: usize, slot: usize, positions: &[u64]) {
         let keyspace = self.keyspace;
         for key in self.held(shard).guard.promised_at(keyspace, slot, positions) {
@@ -216,10 +220,11 @@ impl Db<'_, '_> {
     #[cold]
     pub(crate) fn settle(&mut self, key: &Key<'_>) {
         let slot = self.slot;
-        // Take all of them first. Otherwise each look-up below would carry out the next promise before this one.
+        // Take all promises of the key first. Otherwise the look-up below would carry out the next promise before
+        // this one.
         for due in self.shard(key).take_due(slot, key.bytes) {
-            // The change belongs to the command that made the promise, not to the work that meets it. That command
-            // already named the effect.
+            // The change belongs to the command that made the promise, not to the command whose look-up carries it
+            // out. The effect of the first command is recorded already.
             let caller = std::mem::replace(&mut self.txn.caller, due.caller);
             let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
             let apart = self.txn.set_apart();

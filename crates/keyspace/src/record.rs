@@ -13,18 +13,19 @@ use crate::usage::Usage;
 use crate::{Db, Key, Settings};
 use strand_chain::Blob;
 
-/// A value with more allocations than this, or with [`BIG_BYTES_MIN`] bytes or more, is freed on a helper thread.
+/// A value with more allocations than this is *big*: a helper thread frees it. So is a value of at least
+/// [`BIG_BYTES_MIN`] bytes.
 const BIG_PARTS_MIN: usize = 64;
-/// Freeing this many bytes costs a system call and page faults.
+/// Bytes of memory whose release costs a system call and page faults.
 const BIG_BYTES_MIN: usize = 1 << 20;
 
-/// Bytes of a blob that are prefetched. The processor's own prefetchers load the rest.
+/// Bytes of a blob that are prefetched. If the blob is longer, the processor's own prefetcher loads the rest.
 const PREFETCH_BYTES: usize = 4 * strand_chain::CACHE_LINE_BYTES;
 
 /// Generates [`Value`] and [`ValueRef`] from the list of collection types.
 macro_rules! types {
     ($($(#[$doc:meta])* $variant:ident($collection:ty),)*) => {
-        /// A value of any type, outside a table or on its way into one.
+        /// A value of any type that is owned: a value outside a table, or on its way into a table.
         #[derive(Debug, Clone)]
         pub enum Value {
             /// A string.
@@ -32,7 +33,7 @@ macro_rules! types {
             $($(#[$doc])* $variant($collection),)*
         }
 
-        /// A view of a value of any type.
+        /// A borrowed view of a value of any type.
         #[derive(Debug, Clone, Copy)]
         pub enum ValueRef<'a> {
             /// A string.
@@ -40,7 +41,7 @@ macro_rules! types {
             $($(#[$doc])* $variant(&'a $collection),)*
         }
 
-        /// Redis's names of all types, for TYPE and SCAN's TYPE option.
+        /// Redis's names of all types, for TYPE and for SCAN's option TYPE.
         pub const TYPE_NAMES: &[&str] = &["string", $(<$collection>::TYPE_NAME,)*];
 
         impl Value {
@@ -52,8 +53,8 @@ macro_rules! types {
                     $(Value::$variant(collection) => ValueRef::$variant(collection),)*
                 }
             }
-            /// True when the value was not changed since `since` was cloned from it, as
-            /// [`Collection::is_unchanged`].
+            /// True when the value was not changed since `since` was cloned from it. May be false for equal values:
+            /// see [`Collection::is_unchanged`].
             pub fn is_unchanged(&self, since: &Value) -> bool {
                 match (self, since) {
                     (Value::Str(now), Value::Str(since)) => now.is_same(since),
@@ -83,7 +84,8 @@ macro_rules! types {
                     })*
                 }
             }
-            /// Passes the memory of the value to `hand_out` in pieces that are each freed quickly.
+            /// Splits the memory of the value into pieces, each of which is freed quickly, and passes them to
+            /// `hand_out`.
             pub fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
                 match self {
                     Value::Str(s) => hand_out(Box::new(s)),
@@ -107,28 +109,28 @@ macro_rules! types {
                     $(ValueRef::$variant(collection) => collection.encoding(),)*
                 }
             }
-            /// Elements of a collection; 1 for a string.
+            /// Number of elements of a collection; 1 for a string.
             pub fn elements(&self) -> usize {
                 match self {
                     ValueRef::Str(_) => 1,
                     $(ValueRef::$variant(collection) => collection.len(),)*
                 }
             }
-            /// Heap bytes behind the value. The cost does not grow with the value.
+            /// Heap bytes of the value. The call takes the same time for every size of value.
             pub fn heap_bytes(&self) -> usize {
                 match self {
                     ValueRef::Str(s) => s.heap_bytes(),
                     $(ValueRef::$variant(collection) => collection.heap_bytes(),)*
                 }
             }
-            /// Number of allocations of the value. The cost does not grow with the value.
+            /// Number of allocations of the value. The call takes the same time for every size of value.
             pub fn parts(&self) -> usize {
                 match self {
                     ValueRef::Str(_) => 1,
                     $(ValueRef::$variant(collection) => collection.parts(),)*
                 }
             }
-            /// See [`Collection::walk_texts`]; a string is one text.
+            /// See [`Collection::walk_texts`]. A string counts as one text.
             pub fn walk_texts(
                 &self,
                 cursor: u64,
@@ -142,7 +144,7 @@ macro_rules! types {
                 }
                 0
             }
-            /// A copy. It shares blobs, and the segments of large collections.
+            /// An owned copy. It shares blobs and the segments of large collections with the original.
             pub fn to_value(&self) -> Value {
                 match self {
                     ValueRef::Str(s) => Value::Str(s.to_str()),
@@ -187,12 +189,13 @@ macro_rules! types {
             }
         })*
 
-        // From a value's place in the segment, a read goes directly to the parts of a collection.
+        // A `Value` lies in a segment, and a collection lies in the `Value` itself. So a read goes from the segment
+        // directly to the parts of the collection.
         const _: () = assert!(size_of::<Value>() == 24 $(&& size_of::<$collection>() <= 16)*);
     };
 }
 
-// The list of types. A new type adds one line.
+// The list of types. A new type adds one line here.
 types! {
     /// A hash.
     Hash(HashValue),
@@ -207,7 +210,7 @@ types! {
 }
 
 impl Value {
-    /// Earliest expiry inside the value; `i64::MAX` when nothing in it expires.
+    /// Earliest expiry of a hash field in the value; `i64::MAX` when no field expires.
     #[inline]
     pub(crate) fn field_expiry_ms(&self) -> i64 {
         match self {
@@ -215,8 +218,8 @@ impl Value {
             Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => i64::MAX,
         }
     }
-    /// Stores the key's expiry in a value with expiring parts. Returns the earliest expiry of the key and the
-    /// parts, for the record's own place.
+    /// Stores the key's expiry inside the value if fields of it expire. Returns the earlier expiry of the key and
+    /// the fields, which the caller stores in the record's expiry.
     #[inline]
     pub(crate) fn joined_expiry_ms(&mut self, key_expiry_ms: i64) -> i64 {
         match self {
@@ -227,7 +230,7 @@ impl Value {
             _ => key_expiry_ms,
         }
     }
-    /// Heap bytes behind the value. The cost does not grow with the value.
+    /// Heap bytes of the value. The call takes the same time for every size of value.
     pub fn heap_bytes(&self) -> usize {
         self.view().heap_bytes()
     }
@@ -237,8 +240,8 @@ impl Value {
     }
 }
 
-/// Expiry of the whole record, `i64::MAX` for never. The record's own place may hold the earlier expiry of a
-/// hash's field.
+/// Expiry of the key, `i64::MAX` for never. The record's own expiry may be earlier, because it may be that of a
+/// hash field.
 #[inline]
 pub(crate) fn key_expiry_ms(item: &Item<'_, Value>) -> i64 {
     match item.expiry_ms() {
@@ -269,7 +272,7 @@ impl OffHeap for Value {
     }
 }
 
-/// One key, its value, its expiry and its last use.
+/// A borrowed record: one key with its value, its expiry and its usage.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a>(pub(crate) Item<'a, Value>);
 
@@ -279,7 +282,7 @@ impl<'a> RecordRef<'a> {
     pub fn key(&self) -> &'a [u8] {
         self.0.key()
     }
-    /// The key. A long key may be shared.
+    /// The key: as a slice, or as a blob that the caller may share if the key is long.
     pub fn key_bytes(&self) -> Bytes<'a> {
         self.0.key_bytes()
     }
@@ -298,19 +301,19 @@ impl<'a> RecordRef<'a> {
         let expiry_ms = key_expiry_ms(&self.0);
         (expiry_ms != i64::MAX).then_some(expiry_ms)
     }
-    /// Time since the last read or write, in whole seconds: `OBJECT IDLETIME`. As in Redis it wraps after 194
-    /// days, and has no meaning under an LFU policy.
+    /// `OBJECT IDLETIME`: time since the last read or write, in whole seconds. As in Redis, the number wraps after
+    /// 194 days. Under an LFU policy the number has no meaning.
     pub fn idle_s(&self, now_ms: i64) -> u32 {
         self.usage().idle_s(now_ms)
     }
-    /// The logarithmic access counter of `OBJECT FREQ`, with its decay until `now_ms`. Only under an LFU policy.
+    /// `OBJECT FREQ`: the logarithmic access counter, with its decay until `now_ms`. Only under an LFU policy.
     pub fn frequency(&self, now_ms: i64, settings: &Settings) -> u8 {
         self.usage().frequency(now_ms, settings)
     }
     /// All heap bytes of the record (`MEMORY USAGE`): key, value, metadata, and its place in the table.
     pub fn heap_bytes(&self) -> usize {
-        // A handle and a tag, in a table that is three fifths full on average. A twelfth of a segment's heap is
-        // spare.
+        // Bytes of a handle and a tag, in a table that is three fifths full on average. Below, `inline / 12` is the
+        // record's share of the segment's spare heap.
         const PLACE_BYTES: usize = 8;
         let inline = self.0.inline_bytes();
         let outside = match self.0.content() {
@@ -338,8 +341,9 @@ impl std::fmt::Debug for RecordRef<'_> {
     }
 }
 
-/// Prefetches the data that a look-up needs of a value outside the table. Each `step` reads what the step before
-/// has prefetched. Returns true when another step has something to prefetch.
+/// Prefetches the data of a value outside the table that a look-up in the value needs. Step 0 begins. Each later
+/// `step` reads what the step before has prefetched, and prefetches what that points to. Returns true when another
+/// step is needed.
 #[inline]
 pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
     if step == 0 {

@@ -8,39 +8,42 @@ pub const LISTENER: u64 = 1;
 /// Bit of [`Settings::listens`]: the journal records changes.
 pub const JOURNAL: u64 = 2;
 
-/// Tunables, named like redis-server's. Read with `Relaxed`.
+/// Tunables, with the names of redis-server's. Read them with `Relaxed`.
 #[derive(Debug)]
 pub struct Settings {
     /// `hash-max-listpack-entries` (default 512).
     pub hash_max_listpack_entries: AtomicU64,
     /// `hash-max-listpack-value` in bytes (default 64).
     pub hash_max_listpack_value: AtomicU64,
-    /// `stream-node-max-bytes` (default 4096): a stream's block of this size takes no more entries; 0 is no limit.
+    /// `stream-node-max-bytes` (default 4096): maximum size of a stream's block before the next entry begins a new
+    /// block. 0: no limit.
     pub stream_node_max_bytes: AtomicU64,
-    /// `stream-node-max-entries` (default 100), deleted entries included; 0 is no limit.
+    /// `stream-node-max-entries` (default 100): maximum number of entries per block, deleted ones included. 0: no
+    /// limit.
     pub stream_node_max_entries: AtomicU64,
     /// `zset-max-listpack-entries` (default 128).
     pub zset_max_listpack_entries: AtomicU64,
     /// `zset-max-listpack-value` in bytes (default 64).
     pub zset_max_listpack_value: AtomicU64,
-    /// `proto-max-bulk-len` in bytes (default 512 MB): the longest string.
+    /// `proto-max-bulk-len` in bytes (default 512 MB): maximum length of a string.
     pub proto_max_bulk_len: AtomicU64,
-    /// `hll-sparse-max-bytes` (default 3000): a longer HyperLogLog is stored dense.
+    /// `hll-sparse-max-bytes` (default 3000): a HyperLogLog with more bytes is stored in the dense representation.
     pub hll_sparse_max_bytes: AtomicU64,
-    /// `set-max-intset-entries` (default 512): a set of more integers is not an `intset`.
+    /// `set-max-intset-entries` (default 512): maximum number of integers in a set with the encoding `intset`.
     pub set_max_intset_entries: AtomicU64,
-    /// True (1) when `maxmemory-policy` is an LFU one: `OBJECT FREQ` works and `OBJECT IDLETIME` does not.
+    /// 1 when `maxmemory-policy` is an LFU policy, else 0. With 1, `OBJECT FREQ` works and `OBJECT IDLETIME` does
+    /// not.
     pub lfu: AtomicU64,
-    /// `lfu-log-factor` (default 10): with a higher factor the access counter rises more slowly.
+    /// `lfu-log-factor` (default 10): with a higher factor, the access counter rises more slowly.
     pub lfu_log_factor: AtomicU64,
-    /// `lfu-decay-time` in minutes (default 1): the access counter falls by one each time; 0 is never.
+    /// `lfu-decay-time` (default 1): the access counter falls by one per this number of minutes. 0: it never falls.
     pub lfu_decay_time: AtomicU64,
-    /// Receivers of changes: [`LISTENER`], [`JOURNAL`], both, or none (0).
+    /// Who learns of changes: the bits [`LISTENER`] and [`JOURNAL`]. 0: nobody.
     pub listens: AtomicU64,
 }
 
 impl Settings {
-    /// A copy of the tunables without receivers of changes.
+    /// A copy of the tunables with `listens` set to 0.
     pub(crate) fn quiet(&self) -> Settings {
         let Settings {
             hash_max_listpack_entries,

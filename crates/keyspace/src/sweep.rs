@@ -1,19 +1,20 @@
-//! Walks over all shards of a [`Keyspace`]: SCAN, full visits, random keys, active expiry. They lock one shard at
-//! a time, for one segment at most.
+//! Walks over all shards of a [`Keyspace`]: SCAN, visits of all records, random keys, active expiry. A walk locks
+//! one shard at a time, and keeps it for one segment.
 
 use crate::extendible::POSITION_BITS;
 use crate::journal::Placed;
 use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A random key comes from a random shard if that has at least this many keys. With fewer, the shards' numbers of
-/// keys differ too much for a fair draw, so the shard is drawn by its number of keys.
+/// Minimum number of keys in a randomly chosen shard from which RANDOMKEY takes a key. With fewer keys per shard,
+/// the shards differ too much for a fair draw. Then the shard is drawn with a chance proportional to its number of
+/// keys.
 const SHARD_ITEMS_DENSE: usize = 64;
-/// Draws of a random key. All but the last may hit an expired key.
+/// Maximum number of draws for one random key. A draw that hits an expired key is repeated.
 const DRAWS_MAX: usize = 100;
 
 impl Keyspace {
-    /// As [`Txn::scan`], but locks one shard at a time, for one segment.
+    /// Like [`Txn::scan`], but locks one shard at a time, for one segment.
     pub fn scan(
         &self,
         db: usize,
@@ -24,12 +25,12 @@ impl Keyspace {
     ) -> ScanCursor {
         self.unlocked(now_ms).scan(db, cursor, count, visit)
     }
-    /// As [`Txn::random_key`], but locks one shard at a time.
+    /// Like [`Txn::random_key`], but locks one shard at a time.
     pub fn random_key(&self, db: usize, now_ms: i64, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
         self.unlocked(now_ms).random_key(db, rng)
     }
-    /// Visits every live record of `db` in one shard. A record that exists all the time is visited exactly once.
-    /// The shard is released between segments.
+    /// Visits every record of `db` in one shard that has not expired. A record that exists throughout the call is
+    /// visited exactly once. The shard is released after each segment.
     pub fn for_each_in_shard(
         &self,
         shard: usize,
@@ -44,14 +45,15 @@ impl Keyspace {
             next = txn.visit_step(slot, from, usize::MAX, visit).1;
         }
     }
-    /// Active expiry: removes expired keys, looks at about `keys_max` records at most, and continues where the
-    /// last call stopped. Opens only segments in which something is due, so it is cheap when nothing has expired.
+    /// Active expiry: removes expired keys, starting where the last call stopped. Looks at about `keys_max` records
+    /// at most. Opens only segments in which some expiry has passed, so a call is cheap when nothing has expired.
     pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> Expired {
-        // Another thread expires keys now.
+        // Another thread is expiring keys.
         let Some(mut at) = self.expire_from.try_lock() else { return Expired::default() };
         let (mut looked_at, mut removed) = (0, 0);
         let mut garbage = Vec::new();
-        // Once around: every shard, and the starting shard twice because the walk may start in its middle.
+        // Visits every shard once, and the first shard a second time, because the walk may start in the middle of
+        // that shard.
         for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *at;
             let shard_index = self.shard_at(from);
@@ -106,13 +108,14 @@ impl Keyspace {
 pub struct Expired {
     /// Number of removed records.
     pub removed: usize,
-    /// The limit ended the call. There is more to do, because only due segments are opened.
+    /// True when `keys_max` ended the call, so there may be more expired keys.
     pub more: bool,
 }
 
-/// Operations on a whole database. They use held shards as they are, and lock each other shard for one segment.
+/// Operations on a whole database. For the shards that the transaction holds they use these locks. They lock every
+/// other shard themselves, one at a time, for one segment.
 impl Txn<'_> {
-    /// Number of keys in `db`, expired ones included (like DBSIZE).
+    /// Number of keys in `db`, including expired keys that were not removed yet, as in DBSIZE.
     pub fn len(&mut self, db: usize) -> usize {
         let slot = self.keyspace.slot(db);
         (0..self.keyspace.shards()).map(|shard| self.records_in(shard, slot)).sum()
@@ -121,10 +124,11 @@ impl Txn<'_> {
     pub fn is_empty(&mut self, db: usize) -> bool {
         self.len(db) == 0
     }
-    /// SCAN: visits about `count` live records of `db`, starting at `cursor`. Returns the next cursor, 0 at the
-    /// end. A key that exists from start to end is visited at least once, even if the table grows or shrinks.
+    /// SCAN: visits about `count` records of `db` that have not expired, starting at `cursor`. Returns the next
+    /// cursor; 0 at the end. A key that exists during the whole scan is visited at least once, even if the table
+    /// grows or shrinks.
     ///
-    /// Looks at one segment more than `count` records fill, at most (and at empty shards).
+    /// A call looks at no more segments than `count` records fill, plus one, and at the empty shards on its way.
     pub fn scan(
         &mut self,
         db: usize,
@@ -142,7 +146,8 @@ impl Txn<'_> {
         }
         if from < 1 << POSITION_BITS { from } else { 0 }
     }
-    /// A random live key of `db`. `None` when there is none, or when all drawn keys had expired.
+    /// A random key of `db` that has not expired. `None` when `db` is empty, or when [`DRAWS_MAX`] draws hit
+    /// expired keys.
     pub fn random_key(&mut self, db: usize, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
         let (shards, slot) = (self.keyspace.shards(), self.keyspace.slot(db));
         for _ in 0..DRAWS_MAX {
@@ -159,8 +164,8 @@ impl Txn<'_> {
         }
         None
     }
-    /// Removes every key of `db` and of its system companion. Freeing many keys takes a while: drop the result
-    /// after the shards are released.
+    /// Removes every key of `db` and of its system companion. Drop the result after the shards are released,
+    /// because freeing many keys takes long.
     ///
     /// # Panics
     /// When not all shards are held.
@@ -172,7 +177,7 @@ impl Txn<'_> {
             shard.note_tables(&[slot]);
             tables.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
         }
-        // Counted as garbage before it stops counting as data, so it is always counted.
+        // Add the tables to the garbage before they leave the data, so that INFO counts their bytes at any time.
         keyspace
             .garbage_bytes
             .fetch_add(tables.iter().map(|table| table.records.heap_bytes()).sum(), Relaxed);
@@ -209,7 +214,8 @@ impl Txn<'_> {
         }
     }
 
-    /// Visits live records of one segment, as [`crate::extendible::ExtendibleTable::scan_step`].
+    /// Visits the records of one segment that have not expired: see
+    /// [`crate::extendible::ExtendibleTable::scan_step`].
     fn visit_step(
         &mut self,
         slot: usize,
@@ -231,7 +237,7 @@ impl Txn<'_> {
     fn records_in(&mut self, shard: usize, slot: usize) -> usize {
         self.with_shard(shard, |shard| shard.table(slot).map_or(0, |table| table.records.len()))
     }
-    /// A random key of one shard, if the shard has at least `items_min`.
+    /// A random key of one shard. [`Drawn::TooFew`] when the shard has fewer than `items_min` keys.
     fn random_in(&mut self, shard: usize, slot: usize, items_min: usize, rng: &mut fastrand::Rng) -> Drawn {
         let now_ms = self.now_ms();
         self.with_shard(shard, |shard| {
@@ -243,7 +249,7 @@ impl Txn<'_> {
             }
         })
     }
-    /// A random key of a random shard, drawn by its number of keys.
+    /// A random key of a shard that is drawn with a chance proportional to its number of keys.
     fn random_weighed(&mut self, slot: usize, rng: &mut fastrand::Rng) -> Drawn {
         let lens: Vec<usize> =
             (0..self.keyspace.shards()).map(|shard| self.records_in(shard, slot)).collect();

@@ -1,27 +1,27 @@
-//! Which tracked keys were touched since the last request, for followers of the data (the text index).
+//! Notes which tracked keys were touched, for followers of the data (the text index).
 //!
-//! [`PrefixSet`] decides whether a key is tracked. A write asks it under its shard's lock, so a look-up is a
-//! binary search and not a walk over all prefixes.
+//! [`PrefixSet`] decides whether a key is tracked. Every write asks the set while it holds the key's shard. So the
+//! set answers by a binary search instead of a comparison with every prefix.
 
 use hashbrown::HashTable;
 use std::sync::Arc;
 
-/// Most prefixes tracked at a time, of all followers together. Callers that take prefixes from outside must check
-/// it.
+/// Maximum number of tracked prefixes, for all followers together. Code that takes prefixes from clients must check
+/// this limit.
 pub const TRACKED_PREFIXES_MAX: usize = 4096;
-/// Longest tracked prefix, in bytes. Callers that take prefixes from outside must check it.
+/// Maximum length of a tracked prefix, in bytes. Code that takes prefixes from clients must check this limit.
 pub const TRACKED_PREFIX_BYTES_MAX: usize = 4096;
 
-/// Key prefixes, sorted, without those that another prefix covers. So at most one prefix matches a key: the last
-/// one that does not sort after the key.
+/// A sorted list of key prefixes. A prefix that begins with another prefix is left out. So at most one prefix
+/// matches a key: the last prefix that does not sort after the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixSet(Arc<[Box<[u8]>]>);
 
 impl PrefixSet {
-    /// The set of `prefixes`, which may be unsorted and repeated. An empty prefix covers every key.
+    /// A set of these `prefixes`, in any order. An empty prefix matches every key.
     pub fn new(mut prefixes: Vec<&[u8]>) -> PrefixSet {
         prefixes.sort_unstable();
-        // Prefixes that another one covers follow directly after it.
+        // A prefix that begins with another one follows directly after it.
         prefixes.dedup_by(|next, kept| next.starts_with(kept));
         PrefixSet(prefixes.into_iter().map(Box::from).collect())
     }
@@ -30,7 +30,7 @@ impl PrefixSet {
         let behind = self.0.partition_point(|prefix| **prefix <= *key);
         behind.checked_sub(1).is_some_and(|last| key.starts_with(&self.0[last]))
     }
-    /// True without prefixes. Then no key is covered.
+    /// True when there are no prefixes, so no key is tracked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -41,16 +41,16 @@ impl PrefixSet {
 pub struct Touched {
     /// Keys of database 0 under a tracked prefix that were written, expired, evicted or deleted, each once.
     pub keys: Vec<Vec<u8>>,
-    /// True when database 0 was flushed or swapped. Then any key may have changed.
+    /// True when database 0 was flushed or swapped, so any key may have changed.
     pub flushed: bool,
 }
 
-/// A shard's notes for followers. Without followers a note costs one branch.
+/// What one shard notes for followers. Without followers, a change costs one branch.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeys {
     /// Prefixes of the keys to note; `None` without followers.
     prefixes: Option<PrefixSet>,
-    /// Position and key.
+    /// The touched keys, each with its position.
     touched: HashTable<(u64, Vec<u8>)>,
     flushed: bool,
 }
@@ -69,7 +69,7 @@ impl ChangedKeys {
             self.note_followed(position, key);
         }
     }
-    /// Notes that any key may have changed. This replaces the keys noted so far.
+    /// Notes that any key may have changed. Drops the keys noted so far, because the follower must read all keys.
     pub(crate) fn note_all(&mut self) {
         if self.prefixes.is_some() {
             self.touched = HashTable::new();
@@ -89,7 +89,8 @@ impl ChangedKeys {
         if !prefixes.covers(key) {
             return;
         }
-        // The bits that differ within a shard, at both ends, because the table takes its tags from the top.
+        // Positions of one shard differ only in their low bits. Copy these bits to the top too, because the hash
+        // table takes its tags from there.
         let spread = |position: u64| position << 48 | position;
         let is = |noted: &(u64, Vec<u8>)| noted.0 == position && noted.1 == key;
         if self.touched.find(spread(position), is).is_none() {
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(PrefixSet::new(vec![b"x", b"", b"y"]).0.len(), 1);
     }
 
-    /// A write with many tracked prefixes costs about as much as with one. Both are timed in turns.
+    /// A write takes about as long with 65,536 tracked prefixes as with one. The test times both in turns.
     #[test]
     fn noting_does_not_go_through_all_prefixes() {
         let all: Vec<Vec<u8>> = (0..65_536).map(|i| format!("prefix:{i:05}:").into_bytes()).collect();

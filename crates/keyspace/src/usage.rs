@@ -1,25 +1,26 @@
-//! Usage of a record in 24 bits, as in Redis: the second of the last use or, under an LFU policy, the minute and a
-//! logarithmic counter.
+//! The usage of a record, in 24 bits as in Redis: the second of the last use. Under an LFU policy: the minute of
+//! the last use, and a logarithmic access counter.
 
 use crate::Settings;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Counter of a new record, so that it is not the first to be evicted.
+/// Access counter of a new record. It is above 0, so that a new record is not the first to be evicted.
 const FREQUENCY_NEW: u8 = 5;
 const SECONDS_MASK: u32 = 0xff_ffff;
 const MINUTES_MASK: u32 = 0xffff;
 
-/// 24 bits: seconds, or 16 bits of minutes above 8 bits of counter. After a change of policy a record's bits are
-/// misread until its next use.
+/// 24 bits: the second of the last use or, under an LFU policy, 16 bits of minutes above an 8-bit counter. After
+/// the policy has changed from one kind to the other, a record's bits are misread until its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage(pub(crate) u32);
 
 impl Usage {
-    /// Last used `idle_s` seconds ago. The maximum is 194 days, the range of the clock.
+    /// The usage of a record that was last used `idle_s` seconds ago. At most 194 days, the range of the 24-bit
+    /// clock.
     pub(crate) fn idle_for(idle_s: u64, now_ms: i64) -> Usage {
         Usage(seconds(now_ms).wrapping_sub(idle_s.min(SECONDS_MASK.into()) as u32) & SECONDS_MASK)
     }
-    /// A use now, with the counter at `frequency`.
+    /// The usage of a record that was used now, with this access counter.
     pub(crate) fn used_often(frequency: u8, now_ms: i64) -> Usage {
         Usage(minutes(now_ms) << 8 | u32::from(frequency))
     }
@@ -36,7 +37,7 @@ impl Usage {
     }
 }
 
-/// The context that turns a use of a record into its [`Usage`].
+/// What is needed to compute the [`Usage`] of a record that is used now.
 pub(crate) struct Access<'a> {
     pub(crate) now_ms: i64,
     /// True under an LFU policy.
@@ -55,13 +56,13 @@ impl Access<'_> {
             true => Usage(minutes(self.now_ms) << 8 | u32::from(FREQUENCY_NEW)),
         }
     }
-    /// Usage after one more use.
+    /// Usage of a record after one more use.
     #[inline]
     pub(crate) fn again(&mut self, before: Usage) -> Usage {
         if self.lfu { self.count(before) } else { Usage(seconds(self.now_ms)) }
     }
-    /// Raises the counter with a chance that falls as the counter rises. 255 stands for about a million uses at
-    /// factor 10.
+    /// Counts a use under an LFU policy. The higher the counter is, the smaller is the chance that it rises. With
+    /// factor 10, the counter reaches 255 after about a million uses.
     #[cold]
     fn count(&mut self, before: Usage) -> Usage {
         let counter = before.frequency(self.now_ms, self.settings);
