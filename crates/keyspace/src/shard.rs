@@ -13,12 +13,13 @@ use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A shard with its lock, on two cache lines of its own, because processors fetch lines in pairs.
+/// A shard with its lock. It has two cache lines of its own, because processors fetch cache lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedShard {
     pub(crate) lock: Mutex<Shard>,
-    /// [`Shard::sums`] at the last release of the shard after a change. These fields need no lock.
+    /// Sums of the shard ([`Shard::sums`]) at its last release after a change. These fields are read without a
+    /// lock.
     data_bytes: AtomicUsize,
     records: AtomicUsize,
     expiring: AtomicUsize,
@@ -30,19 +31,19 @@ impl LockedShard {
         let (data_bytes, records, expiring) = (0.into(), 0.into(), 0.into());
         LockedShard { lock: Mutex::new(shard), data_bytes, records, expiring, changes: 0.into() }
     }
-    /// [`Shard::changes`], without taking the lock.
+    /// The shard's number of changes ([`Shard::changes`]). Takes no lock.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
     }
-    /// Bytes of all its data, without taking the lock.
+    /// Bytes of all data of the shard. Takes no lock.
     pub(crate) fn data_bytes(&self) -> usize {
         self.data_bytes.load(Relaxed)
     }
-    /// Records that clients can reach, without taking the lock; `expiring_only`: those that have an expiry.
+    /// Number of records that clients can reach (`expiring_only`: that have an expiry). Takes no lock.
     pub(crate) fn records(&self, expiring_only: bool) -> usize {
         if expiring_only { self.expiring.load(Relaxed) } else { self.records.load(Relaxed) }
     }
-    /// Publishes the sums of the shard. Call it after a change, with the lock held.
+    /// Copies the shard's sums to the fields that need no lock. Call this after a change, with the lock held.
     #[inline]
     pub(crate) fn publish(&self, shard: &Shard) {
         let sums = shard.sums();
@@ -70,16 +71,15 @@ impl Positions for KeyPositions {
     }
 }
 
-/// One shard. A *slot* numbers the tables ([`Shard::table`]): slot 0 is database 0, the only one with tracked
-/// keys. Clients reach the even slots.
+/// One shard: a table per database in use. A *slot* numbers a table: database n has slot 2n, its companion 2n + 1.
+/// Only slot 0 has tracked keys. To *note* a key is to tell its watchers and followers that it changed.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// The table of slot 0.
     first: Table,
-    /// The other tables that were ever needed, by ascending slot. A shard has one table for each database in use,
-    /// however high its number.
+    /// The other tables, in ascending order of slots. A table is created when its database is first written to.
     others: Vec<(usize, Box<Table>)>,
-    /// Sums of `others`, kept current, so the cost of a write does not grow with the number of tables.
+    /// Sums of `others`. Kept up to date, so that the cost of a write does not grow with the number of tables.
     others_sums: Sums,
     /// Nothing in `others` expires before this time.
     others_expiry_ms: i64,
@@ -87,11 +87,11 @@ pub(crate) struct Shard {
     positions: KeyPositions,
     pub(crate) changed_keys: ChangedKeys,
     pub(crate) watchers: Watchers,
-    /// Present while there is a snapshot of the data or a view of some keys.
+    /// `Some` while there is a snapshot of the data or a view of keys of this shard.
     pub(crate) keepers: Option<Box<Keepers>>,
     /// Promised writes that are not carried out yet, the oldest first.
     pub(crate) promised: Vec<Promised>,
-    /// Number of changes of records, without expiry and eviction: redis-server's `dirty`.
+    /// redis-server's `dirty`: number of changes of records, without expiry and eviction.
     pub(crate) changes: u64,
     /// State of the random generator behind LFU counters.
     pub(crate) random: u64,
@@ -101,22 +101,22 @@ pub(crate) struct Shard {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) records: ExtendibleTable<Value, KeyPositions>,
-    /// Records with an expiry.
+    /// Number of records with an expiry.
     pub(crate) expiring: usize,
-    /// Sum of these expiries, in milliseconds since 1970.
+    /// Sum of the expiries of these records, in milliseconds since 1970.
     pub(crate) expiries_ms: i128,
-    /// Hashes with fields that expire.
+    /// Number of hashes with fields that expire.
     pub(crate) mortal: usize,
 }
 
-/// Sums over some tables.
+/// Sums over one or more tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Heap bytes.
     pub(crate) bytes: usize,
-    /// Records that clients can reach.
+    /// Number of records that clients can reach (those of even slots).
     pub(crate) records: usize,
-    /// Those records that have an expiry.
+    /// Number of these records that have an expiry.
     pub(crate) expiring: usize,
 }
 
@@ -155,7 +155,7 @@ impl Table {
             self.expiries_ms += i128::from(expiry_ms);
         }
     }
-    /// Reverts [`Table::count_expiry`].
+    /// Undoes [`Table::count_expiry`].
     #[inline]
     fn uncount_expiry(&mut self, expiry_ms: i64) {
         if expiry_ms != i64::MAX {
@@ -163,7 +163,7 @@ impl Table {
             self.expiries_ms -= i128::from(expiry_ms);
         }
     }
-    /// Removes the record from the counts.
+    /// Subtracts the record at `at` from the counts, before it is removed or replaced.
     #[inline]
     fn uncount(&mut self, at: At) {
         let item = self.records.at(at);
@@ -176,7 +176,7 @@ impl Table {
         }
         self.uncount_expiry(expiry_ms);
     }
-    /// Sums of this table. A table other than the first also counts its own struct.
+    /// Sums of this table, which has this slot. A slot other than 0 also counts the bytes of the `Table` itself.
     pub(crate) fn sums(&self, slot: usize) -> Sums {
         let own_bytes = if slot == 0 { 0 } else { size_of::<Table>() + size_of::<(usize, Box<Table>)>() };
         let bytes = own_bytes + self.records.heap_bytes();
@@ -187,24 +187,24 @@ impl Table {
     }
 }
 
-/// Called with a key, an event, and the data that is gone by the event, in the form of [`FieldsExpired::events`].
+/// Called with a key, an event, and the data that the event removed, as [`FieldsExpired::events`] gives them.
 type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 
-/// Result of an expired record whose value may be a hash with expiring fields.
+/// Result of [`Shard::expire_fields`]: what the expiry of a record, or of fields in it, has changed.
 pub(crate) struct FieldsExpired {
-    /// The place of the record now.
+    /// The place of the record after the change.
     pub(crate) at: At,
-    /// The record stays. Otherwise the caller removes it.
+    /// True when the record stays. If false, the caller must remove it.
     pub(crate) stays: bool,
-    /// Some fields expired.
+    /// True when at least one field expired.
     any: bool,
-    /// Names of the expired fields, if they were asked for.
+    /// Names of the expired fields, if the caller asked for them.
     fields: Vec<Vec<u8>>,
 }
 
 impl FieldsExpired {
-    /// The events of the key. A hash that loses its last field is deleted, not expired. Each event comes with the
-    /// data that is gone by it: these fields, the whole key (an empty list), or nothing (`None`).
+    /// The events of the key, each with the data that it removed: some fields, the whole key (an empty list), or
+    /// nothing (`None`). A hash that loses its last field to expiry has the event `del` instead of `expired`.
     pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&[Vec<u8>]>)> {
         let fields = self.any.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields[..])));
         let key = if self.any { KeyEvent::DEL } else { KeyEvent::EXPIRED };
@@ -212,8 +212,8 @@ impl FieldsExpired {
     }
 }
 
-/// Prepares a value for a table. Stores the key's expiry in a value with expiring fields. Returns the value, the
-/// expiry for the record's place, and whether fields expire.
+/// Prepares a value for a table: stores the key's expiry in a value whose fields expire. Returns the value, the
+/// expiry to store in the record, and whether fields expire.
 #[inline]
 fn joined(payload: Payload<'_, Value>, expiry_ms: i64) -> (Payload<'_, Value>, i64, bool) {
     match payload {
@@ -248,7 +248,7 @@ impl Shard {
     pub(crate) fn sums(&self) -> Sums {
         self.first.sums(0).and(self.others_sums)
     }
-    /// The table of a slot, if it was ever needed.
+    /// The table of a slot. `None` when its database was never written to.
     #[inline]
     pub(crate) fn table(&self, slot: usize) -> Option<&Table> {
         if slot == 0 {
@@ -260,8 +260,8 @@ impl Shard {
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Table)> {
         std::iter::once((0, &self.first)).chain(self.others.iter().map(|(slot, table)| (*slot, &**table)))
     }
-    /// The first table at or after `slot` that clients can reach and that has records (`expiring_only`: records
-    /// with an expiry).
+    /// The first non-empty table at or after `slot` that clients can reach (`expiring_only`: the first that has
+    /// records with an expiry).
     pub(crate) fn next_table(&self, slot: usize, expiring_only: bool) -> Option<(usize, &Table)> {
         let has = |table: &Table| if expiring_only { table.expiring > 0 } else { table.records.len() > 0 };
         if slot == 0 && has(&self.first) {
@@ -289,15 +289,15 @@ impl Shard {
         self.others_expiry_ms = self.others_expiry_ms.min(table.records.expiry_ms());
         result
     }
-    /// Index of the slot's table in `others`, or the index for inserting it.
+    /// Index in `others` of the slot's table. `Err`: the index at which to insert it.
     fn place(&self, slot: usize) -> Result<usize, usize> {
         self.others.binary_search_by_key(&slot, |(slot, _)| *slot)
     }
-    /// Empty records for a new table.
+    /// An empty table of records, for a new [`Table`] or a frozen one.
     pub(crate) fn empty_records(&self) -> ExtendibleTable<Value, KeyPositions> {
         ExtendibleTable::new(self.base_bits, self.positions.clone())
     }
-    /// Takes out the table of a slot. `None` when there is none.
+    /// Removes the table of a slot and returns it. `None` when there is none.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Table> {
         self.keep_table(slot);
         if slot == 0 {
@@ -316,8 +316,8 @@ impl Shard {
             }
         }
     }
-    /// Removes and notes the record of `key`. Returns the value if it lay outside the table. The caller decides
-    /// whether this counts as a change.
+    /// Removes the record of `key` and notes the key. Returns a value that lay outside the table. The caller counts
+    /// the change, if it is one.
     pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
@@ -331,11 +331,11 @@ impl Shard {
     pub(crate) fn trim(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.trim(position));
     }
-    /// Lets the segment at `position` compute anew when its first record expires.
+    /// Computes anew when the first record of the segment at `position` expires.
     pub(crate) fn raise_expiry(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.raise_expiry_at(position));
     }
-    /// Adds and notes a record for a missing key.
+    /// Adds a record for a missing key, and notes the key.
     pub(crate) fn insert(
         &mut self,
         slot: usize,
@@ -356,7 +356,7 @@ impl Shard {
             table.records.insert_new(position, New { key: key.bytes, used, expiry_ms: joined_ms, payload });
         });
     }
-    /// Sets and notes the expiry of a record (`i64::MAX`: none).
+    /// Sets the expiry of a record (`i64::MAX`: none), and notes the key.
     pub(crate) fn set_expiry(&mut self, slot: usize, at: At, key: &Key<'_>, expiry_ms: i64) {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         self.changes += 1;
@@ -368,8 +368,8 @@ impl Shard {
             table.records.set_expiry(at, key.bytes, joined_ms.unwrap_or(expiry_ms));
         });
     }
-    /// Replaces the value and the expiry (`None`: keeps it) of a record, marks the record as used, and notes it.
-    /// Returns the former value if it lay outside the table.
+    /// Replaces the value and the expiry (`None`: keeps it) of a record, marks the record as used, and notes the
+    /// key. Returns the former value if it lay outside the table.
     pub(crate) fn replace(
         &mut self,
         slot: usize,
@@ -397,7 +397,7 @@ impl Shard {
         self.random = random;
         former
     }
-    /// Sets the usage of a record to `before`, plus one use.
+    /// Sets the usage of a record to `before` plus one use, now.
     pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
         let used = now.access(&mut self.random).again(before);
         self.put_used(slot, at, used);
@@ -406,7 +406,7 @@ impl Shard {
     pub(crate) fn put_used(&mut self, slot: usize, at: At, used: Usage) {
         self.change_table(slot, |table| table.records.set_used(at, used.0));
     }
-    /// Marks a record as used. No sum changes.
+    /// Marks a record as used. The shard's sums stay the same, so they need not be published.
     #[inline]
     pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {
         self.mark_used(slot, at, now).at(at)
@@ -422,14 +422,14 @@ impl Shard {
         };
         let before = Usage(table.records.at(at).used());
         let used = now.access(&mut self.random).again(before);
-        // Another read of a hot key in the same second must not dirty its cache line.
+        // Do not write an equal value: a second read of a hot key in the same second must not dirty its cache line.
         if used != before {
             table.records.set_used(at, used.0);
         }
         &table.records
     }
     /// Lets `change` write to the value of a record, and marks the record as used. Returns `None` when the value
-    /// lies in the table. Notes nothing: the caller knows whether anything changed ([`Shard::note_key`]).
+    /// lies in the table. The caller calls [`Shard::note_key`] if something changed.
     pub(crate) fn change<R>(
         &mut self,
         slot: usize,
@@ -442,7 +442,7 @@ impl Shard {
         self.mark_used(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
     }
-    /// The first slot at or after `slot` with a table in which something may have expired.
+    /// The first slot at or after `slot` whose table may have something that has expired at `now_ms`.
     pub(crate) fn next_due(&mut self, slot: usize, now_ms: i64) -> Option<usize> {
         if slot == 0 && self.first.records.expiry_ms() <= now_ms {
             return Some(0);
@@ -459,10 +459,10 @@ impl Shard {
         }
         due
     }
-    /// Removes and notes the expired records of the first segment at or after `from` that has any, as
-    /// [`ExtendibleTable::expire_step`]. Values outside the table are added to `garbage`. Calls `tell` with each event
-    /// and the data that is gone by it, as [`FieldsExpired::events`] has them. Names of fields are included only with
-    /// `names_fields`. Returns the number of removed records, the number of records looked at, and where to continue.
+    /// Removes the expired records of the first segment at or after `from` that has any, and notes their keys: see
+    /// [`ExtendibleTable::expire_step`]. Adds values that lay outside the table to `garbage`. Calls `tell` with
+    /// each event of [`FieldsExpired::events`], with names of fields only if `names_fields`. Returns the numbers of
+    /// records removed and looked at, and where to continue.
     pub(crate) fn expire_step(
         &mut self,
         slot: usize,
@@ -511,8 +511,8 @@ impl Shard {
         }
         (removed, looked_at, next)
     }
-    /// Removes the expired fields of the hash at `at`, whose record is due. The record does not stay when the key
-    /// itself expired or no field is left. The result has the fields' names only with `names_fields`.
+    /// Removes the expired fields of a hash, one of whose expiries has passed. The record does not stay if the key
+    /// itself expired or no field is left. The result has names of fields only if `names_fields`.
     pub(crate) fn expire_fields(
         &mut self,
         slot: usize,
@@ -546,8 +546,8 @@ impl Shard {
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
         FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0, fields }
     }
-    /// Sets the expiry of a hash's record to the earliest expiry of the key and its fields. `was_mortal`: the hash
-    /// had expiring fields before the change. The record moves.
+    /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: fields
+    /// had expiries before the change. The record moves.
     pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
@@ -572,8 +572,8 @@ impl Shard {
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
     }
-    /// Notes that the tables of these slots are about to be emptied or exchanged. Raises the watches of keys that
-    /// exist there.
+    /// Notes that a flush or a swap is about to take away the tables of these slots. Raises the watch flags of keys
+    /// that exist in one of them.
     pub(crate) fn note_tables(&mut self, slots: &[usize]) {
         let records =
             slots.iter().filter_map(|slot| self.table(*slot)).map(|table| table.records.len() as u64);
@@ -591,7 +591,7 @@ impl Shard {
             self.watchers.waiters.signal_slots(slots);
         }
     }
-    /// The value at a key, if the key exists.
+    /// The value at `key`. `None` when the key is missing.
     pub(crate) fn value(&self, slot: usize, key: &Key<'_>) -> Option<ValueRef<'_>> {
         let records = &self.table(slot)?.records;
         let at = records.locate(position_of(key.hash.0), key.bytes)?;
@@ -600,7 +600,7 @@ impl Shard {
     pub(crate) fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
         self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())
     }
-    /// Notes every record of database 0.
+    /// Notes every key of database 0 for followers.
     pub(crate) fn note_each(&mut self) {
         for record in self.first.records.iter() {
             self.changed_keys.note(self.positions.position(record.key()), record.key());
@@ -621,7 +621,7 @@ impl Shard {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock<'a> {
     pub(crate) now_ms: i64,
-    /// Records with this expiry or an earlier one are gone. `now_ms`, or `i64::MIN` while a journal is replayed.
+    /// Data with this expiry or an earlier one has expired. `now_ms`, or `i64::MIN` while a journal is replayed.
     pub(crate) expiry_ms: i64,
     /// True under an LFU policy.
     pub(crate) lfu: bool,

@@ -1,15 +1,16 @@
-//! [`Snapshot`]: the data at one moment, read while writes continue. It needs no fork, and copies only what is written.
+//! [`Snapshot`]: all data as of one moment, read while writes continue. It needs no fork, and copies only records
+//! that are written meanwhile.
 //!
-//! At that moment all shards are held, just long enough to put a [`Saving`] into each. Several snapshots may
-//! exist, each with its own moment. The reader walks the shards in order, in slices. A writer first *keeps* a
-//! record that the walk has not reached: the snapshot gets a copy of the former record, which shares a value outside
-//! the table. A record that is new since the moment is only marked. So memory grows only with the records that are
-//! written before their turn.
+//! At that moment all shards are held, just long enough to put a [`Saving`] into each. Several snapshots may exist,
+//! each with its own moment. The reader of a snapshot walks over the shards in order, in slices. Before a writer
+//! changes a record that the walk has not reached, the snapshot *keeps* the record: it copies the entry, and shares
+//! a value that lies outside the table. A record that was added after the moment is only marked, so that the walk
+//! skips it. So memory grows only with the records that are written before the walk reaches them.
 //!
-//! [`SnapshotLoad`] counts the kept bytes, and raises a flag while they exceed the budget. The code that admits
-//! writes checks the flag and delays writers until the reader has taken some of the kept records.
+//! [`SnapshotLoad`] counts the bytes of kept records, and sets a flag while they exceed the budget. The code that
+//! admits writes checks this flag, and delays writers until the reader has taken some of the kept records.
 //!
-//! Left out: where the records go.
+//! Left out: where the records are written to.
 
 use crate::extendible::{Entries, Item, position_of};
 use crate::keepers::Frozen;
@@ -23,40 +24,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// Records of one step, unless a step copies a whole segment. The shard is held while they are copied.
+/// Maximum number of records per step, unless a step copies a whole segment. Their shard is held while they are
+/// copied.
 const STEP_RECORDS: usize = 256;
-/// Bytes of copied records, shared values included, after which a step ends. A segment with no outside values and at
-/// most these bytes is copied in one step: that needs no order, so no key is hashed.
+/// Bytes of copied records, shared values included, after which a step ends. A segment without outside values and
+/// with at most this many bytes is copied in one step. Such a copy needs no order of records, so no key is hashed.
 const STEP_BYTES: usize = 256 << 10;
-/// Bytes of kept records that lie side by side. A larger allocation would be enlarged, and copied, while a writer waits.
+/// Bytes of kept records that are stored together. A larger allocation would have to grow by a copy while a writer
+/// waits.
 const KEPT_PART_BYTES: usize = 32 << 10;
-/// When more than this fraction of the budget is kept, the kept records are taken before the walk continues.
+/// When kept records exceed the budget divided by this number, the reader takes them before it continues the walk.
 const TAKE_PART: usize = 8;
 
-/// Bit of a snapshot's alerts: the kept records exceed the budget.
+/// Bit of `alerts`: the kept records of some snapshot exceed its budget.
 pub const SNAPSHOT_OVER: u8 = 1;
 
-/// Memory of a snapshot beside the data.
+/// Memory that a snapshot uses in addition to the data.
 #[derive(Debug)]
 pub struct SnapshotLoad {
     bytes: AtomicUsize,
-    /// Bytes of marks. They do not count against the budget, because they go only when the walk has passed their
-    /// shard.
+    /// Bytes of the marks of written records. They do not count against the budget, because the reader cannot take
+    /// marks: they are freed only when the walk ends in their shard.
     marks_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
     budget_bytes: usize,
     alerts: Arc<AtomicU8>,
     is_over: AtomicBool,
-    /// Number of the keyspace's snapshots that exceed their budgets.
+    /// Number of snapshots of the keyspace that exceed their budgets.
     over: Arc<Mutex<usize>>,
 }
 
 impl SnapshotLoad {
-    /// Bytes of kept records that were not read yet, and of all marks.
+    /// Bytes of all marks, and of the kept records that the reader has not taken yet.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.marks_bytes.load(Relaxed)
     }
-    /// Highest value of [`SnapshotLoad::bytes`] so far.
+    /// Maximum of [`SnapshotLoad::bytes`] so far.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Relaxed)
     }
@@ -73,7 +76,8 @@ impl SnapshotLoad {
             self.tell(false);
         }
     }
-    /// Sets whether this snapshot exceeds its budget. The alert is set while any snapshot does.
+    /// Notes whether this snapshot exceeds its budget. `alerts` has the bit [`SNAPSHOT_OVER`] while any snapshot
+    /// does.
     fn tell(&self, is_over: bool) {
         if self.is_over.load(Relaxed) == is_over {
             return;
@@ -90,7 +94,7 @@ impl SnapshotLoad {
     }
 }
 
-/// Records of one database as they were at the moment of the snapshot, side by side.
+/// Some records of one database as they were at the moment of the snapshot, stored together.
 #[derive(Debug)]
 pub struct Saved {
     slot: usize,
@@ -99,11 +103,12 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Their database, or the database of their system companion.
+    /// The database of these records or, for records of a system companion, the database to which the companion
+    /// belongs.
     pub fn db(&self) -> usize {
         self.slot / 2
     }
-    /// True when they are in a system companion.
+    /// True when these records belong to a system companion.
     pub fn is_system(&self) -> bool {
         self.slot % 2 == 1
     }
@@ -111,11 +116,12 @@ impl Saved {
     pub fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
         self.entries.items().map(RecordRef)
     }
-    /// No records, with room for `bytes` bytes of them.
+    /// An empty part, with room for `bytes` bytes of records.
     fn with_room(slot: usize, bytes: usize) -> Saved {
         Saved { slot, entries: Entries::with_room(bytes), bytes: 0 }
     }
-    /// Adds a copy of `item`, in one piece as it lies in the table. Returns its approximate size in bytes.
+    /// Adds a copy of `item`. A value outside the table is shared. Returns the approximate size of the copy in
+    /// bytes.
     fn push(&mut self, item: &Item<'_, Value>) -> usize {
         let bytes = self.entries.push(item);
         self.bytes += bytes;
@@ -123,30 +129,30 @@ impl Saved {
     }
 }
 
-/// A shard's part of a snapshot.
+/// The part of a snapshot that belongs to one shard.
 #[derive(Debug)]
 pub(crate) struct Saving {
     load: Arc<SnapshotLoad>,
-    /// The walk has passed everything before this slot and position.
+    /// The walk has passed all records before this slot and position.
     done: (usize, u64),
-    /// Marks of records after that place that were written since the moment, new ones included.
+    /// Marks of records after `done` that were written or added since the moment of the snapshot.
     marks: HashTable<u128>,
     /// Bytes of `marks` that are counted in `load`.
     marks_bytes: usize,
-    /// The former state of those records that existed.
+    /// The marked records as they were at the moment of the snapshot, if they existed then.
     kept: Vec<Saved>,
-    /// Former tables that were emptied or exchanged since the moment. The tables that replaced them do not belong
-    /// to the snapshot.
+    /// Tables that a flush or a swap took away since the moment of the snapshot, by slot. The walk reads these
+    /// tables instead of those that replaced them.
     frozen: Vec<(usize, Frozen)>,
     hashers: [ahash::RandomState; 2],
 }
 
 impl Saving {
-    /// True when this part belongs to the snapshot with this load.
+    /// True when this part belongs to the snapshot that has this load.
     pub(crate) fn is_of(&self, load: &Arc<SnapshotLoad>) -> bool {
         Arc::ptr_eq(&self.load, load)
     }
-    /// Keeps the record of `key`, which is about to be written, added or removed.
+    /// Keeps the current record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if self.is_ahead(slot, position)
             && self.set_mark(slot, key)
@@ -158,7 +164,7 @@ impl Saving {
             self.load.add(bytes);
         }
     }
-    /// The part of the kept records that has room for an entry of `bytes` bytes.
+    /// The last one of `kept` if it has room for an entry of `bytes` bytes, else a new one.
     fn room_for(&mut self, slot: usize, bytes: usize) -> &mut Saved {
         let is_full = |part: &Saved| part.entries.heap_bytes() + bytes > KEPT_PART_BYTES;
         let room = match self.kept.last() {
@@ -170,18 +176,19 @@ impl Saving {
         self.kept.extend(room.map(|room| Saved::with_room(slot, room)));
         self.kept.last_mut().expect("there was a part, or one was added")
     }
-    /// Keeps the whole table, which is about to be taken away.
+    /// Keeps the whole table of a slot, before a flush or a swap takes it away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
         if slot >= self.done.0 && self.frozen.iter().all(|(frozen, _)| *frozen != slot) {
-            // The table that replaces it is new. This also holds when there is no table now.
+            // Freeze the table even if it does not exist, so that the walk does not read the table that replaces
+            // it.
             self.frozen.push((slot, Frozen::of(shard, slot)));
         }
     }
-    /// True when the walk has not reached this place yet.
+    /// True when the walk has yet to reach this place in the current table of the slot.
     fn is_ahead(&self, slot: usize, position: u64) -> bool {
         (slot, position) >= self.done && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
     }
-    /// 128 bits of keyed hash, so two keys do not share a mark.
+    /// The mark of a key: 128 bits of keyed hashes, so that no two keys have equal marks.
     fn mark(&self, slot: usize, key: &[u8]) -> u128 {
         let [a, b] = &self.hashers;
         u128::from(a.hash_one((slot, key))) << 64 | u128::from(b.hash_one((slot, key)))
@@ -208,7 +215,7 @@ impl Saving {
         }
         true
     }
-    /// Drops marks and frozen tables, because nothing is ahead of the walk.
+    /// Drops the marks and the frozen tables, because the walk has passed every record of the shard.
     fn finish(&mut self) {
         self.done = (usize::MAX, 0);
         self.load.marks_bytes.fetch_sub(std::mem::take(&mut self.marks_bytes), Relaxed);
@@ -223,10 +230,10 @@ impl Drop for Saving {
     }
 }
 
-/// The steps of a snapshot in a shard.
+/// The step of a snapshot's walk in one shard.
 impl Shard {
-    /// Copies records of `slot`, starting at `from`, that the snapshot does not have yet. Returns where to
-    /// continue.
+    /// Adds the next records of `slot`, starting at position `from`, to `out`. Skips records that the snapshot has
+    /// kept. Returns the position at which to continue; `None` at the end of the slot.
     fn save_step(
         &mut self,
         load: &Arc<SnapshotLoad>,
@@ -271,16 +278,17 @@ impl Saving {
     }
 }
 
-/// A snapshot, see the module. Ends on drop.
+/// A snapshot: see the module. Dropping it ends the snapshot.
 #[derive(Debug)]
 pub struct Snapshot<'k> {
     keyspace: &'k Keyspace,
     load: Arc<SnapshotLoad>,
     databases: BTreeMap<usize, Keys>,
     changes: u64,
-    /// Slots with records. The walk is in the first one.
+    /// The slots with records that the walk has not finished, in ascending order. The walk is in the first of these
+    /// slots.
     slots: Vec<usize>,
-    /// Where the walk continues in the first slot.
+    /// The shard, and the position in it, at which the walk continues in the first slot.
     shard: usize,
     from: u64,
     /// The shard from which kept records are taken next.
@@ -288,20 +296,20 @@ pub struct Snapshot<'k> {
 }
 
 impl Keyspace {
-    /// The data at this moment. All shards are held briefly: announce that where others may hold shards for long.
-    /// While the snapshot keeps more than `budget_bytes`, `alerts` has the bit [`SNAPSHOT_OVER`]. All snapshots of
-    /// a keyspace must get one shared `alerts`.
+    /// Begins a snapshot of the data at this moment. Holds all shards briefly. Where others may hold shards for
+    /// long, the caller announces this as a long lock. While kept records exceed `budget_bytes`, `alerts` has the
+    /// bit [`SNAPSHOT_OVER`]. All snapshots of a keyspace must get the same `alerts`.
     pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'_> {
         self.lock_all(0).snapshot(budget_bytes, alerts)
     }
-    /// Number of changes of records since the start, without expiry and eviction.
+    /// Number of changes of records since the start. Expiry and eviction do not count.
     pub fn changes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.changes()).sum()
     }
 }
 
 impl<'k> Txn<'k> {
-    /// As [`Keyspace::snapshot`].
+    /// Like [`Keyspace::snapshot`], for a transaction that holds all shards.
     ///
     /// # Panics
     /// When not all shards are held.
@@ -346,7 +354,7 @@ impl<'k> Txn<'k> {
 }
 
 impl Snapshot<'_> {
-    /// The databases with keys, and their numbers of keys.
+    /// The databases that had keys at the moment of the snapshot, and their numbers of keys.
     pub fn databases(&self) -> &BTreeMap<usize, Keys> {
         &self.databases
     }
@@ -358,12 +366,13 @@ impl Snapshot<'_> {
     pub fn load(&self) -> &Arc<SnapshotLoad> {
         &self.load
     }
-    /// The keyspace.
+    /// The keyspace of the snapshot.
     pub fn keyspace(&self) -> &Keyspace {
         self.keyspace
     }
-    /// Adds the next records to `out`: database by database, but records that were written before their turn come
-    /// out of order. Returns false at the end, and adds nothing then. Holds one shard for one slice.
+    /// Adds the next records to `out`. They come database by database, but records that were written before the
+    /// walk reached them come out of order. Returns false at the end, with nothing added. Holds one shard for one
+    /// slice.
     pub fn next(&mut self, out: &mut Vec<Saved>) -> bool {
         let is_much =
             |snapshot: &Self| snapshot.load.bytes.load(Relaxed) > snapshot.load.budget_bytes / TAKE_PART;
@@ -398,7 +407,7 @@ impl Snapshot<'_> {
             self.slots.remove(0);
         }
     }
-    /// Takes the kept records of the next shard that has any.
+    /// Adds the kept records of the next shard that has any to `out`. Returns false when there are none.
     fn take_kept(&mut self, out: &mut Vec<Saved>) -> bool {
         for _ in 0..self.keyspace.shards() {
             let shard = self.take_from;
@@ -408,7 +417,7 @@ impl Snapshot<'_> {
             let kept = saving.map(|saving| std::mem::take(&mut saving.kept)).unwrap_or_default();
             drop(held);
             if !kept.is_empty() {
-                // From here on the reader has them, like the records of a step.
+                // From here on the records count as taken by the reader, like the records of a step.
                 self.load.sub(kept.iter().map(|part| part.bytes).sum());
                 out.extend(kept);
                 return true;
@@ -421,7 +430,7 @@ impl Snapshot<'_> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         for shard in &self.keyspace.shards {
-            // The kept records are freed after the shard is released.
+            // The kept records are freed after the lock is released.
             let saving = shard.lock.lock().take_saving(&self.load);
             drop(saving);
         }
@@ -430,8 +439,8 @@ impl Drop for Snapshot<'_> {
 }
 
 impl crate::Db<'_, '_> {
-    /// Call this before a change of the value at `key` in place is estimated: the change must copy what a snapshot
-    /// shares.
+    /// Makes the snapshots and views keep the record of `key`. Call this before the cost of a change of the value
+    /// in place is estimated, because the change must copy memory that a snapshot shares.
     pub fn keep_for_snapshot(&mut self, key: &crate::Key<'_>) {
         let (slot, shard) = (self.slot, self.txn.keyspace.shard_of(key.hash));
         self.txn.held(shard).guard.keep(slot, position_of(key.hash.0), key.bytes);

@@ -1,7 +1,7 @@
-//! [`Txn`]: the shards that a piece of work holds, and the work's effects.
+//! [`Txn`]: the shards that a piece of work holds, and the effects of the work.
 //!
-//! Data is read and changed only through a `Txn` ([`Txn::db`]). Values that a command replaced or removed are
-//! freed after the shards are released. [`crate::db`] finds and changes records.
+//! Data is read and changed only through a `Txn` ([`Txn::db`]). The values that a command has replaced or removed
+//! are freed after the shards are released. [`crate::db`] has the look-ups and the changes of records.
 
 use crate::event::{Caller, KeptEvent, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark, Sent};
@@ -15,34 +15,35 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long work that holds shards waits, once, for one more shard. Short locks take microseconds. The owner of
-/// that shard may be waiting for this work, so the wait must be short.
+/// Maximum time that work which holds shards waits for one more shard. Short locks take microseconds. The owner of
+/// that shard may be waiting for a shard that this work holds, so the wait must be short.
 const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
 
 /// The shards that one piece of work holds.
 #[derive(Debug)]
 pub struct Txn<'k> {
     pub(crate) keyspace: &'k Keyspace,
-    /// By ascending index.
+    /// The held shards, in ascending order of their indices.
     held: SmallVec<[ShardGuard<'k>; 1]>,
     pub(crate) clock: Clock<'k>,
-    /// `CLIENT NO-TOUCH`: reading does not mark records as used.
+    /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub(crate) no_touch: bool,
-    /// Reads that found a record, and reads that did not.
+    /// Counts of reads that found a record, and of reads that did not.
     pub(crate) lookups: Lookups,
-    /// The name of changes, while somebody listens.
+    /// The event name of the command's changes, and the client. Set while the listener wants events.
     pub(crate) caller: Caller,
-    /// The effects so far, while changes are recorded.
+    /// The effects so far. `Some` while changes are recorded.
     pub(crate) effects: Option<Box<Effects>>,
-    /// Events to tell later: see [`Txn::keep_events`].
+    /// Events that are reported later: see [`Txn::keep_events`].
     pub(crate) kept: Option<Box<KeptEvents>>,
-    /// One place inline, so a SET that replaces a value allocates nothing here.
+    /// Values to free after the shards are released. One has room inline, so a SET that replaces a value allocates
+    /// nothing here.
     garbage: SmallVec<[Value; 1]>,
-    /// Tables taken out by [`Txn::flush_later`].
+    /// Tables of flushed databases ([`Txn::flush_later`]), to free after the shards are released.
     flushed: Vec<Flushed>,
 }
 
-/// Effects and events of a piece of work, put aside while other work runs in the same transaction.
+/// The effects and events of a piece of work, put aside while other work runs in the same transaction.
 #[derive(Debug)]
 pub(crate) struct Apart {
     kept: Option<Box<KeptEvents>>,
@@ -54,7 +55,7 @@ pub(crate) struct Apart {
 pub struct Lookups {
     /// Calls of [`Db::get`] that found a record.
     pub hits: u64,
-    /// Calls of [`Db::get`] that found none.
+    /// Calls of [`Db::get`] that found no record.
     pub misses: u64,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct ShardGuard<'k> {
     shard: usize,
     slot: &'k LockedShard,
     pub(crate) guard: MutexGuard<'k, Shard>,
-    /// The shard was written to.
+    /// The shard was written to, so its sums are published when it is released.
     pub(crate) changed: bool,
 }
 
@@ -90,14 +91,14 @@ impl Drop for ShardGuard<'_> {
 }
 
 impl<'k> Txn<'k> {
-    /// Holds one shard. Allocates nothing.
+    /// A transaction that holds one shard. Allocates nothing.
     #[inline]
     pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
         txn.held.push(ShardGuard::lock(keyspace, shard));
         txn
     }
-    /// Holds these shards, given in ascending order.
+    /// A transaction that holds these shards, given in ascending order.
     pub(crate) fn ascending(
         keyspace: &'k Keyspace,
         shards: impl Iterator<Item = usize>,
@@ -108,8 +109,9 @@ impl<'k> Txn<'k> {
         debug_assert!(txn.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         txn
     }
-    /// Holds these shards, given in ascending order, into a transaction that holds nothing. When one is held
-    /// elsewhere, returns false and holds nothing. On the hot path, so the result is not moved.
+    /// Locks these shards, given in ascending order, for a transaction that holds none. When somebody else holds
+    /// one of them, returns false and holds none. It changes `self` instead of returning a `Txn`, because this is
+    /// the hot path and a `Txn` is slow to move.
     #[inline]
     pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         for shard in shards {
@@ -123,8 +125,8 @@ impl<'k> Txn<'k> {
         }
         true
     }
-    /// Also holds the shards of `hashes`. When one is held elsewhere, returns false and holds what it held before.
-    /// It never waits, so the order of shards does not matter.
+    /// Locks the shards of `hashes` as well. When somebody else holds one of them, returns false and holds the same
+    /// shards as before. It never waits, so the order of the shards does not matter.
     pub fn try_hold_also(&mut self, hashes: &[KeyHash]) -> bool {
         let before = self.held.len();
         for shard in self.keyspace.shards_of(hashes) {
@@ -142,8 +144,9 @@ impl<'k> Txn<'k> {
         self.held.sort_unstable_by_key(|held| held.shard);
         true
     }
-    /// As [`Txn::ascending`], but never waits while it holds a shard. When a shard is busy it releases all, waits
-    /// at most `patience` for that one, and takes it first. `None` after `tries`.
+    /// Like [`Txn::ascending`], but never waits while it holds a shard. When a shard is busy, it releases all
+    /// shards, waits at most `patience` for the busy one, and takes that one first. Returns `None` after `tries`
+    /// attempts.
     pub(crate) fn together(
         keyspace: &'k Keyspace,
         shards: &[usize],
@@ -173,7 +176,7 @@ impl<'k> Txn<'k> {
         }
         None
     }
-    /// Database `db` (or a system companion) seen through the held shards.
+    /// Database `db` (or a system companion), seen through the held shards.
     #[inline]
     pub fn db(&mut self, db: usize) -> Db<'_, 'k> {
         let slot = self.keyspace.slot(db);
@@ -183,32 +186,32 @@ impl<'k> Txn<'k> {
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms
     }
-    /// True when data with this expiry has expired.
+    /// True when data with the expiry `at_ms` has expired for this transaction.
     pub fn has_passed(&self, at_ms: i64) -> bool {
         at_ms <= self.clock.expiry_ms
     }
-    /// Stops expiry, for the replay of a journal. The journal itself says what expired.
+    /// Turns expiry off, for the replay of a journal, because the journal itself records which data expired.
     pub fn set_replaying(&mut self) {
         self.clock.expiry_ms = i64::MIN;
     }
-    /// The keyspace of the shards.
+    /// The keyspace to which the shards belong.
     pub fn keyspace(&self) -> &'k Keyspace {
         self.keyspace
     }
-    /// Sets whether reading leaves records unmarked (`CLIENT NO-TOUCH`).
+    /// Sets whether reads leave the usage of records unchanged (`CLIENT NO-TOUCH`).
     pub fn set_no_touch(&mut self, no_touch: bool) {
         self.no_touch = no_touch;
     }
 
-    /// True when the listener wants events or changes are recorded. Call it with the changed shard held: then it
-    /// sees everyone who began to listen before the shard was taken.
+    /// True when the listener wants events or when changes are recorded. Call this while the shard of the change is
+    /// held. Then it takes into account everybody who began to listen before the shard was locked.
     #[inline]
     pub fn listens(&self) -> bool {
         self.clock.settings.listens.load(Relaxed) != 0
     }
-    /// Begins a command of client `by`. If the listener wants events, `names` gives the name of the command's
-    /// changes, and whether the command only reads. The changes until [`Txn::end_command`] are the command's
-    /// effect, which is prepared if the command `writes`.
+    /// Begins a command of client `by`. `names` is called if the listener wants events, and returns the event name
+    /// of the command's changes and whether the command only reads. If changes are recorded, the changes until
+    /// [`Txn::end_command`] are the command's effect. Room for the effect is prepared if the command `writes`.
     pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), writes: bool, by: u64) {
         let listens = self.clock.settings.listens.load(Relaxed);
         if listens & LISTENER != 0 {
@@ -219,7 +222,8 @@ impl<'k> Txn<'k> {
             self.effects.get_or_insert_with(Journal::effects).begin();
         }
     }
-    /// Ends a command. If it changed something and named no effect, its arguments are its effect: then `sent` is called.
+    /// Ends a command. If the command changed something and named no effect, its arguments are the effect, and
+    /// `sent` is called to get them.
     #[inline]
     pub fn end_command<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> Sent<'a, I>)
     where
@@ -229,12 +233,13 @@ impl<'k> Txn<'k> {
             effects.end(db, sent);
         }
     }
-    /// True while changes are recorded. Then a command must name its effect unless that is its arguments.
+    /// True while changes are recorded. A command whose effect is not equal to its arguments must then name the
+    /// effect.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.effects.is_some()
     }
-    /// Names an effect of the current command, in place of its arguments. A command may name several.
+    /// Records an effect of the current command, in place of the command's arguments. A command may record several.
     pub fn effect(&mut self, db: usize, args: &[Arg<'_>]) {
         if let Some(effects) = &mut self.effects {
             effects.own(db, args.iter().copied());
@@ -246,12 +251,12 @@ impl<'k> Txn<'k> {
             effects.begin_own();
         }
     }
-    /// The position after the effects so far.
+    /// The position after the effects recorded so far, for [`Txn::forget_effects_since`].
     pub fn effects_mark(&self) -> EffectsMark {
         self.effects.as_ref().map_or_else(EffectsMark::default, |effects| effects.mark())
     }
-    /// Begins other work in this transaction: its events are told at once, and it has no effect. End it with
-    /// [`Txn::put_together`].
+    /// Begins other work in this transaction. The events of that work are reported at once, and it has no effects.
+    /// End it with [`Txn::put_together`].
     pub(crate) fn set_apart(&mut self) -> Apart {
         let forgotten = self.keyspace.journal().is_on().then(|| {
             let mut effects = Journal::effects();
@@ -263,74 +268,75 @@ impl<'k> Txn<'k> {
     pub(crate) fn put_together(&mut self, apart: Apart) {
         (self.kept, self.effects) = (apart.kept, apart.effects);
     }
-    /// True when there is an effect already, such as the expiry of a key that was looked up.
+    /// True when some effect was recorded already, such as the expiry of a key that a command looked up.
     pub fn has_effects(&self) -> bool {
         self.effects.as_ref().is_some_and(|effects| !effects.is_empty())
     }
-    /// Takes over the effects of `other`, if there are any, in place of its own.
+    /// Takes the effects of `other`, if it has any, and drops its own.
     pub fn take_effects_of(&mut self, other: &mut Txn<'_>) {
         if let Some(effects) = other.effects.take() {
             self.effects = Some(effects);
         }
     }
-    /// Drops the effects since `mark`, because their changes were undone.
+    /// Drops the effects recorded since `mark`, because the changes were undone.
     pub fn forget_effects_since(&mut self, mark: EffectsMark) {
         if let Some(effects) = &mut self.effects {
             effects.forget_since(mark);
         }
     }
-    /// Notes a change in a database that SELECT reaches.
+    /// Notes that the current command changed something. A change in a system companion does not count.
     #[inline]
     pub(crate) fn note_change(&mut self, slot: usize) {
         match &mut self.effects {
             _ if !slot.is_multiple_of(2) => {}
             Some(effects) => effects.changed(),
-            // Usually a command that reads: PFCOUNT caches its count.
+            // No command that `writes` has begun. Usually the command reads, as PFCOUNT, which caches its count.
             None if self.keyspace.journal().is_on() => self.effects.insert(Journal::effects()).changed(),
             None => {}
         }
     }
-    /// Notes that a key expired (or only `fields` of it, if there are any).
+    /// Records that a key expired, or that only these `fields` of it did, if there are any.
     pub(crate) fn note_gone(&mut self, slot: usize, key: &[u8], fields: &[Vec<u8>]) {
         if slot.is_multiple_of(2) && self.keyspace.journal().is_on() {
             self.effects.get_or_insert_with(Journal::effects).gone(slot / 2, key, fields);
         }
     }
-    /// Sets the name of changes from here on to `event`, and their client to `by`. `reads`: the command only
-    /// reads, and may look up missing keys.
+    /// Sets the event name of changes from here on to `event`, and the client of these changes to `by`. `reads`:
+    /// the command only reads, so its look-ups of missing keys are events.
     pub fn call_changes(&mut self, event: KeyEvent, reads: bool, by: u64) {
         self.caller = Caller { event, reads, by };
     }
-    /// Sets the name of changes from here on.
+    /// Sets the event name of changes from here on.
     #[inline]
     pub fn call_next(&mut self, event: KeyEvent) {
         self.caller.event = event;
     }
-    /// Keeps events from here on, because the work may be undone. End it with [`Txn::tell_events`] or
-    /// [`Txn::forget_events`]. Expiry is told at once, because it is not undone.
+    /// Keeps events from here on instead of reporting them, because the work may be undone. End this with
+    /// [`Txn::tell_events`] or [`Txn::forget_events`]. Events of expiry are still reported at once, because expiry
+    /// is never undone.
     pub fn keep_events(&mut self) {
         self.kept = Some(Box::default());
     }
-    /// Number of kept events so far, and their bytes.
+    /// Number of events kept so far (those already reported included), and their bytes.
     pub fn kept_events(&self) -> (usize, usize) {
         self.kept.as_ref().map_or((0, 0), |kept| (kept.len(), kept.bytes()))
     }
-    /// Tells the first `until` kept events.
+    /// Reports the first `until` kept events to the listener.
     pub fn tell_events_until(&mut self, until: usize) {
         if let Some(kept) = &mut self.kept {
             kept.tell(self.keyspace, until);
         }
     }
-    /// Tells all kept events. Later events are told at once.
+    /// Reports all kept events to the listener. Later events are reported at once.
     pub fn tell_events(&mut self) {
         self.tell_events_until(usize::MAX);
         self.kept = None;
     }
-    /// Drops the kept events, because the work was undone. Later events are told at once.
+    /// Drops the kept events, because the work was undone. Later events are reported at once.
     pub fn forget_events(&mut self) {
         self.kept = None;
     }
-    /// Tells the listener of an event, or keeps it.
+    /// Reports an event to the listener, or keeps it while events are kept.
     pub(crate) fn tell(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool) {
         let by = self.caller.by;
         match &mut self.kept {
@@ -340,12 +346,12 @@ impl<'k> Txn<'k> {
             _ => self.keyspace.tell(slot, key, event, changed, by),
         }
     }
-    /// Results of [`Db::get`] so far.
+    /// Counts of the calls of [`Db::get`] so far.
     pub fn lookups(&self) -> Lookups {
         self.lookups
     }
 
-    /// A transaction without shards.
+    /// A transaction that holds no shard.
     #[inline]
     pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Txn<'k> {
         let settings = keyspace.settings();
@@ -390,21 +396,21 @@ impl Drop for Txn<'_> {
 }
 
 impl<'k> Txn<'k> {
-    /// Reads a shard: the held one, or one that is locked while `look` runs.
+    /// Calls `look` with a shard. A shard that this transaction does not hold is locked while `look` runs.
     pub(crate) fn with_shard<R>(&mut self, shard: usize, look: impl FnOnce(&Shard) -> R) -> R {
         match self.held.binary_search_by_key(&shard, |held| held.shard) {
             Ok(at) => look(&self.held[at].guard),
             Err(_) => look(&self.keyspace.shards[shard].lock.lock()),
         }
     }
-    /// The databases that have tables, for them or their system companions.
+    /// The databases that have a table, or whose system companion has one.
     ///
     /// # Panics
     /// When not all shards are held.
     pub fn in_use(&mut self) -> BTreeSet<usize> {
         self.all_held().flat_map(|shard| shard.tables().map(|(slot, _)| slot / 2)).collect()
     }
-    /// As [`Txn::flush`], but frees the tables when the shards are released.
+    /// Like [`Txn::flush`], but frees the tables itself, after the shards are released.
     ///
     /// # Panics
     /// When not all shards are held.
@@ -415,7 +421,7 @@ impl<'k> Txn<'k> {
     /// All shards, for writing.
     ///
     /// # Panics
-    /// When one is not held.
+    /// When some shard is not held.
     pub(crate) fn all_held(&mut self) -> impl Iterator<Item = &mut Shard> {
         assert_eq!(self.held.len(), self.keyspace.shards(), "all shards are held");
         self.held.iter_mut().map(|held| {
@@ -427,14 +433,16 @@ impl<'k> Txn<'k> {
     pub(crate) fn held_shards(&self) -> impl Iterator<Item = (usize, &Shard)> {
         self.held.iter().map(|held| (held.shard, &*held.guard))
     }
-    /// Takes a position in the journal for the effects, releases the shards, and then writes the effects there.
+    /// Takes a position in the journal for the effects, releases the shards, and then writes the effects to that
+    /// position.
     fn record(&mut self) {
         let Some(effects) = self.effects.take() else { return };
         let placed = self.keyspace.journal().place(effects);
         self.held.clear();
         placed.into_iter().for_each(Placed::put);
     }
-    /// Holds one more shard. Returns false when it stays busy for [`ONE_MORE_PATIENCE`].
+    /// Locks one more shard. Returns false when somebody else holds the shard for longer than
+    /// [`ONE_MORE_PATIENCE`].
     pub(crate) fn hold_one_more(&mut self, shard: usize) -> bool {
         let Err(place) = self.held.binary_search_by_key(&shard, |held| held.shard) else { return true };
         let slot = &self.keyspace.shards[shard];
@@ -450,7 +458,7 @@ impl<'k> Txn<'k> {
         };
         &mut self.held[at]
     }
-    /// Frees a value after the shards are released.
+    /// Keeps a value, to free it after the shards are released.
     #[inline]
     pub(crate) fn garbage(&mut self, value: Option<Value>) {
         if let Some(value) = value {

@@ -1,8 +1,9 @@
-//! [`View`]: keys at one moment, read while writes continue. Long reads of many keys and long scripts use it.
+//! [`View`]: keys as of one moment, read while writes continue. Long reads of many keys and long scripts use it.
 //!
-//! At that moment the shards of all the keys are held. From then on a shard keeps the former state of a key of the
-//! view before the first write to it. The keys of a view are named, or they are all keys of some shards. Memory grows
-//! with the view's own keys that are written. Views of all keys keep at most [`KEPT_BYTES_MAX`] together.
+//! At that moment the shards of all the keys are held. From then on, before the first write to a key of the view,
+//! the key's shard keeps the former record. A view is either of named keys, or of all keys of some shards. Its
+//! memory grows only with those of its keys that are written. All views of the second kind together keep at most
+//! [`KEPT_BYTES_MAX`].
 
 use crate::extendible::position_of;
 use crate::keepers::Frozen;
@@ -14,39 +15,43 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Most bytes of former records that the views of all keys of a keyspace keep together. A view that needs more is lost.
+/// Maximum number of bytes of former records that all views of all keys keep together. A view that needs more is
+/// *lost*: it keeps no further records ([`View::is_lost`]).
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a former record besides its key and its value.
+/// Memory of a kept record besides its key and its value.
 const KEPT_ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Option<Viewed>)>();
 
-/// A value, and its expiry (unix milliseconds), if any.
+/// A value and its expiry (unix milliseconds). `None`: no expiry.
 pub type Viewed = (Value, Option<i64>);
 
-/// The keys of a future view, by shard. Built while no shard is held.
+/// The keys of a view that is about to begin, as positions by shard. Built while no shard is held.
 #[derive(Debug)]
 pub struct ViewKeys(BTreeMap<usize, Vec<u64>>);
 
-/// A shard's part of a view.
+/// The part of a view that belongs to one shard.
 #[derive(Debug)]
 pub(crate) struct Viewing {
     pub(crate) id: u64,
     slot: usize,
-    /// Positions of its keys, ascending. Another key with one of these positions is kept needlessly. `None`: all keys.
+    /// Positions of the view's keys, in ascending order. A key that shares a position with one of them is kept,
+    /// too. `None`: the view is of all keys.
     positions: Option<Vec<u64>>,
-    /// Former state of the keys that were written since the moment.
+    /// Former records of the keys that were written since the moment of the view. `None`: the key was missing.
     kept: HashMap<Box<[u8]>, Option<Viewed>, ahash::RandomState>,
-    /// Bytes of `kept`, if they count.
+    /// Bytes of `kept`, if the bytes of this view are limited.
     kept_bytes: usize,
-    /// Bytes that all views of all keys keep. `None`: the view is of named keys, and its bytes do not count.
+    /// The counter of the bytes that all views of all keys keep together. `None`: the view is of named keys, and
+    /// its bytes are not limited.
     all_bytes: Option<Arc<AtomicUsize>>,
-    /// A record was not kept.
+    /// True when a former record was not kept, because the limit was reached.
     is_lost: bool,
-    /// The database's table when it was emptied or exchanged. Earlier writes are in `kept`.
+    /// The table of the view's database as it was before a flush or a swap took it away. For keys that were written
+    /// before that, `kept` has the record.
     frozen: Option<Frozen>,
 }
 
 impl Viewing {
-    /// Keeps the record of `key`, which is about to be written, added or removed.
+    /// Keeps the current record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if slot == self.slot
             && self.frozen.is_none()
@@ -70,13 +75,14 @@ impl Viewing {
             self.kept.insert(key.into(), was);
         }
     }
-    /// Keeps the whole table, which is about to be taken away.
+    /// Keeps the whole table, before a flush or a swap takes it away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
         if slot == self.slot && self.frozen.is_none() {
             self.frozen = Some(Frozen::of(shard, slot));
         }
     }
-    /// The former state of a key, if it was written since the moment.
+    /// The record of a key at the moment of the view, if this part has kept it. `None`: the key was not written
+    /// since.
     fn read(&self, key: &Key<'_>) -> Option<Option<Viewed>> {
         if let Some(kept) = self.kept.get(key.bytes) {
             return Some(kept.clone());
@@ -99,7 +105,7 @@ fn viewed(record: &RecordRef<'_>) -> Viewed {
     (record.value().to_value(), record.expire_at_ms())
 }
 
-/// A view, see the module. Ends on drop.
+/// A view: see the module. Dropping it ends the view.
 #[derive(Debug)]
 pub struct View<'k> {
     keyspace: &'k Keyspace,
@@ -109,7 +115,7 @@ pub struct View<'k> {
 }
 
 impl Keyspace {
-    /// Prepares these keys for [`Txn::view`].
+    /// Collects the positions of these keys for [`Txn::view`].
     pub fn view_keys(&self, keys: &[Key<'_>]) -> ViewKeys {
         let mut shards = BTreeMap::<usize, Vec<u64>>::new();
         for key in keys {
@@ -121,7 +127,7 @@ impl Keyspace {
 }
 
 impl<'k> Txn<'k> {
-    /// A view of `keys` of database `db` at this moment.
+    /// Begins a view of `keys` of database `db`, as of this moment.
     ///
     /// # Panics
     /// When the shard of one of the keys is not held.
@@ -130,8 +136,8 @@ impl<'k> Txn<'k> {
         keys.0.iter().for_each(|(shard, positions)| self.settle_at(*shard, slot, positions));
         self.begin_view(db, keys.0.into_iter().map(|(shard, positions)| (shard, Some(positions))), false)
     }
-    /// A view of all keys of database `db` in the held shards, at this moment. Much writing makes it lose what it
-    /// keeps, see [`View::is_lost`].
+    /// Begins a view of all keys of database `db` in the held shards, as of this moment. The view is lost if too
+    /// much is written while it exists: see [`View::is_lost`].
     pub fn view_of_held(&mut self, db: usize) -> View<'k> {
         self.settle_all();
         let held: Vec<usize> = self.held_shards().map(|(shard, _)| shard).collect();
@@ -165,30 +171,31 @@ impl<'k> Txn<'k> {
 }
 
 impl<'k> View<'k> {
-    /// The state of `key`, one of the view's keys, at the moment of the view. The record may have expired
-    /// meanwhile. A record that was not written since is marked as used, unless `txn` is set to no-touch.
+    /// The record of `key`, one of the view's keys, at the moment of the view. The record may have expired since.
+    /// If the key was not written since, its record is marked as used, unless `txn` is set to no-touch.
     ///
     /// # Panics
     /// When `txn` does not hold the key's shard.
     pub fn read(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> Option<Viewed> {
-        // Carries out promises made since the moment first. Then the shard keeps the former state, as for any
-        // write.
+        // First carry out promises that were made after the moment of the view. Like any other write, this makes
+        // the shard keep the former record.
         txn.db(self.db).look(key);
         match self.viewing(txn, key).and_then(|viewing| viewing.read(key)) {
             Some(was) => was,
             None => txn.db(self.db).get(key).map(|record| viewed(&record)),
         }
     }
-    /// True when the shard of `key` had to keep more than the views may. A record that [`View::read`] returned before is of
-    /// the moment of the view, and one that it returns from now on may be newer. Views of named keys are never lost.
+    /// True when the view is lost in the shard of `key`: the shard could not keep a record, because of
+    /// [`KEPT_BYTES_MAX`]. Records that [`View::read`] returned before are still as of the moment of the view.
+    /// Records that it returns from now on may be newer. A view of named keys is never lost.
     ///
     /// # Panics
     /// When `txn` does not hold the key's shard.
     pub fn is_lost(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> bool {
         self.viewing(txn, key).is_some_and(|viewing| viewing.is_lost)
     }
-    /// True when none of the view's keys in the shards that `txn` holds was written since the moment of the view. A
-    /// write of a key that shares a position with one of them counts, too.
+    /// True when no key of the view in the shards that `txn` holds was written since the moment of the view. A
+    /// write of another key that shares a position with one of them counts, too.
     pub fn is_unchanged(&self, txn: &Txn<'k>) -> bool {
         let slot = self.keyspace.slot(self.db);
         txn.held_shards().all(|(_, shard)| {
@@ -212,7 +219,7 @@ impl<'k> View<'k> {
 impl Drop for View<'_> {
     fn drop(&mut self) {
         for shard in &self.shards {
-            // The kept state is freed after the shard is released.
+            // The kept records are freed after the lock is released.
             let viewing = self.keyspace.shards[*shard].lock.lock().take_viewing(self.id);
             drop(viewing);
         }

@@ -1,10 +1,12 @@
-//! [`Waiters`]: the clients that wait until a key has something for them (BLPOP and similar commands), per shard.
+//! [`Waiters`]: the clients that wait until a key has data for them (BLPOP and similar commands). Each shard has
+//! its own.
 //!
-//! A waiter has a [`Registration`] at each of its keys: what it wants there, and a number for its turn. A change
-//! of the key signals it, where the flags of WATCH are raised. A [`Txn`] serves the signalled keys before it
-//! releases its shards, so nobody else sees the data that a waiter takes. [`Waiter`] defines how to serve a
-//! waiter. The keyspace only knows whose turn it is, and its cost grows with the waiters served, not with all
-//! waiters. While nobody waits, a change costs the one branch of WATCH.
+//! A waiter has a [`Registration`] at each of its keys: what it wants there, and its turn, a number that grows with
+//! each new waiter. A change of a key *signals* the key, at the place in the code where it raises the flags of
+//! WATCH. Before a [`Txn`] releases its shards, it serves the waiters of the signalled keys, so no other client can
+//! take the data first. The trait [`Waiter`] defines how to serve a waiter; the keyspace only knows whose turn it
+//! is. The cost grows with the number of waiters served, not with the number of all waiters. While nobody waits, a
+//! change costs no more than the one branch for WATCH.
 
 use crate::types::stream::Id;
 use crate::watch::Watchers;
@@ -16,49 +18,52 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Readers of one stream, or waiters for one version, that one piece of work serves. Later readers are told to read
-/// by themselves, each on its own worker. This many replies take a quarter of a millisecond.
+/// Maximum number of readers of one stream, or of waiters for one version, that one piece of work serves. Any
+/// further readers are woken and read by themselves, each on its own worker. 512 replies take a quarter of a
+/// millisecond.
 pub const READERS_SERVED_MAX: usize = 512;
 
 /// What a waiter wants at a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
-    /// A published version of a dataset with this number or a higher one ([`PUBLISHED_FIELD`]).
+    /// A published version of a dataset, with this number or a higher one ([`PUBLISHED_FIELD`]).
     Version(u64),
-    /// A list.
+    /// The key holds a list (which is never empty).
     List,
-    /// A sorted set.
+    /// The key holds a sorted set (which is never empty).
     ZSet,
-    /// Entries of a stream above this ID.
+    /// Entries of a stream with IDs above this one.
     After(Id),
-    /// Entries of a stream that the group of this name has not read.
+    /// Entries of a stream that the consumer group with this name has not read.
     Group(Box<[u8]>),
 }
 
-/// The field of a dataset's hash, in a system database, that lists the dataset's published versions. It begins with
-/// the number of the newest one in decimal digits.
+/// A field of a dataset's hash in a system companion. It lists the dataset's published versions, and begins with
+/// the number of the newest version in decimal digits.
 pub const PUBLISHED_FIELD: &[u8] = b"/published";
 
 impl Wanted {
-    /// True when any number of waiters can be served with one piece of data. No waiter waits behind another one then.
+    /// True when one piece of data serves any number of waiters, because they read it and do not take it. Then no
+    /// waiter waits behind another one.
     fn is_shared(&self) -> bool {
         matches!(self, Wanted::After(_) | Wanted::Version(_))
     }
 }
 
-/// The number of the newest published version in a dataset's hash; 0 when there is none.
+/// The number of the newest published version, from a dataset's hash; 0 when no version is published.
 fn published(hash: &HashValue) -> u64 {
     let Some(list) = hash.get(PUBLISHED_FIELD) else { return 0 };
     let digits = list.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |n, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
 }
 
-/// What happened at a key.
+/// What a waiter is told about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The wanted data is there.
+    /// The wanted data is there. The waiter may take or read it now.
     Ready,
-    /// The wanted data is there, but too many waiters were served already. The waiter must fetch it.
+    /// The wanted data is there, but [`READERS_SERVED_MAX`] waiters were served already. The waiter is woken and
+    /// must read the data itself.
     Crowded,
     /// The stream is gone. Only for [`Wanted::Group`].
     KeyGone,
@@ -66,57 +71,63 @@ pub enum Event {
     GroupGone,
 }
 
-/// Result of serving a waiter.
+/// What became of a waiter that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterOutcome {
-    /// The waiter has what it waited for. It leaves this key, and is woken after the shards are released.
+    /// The waiter has its data, or an error. Its registration is removed, and it is woken after the shards are
+    /// released.
     Done,
-    /// The waiter no longer waits, for another reason. It leaves this key.
+    /// The waiter had stopped waiting for another reason. Its registration is removed.
     Left,
-    /// The waiter is woken and must fetch the data. It keeps its place, and the waiters after it wait for it.
+    /// The waiter is woken and must fetch the data itself. It keeps its turn, and the waiters behind it do not get
+    /// the data before it.
     Told,
-    /// The waiter was told before and has not come yet.
+    /// The waiter was told earlier to fetch the data, and has not done so yet.
     Comes,
-    /// The data is not enough for the waiter, which keeps its place. The waiters after it may have the data.
+    /// The key has not enough data for this waiter, which keeps its turn. A waiter behind it may want less and may
+    /// take the data.
     TooLittle,
 }
 
-/// A client that waits. Called with the shards of a [`Txn`] held, so it must be quick and must not wait.
+/// A client that waits for keys. [`Waiter::serve`] runs while the shards of a [`Txn`] are held, so it must be quick
+/// and must not wait.
 pub trait Waiter: Send + Sync + fmt::Debug {
-    /// `event` happened at `key`, where the waiter registered with this `tag`.
+    /// Serves the waiter, because `event` happened at `key`. `tag` is the number with which the waiter registered
+    /// at this key.
     fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome;
-    /// Wakes the waiter after it was served or told to come. Called while no shard is held.
+    /// Wakes the waiter after [`WaiterOutcome::Done`] or [`WaiterOutcome::Told`]. Called while no shard is held.
     fn wake(&self);
 }
 
 /// A waiter's registration at one key.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// What the waiter wants there.
+    /// What the waiter wants at this key.
     pub wanted: Wanted,
-    /// The turn from [`Keyspace::next_turn`], equal at all keys of the waiter.
+    /// The turn from [`Keyspace::next_turn`]. A waiter has the same turn at all its keys.
     pub turn: u64,
 }
 
 /// A key of one database: slot and bytes.
 type SlotKey = (usize, Box<[u8]>);
-/// What is wanted, and the number of the turn.
+/// The order of waiters at a key: by what they want, then by turn.
 type Turn = (Wanted, u64);
 
-/// A waiter with its tag.
+/// A waiter, with the tag of its registration.
 #[derive(Clone, Debug)]
 struct Waits {
     waiter: Arc<dyn Waiter>,
     tag: u32,
 }
 
-/// The waiters of one shard.
+/// The waiters of one shard, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     keys: HashMap<SlotKey, Waiting, ahash::RandomState>,
-    /// Keys that changed, in order: the number of the change (over all shards), and the key.
+    /// Changed keys whose waiters were not served yet, the oldest change first. Each has the number of the change,
+    /// which counts over all shards.
     signalled: VecDeque<(u64, SlotKey)>,
-    /// The keyspace's counter of turns, after the first waiter came.
+    /// The keyspace's counter of turns. `Some` after the first waiter has registered.
     turns: Option<Arc<AtomicU64>>,
 }
 
@@ -157,7 +168,7 @@ impl Waiters {
             self.keys = HashMap::default();
         }
     }
-    /// Signals a changed key.
+    /// Notes that a key has changed, if somebody waits for the key.
     pub(crate) fn signal(&mut self, slot: usize, key: &[u8]) {
         let at = (slot, Box::from(key));
         let Some(waiting) = self.keys.get_mut(&at) else { return };
@@ -165,11 +176,11 @@ impl Waiters {
             self.signalled.push_back((next_turn(&self.turns), at));
         }
     }
-    /// The keys of this slot that somebody waits for.
+    /// The keys of this slot for which somebody waits.
     pub(crate) fn keys_of(&self, slot: usize) -> impl Iterator<Item = &[u8]> {
         self.keys.keys().filter(move |(of, _)| *of == slot).map(|(_, key)| &**key)
     }
-    /// Signals every key of these slots.
+    /// Signals every key of these slots for which somebody waits.
     pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
         for ((slot, key), waiting) in &mut self.keys {
             if slots.contains(slot) && !std::mem::replace(&mut waiting.is_signalled, true) {
@@ -187,12 +198,13 @@ impl Waiters {
         }
         Some(at)
     }
-    /// The next waiter at a key with `value`, starting at `from`.
+    /// The first waiter at or after `from` that can be served, now that the key has `value` (`None`: the key is
+    /// missing).
     fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Turn>) -> Option<Next> {
         let queue = &self.keys.get(at)?.queue;
         let first = |low: Wanted, high: Bound<Turn>| {
             let from = latest(from, (low, 0));
-            // `range` panics when the start is after the end.
+            // `BTreeMap::range` panics when its start is after its end.
             let begins_in = match (&from, &high) {
                 (Bound::Included(from), Bound::Excluded(high)) => from < high,
                 (Bound::Excluded(from), Bound::Excluded(high)) => from < high,
@@ -251,14 +263,14 @@ fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
     turns.as_ref().map_or(0, |turns| turns.fetch_add(1, Relaxed))
 }
 
-/// The next waiter.
+/// A waiter that can be served, and what it is told.
 struct Next {
     registration: Registration,
     waits: Waits,
     event: Event,
 }
 
-/// The later one of both starts.
+/// The later one of the two starts `from` and `low`.
 fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
     match from {
         Bound::Included(at) | Bound::Excluded(at) if *at >= low => from.clone(),
@@ -267,35 +279,38 @@ fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
 }
 
 impl Keyspace {
-    /// The turn of a new waiter, later than all existing turns. Call it with the shards of the waiter's keys held.
+    /// The turn of a new waiter, after all existing turns. Call this while the shards of the waiter's keys are
+    /// held.
     pub fn next_turn(&self) -> u64 {
         self.turns.fetch_add(1, Relaxed)
     }
-    /// Removes a waiter's registration. Returns false when the shard is held.
+    /// Removes a waiter's registration at a key. Does nothing and returns false when somebody else holds the key's
+    /// shard.
     pub fn try_leave(&self, db: usize, key: &[u8], registration: Registration) -> bool {
         let hashed = self.key(key);
         let Some(mut shard) = self.shards[self.shard_of(hashed.hash)].lock.try_lock() else { return false };
         shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
         true
     }
-    /// As [`Keyspace::try_leave`], but waits for the shard.
+    /// Like [`Keyspace::try_leave`], but waits for the shard.
     pub fn leave(&self, db: usize, key: &[u8], registration: Registration) {
         let mut shard = self.shards[self.shard_of(self.key(key).hash)].lock.lock();
         shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
     }
-    /// As [`Db::leave_turn`], but waits for the shard. Serves the next waiter.
+    /// Like [`Db::leave_turn`], for a caller that holds no shard. Also serves the next waiter.
     pub fn leave_turn(&self, db: usize, key: &[u8], registration: Registration, now_ms: i64) {
         let key = self.key(key);
         self.lock(&[key.hash], now_ms).db(db).leave_turn(&key, registration);
     }
-    /// Serves the signalled keys of a shard that was changed without a [`Txn`]. Call it while no shard is held.
+    /// Serves the waiters of one shard's signalled keys, for code that changes a shard without a [`Txn`]. Call this
+    /// while no shard is held.
     pub(crate) fn serve_signalled(&self, shard: usize, now_ms: i64) {
         drop(self.lock_shard(shard, now_ms));
     }
 }
 
 impl Db<'_, '_> {
-    /// Registers a waiter at `key`. Changes of the key pass `tag` back to it.
+    /// Registers a waiter at `key`. [`Waiter::serve`] gets this `tag` when the key changes.
     pub fn wait(&mut self, key: &Key<'_>, registration: Registration, waiter: Arc<dyn Waiter>, tag: u32) {
         let (slot, turns) = (self.slot, &self.txn.keyspace.turns);
         let watchers = &mut self.shard(key).watchers;
@@ -303,12 +318,12 @@ impl Db<'_, '_> {
             waiters.add(slot, key.bytes, registration, Waits { waiter, tag }, turns)
         });
     }
-    /// Removes the registration of a waiter that was told to come ([`WaiterOutcome::Told`]), and lets the next
-    /// waiter have its turn.
+    /// Removes the registration of a waiter that was told to fetch its data ([`WaiterOutcome::Told`]), and lets the
+    /// waiter behind it have its turn.
     pub fn leave_turn(&mut self, key: &Key<'_>, registration: Registration) {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
-        // Nobody waits behind a reader.
+        // Nobody waits behind a waiter whose data is shared.
         if !registration.wanted.is_shared() {
             watchers.waiters.signal(slot, key.bytes);
         }
@@ -317,7 +332,8 @@ impl Db<'_, '_> {
 }
 
 impl Txn<'_> {
-    /// Serves the waiters of changed keys. Wake the returned ones after the shards are released.
+    /// Serves the waiters of all signalled keys in the held shards. Returns the waiters to wake after the shards
+    /// are released.
     #[cold]
     pub(crate) fn serve_waiters(&mut self) -> Vec<Arc<dyn Waiter>> {
         let mut woken = Vec::new();
@@ -330,7 +346,7 @@ impl Txn<'_> {
         let key = self.keyspace.key(&at.1);
         let (mut from, mut readers) = (Bound::Unbounded, 0);
         loop {
-            // A look-up removes an expired key.
+            // This look-up removes the key if it has expired.
             Db { txn: self, slot: at.0 }.look(&key);
             let held = &self.held(shard).guard;
             let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
@@ -350,7 +366,8 @@ impl Txn<'_> {
                 continue;
             }
             if matches!(served, WaiterOutcome::Told | WaiterOutcome::Comes) {
-                // Each reader may come by itself. At a list, a sorted set or a group nobody may overtake.
+                // Of several readers of a stream, each may be told to read. At a list, a sorted set or a group,
+                // skip all waiters behind this one, because nobody may overtake it.
                 let last = if registration.wanted.is_shared() { registration.turn } else { u64::MAX };
                 from = Bound::Excluded((registration.wanted, last));
                 continue;
@@ -360,7 +377,7 @@ impl Txn<'_> {
             watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, registration));
         }
     }
-    /// The key that was signalled first, and its shard.
+    /// The key with the oldest signal in the held shards, and the index of its shard.
     fn take_signal(&mut self) -> Option<(usize, SlotKey)> {
         let firsts = self
             .held_shards()
@@ -369,7 +386,8 @@ impl Txn<'_> {
         let at = self.held(index).guard.watchers.waiters.take_signal()?;
         Some((index, at))
     }
-    /// Also holds the shard of this key. Returns false when that stays held for longer than a short piece of work.
+    /// Locks the shard of this key as well, if somebody else holds it only for a short piece of work. Otherwise
+    /// returns false.
     pub fn also_hold(&mut self, hash: KeyHash) -> bool {
         let shard = self.keyspace.shard_of(hash);
         self.hold_one_more(shard)
@@ -377,7 +395,7 @@ impl Txn<'_> {
 }
 
 impl Watchers {
-    /// Lets `change` write to the waiters.
+    /// Lets `change` write to the waiters, and updates `any`.
     fn change_waiters(&mut self, change: impl FnOnce(&mut Waiters)) {
         change(&mut self.waiters);
         self.look_whether_any();

@@ -1,38 +1,40 @@
-//! [`Watchers`]: who learns that a key of the shard changed: WATCH, and clients that wait for a key ([`crate::wait`]).
+//! [`Watchers`]: who learns that a key of a shard has changed. These are clients that watch the key (WATCH) and
+//! clients that wait for it ([`crate::wait`]).
 //!
-//! A client has one flag for all its watched keys. The shard of each watched key has the flag, and each change of
-//! the key raises it. While nobody watches or waits, a change costs one branch.
+//! A client has one flag for all its watched keys. The shard of each watched key holds a reference to this flag,
+//! and each change of the key raises it. While nobody watches a key of the shard or waits for one, a change costs
+//! one branch.
 
 use crate::wait::Waiters;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Raised when a watched key changed. Flags are read and raised with the key's shard held, so no memory order is
-/// needed.
+/// Set to true when a watched key has changed. A flag is read and raised while the key's shard is held, so
+/// `Relaxed` suffices.
 pub type WatchFlag = Arc<AtomicBool>;
 
 /// Result of watching a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// This flag did not watch the key before.
+    /// True when this flag was not watching the key already.
     pub is_new: bool,
-    /// Time at which the key, or a field of it, expires (unix milliseconds).
+    /// The earliest time at which the key or a field of it expires (unix milliseconds).
     pub expires_ms: Option<i64>,
 }
 
-/// The watched keys of one shard.
+/// The watched keys of one shard, and the clients that wait for its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// By slot and key.
+    /// Flags by slot and key.
     flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
     pub(crate) waiters: Waiters,
-    /// True while somebody watches or waits.
+    /// True while somebody watches a key of the shard or waits for one.
     any: bool,
 }
 
 impl Watchers {
-    /// Adds a flag. Returns false when the key has it already.
+    /// Adds a flag to a key. Returns false when the flag watches the key already.
     pub(crate) fn add(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) -> bool {
         let flags = self.flags.entry((slot, key.into())).or_default();
         let is_new = !flags.iter().any(|known| Arc::ptr_eq(known, flag));
@@ -54,7 +56,7 @@ impl Watchers {
         }
         self.look_whether_any();
     }
-    /// Call this when the number of watchers or waiters may have become zero, or is no longer zero.
+    /// Computes `any` anew. Call this after flags or waiters were added or removed.
     pub(crate) fn look_whether_any(&mut self) {
         self.any = !self.flags.is_empty() || !self.waiters.is_empty();
     }
@@ -63,7 +65,7 @@ impl Watchers {
     pub(crate) fn any(&self) -> bool {
         self.any
     }
-    /// Raises the flags of a changed key, and signals its waiters.
+    /// Raises the flags that watch a changed key, and signals the clients that wait for the key.
     #[cold]
     pub(crate) fn raise(&mut self, slot: usize, key: &[u8]) {
         if let Some(flags) = self.flags.get(&(slot, Box::from(key))) {
@@ -73,7 +75,7 @@ impl Watchers {
             self.waiters.signal(slot, key);
         }
     }
-    /// Raises the flags of every watched key for which `is_there` returns true.
+    /// Raises the flags of every watched key (slot and key) for which `is_there` returns true.
     pub(crate) fn raise_where(&self, mut is_there: impl FnMut(usize, &[u8]) -> bool) {
         for ((slot, key), flags) in &self.flags {
             if is_there(*slot, key) {
