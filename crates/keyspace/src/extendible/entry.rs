@@ -1,4 +1,5 @@
-//! The layout of an item in a segment's heap. Key, value and metadata lie side by side, without padding.
+//! The layout of an item in a segment's heap. Key, value and metadata are stored next to each other, without
+//! padding.
 //!
 //! | part | bytes | when |
 //! |---|---|---|
@@ -11,13 +12,13 @@
 //! | value: number of an outside value, little-endian | 4 | kind `OUTSIDE` |
 //! | value: its length (encoded like the key's) and its bytes | | kind `BYTES` |
 //!
-//! A key or value longer than [`INLINE_BYTES_MAX`], and a value that is not a string, lies outside: in the
-//! segment's list of outside values.
+//! What lies *outside*, in the segment's list of outside values: a key or value longer than [`INLINE_BYTES_MAX`],
+//! and a value that is not a string.
 
 use std::ops::Range;
 
-/// Longest key, and longest value, in the heap. A split copies a segment's heap: 896 items of twice this size are
-/// 920 kB, which takes about 100 us. A longer value has a blob of its own, which replies share.
+/// Maximum length of a key, and of a value, in the heap. A split copies a segment's heap: 896 items of twice this
+/// size are 920 kB, which takes about 100 us. A longer value has a blob of its own, which replies can share.
 pub(crate) const INLINE_BYTES_MAX: usize = 512;
 
 const KIND: u8 = 0b11;
@@ -28,7 +29,7 @@ const EDITED: u8 = 1 << 2;
 const KEY_OUTSIDE: u8 = 1 << 3;
 const USE: u8 = 1 << 4;
 const EXPIRY: u8 = 1 << 5;
-/// Flag of an entry that is garbage. The entry keeps its length, so that a walk over the heap can skip it.
+/// Flag of an entry that is garbage. Such an entry keeps its length, so that a walk over the heap can skip it.
 const DEAD: u8 = 1 << 6;
 
 const USE_BYTES: usize = 3;
@@ -36,25 +37,25 @@ const EXPIRY_BYTES: usize = 8;
 const INT_BYTES: usize = 8;
 const NUMBER_BYTES: usize = 4;
 
-/// The part of a value that is written to the heap.
+/// The part of a value that is stored in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body<'a> {
     /// An integer.
     Int(i64),
-    /// At most [`INLINE_BYTES_MAX`] bytes, and whether a command edited them in place.
+    /// At most [`INLINE_BYTES_MAX`] bytes. True: a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// The number of an outside value, and whether the key lies there too.
+    /// Index of an outside value. True: the key lies outside, too.
     OffHeap(u32, bool),
 }
 
-/// All parts of an item that are written to the heap.
+/// All parts of an item that are stored in the heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
-    /// The key. Ignored when it lies outside.
+    /// The key. Not stored when it lies outside.
     pub(super) key: &'a [u8],
-    /// 24 bits of usage, for tables that track it.
+    /// 24 bits of usage. `None` in tables that keep no usage.
     pub(super) used: Option<u32>,
-    /// `i64::MAX` for never.
+    /// Expiry in unix milliseconds; `i64::MAX` for never.
     pub(super) expiry_ms: i64,
     pub(super) body: Body<'a>,
 }
@@ -94,7 +95,7 @@ impl Written<'_> {
             }
         }
     }
-    /// Most bytes that [`Written::push`] appends.
+    /// Maximum number of bytes that [`Written::push`] appends.
     #[inline]
     pub(super) fn room(&self) -> usize {
         const LENGTHS_BYTES: usize = 4;
@@ -106,7 +107,7 @@ impl Written<'_> {
     }
 }
 
-/// Places of an entry's parts in its heap.
+/// Where the parts of an entry are in the heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryLayout {
     flags: u8,
@@ -118,7 +119,7 @@ pub(super) struct EntryLayout {
 }
 
 impl EntryLayout {
-    /// Reads the entry at `start`.
+    /// Reads the layout of the entry that starts at `start`.
     #[inline]
     pub(super) fn of(heap: &[u8], start: usize) -> EntryLayout {
         let flags = heap[start];
@@ -142,7 +143,7 @@ impl EntryLayout {
     pub(super) fn key(&self) -> Range<usize> {
         self.key_start..self.key_end
     }
-    /// Range of the value's bytes, without its length.
+    /// Range of the value's bytes, without the length before them.
     #[inline]
     fn value(&self) -> Range<usize> {
         self.value_start..self.end
@@ -171,7 +172,7 @@ impl EntryLayout {
         let at = self.start + head_bytes(self.flags) - EXPIRY_BYTES;
         i64::from_le_bytes(fixed(&heap[at..at + EXPIRY_BYTES]))
     }
-    /// 24 bits of usage; 0 when none are kept.
+    /// 24 bits of usage; 0 when the entry keeps no usage.
     #[inline]
     pub(super) fn used(&self, heap: &[u8]) -> u32 {
         if self.flags & USE == 0 {
@@ -194,7 +195,7 @@ impl EntryLayout {
     pub(super) fn counts_use(&self) -> bool {
         self.flags & USE != 0
     }
-    /// Overwrites the number of the outside value.
+    /// Overwrites the index of the outside value.
     pub(super) fn set_number(&self, heap: &mut [u8], number: u32) {
         debug_assert_eq!(self.flags & KIND, OUTSIDE);
         heap[self.value()].copy_from_slice(&number.to_le_bytes());
@@ -207,15 +208,15 @@ impl EntryLayout {
             heap[at..at + USE_BYTES].copy_from_slice(&used.to_le_bytes()[..USE_BYTES]);
         }
     }
-    /// Overwrites the entry by `new`, which has an equal key, if both take the same room. Otherwise returns false
-    /// and changes nothing.
+    /// Overwrites the entry by `new`, which has an equal key, if both take equal room. Otherwise changes nothing
+    /// and returns false.
     #[inline]
     pub(super) fn overwrite(&self, heap: &mut [u8], new: &Written<'_>) -> bool {
         let same = match new.body {
             Body::Bytes(bytes, _) => bytes.len() == self.value().len() && self.flags & KIND == BYTES,
             _ => true,
         };
-        // The flag for edited bytes may change in place. All other flags decide the layout.
+        // Only the flag for edited bytes may change. All other flags decide the layout.
         if !same || (self.flags ^ new.flags()) & !EDITED != 0 {
             return false;
         }
@@ -237,7 +238,7 @@ impl EntryLayout {
     }
 }
 
-/// True when the entry at `start` has this key inline. `None` when its key lies outside.
+/// True when the entry at `start` has this key in the heap. `None` when the entry's key lies outside.
 #[inline]
 pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     let flags = heap[start];
@@ -248,7 +249,7 @@ pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     Some(heap[range] == *key)
 }
 
-/// Bytes before the key's length.
+/// Number of bytes before the key's length.
 #[inline]
 fn head_bytes(flags: u8) -> usize {
     let with = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
@@ -263,7 +264,7 @@ fn push_len(heap: &mut Vec<u8>, len: usize) {
         heap.push(len as u8);
     }
 }
-/// Range of the bytes whose length is encoded at `at`.
+/// Range of the bytes that follow their encoded length at `at`.
 #[inline]
 fn sized(heap: &[u8], at: usize) -> Range<usize> {
     let low = usize::from(heap[at]);

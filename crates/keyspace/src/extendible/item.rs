@@ -1,4 +1,5 @@
-//! [`Item`]: one item of a table, as it lies among [`Entries`]; and the forms of values on their way in and out.
+//! [`Item`]: one item of a table. [`Entries`]: where items are stored. [`Payload`] and [`Content`]: values on their
+//! way into a table, and in it.
 
 use super::entry::{Body, EntryLayout};
 use crate::types::Bytes;
@@ -6,16 +7,17 @@ use strand_chain::{Blob, HEADER_BYTES, prefetch};
 
 /// A value that a table can hold outside its heaps.
 pub(crate) trait OffHeap: Clone {
-    /// Heap bytes behind the value. The cost does not grow with the value.
+    /// Heap bytes of the value. The call takes the same time for every size of value.
     fn heap_bytes(&self) -> usize;
-    /// Expiry of the whole item, given the expiry in its place, which may be the earlier expiry of a part of the
-    /// value.
+    /// Expiry of the whole item. `expiry_ms` is the expiry in the item's entry, which may be the earlier expiry of
+    /// a part of the value.
     fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
         expiry_ms
     }
-    /// An integer with a key that is too long for the heap.
+    /// The value of an integer whose key is too long for the heap.
     fn from_int(n: i64) -> Self;
-    /// Bytes that are too long for the heap, or that have a long key. `edited`: a command edited them in place.
+    /// The value of bytes that are too long for the heap, or whose key is. `edited`: a command edited them in
+    /// place.
     fn from_bytes(bytes: &[u8], edited: bool) -> Self;
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct New<'a, V> {
     pub(crate) payload: Payload<'a, V>,
 }
 
-/// Items side by side: a heap of entries ([`super::entry`]), and the values outside of it.
+/// Items stored together: a heap of entries ([`super::entry`]), and a list of the values outside the heap.
 #[derive(Clone, Debug)]
 pub(crate) struct Entries<V> {
     pub(super) heap: Vec<u8>,
@@ -66,11 +68,12 @@ impl<V> Default for Entries<V> {
 }
 
 impl<V: OffHeap> Entries<V> {
-    /// No entries, with room for `bytes` bytes of them.
+    /// No items, with room for `bytes` bytes of entries.
     pub(crate) fn with_room(bytes: usize) -> Entries<V> {
         Entries { heap: Vec::with_capacity(bytes), outside: Vec::new() }
     }
-    /// Adds a copy of an item. It shares the outside value. Returns the bytes that the copy takes or shares.
+    /// Adds a copy of an item, which shares the outside value. Returns the bytes that the copy uses, shared ones
+    /// included.
     pub(crate) fn push(&mut self, item: &Item<'_, V>) -> usize {
         let start = self.heap.len();
         let entry = &item.entries.heap[item.place.range()];
@@ -89,8 +92,8 @@ impl<V: OffHeap> Entries<V> {
 }
 
 impl<V> Entries<V> {
-    /// All live items in the order of the heap, so the processor prefetches the next cache line. In the order of
-    /// a table each item would be a cache miss.
+    /// All live items in the order of the heap, so that the processor prefetches the next cache line. In the order
+    /// of the table, each item would be a cache miss.
     pub(crate) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -140,7 +143,7 @@ impl<'a, V> Item<'a, V> {
             Body::OffHeap(number, _) => Content::OffHeap(self.entries.outside[number as usize].value()),
         }
     }
-    /// The key. A long key may be shared.
+    /// The key: as a slice, or as a blob that the caller may share if the key is long.
     pub(crate) fn key_bytes(&self) -> Bytes<'a> {
         match self.place.body(&self.entries.heap) {
             Body::OffHeap(number, true) => match &self.entries.outside[number as usize] {
@@ -160,15 +163,15 @@ impl<'a, V> Item<'a, V> {
     pub(crate) fn used(&self) -> u32 {
         self.place.used(&self.entries.heap)
     }
-    /// Start of the entry.
+    /// Start of the item's entry in the heap.
     pub(super) fn start(&self) -> usize {
         self.place.range().start
     }
-    /// Bytes of the entry in the segment's heap.
+    /// Bytes of the item's entry in the heap.
     pub(crate) fn inline_bytes(&self) -> usize {
         self.place.range().len()
     }
-    /// The position of the key, computed by `position_of` or, for a long key, stored.
+    /// The position of the key. It is stored for a long key, and computed by `position_of` for a short one.
     #[inline]
     pub(crate) fn position(&self, position_of: impl Fn(&[u8]) -> u64) -> u64 {
         match self.place.body(&self.entries.heap) {
@@ -185,7 +188,7 @@ impl<'a, V> Item<'a, V> {
         }
         true
     }
-    /// Bytes of the key if it lies outside, else 0.
+    /// Bytes of the key if it lies outside; otherwise 0.
     pub(crate) fn outside_key_bytes(&self) -> usize {
         match self.place.body(&self.entries.heap) {
             Body::OffHeap(_, true) => self.key().len(),
@@ -199,7 +202,7 @@ impl<'a, V> Item<'a, V> {
     }
 }
 
-/// A place in the list of outside values.
+/// One element of the list of outside values.
 #[derive(Clone, Debug)]
 pub(super) enum OffHeapSlot<V> {
     Free,
@@ -207,10 +210,10 @@ pub(super) enum OffHeapSlot<V> {
     Keyed(Box<Keyed<V>>),
 }
 
-/// A value with its long key. The position is stored, so that moving the item does not hash the long key again.
+/// A value with its long key. The position is stored too, so that moving the item does not hash the long key again.
 #[derive(Clone, Debug)]
 pub(super) struct Keyed<V> {
-    /// Shared by count, so that a copy of the segment, and a reader that holds nothing, need no copy of the key.
+    /// A blob, which a copy of the segment and a reader without a lock share instead of copying the key.
     pub(super) key: Blob,
     pub(super) position: u64,
     pub(super) value: V,

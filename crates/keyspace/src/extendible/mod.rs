@@ -1,15 +1,18 @@
-//! [`ExtendibleTable`]: an extendible hash table. A directory points to small tables ([`Segment`]), and a full segment is split in two.
+//! [`ExtendibleTable`]: an extendible hash table. A directory points to small tables ([`Segment`]). A full segment
+//! is split in two.
 //!
-//! A key's place is its *position*: the top [`POSITION_BITS`] of its hash. The first `base_bits` of a position are
-//! equal for all items of one table (they give the shard). The next bits choose the segment. So segments lie in
-//! hash order, and a position stays valid as a cursor when segments split and merge. Growth moves the items of one
-//! segment at most. Shrinking merges two small buddies into one segment, and moves no more items.
+//! A key's *position* is the top [`POSITION_BITS`] of its hash. The first `base_bits` of the position are equal for
+//! all items of one table, because they choose the shard. The next bits choose the segment. So the segments lie in
+//! the order of hashes, and a position stays valid as a cursor when segments are split or merged. Growth moves at
+//! most the items of one segment. Shrinking merges two small neighbours (buddies) into one segment, and moves at
+//! most their items.
 //!
-//! Segments are shared by count, and a shared segment is copied before a write. So a clone of a table with
-//! millions of items costs one pointer for every few hundred items, and keeps showing the items as they were.
+//! A clone shares the segments of its table, by reference counts. A shared segment is copied before it is written.
+//! So a clone of a table with millions of items costs one pointer per few hundred items, and shows the items as of
+//! its moment.
 //!
-//! Here: find, insert, replace, remove. `entry`: the layout of an item in memory. `item`: an item. `segment`: one segment.
-//! `reshape`: split and merge. `walk`: scans, expiry, random items.
+//! This module: find, insert, replace, remove. `entry`: the layout of an item in memory. `item`: an item.
+//! `segment`: one segment. `reshape`: split and merge. `walk`: scans, expiry, random items.
 
 mod entry;
 mod item;
@@ -27,24 +30,26 @@ use smallvec::SmallVec;
 use strand_chain::{CACHE_LINE_BYTES, prefetch};
 use triomphe::Arc;
 
-/// Bits of a hash that make a position. 1 G keys in 1,024 shards use 22 bits to choose the segment. That leaves at
-/// least the 16 bits that a segment's table needs for bucket and tag.
+/// Number of bits of a hash that make a position. 1 G keys in 1,024 shards use 22 of them to choose the shard and
+/// the segment. The 18 others are enough for the bucket and the tag in a segment's table.
 pub(crate) const POSITION_BITS: u32 = 40;
-/// Buckets of a full-grown segment. With handles of 3 bytes a table takes 4.1 kB, beside a heap of about 60 kB for
-/// items of 80 bytes. A split moves 896 items in about 25 us. With half as many buckets, the unfilled page at the
-/// end of a heap costs 4 bytes more for each of these items.
+/// Buckets of a full-grown segment. Its table takes 4.1 kB with handles of 3 bytes, and its heap about 60 kB with
+/// items of 80 bytes. A split moves 896 items in about 25 us. With half as many buckets, each of these items would
+/// cost 4 bytes more, for the unfilled page at the end of a heap.
 pub(crate) const SEGMENT_BUCKETS: usize = 1024;
-/// Items that fit in these buckets (7 of 8).
+/// Maximum number of items in these buckets (7 of 8).
 pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
-/// A segment whose table is filled by removed items is split from this many items on, and rebuilt below.
+/// When removed items fill a segment's table, a segment with at least this many items is split. One with fewer
+/// items is rebuilt.
 const SPLIT_ITEMS_MIN: usize = SEGMENT_ITEMS_MAX / 4 * 3;
-/// Two buddies with at most this many items together are merged.
+/// Two buddies are merged when they have at most this many items together.
 const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
-/// Limit of the directory: the larger of this many entries for each segment and one for each item. Keyed
-/// hashes stay far below. If positions still collide, a segment grows past its size instead of the directory.
+/// The directory has at most this many entries per segment, or one entry per item if that is more. Keyed hashes
+/// stay far below this limit. If many positions collide all the same, a segment grows past its size instead of the
+/// directory.
 const DIRECTORY_PER_SEGMENT_MAX: usize = 16;
 
-/// A table of at most this many items is prefetched whole, because any item may be wanted next.
+/// A table of at most this many items is prefetched whole, because each of them may be wanted next.
 const PREFETCH_ITEMS_MAX: usize = 8;
 
 /// The position of a 64-bit hash.
@@ -58,7 +63,7 @@ pub(crate) trait Positions: Clone {
     fn position(&self, key: &[u8]) -> u64;
 }
 
-/// Place of an item, valid until the table is changed.
+/// Where an item is. Valid until the table is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     segment: u32,
@@ -67,42 +72,43 @@ pub(crate) struct At {
     start: u32,
 }
 
-/// The table.
+/// An extendible hash table: see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtendibleTable<V, P> {
     positions: P,
-    /// A segment's index for each value of the `depth` bits after the base bits. Empty while there is one segment.
+    /// Index of a segment for each value of the `depth` bits that follow the base bits. Empty while there is one
+    /// segment.
     directory: Vec<u32>,
     segments: SmallVec<[Arc<Segment<V>>; 1]>,
     len: usize,
-    /// Bytes of all segments, contents included.
+    /// Bytes of all segments, with their items.
     segments_bytes: usize,
-    /// No item expires before this.
+    /// No item expires before this time.
     expiry_ms: i64,
     /// `POSITION_BITS - base_bits - depth`: a position shifted right by this is its directory index.
     shift: u8,
     base_bits: u8,
     /// Binary logarithm of the directory's length.
     depth: u8,
-    /// Number of segments of each depth, up to the directory's. When no segment has the directory's depth, the
-    /// directory is halved.
+    /// Number of segments of each depth, from 0 to the depth of the directory. When no segment has the directory's
+    /// depth, the directory is halved.
     depths: Vec<u32>,
-    /// Most items that one operation has moved.
+    /// Maximum number of items that one operation has moved so far.
     moved_max: u32,
 }
 
-/// Shape of a table, for tests and for administrators.
+/// Sizes of a table, for tests and for administrators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Items.
+    /// Number of items.
     pub items: usize,
-    /// Segments.
+    /// Number of segments.
     pub segments: usize,
-    /// Entries of the directories.
+    /// Number of entries in the directory.
     pub directory: usize,
-    /// Items in the fullest segment.
+    /// Number of items in the fullest segment.
     pub segment_items_max: usize,
-    /// Most items that one operation has moved.
+    /// Maximum number of items that one operation has moved so far.
     pub moved_max: usize,
     /// Bytes of keys and values in the segments, and of their metadata.
     pub entries_bytes: usize,
@@ -111,7 +117,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of both tables together.
+    /// The sizes of two tables together.
     pub fn and(self, other: Shape) -> Shape {
         Shape {
             items: self.items + other.items,
@@ -125,20 +131,21 @@ impl Shape {
     }
 }
 
-/// A table of fewer bytes stays in the processor's cache while it is in use.
+/// A table with fewer bytes than this stays in the processor's cache while it is in use, so it needs no prefetch.
 const NEAR_BYTES: usize = 128 << 10;
-/// Items that are prefetched together without an allocation.
+/// Number of items that one call prefetches without an allocation.
 const PREFETCHED_TOGETHER: usize = 16;
 
-/// The hash for a segment's table, which takes buckets from its low bits and 7-bit tags from its top bits. Within
-/// a segment the top bits of all positions are equal, so the tag comes from the bits above those of the bucket.
+/// The hash of a position for a segment's table, which takes the bucket from its low bits and a 7-bit tag from its
+/// top bits. All positions of a segment have equal top bits. So the tag is made of the position's bits just above
+/// those of the bucket.
 #[inline]
 fn spread(position: u64) -> u64 {
     position << (64 - 7 - SEGMENT_BUCKETS.trailing_zeros()) | position
 }
 
 impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
-    /// An empty table, without an allocation. All positions that it will see share their first `base_bits` bits.
+    /// An empty table, without an allocation. All positions in the table will share their first `base_bits` bits.
     pub(crate) fn new(base_bits: u8, positions: P) -> ExtendibleTable<V, P> {
         ExtendibleTable {
             positions,
@@ -159,14 +166,14 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    /// All heap bytes, values included. Kept current, not computed by a walk.
+    /// All heap bytes, including values. Kept up to date, so this walks over nothing.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         let pointers = if self.segments.spilled() { self.segments.capacity() } else { 0 };
         let words = self.directory.capacity() + self.depths.capacity();
         self.segments_bytes + pointers * size_of::<usize>() + words * size_of::<u32>()
     }
-    /// The shape of the table. Walks the segments.
+    /// The sizes of the table. Walks over the segments.
     pub(crate) fn shape(&self) -> Shape {
         Shape {
             items: self.len,
@@ -178,16 +185,16 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             heap_bytes: self.heap_bytes(),
         }
     }
-    /// Number of allocations, without those of outside values.
+    /// Number of allocations, except those of outside values.
     pub(crate) fn parts(&self) -> usize {
         2 + 4 * self.segments.len()
     }
-    /// True when both tables have the same segments in memory: one is an unchanged clone of the other.
+    /// True when both tables share all segments: one is a clone of the other, and neither was changed since.
     pub(crate) fn shares_all_with(&self, other: &ExtendibleTable<V, P>) -> bool {
         self.segments.len() == other.segments.len()
             && self.segments.iter().zip(&other.segments).all(|(a, b)| Arc::ptr_eq(a, b))
     }
-    /// All memory of the table in pieces of `segments` segments, to be freed one after the other.
+    /// Splits the memory of the table into pieces of `segments` segments, to be freed one after the other.
     pub(crate) fn into_pieces(mut self, segments: usize) -> impl Iterator<Item = Vec<Arc<Segment<V>>>> {
         std::iter::from_fn(move || {
             let rest = self.segments.len().saturating_sub(segments);
@@ -200,15 +207,15 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn position(&self, key: &[u8]) -> u64 {
         self.positions.position(key)
     }
-    /// Finds the item with this key, which has this position.
+    /// Finds the item with this key. `position` is the key's position.
     #[inline]
     pub(crate) fn locate(&self, position: u64, key: &[u8]) -> Option<At> {
         let segment = self.segment_of(position)?;
         let (bucket, start) = self.segments[segment].find(position, key)?;
         Some(At { segment: segment as u32, bucket: bucket as u32, start: start as u32 })
     }
-    /// Prefetches `bytes` of the entry that is probably at `position`, judged by its tag alone. The entry is not
-    /// read.
+    /// Prefetches `bytes` bytes of the entry that is probably at `position`. Only its tag is compared; the entry
+    /// itself is not read.
     #[inline]
     pub(crate) fn prefetch(&self, position: u64, bytes: usize) {
         if let Some(segment) = self.segment_of(position) {
@@ -219,8 +226,9 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             }
         }
     }
-    /// Prefetches `bytes` of the entries of these keys, with all loads in flight together. (A look-up waits for
-    /// one cache line after the other.) Returns false when the table is small enough to be in the cache.
+    /// Prefetches `bytes` bytes of each of these keys' entries, with all loads in flight at once. (A look-up waits
+    /// for one cache line after the other.) Returns false, without a prefetch, when the table is small enough to be
+    /// in the cache.
     pub(crate) fn prefetch_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, bytes: usize) -> bool {
         if self.segments_bytes < NEAR_BYTES {
             return false;
@@ -233,7 +241,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         positions.iter().for_each(|position| self.prefetch(*position, bytes));
         !positions.is_empty()
     }
-    /// The item that is probably at `position`, judged by its tag alone.
+    /// The item that is probably at `position`: only its tag is compared.
     #[inline]
     pub(crate) fn candidate(&self, position: u64) -> Option<Item<'_, V>> {
         let segment = &self.segments[self.segment_of(position)?];
@@ -247,7 +255,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             prefetch(&**segment, size_of::<Segment<V>>());
         }
     }
-    /// Prefetches the starts of all items of a small table, whose first segment was prefetched before.
+    /// Prefetches the first bytes of all items of a small table. [`ExtendibleTable::prefetch_first`] must have
+    /// prefetched the segment.
     #[inline]
     pub(crate) fn prefetch_items(&self) {
         if let [segment] = &self.segments[..]
@@ -269,18 +278,18 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn set_used(&mut self, at: At, used: u32) {
         self.segment_mut(at.segment as usize).set_used(at.start as usize, used);
     }
-    /// Lets `change` write to the outside value of the item at this place. Returns `None` when its value lies in
-    /// the table.
+    /// Lets `change` write to the value of the item at this place. Returns `None` when the value lies in the
+    /// segment's heap and not outside.
     pub(crate) fn change_outside<R>(&mut self, at: At, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         self.counted(at.segment as usize, |segment| segment.change_outside(at.bucket as usize, change))
     }
-    /// Sets the expiry of the item with this key at this place (`i64::MAX`: never). The item moves.
+    /// Sets the expiry of the item at this place, which has this key (`i64::MAX`: never). The item moves.
     pub(crate) fn set_expiry(&mut self, at: At, key: &[u8], expiry_ms: i64) {
         let i = at.segment as usize;
         self.counted(i, |segment| segment.set_expiry(at.bucket as usize, key, expiry_ms));
         self.lower_expiry(i, expiry_ms);
     }
-    /// Adds an item with this position. Its key must not be in the table.
+    /// Adds an item at `position`. The item's key must not be in the table.
     pub(crate) fn insert_new(&mut self, position: u64, new: New<'_, V>) {
         let i = self.room_for(position);
         self.lower_expiry(i, new.expiry_ms);
@@ -298,13 +307,14 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.segments_bytes = self.segments_bytes + segment.bytes() - before;
         self.len += 1;
     }
-    /// Replaces the item at this place by one with an equal key. Returns the former outside value. The item moves.
+    /// Replaces the item at this place by a new item with an equal key. Returns the former outside value. The item
+    /// moves.
     pub(crate) fn replace(&mut self, at: At, new: New<'_, V>) -> Option<V> {
         let i = at.segment as usize;
         self.lower_expiry(i, new.expiry_ms);
         self.counted(i, |segment| segment.replace(at.bucket as usize, new))
     }
-    /// Removes the item at this place. Returns its outside value.
+    /// Removes the item at this place. Returns its value if that lay outside.
     ///
     /// # Panics
     /// When the table was changed after the place was located.
@@ -315,7 +325,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.shrink(i);
         value
     }
-    /// Lets the segment at `position` release memory, if a smaller heap holds its items.
+    /// Moves the items of the segment at `position` to a smaller heap, if one holds them.
     pub(crate) fn trim(&mut self, position: u64) {
         if let Some(i) = self.segment_of(position).filter(|i| self.segments[*i].is_roomy()) {
             self.counted(i, Segment::trim);
@@ -335,7 +345,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         let at = (position >> self.shift) as usize & (self.directory.len() - 1);
         Some(self.directory[at] as usize)
     }
-    /// A segment for writing. It is copied first when a clone of the table shares it.
+    /// A segment for writing. If a clone of the table shares the segment, it is copied first.
     #[inline]
     fn segment_mut(&mut self, i: usize) -> &mut Segment<V> {
         if !self.segments[i].is_unique() {

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Items for each segment of a table that expects many. Segments of a table that grew have between half of
-/// [`SEGMENT_ITEMS_MAX`] and all of it. Hashes spread so evenly that no segment of 776 expected items gets 896.
+/// Items per segment of a table that expects many items. (Segments of a table that has grown have between half of
+/// [`SEGMENT_ITEMS_MAX`] and all of it.) Hashes spread so evenly that no segment with 776 expected items gets 896.
 const EXPECTED_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX - 120;
-/// A single segment of at most this many buckets does not shrink.
+/// The only segment of a table is not shrunk below this number of buckets.
 const SHRUNK_BUCKETS_MIN: usize = 8;
 
 impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
-    /// The segment for an item at `position`. It has room for one more, or its table may still grow.
+    /// Index of the segment for a new item at `position`. Its table has room for one more item, or may still grow.
     #[inline]
     pub(super) fn room_for(&mut self, position: u64) -> usize {
         if let Some(i) = self.segment_of(position) {
@@ -20,8 +20,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         }
         self.make_room(position)
     }
-    /// Merges a segment that lost items with its buddy, repeatedly while both are small. Frees the memory of an
-    /// empty table.
+    /// Merges a segment that has lost items with its buddy, and repeats this while both are small. Frees all memory
+    /// when the table is empty.
     #[inline]
     pub(super) fn shrink(&mut self, i: usize) {
         if self.segments[i].table.len() <= MERGE_ITEMS_MAX / 2 {
@@ -29,12 +29,12 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         }
     }
 
-    /// Splits an empty table in advance for about `items` items, whose first position is at or after `start`. Then
-    /// growth up to that number moves hardly any item. Costs about 200 bytes for each 600 items. Does nothing when
-    /// the table was used before.
+    /// Splits an empty table in advance, for about `items` items. `start` is the first position of the table.
+    /// Growth up to this number then moves hardly any item. Costs about 200 bytes per 600 items. Does nothing if
+    /// the table has been used before.
     pub(crate) fn expect(&mut self, start: u64, items: usize) {
         let bits = items.div_ceil(EXPECTED_ITEMS_MAX).next_power_of_two().trailing_zeros();
-        // Two items at least share a position's last bits.
+        // At least two positions must remain per segment.
         let depth = bits.min(POSITION_BITS - u32::from(self.base_bits) - 1);
         if depth == 0 || !self.segments.is_empty() {
             return;
@@ -97,11 +97,12 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.segments.push(Arc::new(segment));
         self.depths = vec![1];
     }
-    /// The bit of a position that follows the first `depth` bits after the base bits.
+    /// The bit of a position that follows the base bits and `depth` further bits.
     fn bit_below(&self, depth: u8) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + depth) - 1)
     }
-    /// Splits a segment into two. Returns false when positions or the directory do not allow it.
+    /// Splits a segment into two. Returns false when its positions have no bit left, or when the directory must not
+    /// grow.
     fn split(&mut self, i: usize) -> bool {
         let depth = self.segments[i].depth;
         if u32::from(self.base_bits + depth) == POSITION_BITS
@@ -114,7 +115,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         let old = self.segment_mut(i);
         let freed = old.bytes();
         let mut old = std::mem::replace(old, Segment::new(start, depth));
-        // Find the side and the room of each item first, so that both heaps are allocated once.
+        // First find out to which side each item goes and how many bytes it takes, so that each heap is allocated
+        // once.
         let mut sides = [0, 0];
         let mut places = Vec::with_capacity(old.table.len());
         for item in old.items() {
@@ -138,7 +140,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         self.moved(places.len());
         true
     }
-    /// Merges two buddies into one segment, and returns its index.
+    /// Merges two buddies into one segment. Returns the index of that segment.
     fn merge(&mut self, a: usize, b: usize) -> usize {
         let (mut kept, gone) = if self.segments[a].start < self.segments[b].start { (a, b) } else { (b, a) };
         let depth = self.segments[kept].depth;
@@ -177,7 +179,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         }
         kept
     }
-    /// Shrinks the table of the only segment to its items, down to nothing.
+    /// Shrinks the table of the only segment to fit its items. Frees all memory when there are none.
     fn shrink_last(&mut self) {
         if self.len == 0 {
             let moved_max = self.moved_max;
@@ -193,7 +195,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             self.moved(items);
         }
     }
-    /// Points the directory to segment `i` for all positions of the segment's range.
+    /// Lets the directory entries of all positions in segment `i` point to the segment.
     fn label(&mut self, i: usize) {
         if self.directory.is_empty() {
             return; // A single segment, at depth 0.
@@ -205,8 +207,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     }
     fn double_directory(&mut self) -> bool {
         let entries = self.directory.len().max(1);
-        // When a client makes keys collide, their segments hold more items than others. Then allow one entry for
-        // each item.
+        // A client that makes keys collide fills a few segments more than the others. In that case allow one entry
+        // per item.
         if entries * 2 > (self.segments.len() * DIRECTORY_PER_SEGMENT_MAX).max(self.len) {
             return false;
         }

@@ -1,27 +1,29 @@
-//! [`Segment`]: a small Swiss table of 24-bit handles into a heap of entries ([`super::entry`]).
+//! [`Segment`]: a small Swiss table of 24-bit handles. A handle is the start of an entry ([`super::entry`]) in the
+//! segment's heap.
 //!
-//! New entries are appended to the heap. A removed entry, and one that no longer fits its place, becomes garbage.
-//! When the heap has no room left and an eighth of it is garbage, the live entries are copied to a fresh heap. So
-//! a segment's memory stays close to the size of its contents, and nothing larger than a segment is ever copied.
+//! New entries are appended to the heap. An entry becomes garbage when its item is removed, or is rewritten and no
+//! longer fits. When the heap is full and an eighth of it is garbage, the live entries are copied to a new heap. So
+//! a segment's memory stays close to the size of its contents, and no copy is larger than a segment.
 
 use super::entry::{self, Body, EntryLayout, INLINE_BYTES_MAX, Written};
 use super::item::{Entries, Item, Keyed, New, OffHeap, OffHeapSlot, Payload};
 use super::{SEGMENT_ITEMS_MAX, spread};
 use hashbrown::HashTable;
 
-/// Limit of a segment's heap, because handles have 24 bits. Full-grown segments stay below a twelfth of it.
+/// Maximum size of a segment's heap, because handles have 24 bits. Full-grown segments need less than a twelfth of
+/// it.
 const HEAP_BYTES_MAX: usize = 1 << 24;
-/// Beyond this size a heap takes no more keys and values, only their metadata. Keys are spread by a keyed hash, so
-/// this happens only when a client makes keys collide at great cost. An entry then takes about 16 bytes, and there
-/// is room for a million.
+/// A heap larger than this is *crowded*: it takes no more keys and values, only their metadata. The hash is keyed,
+/// so this happens only when a client makes keys collide at great cost. An entry then takes about 16 bytes, so
+/// there is room for a million.
 const CROWDED_BYTES_MIN: usize = HEAP_BYTES_MAX / 4;
-/// Longest key and longest value in a crowded heap.
+/// Maximum length of a key, and of a value, that a crowded heap takes.
 const CROWDED_INLINE_BYTES_MAX: usize = 4;
-/// The heap is copied instead of enlarged when more than one part in this many is garbage.
+/// A full heap is copied instead of enlarged when more than one of this many bytes is garbage.
 const GARBAGE_PART: usize = 8;
-/// At most this many free places in the list of outside values are tolerated.
+/// Up to this number, unused elements in the list of outside values are never removed.
 const GAPS_MIN: usize = 64;
-/// A larger heap that is mostly garbage is copied at once.
+/// When more than half of a heap larger than this is garbage, the heap is copied at once.
 const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
 
 /// Start of an entry in its heap.
@@ -44,14 +46,14 @@ impl Handle {
     }
 }
 
-/// One part of a table, in three or four allocations.
+/// One part of a table: the items with some range of positions. It has three or four allocations.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment<V> {
     pub(super) table: HashTable<Handle>,
     entries: Entries<V>,
-    /// Free places among the outside values.
+    /// Indices of unused elements in the list of outside values.
     free: Vec<u32>,
-    /// Bytes of entries that are garbage.
+    /// Bytes of the entries that are garbage.
     garbage: usize,
     /// Heap bytes of the outside values.
     outside_bytes: usize,
@@ -59,9 +61,10 @@ pub(crate) struct Segment<V> {
     bytes: usize,
     /// First position of the segment.
     pub(super) start: u64,
-    /// No item here expires before this. A write lowers it at once; a walk over the segment raises it.
+    /// No item of the segment expires before this time. A write lowers it at once. A walk over the segment raises
+    /// it.
     pub(super) expiry_ms: i64,
-    /// Number of bits after the base bits that all positions share.
+    /// Number of bits, after the base bits, that are equal in all positions of the segment.
     pub(super) depth: u8,
 }
 
@@ -94,7 +97,7 @@ impl<V: OffHeap> Segment<V> {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// A copy with equal spare room.
+    /// A copy with the same spare room as this segment.
     pub(super) fn copied(&self) -> Segment<V> {
         let mut heap = Vec::with_capacity(self.entries.heap.capacity());
         heap.extend_from_slice(&self.entries.heap);
@@ -108,7 +111,7 @@ impl<V: OffHeap> Segment<V> {
     pub(super) fn live_bytes(&self) -> usize {
         self.entries.heap.len() - self.garbage
     }
-    /// Bytes of live entries. `None` when there are outside values.
+    /// Bytes of live entries. `None` when the segment has outside values.
     pub(super) fn inline_bytes(&self) -> Option<usize> {
         self.entries.outside.is_empty().then(|| self.live_bytes())
     }
@@ -117,7 +120,7 @@ impl<V: OffHeap> Segment<V> {
     pub(super) fn heap_from(&self, start: usize) -> &[u8] {
         &self.entries.heap[start..]
     }
-    /// The bucket of `key` and the start of its entry, if the key is here.
+    /// The bucket of `key` and the start of its entry, if the segment has the key.
     #[inline]
     pub(super) fn find(&self, position: u64, key: &[u8]) -> Option<(usize, usize)> {
         let bucket =
@@ -132,11 +135,11 @@ impl<V: OffHeap> Segment<V> {
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
         self.entries.items()
     }
-    /// Start of each entry, in the order of the table. Does not read the heap.
+    /// Start of each entry, in the order of the table. Reads no entry.
     pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
         self.table.iter().map(|handle| handle.start())
     }
-    /// Adds an item with a new key. `position_of` computes a key's position.
+    /// Adds an item whose key is not in the segment. `position_of` computes the position of any key.
     pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let long = new.key.len() > self.inline_bytes_max();
         let body = self.settle(long.then_some((new.key, position)), new.payload);
@@ -146,7 +149,7 @@ impl<V: OffHeap> Segment<V> {
         written.push(&mut self.entries.heap);
         self.add(handle, position, position_of);
     }
-    /// Replaces the item in `bucket`, which has the key of `new`. Returns the former outside value.
+    /// Replaces the item in `bucket` by `new`, which has an equal key. Returns the former outside value.
     pub(super) fn replace(&mut self, bucket: usize, new: New<'_, V>) -> Option<V> {
         let place = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
         let (body, former) = match (place.body(&self.entries.heap), new.payload) {
@@ -168,7 +171,7 @@ impl<V: OffHeap> Segment<V> {
         self.close_gaps();
         former
     }
-    /// Removes the item in `bucket`. Returns its outside value.
+    /// Removes the item in `bucket`. Returns its value if that lay outside.
     pub(super) fn remove(&mut self, bucket: usize) -> Option<V> {
         let Ok(entry) = self.table.get_bucket_entry(bucket) else { panic!("no item is in bucket {bucket}") };
         let (handle, _) = entry.remove();
@@ -176,8 +179,8 @@ impl<V: OffHeap> Segment<V> {
         self.tidy();
         value
     }
-    /// Removes every item for which `is` returns true. `gone` gets the key, its position and the outside value of
-    /// each.
+    /// Removes every item for which `is` returns true. Calls `gone` with the key, the position and the outside
+    /// value of each removed item.
     pub(super) fn remove_all(
         &mut self,
         mut is: impl FnMut(&Item<'_, V>) -> bool,
@@ -206,7 +209,8 @@ impl<V: OffHeap> Segment<V> {
         }
         self.tidy();
     }
-    /// Lets `change` write to the outside value of the item in `bucket`, if it has one.
+    /// Lets `change` write to the value of the item in `bucket`. Returns `None` when the value does not lie
+    /// outside.
     pub(super) fn change_outside<R>(&mut self, bucket: usize, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         match EntryLayout::of(&self.entries.heap, self.start_of(bucket)).body(&self.entries.heap) {
             Body::OffHeap(number, _) => Some(self.change_place(number, change)),
@@ -233,27 +237,28 @@ impl<V: OffHeap> Segment<V> {
         };
         self.rewrite(bucket, &place, &Written { key, used, expiry_ms, body });
     }
-    /// Makes room for `bytes` bytes of entries.
+    /// Makes room in the heap for `bytes` more bytes of entries.
     pub(super) fn reserve(&mut self, bytes: usize) {
         if self.entries.heap.capacity() - self.entries.heap.len() < bytes {
             self.make_room(bytes);
         }
     }
-    /// True when a smaller heap would hold all entries.
+    /// True when a smaller heap would hold all live entries.
     pub(super) fn is_roomy(&self) -> bool {
         class_bytes(self.live_bytes()) < self.entries.heap.capacity()
     }
-    /// Moves the entries to the smallest heap that holds them.
+    /// Moves the live entries to the smallest heap that holds them.
     pub(super) fn trim(&mut self) {
         self.compact(0);
     }
-    /// Makes the table as small as `items` items allow.
+    /// Shrinks the table to the smallest size for `items` items, and the heap to the live entries.
     pub(super) fn shrink(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
         self.with_table(|table, hash_of| table.shrink_to(items, hash_of), position_of);
         self.compact(0);
         self.recount();
     }
-    /// Moves the items to a fresh table for `items` items, because marks of removed items take up room.
+    /// Moves the handles to a new table for `items` items. The marks of removed items in the old table take up
+    /// room.
     pub(super) fn rebuild(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
         let mut table = HashTable::with_capacity(items);
         for item in self.items() {
@@ -263,7 +268,7 @@ impl<V: OffHeap> Segment<V> {
         self.table = table;
         self.recount();
     }
-    /// Takes over the item of `other` that starts at `start`.
+    /// Moves the item of the segment `other` that starts at `start` to this segment.
     pub(super) fn adopt(
         &mut self,
         other: &mut Segment<V>,
@@ -298,14 +303,14 @@ impl<V: OffHeap> Segment<V> {
     fn add(&mut self, handle: Handle, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let grows = self.table.len() == self.table.capacity();
         if grows {
-            // The first item of a segment that was split in advance: many will follow.
+            // An empty segment with a depth was split in advance, so many items will follow the first one.
             let more = if self.depth > 0 && self.table.is_empty() { SEGMENT_ITEMS_MAX } else { 1 };
             self.with_table(|table, hash_of| table.reserve(more, hash_of), position_of);
             self.recount();
         }
         self.table.insert_unique(spread(position), handle, |_| unreachable!("there is room"));
     }
-    /// Lets `change` write to the table, and passes it the hash of each handle.
+    /// Lets `change` write to the table, and passes it a function that hashes a handle.
     fn with_table(
         &mut self,
         change: impl FnOnce(&mut HashTable<Handle>, &dyn Fn(&Handle) -> u64),
@@ -315,27 +320,28 @@ impl<V: OffHeap> Segment<V> {
         change(&mut table, &|handle| spread(self.item(handle.start()).position(&position_of)));
         self.table = table;
     }
-    /// Writes the item in `bucket`, whose entry is `place`: in place if it fits, else at the end of the heap.
+    /// Writes the item in `bucket`, whose entry is `place`. Overwrites the entry if the item fits there, and
+    /// otherwise appends one to the heap.
     #[inline]
     fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &Written<'_>) {
         if place.overwrite(&mut self.entries.heap, written) {
             return;
         }
         self.reserve(written.room());
-        // Making room may have moved the entry.
+        // `reserve` may have moved the entry.
         let former = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
         self.bury(&former);
         let handle = Handle::new(self.entries.heap.len());
         written.push(&mut self.entries.heap);
         *self.table.get_bucket_mut(bucket).expect("the bucket of an item") = handle;
     }
-    /// Longest key, and longest value, that the heap still takes.
+    /// Maximum length of a key, and of a value, that the heap takes now.
     #[inline]
     fn inline_bytes_max(&self) -> usize {
         if self.entries.heap.len() < CROWDED_BYTES_MIN { INLINE_BYTES_MAX } else { CROWDED_INLINE_BYTES_MAX }
     }
-    /// Puts a value into the entry or among the outside values. `long_key`: the key and its position, when the key
-    /// must lie outside too.
+    /// Decides where a value is stored, and stores it if that is outside. Returns what to store in the entry.
+    /// `long_key`: the key and its position, if the key must lie outside as well.
     #[inline]
     fn settle<'a>(&mut self, long_key: Option<(&[u8], u64)>, payload: Payload<'a, V>) -> Body<'a> {
         match payload {
@@ -374,7 +380,7 @@ impl<V: OffHeap> Segment<V> {
             }
         }
     }
-    /// Lets `change` write to an outside value, and updates the count of bytes.
+    /// Lets `change` write to the outside value with this index, and updates the counts of bytes.
     fn change_place<R>(&mut self, number: u32, change: impl FnOnce(&mut V) -> R) -> R {
         let value = self.entries.outside[number as usize].value_mut();
         let before = value.heap_bytes();
@@ -390,7 +396,7 @@ impl<V: OffHeap> Segment<V> {
         place.bury(&mut self.entries.heap);
         self.garbage += place.range().len();
     }
-    /// Turns the entry of a handle into garbage, after the handle left the table. Returns the outside value.
+    /// Makes the entry of a handle garbage, after the handle has left the table. Returns the outside value.
     fn discard(&mut self, handle: Handle) -> OffHeapSlot<V> {
         let place = EntryLayout::of(&self.entries.heap, handle.start());
         self.bury(&place);
@@ -399,7 +405,7 @@ impl<V: OffHeap> Segment<V> {
             _ => OffHeapSlot::Free,
         }
     }
-    /// Frees a place among the outside values, and returns its content.
+    /// Removes the outside value with this index and returns it. The index becomes free.
     fn vacate(&mut self, number: u32) -> OffHeapSlot<V> {
         let place = std::mem::replace(&mut self.entries.outside[number as usize], OffHeapSlot::Free);
         let bytes = place.heap_bytes();
@@ -412,7 +418,7 @@ impl<V: OffHeap> Segment<V> {
         }
         place
     }
-    /// Releases memory that is mostly garbage, after removals.
+    /// After removals: releases memory that is mostly garbage.
     fn tidy(&mut self) {
         if self.table.is_empty() {
             (self.entries.heap, self.entries.outside, self.free, self.garbage) =
@@ -425,8 +431,8 @@ impl<V: OffHeap> Segment<V> {
         }
         self.close_gaps();
     }
-    /// Renumbers the outside values when most of their places are free. All entries must be in the table, and no
-    /// caller may hold a number.
+    /// Gives the outside values new indices when most indices are free. All entries must be in the table, and no
+    /// caller may hold an index.
     #[inline]
     fn close_gaps(&mut self) {
         if self.free.len() > GAPS_MIN && self.free.len() > self.entries.outside.len() / 2 {
@@ -444,7 +450,7 @@ impl<V: OffHeap> Segment<V> {
             self.recount();
         }
     }
-    /// Copies the live entries to a fresh heap with room for `bytes` more.
+    /// Copies the live entries to a new heap, with room for `bytes` more bytes.
     fn compact(&mut self, bytes: usize) {
         let mut heap = Vec::with_capacity(class_bytes(self.live_bytes() + bytes));
         for handle in &mut self.table {
@@ -468,7 +474,7 @@ impl<V: OffHeap> Segment<V> {
         self.recount();
     }
     fn recount(&mut self) {
-        // One word for the reference count.
+        // The second term is the reference count, one word.
         self.bytes = size_of::<Segment<V>>()
             + size_of::<usize>()
             + self.table.allocation_size()
@@ -499,7 +505,7 @@ impl<V: OffHeap> Segment<V> {
     }
 }
 
-/// The outside form of a value.
+/// The form that a value has outside the heap.
 fn outlying<V: OffHeap>(payload: Payload<'_, V>) -> V {
     match payload {
         Payload::Int(n) => V::from_int(n),
@@ -508,8 +514,8 @@ fn outlying<V: OffHeap>(payload: Payload<'_, V>) -> V {
     }
 }
 
-/// `bytes` rounded up to a size class of the allocator: multiples of 16 up to 128, then four classes for each
-/// doubling.
+/// Rounds `bytes` up to a size class of the allocator. The classes are the multiples of 16 up to 128, and above
+/// that four classes per power of two.
 pub(crate) fn class_bytes(bytes: usize) -> usize {
     if bytes <= 128 {
         return bytes.next_multiple_of(16);

@@ -2,16 +2,16 @@
 
 use super::*;
 
-/// Segments drawn for a random item before the last candidate is used. Each draw succeeds with a chance of about
-/// 1/4.
+/// Maximum number of segments drawn for a random item. Then the last one drawn that has items is used. A draw
+/// succeeds with a chance of about 1/4.
 const DRAWS_MAX: usize = 64;
-/// Buckets tried in a segment before its items are counted instead.
+/// Number of random buckets tried in a segment before its items are counted instead.
 const BUCKETS_TRIED_MAX: usize = 64;
 
 impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
-    /// Visits items of one segment, in no order: the first `items_max` items by position, starting at `from`, and
-    /// all items that share the last one's position. Returns their number, and where to continue (`None`: at the
-    /// end).
+    /// Visits items of the segment at `from`, in no particular order: the first `items_max` items at or after
+    /// `from`, and all further items at the last item's position. Returns the number of items, and the position at
+    /// which to continue (`None`: at the end of the table).
     pub(crate) fn scan_step(
         &self,
         from: u64,
@@ -41,7 +41,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         items.into_iter().for_each(|(_, start)| visit(segment.item(start as usize)));
         (visited, self.inside(next))
     }
-    /// Bytes of the items of the segment at `from`. `None` when some of them have outside values.
+    /// Bytes of all items in the segment at `from`. `None` when some of these items have outside values.
     pub(crate) fn inline_bytes_at(&self, from: u64) -> Option<usize> {
         self.segments[self.segment_of(from)?].inline_bytes()
     }
@@ -50,13 +50,15 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn expiry_ms(&self) -> i64 {
         self.expiry_ms
     }
-    /// When no item of the segment at `from` has an expiry: the start of the next segment (`None`: at the end).
+    /// The start of the next segment, if no item of the segment at `from` has an expiry. `Some(None)`: that segment
+    /// is the last one.
     pub(crate) fn without_expiry(&self, from: u64) -> Option<Option<u64>> {
         let Some(i) = self.segment_of(from) else { return Some(None) };
         let segment = &self.segments[i];
         (segment.expiry_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
-    /// Computes the expiry bound of the segment at `from` anew. Useful after a walk that saw no expiry there.
+    /// Computes anew when the first item of the segment at `from` expires. Call this when a walk found no expiry
+    /// there.
     pub(crate) fn raise_expiry_at(&mut self, from: u64) {
         let Some(i) = self.segment_of(from) else { return };
         let expiry_ms = self.segments[i].items().map(|item| item.expiry_ms()).min().unwrap_or(i64::MAX);
@@ -65,9 +67,9 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         }
     }
     /// Finds the first segment at or after `from` in which something may have expired at `now_ms`, and removes its
-    /// expired items. `gone` gets the key, the position and the outside value of each. An item of which only a
-    /// part expired stays, and its key is added to `in_part`. Returns the number of items looked at, and where to
-    /// continue (`None`: at the end).
+    /// expired items. Calls `gone` with the key, the position and the outside value of each removed item. An item
+    /// of which only a part expired (a field of a hash) stays, and its key is added to `in_part`. Returns the
+    /// number of items looked at, and the position at which to continue (`None`: at the end of the table).
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
@@ -119,8 +121,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     }
     /// A random item. All items are equally likely.
     pub(crate) fn random(&self, rng: &mut fastrand::Rng) -> Option<Item<'_, V>> {
-        // Each directory entry stands for SEGMENT_ITEMS_MAX tickets. A segment with several entries spreads its
-        // items over their tickets. So every item has one ticket, and a draw of an empty ticket is repeated.
+        // Each directory entry has SEGMENT_ITEMS_MAX tickets. A segment with several entries spreads its items over
+        // the tickets of them all. So every item has one ticket. A draw of a ticket without an item is repeated.
         let mut segment = None;
         for _ in 0..DRAWS_MAX {
             let candidate = match self.directory.is_empty() {
@@ -146,14 +148,14 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         segment.items().nth(rng.usize(..segment.table.len()))
     }
 
-    /// Sets the table's expiry bound from those of its segments, at the end of a walk.
+    /// At the end of a walk: sets the table's expiry bound to the earliest bound of its segments.
     fn raise_expiry(&mut self) {
         self.expiry_ms = self.segments.iter().map(|s| s.expiry_ms).min().unwrap_or(i64::MAX);
     }
     fn range_of(&self, segment: &Segment<V>) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + segment.depth))
     }
-    /// `end`, unless the table's positions end there.
+    /// `end`, or `None` if the positions of the table end there.
     fn inside(&self, end: u64) -> Option<u64> {
         let range = 1 << (POSITION_BITS - u32::from(self.base_bits));
         (end & (range - 1) != 0).then_some(end)

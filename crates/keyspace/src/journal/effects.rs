@@ -1,11 +1,11 @@
-//! [`Effects`]: the effects of one transaction, as commands in RESP.
+//! [`Effects`]: the effects of one transaction, as commands in RESP, in the order of the changes.
 //!
-//! The commands are deterministic, because they name results. An expiry is an absolute time, and a random choice
-//! is the chosen element. Commands stand in the order of the changes.
+//! The commands are deterministic, because they name results: an absolute time instead of a duration, the chosen
+//! element instead of a random choice.
 
 use strand_chain::{Blob, Chain};
 
-/// Arguments of at least this many bytes are shared instead of copied.
+/// Minimum length of an argument that is shared instead of copied.
 const SHARED_BYTES_MIN: usize = 4096;
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
@@ -13,9 +13,9 @@ const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 /// An argument of an effect.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
-    /// Copied.
+    /// Bytes that are copied.
     Bytes(&'a [u8]),
-    /// Shared when it is large.
+    /// A blob, which is shared if it is large and copied otherwise.
     Blob(&'a Blob),
 }
 
@@ -39,20 +39,20 @@ impl Arg<'_> {
     }
 }
 
-/// The arguments of a command as a client has sent them.
+/// The arguments of a command as the client has sent them.
 #[derive(Clone, Copy, Debug)]
 pub enum Sent<'a, I> {
-    /// This number of arguments in RESP, each with its header.
+    /// The number of arguments, and all arguments encoded in RESP, each with its header.
     Encoded(usize, &'a [u8]),
-    /// One by one.
+    /// The arguments one by one.
     Args(I),
 }
 
-/// Encoded bytes, with large arguments by reference.
+/// Encoded commands. Large arguments are not in `bytes` but in `blobs`.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
-    /// Each blob stands before this index of `bytes`. The indices ascend.
+    /// Large arguments, each with the index in `bytes` before which it belongs. The indices ascend.
     pub(crate) blobs: Vec<(usize, Blob)>,
     blob_bytes: usize,
 }
@@ -66,7 +66,7 @@ impl Encoded {
         self.blobs.clear();
         self.blob_bytes = 0;
     }
-    /// Moves everything to the end of `out`, and keeps the allocations.
+    /// Moves everything to the end of `out`, and keeps the allocations of this buffer.
     pub(crate) fn move_to(&mut self, out: &mut Chain) {
         let mut at = 0;
         for (place, blob) in self.blobs.drain(..) {
@@ -140,16 +140,16 @@ impl Encoded {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) encoded: Encoded,
-    /// The selected database after the last command.
+    /// The database that is selected after the last recorded command.
     db: usize,
     commands: usize,
-    /// Changes of the current command that are not yet covered by an effect.
+    /// Number of changes of the current command for which no effect is recorded yet.
     changes: u64,
-    /// The current command has named its own effects.
+    /// True when the current command has named its own effects.
     is_own: bool,
-    /// The commands are independent, and need no MULTI.
+    /// True when the recorded commands are independent of each other, so that they need no MULTI.
     are_apart: bool,
-    /// Arguments of all calls of [`Effects::gone`]. They stay when a command is undone.
+    /// Arguments of all calls of [`Effects::gone`]. When a command is undone, these effects are recorded again.
     gone: Vec<Gone>,
 }
 
@@ -160,7 +160,7 @@ struct Gone {
     fields: Vec<Vec<u8>>,
 }
 
-/// A position between two effects.
+/// A position between two recorded effects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EffectsMark {
     bytes: usize,
@@ -177,13 +177,13 @@ impl Effects {
         self.changes = 0;
         self.is_own = false;
     }
-    /// The current command changed something.
+    /// Notes that the current command changed something.
     #[inline]
     pub(crate) fn changed(&mut self) {
         self.changes += 1;
     }
-    /// Ends the current command. If it changed something and named no effect, the command as it was sent is the
-    /// effect.
+    /// Ends the current command. If it changed something and named no effect, the command as the client sent it is
+    /// recorded.
     #[inline]
     pub(crate) fn end<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> Sent<'a, I>)
     where
@@ -194,17 +194,18 @@ impl Effects {
         }
         self.changes = 0;
     }
-    /// Declares that the current command names its own effects by [`Effects::own`]. Changes so far need no effect.
+    /// Declares that the current command names its own effects by [`Effects::own`]. Its changes so far need no
+    /// effect.
     pub(crate) fn begin_own(&mut self) {
         self.is_own = true;
         self.changes = 0;
     }
-    /// Adds an effect that the current command names. Only named effects count for this command.
+    /// Records an effect that the current command names. Then the command as the client sent it is not recorded.
     pub(crate) fn own<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         self.begin_own();
         self.add(db, args);
     }
-    /// Adds an effect that does not belong to the current command, such as an expired key.
+    /// Records an effect that does not belong to the current command, such as the expiry of a key.
     pub(crate) fn add<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         self.add_sent(db, Sent::Args(args));
     }
@@ -214,7 +215,7 @@ impl Effects {
         self.encoded.sent(sent);
         self.commands += 1;
     }
-    /// Adds the deletion of a key (or only of `fields`, if there are any) by expiry or eviction.
+    /// Records that expiry or eviction removed a key, or only these `fields` of it, if there are any.
     pub(crate) fn gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
         self.gone.push(Gone { db, key: key.to_vec(), fields: fields.to_vec() });
         self.add_gone(db, key, fields);
@@ -226,7 +227,7 @@ impl Effects {
         args.extend(fields.iter().map(|field| Arg::Bytes(field)));
         self.add(db, args.into_iter());
     }
-    /// Declares that the commands are independent from here on.
+    /// Declares that the recorded commands are independent of each other.
     pub(crate) fn set_apart(&mut self) {
         self.are_apart = true;
     }
@@ -234,7 +235,8 @@ impl Effects {
         let (bytes, blobs) = (self.encoded.bytes.len(), self.encoded.blobs.len());
         EffectsMark { bytes, blobs, db: self.db, commands: self.commands, gone: self.gone.len() }
     }
-    /// Drops the effects of commands after `mark`, because they were undone. Expired data stays gone.
+    /// Drops the effects of commands after `mark`, because the commands were undone. Expiry is not undone, so its
+    /// effects stay.
     pub(crate) fn forget_since(&mut self, mark: EffectsMark) {
         let EffectsMark { bytes, blobs, db, commands, gone } = mark;
         self.encoded.truncate(bytes, blobs);
@@ -243,7 +245,7 @@ impl Effects {
             self.gone(db, &key, &fields);
         }
     }
-    /// Ends the effects with database 0 selected. Returns false when there are none.
+    /// Ends the effects of a transaction: selects database 0 again. Returns false when there are no effects.
     pub(crate) fn close(&mut self) -> bool {
         debug_assert_eq!(self.changes, 0, "a change without an effect, at the end of a transaction");
         if self.commands == 0 {
@@ -255,7 +257,7 @@ impl Effects {
     fn is_wrapped(&self) -> bool {
         self.commands > 1 && !self.are_apart
     }
-    /// True when nothing is recorded yet.
+    /// True when no effect is recorded yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.encoded.len() == 0 && self.gone.is_empty()
     }
@@ -263,7 +265,7 @@ impl Effects {
     pub(crate) fn len(&self) -> usize {
         self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }
     }
-    /// Moves the effects to the end of `out`. Several commands become one transaction.
+    /// Moves the effects to the end of `out`. Several effects become one MULTI/EXEC, unless they are independent.
     pub(crate) fn put(&mut self, out: &mut Chain) {
         let is_wrapped = self.is_wrapped();
         if is_wrapped {
@@ -274,7 +276,7 @@ impl Effects {
             out.push_slice(EXEC);
         }
     }
-    /// Clears everything, and keeps the allocations.
+    /// Removes all effects, and keeps the allocations.
     pub(crate) fn reset(&mut self) {
         let Effects { encoded, db, commands, changes, is_own, are_apart, gone } = self;
         encoded.clear();

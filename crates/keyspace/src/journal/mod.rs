@@ -2,11 +2,11 @@
 //!
 //! A transaction that changed something takes its position in the stream while it holds its shards, by one
 //! addition. So the order of the stream is an order in which the transactions could have run one after the other.
-//! After the shards are released, the thread puts the bytes into its own lane. [`Journal::take`] joins the lanes
-//! in the order of the stream. One thread calls it, for a file or for replicas. A long range of one lane is taken
-//! without a copy. The content of the stream is in [`effects`].
+//! After the shards are released, the thread writes the transaction's bytes into its own *lane*. [`Journal::take`]
+//! joins the lanes in the order of the stream. One thread, the *taker*, calls it, for a file or for replicas. A
+//! long range of one lane is taken without a copy. [`effects`] describes the content of the stream.
 //!
-//! Left out: files, and the versions of imports, which only Strand has.
+//! Left out: files, and the versions of imports, which redis-server does not have.
 
 pub(crate) mod effects;
 mod padding;
@@ -26,52 +26,53 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use strand_chain::Chain;
 
-/// Bit of a journal's alerts: more than [`WAITING_BYTES_MAX`] bytes wait to be taken, so writers must wait.
+/// Bit of the journal's alerts: more than [`WAITING_BYTES_MAX`] bytes wait for the taker, so writers must wait.
 pub const JOURNAL_FULL: u8 = 32;
-/// Bytes that may wait to be taken before writers wait.
+/// Maximum number of bytes that wait for the taker. Beyond it, writers wait.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
-/// With this many bytes waiting, a sleeping taker is woken.
+/// Number of waiting bytes at which a sleeping taker is woken.
 const WAKE_BYTES: usize = 256 << 10;
-/// A range of a lane up to this length is copied, because sharing its block would cost more.
+/// Maximum length of a range of a lane that is copied. Sharing the block of such a short range would cost more.
 const COPIED_BYTES_MAX: usize = 4 << 10;
-/// Larger buffers of effects are not kept for reuse.
+/// Maximum size of a buffer of effects that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// A lane with its lock. Its thread locks the lane once for each transaction, and the taker now and then, so the lock
-/// is almost never held. Its unlock is one store: an unlock that reads and writes at once would wait until the bytes
-/// are in the cache (`JOURNAL=1 ONLY=SET cargo bench -p strand-engine --bench pipeline`, pipeline 30: the journal costs a SET
-/// 62 to 102 ns in a build with link-time optimisation).
+/// A lane with its lock. Its thread takes the lock once per transaction, and the taker now and then, so the lock is
+/// hardly ever contended. The unlock of a spin lock is one store. An unlock that reads and writes at once would
+/// wait until the bytes just written are in the cache. (`JOURNAL=1 ONLY=SET cargo bench -p strand-engine --bench
+/// pipeline`, pipeline 30: with the spin lock, the journal costs a SET 62 to 102 ns in a build with link-time
+/// optimisation.)
 type SharedLane = Arc<SpinMutex<Lane, Yield>>;
 
-/// Numbers the journals of the process, so that a thread finds its lane in each.
+/// Source of the journals' ids. A thread has a lane per journal, and finds it by this id.
 static JOURNALS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Lanes of this thread, by journal.
+    /// The lanes of this thread, each with the id of its journal.
     static LANES: RefCell<Vec<(u64, SharedLane)>> = const { RefCell::new(Vec::new()) };
-    /// Reusable effects for the next transaction of this thread.
+    /// Empty effects with their allocations, for the next transaction of this thread.
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
 }
 
-/// The stream of changes.
+/// The stream of all changes: see the module.
 #[derive(Debug)]
 pub struct Journal {
     id: u64,
-    /// The offset after the last transaction that has its position.
+    /// The offset after the last transaction that has a position.
     tail: Aligned,
     is_on: AtomicBool,
     lanes: Mutex<Vec<SharedLane>>,
-    /// Offset of the next byte to take.
+    /// The offset of the next byte that the taker will take.
     frontier: AtomicU64,
-    /// Where [`JOURNAL_FULL`] is set and cleared.
+    /// Has the bit [`JOURNAL_FULL`] while too many bytes wait.
     alerts: OnceLock<Arc<AtomicU8>>,
     merger: Mutex<Merger>,
     is_asleep: AtomicBool,
-    /// Wakes the taker.
+    /// Wakes the sleeping taker.
     wake: OnceLock<Wake>,
 }
 
-/// What wakes the taker; of its caller, because this crate knows no threads.
+/// A function of the server that wakes the taker. This crate knows no threads.
 struct Wake(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Wake {
@@ -80,42 +81,43 @@ impl std::fmt::Debug for Wake {
     }
 }
 
-/// On a cache line of its own, because every writer changes it.
+/// A counter on a cache line of its own, because every writer changes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Aligned(AtomicU64);
 
-/// The bytes that one thread has put and that are not taken yet.
+/// The bytes that one thread has written to the journal and that the taker has not taken yet.
 #[derive(Debug, Default)]
 struct Lane {
     stream: Chain,
-    /// The ranges in `stream`, in the order of offsets, because a thread ends one transaction before the next.
+    /// The ranges of the whole stream that are in this lane, in ascending order of offsets: a thread ends one
+    /// transaction before the next.
     ranges: VecDeque<ByteRange>,
 }
 
-/// Transactions that are adjacent in the whole stream.
+/// A range of the whole stream: one or more transactions of one thread that follow each other directly.
 #[derive(Clone, Copy, Debug)]
 struct ByteRange {
     offset: u64,
     len: usize,
 }
 
-/// Joins the lanes.
+/// Joins the lanes to one stream.
 #[derive(Debug, Default)]
 struct Merger {
-    /// Offset of the next byte to take.
+    /// The offset of the next byte to take.
     frontier: u64,
-    /// Bytes taken out of each lane, the oldest first.
+    /// Bytes that were moved out of each lane and wait for their turn, the oldest first.
     taken: Vec<VecDeque<Lane>>,
 }
 
-/// The position of a transaction in the stream. Its bytes are not put yet.
+/// A transaction that has a position in the stream, but has not written its bytes there yet.
 #[derive(Debug)]
 pub(crate) struct Placed<'j> {
     journal: &'j Journal,
     offset: u64,
     len: usize,
-    /// `None` after the bytes were put.
+    /// `None` after the bytes were written.
     effects: Option<Box<Effects>>,
 }
 
@@ -137,21 +139,21 @@ impl Journal {
     pub fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
-    /// Turns recording on or off. Call it with all shards held.
+    /// Turns recording on or off. Call this while all shards are held.
     pub(crate) fn switch(&self, on: bool) {
         self.is_on.store(on, SeqCst);
     }
-    /// The offset after the last change. The bytes that [`Journal::take`] returns up to this offset hold all
-    /// changes so far.
+    /// The offset after the last change. When [`Journal::take`] has returned this offset, the taker has the bytes
+    /// of all changes so far.
     pub fn tail(&self) -> u64 {
         self.tail.0.load(Acquire)
     }
-    /// Sets the place for [`JOURNAL_FULL`]. Only the first call has an effect.
+    /// Sets the byte that gets the bit [`JOURNAL_FULL`]. Only the first call has an effect.
     pub fn set_alerts(&self, alerts: Arc<AtomicU8>) {
         let _ = self.alerts.set(alerts);
     }
-    /// Adds the next bytes of the stream to `out`, and returns the offset after them. Stops at a transaction that
-    /// has not put its bytes yet.
+    /// Adds the next bytes of the stream to `out`, and returns the offset after them. Stops before a transaction
+    /// that has not written its bytes yet.
     pub fn take(&self, out: &mut Chain) -> u64 {
         let mut merger = self.merger.lock();
         let lanes = self.lanes.lock().clone();
@@ -168,7 +170,7 @@ impl Journal {
         self.look_whether_full(self.waiting());
         frontier
     }
-    /// Bytes that have a position and are not taken.
+    /// Number of bytes between the taker's offset and the end of the stream.
     fn waiting(&self) -> usize {
         let frontier = self.frontier.load(SeqCst);
         self.tail.0.load(SeqCst).saturating_sub(frontier) as usize
@@ -180,20 +182,21 @@ impl Journal {
             false => alerts.fetch_and(!JOURNAL_FULL, Relaxed),
         };
     }
-    /// Sets what wakes the taker. Only the first call has an effect.
+    /// Sets the function that wakes the taker. Only the first call has an effect.
     pub fn set_wake(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.wake.set(Wake(wake));
     }
-    /// The taker is about to sleep: from here on it is woken when many bytes wait to be taken. False: they wait already.
+    /// The taker calls this before it sleeps. From then on it is woken when many bytes wait. Returns false when
+    /// many bytes wait already, so that the taker should not sleep.
     pub fn begins_sleep(&self) -> bool {
         self.is_asleep.store(true, SeqCst);
         self.waiting() < WAKE_BYTES
     }
-    /// The taker sleeps no more.
+    /// The taker calls this when it no longer sleeps.
     pub fn ends_sleep(&self) {
         self.is_asleep.store(false, SeqCst);
     }
-    /// Wakes the taker. Costs one load when it is awake.
+    /// Wakes the taker if it sleeps. Costs one load if it does not.
     fn wake(&self) {
         if self.is_asleep.load(SeqCst)
             && let Some(Wake(wake)) = self.wake.get()
@@ -202,11 +205,12 @@ impl Journal {
         }
     }
 
-    /// Empty effects for a transaction of this thread.
+    /// Empty effects for a new transaction of this thread.
     pub(crate) fn effects() -> Box<Effects> {
         SPARE.take().unwrap_or_default()
     }
-    /// Gives a transaction its position, if it has effects. Call it with the transaction's shards held.
+    /// Gives a transaction with effects its position in the stream; `None` if there are no effects. Call this while
+    /// the transaction's shards are held.
     pub(crate) fn place(&self, mut effects: Box<Effects>) -> Option<Placed<'_>> {
         if !effects.close() {
             keep(effects);
@@ -224,7 +228,7 @@ impl Journal {
                 _ => lane.ranges.push_back(ByteRange { offset, len }),
             }
         });
-        // The thread that puts the byte over the limit sees that, because the frontier only grows.
+        // The thread whose bytes exceed a limit notices that here, because the taker's offset only grows.
         let before = offset.saturating_sub(self.frontier.load(SeqCst)) as usize;
         if before < WAKE_BYTES && before + len >= WAKE_BYTES {
             self.wake();
@@ -249,7 +253,7 @@ impl Journal {
     }
 }
 
-/// Keeps effects for the next transaction of this thread.
+/// Keeps the allocations of `effects` for the next transaction of this thread.
 fn keep(mut effects: Box<Effects>) {
     effects.reset();
     if effects.encoded.bytes.capacity() <= KEPT_BYTES_MAX {
@@ -258,7 +262,7 @@ fn keep(mut effects: Box<Effects>) {
 }
 
 impl Placed<'_> {
-    /// Puts the bytes. Call it after the shards are released.
+    /// Writes the bytes of the transaction. Call this after the shards are released.
     pub(crate) fn put(mut self) {
         if let Some(mut effects) = self.effects.take() {
             self.journal.put(self.offset, self.len, |lane| effects.put(lane));
@@ -268,7 +272,8 @@ impl Placed<'_> {
 }
 
 impl Drop for Placed<'_> {
-    /// After a panic between position and bytes, fills the hole with a command that changes nothing.
+    /// After a panic before the bytes were written: fills the hole in the stream with a command that changes
+    /// nothing.
     fn drop(&mut self) {
         if self.effects.is_some() {
             let len = self.len;
@@ -278,7 +283,8 @@ impl Drop for Placed<'_> {
 }
 
 impl Merger {
-    /// Takes the ranges at the frontier out of one lane after the other. Returns false when there was none.
+    /// Goes over the lanes once, and moves the bytes that are next in the stream to `out`. Returns false when no
+    /// lane had them.
     fn step(&mut self, out: &mut Chain) -> bool {
         let before = self.frontier;
         for taken in &mut self.taken {

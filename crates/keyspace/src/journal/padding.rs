@@ -1,21 +1,23 @@
 //! [`padding`]: commands of an exact length that change nothing.
 //!
-//! A panic between a transaction's position and its bytes leaves a hole in the stream. Readers of the stream
-//! (files, replicas, redis-server) expect commands, so the hole is filled with commands.
+//! If a thread panics after its transaction took a position and before it wrote the bytes, the stream has a hole.
+//! Readers of the stream (files, replicas, redis-server) expect commands, so a command that changes nothing fills
+//! the hole.
 
-/// Commands without arguments, one for each length. redis-server's loader runs all of them.
+/// Commands without arguments, one of each length that [`padding`] needs. redis-server runs all of them when it
+/// loads a file.
 const PLAIN: [&[u8]; 3] = [b"*1\r\n$4\r\nPING\r\n", b"*1\r\n$7\r\nUNWATCH\r\n", b"*1\r\n$8\r\nLASTSAVE\r\n"];
-/// The beginnings of commands with one argument of any length.
+/// The first bytes of two commands with one argument, which may have any length.
 const WITH_ARGUMENT: [&[u8]; 2] = [b"*2\r\n$4\r\nPING\r\n", b"*2\r\n$3\r\nGET\r\n"];
 
-/// One command of `len` bytes that changes nothing. The shortest transaction has 17 bytes (FLUSHDB). For a shorter
-/// `len` without a command, returns newlines.
+/// One command of exactly `len` bytes that changes nothing. The shortest transaction has 17 bytes (FLUSHDB). For a
+/// shorter `len` that no command has, returns newlines.
 pub fn padding(len: usize) -> Vec<u8> {
     if let Some(plain) = PLAIN.iter().find(|plain| plain.len() == len) {
         return plain.to_vec();
     }
-    // At each further digit of the argument's length, one command cannot have a certain total length, and the
-    // other can.
+    // When the argument's length gets one more decimal digit, one total length is impossible for this command. It
+    // is possible for the second command, whose name has another length.
     for begin in WITH_ARGUMENT {
         let Some(room) = len.checked_sub(begin.len()) else { continue };
         for digits in 1..=20 {
@@ -35,7 +37,7 @@ pub fn padding(len: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The number of arguments, if the bytes are exactly one command.
+    /// The number of arguments, if `bytes` are exactly one command. Otherwise `None`.
     fn arguments(mut bytes: &[u8]) -> Option<usize> {
         fn number(bytes: &mut &[u8], mark: u8) -> Option<usize> {
             let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
