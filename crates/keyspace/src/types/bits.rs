@@ -1,13 +1,14 @@
-//! Strings as bitmaps: count, search and combine bits, and integers of any width at any bit offset
+//! Strings as bitmaps: counts, searches and combinations of bits, and integers of any width at any bit offset
 //! ([`FieldType`]).
 //!
-//! Bit 0 is the most significant bit of byte 0, as in redis-server. All functions are pure, and take time
-//! proportional to the bytes passed. Callers pass long strings in pieces. The commands parse arguments and write
+//! Bit 0 is the most significant bit of byte 0, as in redis-server. All functions are pure and take time
+//! proportional to the bytes passed. Callers pass a long string in pieces. Arguments and replies are handled by the
+//! commands.
 //! replies.
 
 use std::ops::Range;
 
-/// Stack buffer of [`Operation::combine`] for the intermediate result of two passes.
+/// Size of the stack buffer for the second bitmap that some operations of [`Operation::combine`] need.
 const SCRATCH_BYTES: usize = 4096;
 
 /// Number of 1 bits in `bytes`.
@@ -17,7 +18,7 @@ pub fn count(bytes: &[u8]) -> u64 {
     words + rest.iter().map(|b| u64::from(b.count_ones())).sum::<u64>()
 }
 
-/// Number of 1 bits among the bits `range` of `bytes`.
+/// Number of 1 bits of `bytes` within `range`, a range of bits.
 ///
 /// # Panics
 /// When `range` is not within `bytes`.
@@ -31,7 +32,7 @@ pub fn count_within(bytes: &[u8], range: Range<u64>) -> u64 {
     u64::from(ends) + count(&bytes[first + 1..last])
 }
 
-/// The first bit within `range` that is `bit`.
+/// Offset of the first bit within `range` that equals `bit`.
 ///
 /// # Panics
 /// When `range` is not within `bytes`.
@@ -57,7 +58,7 @@ pub fn find(bytes: &[u8], bit: bool, range: Range<u64>) -> Option<u64> {
     (from..last).find_map(|at| in_byte(at, 0xff)).or_else(|| in_byte(last, tail))
 }
 
-/// The bit at `offset`; 0 past the end.
+/// The bit at `offset`; 0 past the end of `bytes`.
 pub fn get(bytes: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8).ok().and_then(|at| bytes.get(at));
     byte.is_some_and(|byte| byte & (0x80 >> (offset % 8)) != 0)
@@ -66,7 +67,7 @@ pub fn get(bytes: &[u8], offset: u64) -> bool {
 /// Sets the bit at `offset` and returns the former bit.
 ///
 /// # Panics
-/// When `offset` is past the end.
+/// When `offset` is past the end of `bytes`.
 pub fn set(bytes: &mut [u8], offset: u64, bit: bool) -> bool {
     let (at, mask) = ((offset / 8) as usize, 0x80 >> (offset % 8));
     let before = bytes[at] & mask != 0;
@@ -74,20 +75,20 @@ pub fn set(bytes: &mut [u8], offset: u64, bit: bool) -> bool {
     before
 }
 
-/// First and last byte of a range of bits. `None` when it is empty.
+/// First and last byte of a range of bits. `None` when the range is empty.
 fn edges(range: &Range<u64>) -> Option<(usize, usize)> {
     (range.start < range.end).then(|| ((range.start / 8) as usize, ((range.end - 1) / 8) as usize))
 }
-/// Mask of a byte's bits from that of `start` on.
+/// Mask of the bits of a byte from bit `start` to the byte's end.
 fn mask_from(start: u64) -> u8 {
     0xff >> (start % 8)
 }
-/// Mask of a byte's bits before that of `end`.
+/// Mask of the bits of a byte before bit `end`.
 fn mask_until(end: u64) -> u8 {
     0xff << ((8 - end % 8) % 8)
 }
 
-/// The operations of BITOP. A shorter string counts as padded with zero bytes.
+/// The operations of BITOP. A shorter string is padded with zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Bits that are 1 in all strings.
@@ -123,7 +124,7 @@ impl Operation {
         ];
         WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, op)| *op)
     }
-    /// Fills `out` with the combined bytes, starting at byte `at` of the strings.
+    /// Fills `out` with bytes of the result, starting at byte `at`.
     pub fn combine(self, sources: &[&[u8]], at: usize, out: &mut [u8]) {
         let mut scratch = [0; SCRATCH_BYTES];
         for (i, out) in out.chunks_mut(SCRATCH_BYTES).enumerate() {
@@ -187,7 +188,7 @@ impl Operation {
 fn each(out: &mut [u8], change: impl Fn(u8) -> u8) {
     out.iter_mut().for_each(|byte| *byte = change(*byte));
 }
-/// The compiler vectorises this.
+/// Applies `change` to each pair of bytes. A loop that the compiler can vectorise.
 fn merge(out: &mut [u8], other: &[u8], change: impl Fn(u8, u8) -> u8) {
     out.iter_mut().zip(other).for_each(|(a, b)| *a = change(*a, *b));
 }
@@ -202,16 +203,16 @@ pub struct FieldType {
 /// What BITFIELD does with a number that does not fit its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// Keeps the low bits.
+    /// Keeps the low bits of the number.
     Wrap,
     /// Takes the nearest number that fits.
     Saturate,
-    /// Changes nothing.
+    /// Stores nothing.
     Fail,
 }
 
 impl FieldType {
-    /// A type from its sign and width. `None` when redis-server has no such type.
+    /// The type with this sign and width. `None` when redis-server has no such type.
     pub fn new(signed: bool, bits: u64) -> Option<FieldType> {
         let most = if signed { 64 } else { 63 };
         (1..=most).contains(&bits).then_some(FieldType { signed, bits: bits as u8 })
@@ -220,7 +221,7 @@ impl FieldType {
     pub fn bits(self) -> u64 {
         self.bits.into()
     }
-    /// The integer at bit `offset`. Bits past the end are 0.
+    /// The integer of this type at bit `offset`. Bits past the end of `bytes` are 0.
     pub fn get(self, bytes: &[u8], offset: u64) -> i64 {
         let raw = (window(bytes, offset) << (offset % 8)) >> (128 - u32::from(self.bits));
         self.sign(raw as u64)
@@ -228,7 +229,7 @@ impl FieldType {
     /// Writes `value`, which must fit, at bit `offset`.
     ///
     /// # Panics
-    /// When its last bit is past the end.
+    /// When the last bit of the integer is past the end of `bytes`.
     pub fn put(self, bytes: &mut [u8], offset: u64, value: i64) {
         let (at, width) = ((offset / 8) as usize, u32::from(self.bits));
         let shift = 128 - width - (offset % 8) as u32;
@@ -237,7 +238,7 @@ impl FieldType {
         let touched = ((offset % 8) as usize + usize::from(self.bits)).div_ceil(8);
         bytes[at..at + touched].copy_from_slice(&new.to_be_bytes()[..touched]);
     }
-    /// The number to store for `value`: itself when it fits, else the result of `overflow`. `None` for
+    /// The number to store for `value`: `value` itself if it fits, else what `overflow` says. `None` for
     /// [`Overflow::Fail`].
     pub fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (least, most) = match self.signed {
@@ -253,9 +254,10 @@ impl FieldType {
             Overflow::Fail => None,
         }
     }
-    /// An argument of SET before [`FieldType::fit`]. For an unsigned type a negative number counts as a large one. So
-    /// does, for a signed type, a number so small that its distance to the type's largest number has no 64 bits: as in
-    /// redis-server, that number saturates at the largest.
+    /// The number that SET stores for the argument `value`, before [`FieldType::fit`]. An unsigned type reads a
+    /// negative argument as a large number, as redis-server does. So does a signed type if the argument is so small
+    /// that its distance to the type's largest number needs more than 64 bits: that argument saturates at the
+    /// largest number.
     pub fn given(self, value: i64) -> i128 {
         let most = i64::MAX >> (64 - self.bits.max(1));
         match self.signed {
@@ -265,14 +267,14 @@ impl FieldType {
         }
     }
 
-    /// The low bits as a number of this type.
+    /// The integer of this type that has these low bits.
     fn sign(self, raw: u64) -> i64 {
         let unused = 64 - u32::from(self.bits);
         if self.signed { ((raw << unused) as i64) >> unused } else { raw as i64 }
     }
 }
 
-/// The 16 bytes from the byte of bit `offset` on, big-endian. Zeros past the end.
+/// 16 bytes as a big-endian number, starting with the byte that holds bit `offset`. Bytes past the end are 0.
 fn window(bytes: &[u8], offset: u64) -> u128 {
     let rest = usize::try_from(offset / 8).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
     let mut window = [0; 16];

@@ -1,16 +1,16 @@
-//! [`Collection`]: the interface of every type except the string. [`Changed`]: whether a write changed a value.
+//! [`Collection`]: the interface of all types except the string. [`Changed`]: whether a write changed a value.
 //!
 //! A new type is one module that implements [`Collection`], and one line in the list of types (`crate::record`).
-//! The list generates the variants of [`Value`] and [`ValueRef`]. The compiler then names the missing parts. This
-//! module knows no key, no expiry and no command.
+//! The list generates the variants of [`Value`] and [`ValueRef`], and then compiler errors show what else is
+//! needed. This module knows no keys, no expiry of keys and no commands.
 
 use super::Bytes;
 use crate::record::{Value, ValueRef};
 
-/// Part of a value's memory, to be dropped where that may take a while: about 50 us each.
+/// A part of a value's memory. Dropping a piece takes about 50 us, so drop it where that delays nobody.
 pub type Piece = Box<dyn Send>;
 
-/// Whether a write changed the value. A write that changed nothing is not noted, so no index reads the key again.
+/// Whether a write changed a value. A write that changed nothing is not reported, so no index reads the key again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Changed {
@@ -26,20 +26,20 @@ impl From<bool> for Changed {
     }
 }
 
-/// How a collection lies in a [`Value`]. The list of types generates the implementations.
+/// Conversion between a collection and a [`Value`]. The list of types generates the implementations.
 pub trait Stored: Sized {
     /// The collection in `value`; `None` when the value is of another type.
     fn of(value: ValueRef<'_>) -> Option<&Self>;
-    /// As [`Stored::of`], for writing.
+    /// Like [`Stored::of`], for writing.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
     /// The collection as a value.
     fn into_value(self) -> Value;
 }
 
-/// Arguments of a command on a collection that may name a part of it. The type decides which argument does.
+/// Arguments of a command on a collection, for a prefetch. Each type knows which of them names an element.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts<'a> {
-    /// The argument after the key. Empty when there is none.
+    /// The argument after the key, which is the third word of the command. Empty when there is none.
     pub third: &'a [u8],
     /// The last argument.
     pub last: &'a [u8],
@@ -47,15 +47,15 @@ pub struct Parts<'a> {
 
 /// A value of many elements.
 ///
-/// A clone is a snapshot. It shares the parts of a large value, and costs at most one pointer a part. All sums are
-/// kept current, so the cost of no method except [`Collection::into_pieces`] grows with the value.
+/// A clone is a snapshot. It shares the parts of a large value, and costs at most one pointer per part. All sums
+/// are kept up to date, so only [`Collection::into_pieces`] takes longer for a larger value.
 pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     /// Redis's name of the type, for TYPE.
     const TYPE_NAME: &'static str;
-    /// True when the key stays after its last element was removed (streams). Otherwise the key goes too.
+    /// True when the key stays after its last element was removed (streams). Otherwise the key is deleted then.
     const STAYS_WHEN_EMPTY: bool = false;
 
-    /// Number of elements: the cost of a walk over the whole value, in units of 50 to 200 ns.
+    /// Number of elements. A walk over the whole value costs this number times 50 to 200 ns.
     fn len(&self) -> usize;
     /// True when the value has no element.
     fn is_empty(&self) -> bool {
@@ -67,33 +67,36 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     fn heap_bytes(&self) -> usize;
     /// Approximate number of allocations.
     fn parts(&self) -> usize;
-    /// Visits about `count` texts of the value, starting at `cursor`, for searches over values. Returns the next
-    /// cursor, 0 at the end. A text that stays is visited at least once, even with writes between two calls. The
-    /// value of a field comes with the field's name. Any other text comes alone.
+    /// Visits about `count` texts of the value, starting at `cursor`, for searches over values. A text is an
+    /// element or the value of a field; with the latter comes the field's name. Returns the next cursor; 0 at the
+    /// end. A text that exists during the whole walk is visited at least once, even if the value is written between
+    /// two calls.
     fn walk_texts(
         &self,
         cursor: u64,
         count: usize,
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64;
-    /// Earliest expiry of a part of the value (unix milliseconds). `i64::MAX` when no part expires.
+    /// Earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires.
     #[inline]
     fn field_expiry_ms(&self) -> i64 {
         i64::MAX
     }
-    /// True when neither value was changed since one was cloned from the other. Compares small values; may return
-    /// false for large values that are equal. Costs at most one pointer comparison a part.
+    /// True when one of the two values was cloned from the other and neither was changed since. Compares small
+    /// values by content. May return false for large values that are equal. Costs at most one pointer comparison
+    /// per part.
     fn is_unchanged(&self, since: &Self) -> bool;
-    /// Passes all memory of the value to `hand_out` in pieces. A value that is freed quickly is one piece or none.
+    /// Splits all memory of the value into pieces, and passes them to `hand_out`. A value that is freed quickly is
+    /// one piece or none.
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece));
     /// Prefetches the memory that a look-up in the value needs. Each `step` reads what the step before has
-    /// prefetched. Returns true when another step has something to prefetch.
+    /// prefetched, and prefetches what that points to. Returns true when another step is needed.
     fn prefetch(&self, step: usize) -> bool {
         let _ = step;
         false
     }
-    /// Prefetches the memory that look-ups of these parts of the value need. Returns false when it prefetches
-    /// nothing.
+    /// Prefetches the memory that look-ups of the elements named by `parts` need. Returns false when there is
+    /// nothing to prefetch.
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         let _ = parts;
         false

@@ -1,5 +1,5 @@
-//! [`Fields`]: the table form of a hash. It is an extendible table of pairs, so a hash of millions of fields grows,
-//! shrinks and is scanned one segment at a time, like the keyspace, and its clone is a cheap snapshot.
+//! [`Fields`]: the table form of a hash. It is an extendible table of fields and values. So even a hash of millions
+//! of fields grows, shrinks and is scanned one segment at a time, and its clone is a cheap snapshot.
 
 use super::Bytes;
 use crate::extendible::{
@@ -9,21 +9,21 @@ use std::sync::OnceLock;
 use strand_chain::Blob;
 use triomphe::Arc;
 
-/// Hashes the fields of all hashes in the process. Clients choose fields, so the hash is keyed: by the first
-/// keyspace's seed (so that a simulation repeats), or at random without a keyspace. One hasher for all, so that a
-/// hash needs no seed of its own.
+/// Hashes the fields of all hashes in the process, so that no hash needs a seed of its own. Clients choose fields,
+/// so the hash is keyed: with the seed of the first keyspace (so that a simulation repeats), or at random without a
+/// keyspace.
 static FIELD_HASHER: OnceLock<ahash::RandomState> = OnceLock::new();
 
-/// Keys the hash of fields, unless that is done already.
+/// Sets the key of the fields' hash, unless it was set before.
 pub(crate) fn key_fields_with([a, b, c, d]: [u64; 4]) {
-    // Not the keyspace's own key: the cursors of HSCAN must not reveal anything about the hash of keys.
+    // The keyspace's own key must not be used: the cursors of HSCAN would reveal parts of the hashes of keys.
     FIELD_HASHER.get_or_init(|| ahash::RandomState::with_seeds(!b, !c, !d, !a));
 }
 
-/// Segments that are freed together: about 15,000 fields, which takes about 50 us.
+/// Number of segments that are freed together: about 15,000 fields, which takes about 50 us.
 const PIECE_SEGMENTS: usize = 16;
 
-/// Fields and values.
+/// Fields and values in an extendible table.
 #[derive(Debug, Clone)]
 pub(super) struct Fields(ExtendibleTable<Blob, FieldPositions>);
 
@@ -60,7 +60,7 @@ impl Fields {
         let at = self.0.locate(self.0.position(field), field)?;
         Some(pair(self.0.at(at)).1)
     }
-    /// Sets `field`. Returns true when it is new.
+    /// Sets the value of `field`. Returns true when the field is new.
     pub(super) fn set(&mut self, field: &[u8], value: Bytes<'_>) -> bool {
         let payload = match value {
             Bytes::Slice(bytes) => Payload::Bytes(bytes, false),
@@ -82,7 +82,7 @@ impl Fields {
             }
         }
     }
-    /// Adds `field` with an empty value. Returns true when it is new. An existing field is not written.
+    /// Adds `field` with an empty value, unless it exists. Returns true when it was added.
     pub(super) fn add(&mut self, field: &[u8]) -> bool {
         let position = self.0.position(field);
         if self.0.locate(position, field).is_some() {
@@ -122,7 +122,7 @@ impl Fields {
     pub(super) fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, Bytes<'_>)> {
         self.0.random(rng).map(pair)
     }
-    /// The segments, in groups that are freed in about 50 us.
+    /// The segments, in groups that take about 50 us each to free.
     pub(super) fn into_pieces(self) -> impl Iterator<Item = Vec<Arc<Segment<Blob>>>> {
         self.0.into_pieces(PIECE_SEGMENTS)
     }
@@ -131,15 +131,15 @@ impl Fields {
     }
     /// Approximate number of allocations.
     pub(super) fn parts(&self) -> usize {
-        // Assumes that one field in ten has a blob of its own. That is close enough for the decisions that depend
-        // on it.
+        // Assumes that one value in ten has a blob of its own. The decisions that depend on this number need no
+        // better estimate.
         self.0.parts() + self.0.len() / 10
     }
-    /// As [`Fields::parts`], when all values are empty (the members of a set).
+    /// Like [`Fields::parts`], for fields whose values are all empty (the members of a set).
     pub(super) fn segment_parts(&self) -> usize {
         self.0.parts()
     }
-    /// True when neither was changed since one was cloned from the other.
+    /// True when one was cloned from the other and neither was changed since.
     pub(super) fn is_same(&self, other: &Fields) -> bool {
         self.0.shares_all_with(&other.0)
     }
@@ -147,7 +147,8 @@ impl Fields {
     pub(super) fn prefetch(&self) {
         self.0.prefetch_first();
     }
-    /// Prefetches these fields. Returns false when the table is small enough to be in the cache.
+    /// Prefetches these fields. Returns false, without a prefetch, when the table is small enough to be in the
+    /// cache.
     pub(super) fn prefetch_all<'f>(&self, fields: impl Iterator<Item = &'f [u8]>) -> bool {
         self.0.prefetch_all(fields, 2 * strand_chain::CACHE_LINE_BYTES)
     }

@@ -1,23 +1,24 @@
 //! Positions on the earth as scores of a sorted set: redis-server's 52-bit geohash, distances, and the ranges of
 //! scores that cover a circle or a box ([`cover`]).
 //!
-//! Longitude and latitude are divided into 2^26 steps each. Their bits are interleaved, with latitude in the
-//! lowest bit. So nearby positions have scores with equal high bits. All arithmetic follows redis-server in its
-//! order of operations, so that the digits are equal. The commands handle sorted sets, arguments and replies.
+//! Longitude and latitude are each divided into 2^26 steps. A score interleaves the bits of both numbers, with a
+//! bit of latitude as the lowest. So positions that are close together usually have scores with equal high bits.
+//! The order of all arithmetic follows redis-server, so that replies have the same digits. Sorted sets, arguments
+//! and replies are handled by the commands.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Limits of a position that can be stored. The latitudes are those of Web Mercator maps.
+/// Highest longitude, east or west, of a position that can be stored.
 pub const LONGITUDE_MAX: f64 = 180.0;
-/// See [`LONGITUDE_MAX`].
+/// Highest latitude, north or south, of a position that can be stored: the limit of Web Mercator maps.
 pub const LATITUDE_MAX: f64 = 85.05112878;
 
-/// Steps of a stored position.
+/// Number of times that longitude and latitude are halved for a score.
 const STEPS_MAX: u32 = 26;
-/// Latitude limit of the standard geohash, which GEOHASH shows.
+/// Highest latitude of the standard geohash, which the command GEOHASH returns.
 const TEXT_LATITUDE_MAX: f64 = 90.0;
-/// Characters of the geohash that GEOHASH shows.
+/// Number of characters of the geohash that the command GEOHASH returns.
 const TEXT_BYTES: usize = 11;
 const EARTH_RADIUS_M: f64 = 6372797.560856;
 /// Half the equator. A search with a larger radius covers the whole earth.
@@ -27,9 +28,9 @@ const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
 /// A position in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// East of Greenwich.
+    /// Degrees east of Greenwich.
     pub longitude: f64,
-    /// North of the equator.
+    /// Degrees north of the equator.
     pub latitude: f64,
 }
 
@@ -38,11 +39,11 @@ impl Point {
     pub fn is_valid(&self) -> bool {
         self.longitude.abs() <= LONGITUDE_MAX && self.latitude.abs() <= LATITUDE_MAX
     }
-    /// The score of a valid position.
+    /// The score of this position, which must be valid.
     pub fn score(&self) -> f64 {
         Cell::of(self, LATITUDE_MAX, STEPS_MAX).bits as f64
     }
-    /// The position of a score: the middle of its cell. Every score has one.
+    /// The position of a score: the middle of the cell that the score stands for. Every score has a position.
     pub fn of_score(score: f64) -> Point {
         let area = Cell { bits: bits_of(score), steps: STEPS_MAX }.area();
         let middle = |range: &Range<f64>, max: f64| ((range.start + range.end) / 2.0).clamp(-max, max);
@@ -51,7 +52,8 @@ impl Point {
             latitude: middle(&area.latitude, LATITUDE_MAX),
         }
     }
-    /// The standard geohash in base 32: 11 characters, of which the last is always `0`, because 52 bits give ten.
+    /// The standard geohash in base 32. It has 11 characters. The last one is always `0`, because 52 bits give only
+    /// ten.
     pub fn geohash(&self) -> [u8; TEXT_BYTES] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::of(self, TEXT_LATITUDE_MAX, STEPS_MAX).bits;
@@ -70,23 +72,23 @@ impl Point {
     }
 }
 
-/// A score converted to an unsigned integer as the C compiler does it.
+/// Converts a score to an unsigned integer, as C compilers do.
 fn bits_of(score: f64) -> u64 {
     const TOP: f64 = 9_223_372_036_854_775_808.0;
     if score < TOP {
         return score as i64 as u64;
     }
-    // Numbers out of range give what the processor gives.
+    // For a number out of range, use the result of the processor's instruction.
     let above = if score < 2.0 * TOP { (score - TOP) as i64 } else { i64::MIN };
     above as u64 ^ 1 << 63
 }
 
-/// A search area, in units of `unit_m` metres.
+/// The shape of a search, in units of `unit_m` metres.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Circle or box, in units.
     pub form: Form,
-    /// Metres of a unit.
+    /// Metres per unit.
     pub unit_m: f64,
 }
 
@@ -95,14 +97,14 @@ pub struct Shape {
 pub enum Form {
     /// All positions within a distance.
     Circle {
-        /// In units.
+        /// Radius in units.
         radius: f64,
     },
-    /// All positions within half the width to the west and east, and half the height to the north and south.
+    /// All positions at most half the width to the west or east, and at most half the height to the north or south.
     Box {
-        /// From west to east, in units.
+        /// Extent from west to east, in units.
         width: f64,
-        /// From south to north, in units.
+        /// Extent from south to north, in units.
         height: f64,
     },
 }
@@ -125,14 +127,14 @@ impl Shape {
         }
     }
 
-    /// Half the extents, from west to east and from south to north, in metres.
+    /// Half the extent from west to east, and half the extent from south to north, in metres.
     fn halves_m(&self) -> (f64, f64) {
         match self.form {
             Form::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
             Form::Box { width, height } => (self.unit_m * (width / 2.0), self.unit_m * (height / 2.0)),
         }
     }
-    /// Distance from the centre to the farthest point, in metres.
+    /// Distance from the centre to the farthest point of the shape, in metres.
     fn radius_m(&self) -> f64 {
         let radius = match self.form {
             Form::Circle { radius } => radius,
@@ -142,8 +144,8 @@ impl Shape {
         };
         radius * self.unit_m
     }
-    /// Degrees that bound the shape around `center`. The shape spans the most longitudes on the side away from the
-    /// equator.
+    /// The degrees within which the shape around `center` lies. Its edge away from the equator spans the most
+    /// longitudes.
     fn bounds(&self, center: &Point) -> Area {
         let (half_width, half_height) = self.halves_m();
         let latitude_delta = half_height / EARTH_RADIUS_M / RADIANS_PER_DEGREE;
@@ -160,13 +162,15 @@ impl Shape {
     }
 }
 
-/// Ranges of scores that contain all positions within `shape` around a valid `center`: up to nine, in
-/// redis-server's order. Most positions in them are within the shape, but the caller must check each one.
+/// Ranges of scores that contain all positions within `shape` around a valid `center`. There are at most nine, in
+/// redis-server's order. The ranges also contain some positions outside the shape, so the caller must check each
+/// position.
 pub fn cover(center: &Point, shape: &Shape) -> SmallVec<[Range<f64>; 9]> {
     let bounds = shape.bounds(center);
     let mut steps = steps_for(shape.radius_m(), center.latitude);
     let mut cell = Cell::of(center, LATITUDE_MAX, steps);
-    // When the centre is near an edge of its cell, the neighbours may not reach far enough.
+    // If the centre is near an edge of its cell, the neighbouring cells may not reach as far as the shape. Then use
+    // larger cells.
     let area = |longitude, latitude| cell.moved(longitude, latitude).area();
     let is_too_small = area(0, 1).latitude.end < bounds.latitude.end
         || area(0, -1).latitude.start > bounds.latitude.start
@@ -189,7 +193,8 @@ pub fn cover(center: &Point, shape: &Shape) -> SmallVec<[Range<f64>; 9]> {
     let (mut ranges, mut last) = (SmallVec::new(), None);
     for (longitude, latitude) in ORDER.into_iter().filter(|(x, y)| !is_useless(*x, *y)) {
         let neighbour = cell.moved(longitude, latitude);
-        // Around the whole earth, neighbours coincide. As in redis-server, the centre is not compared.
+        // With very large cells several neighbours are one cell. As in redis-server, the middle cell is not
+        // compared.
         if last == Some(neighbour) {
             continue;
         }
@@ -199,7 +204,7 @@ pub fn cover(center: &Point, shape: &Shape) -> SmallVec<[Range<f64>; 9]> {
     ranges
 }
 
-/// Steps of cells that are about as large as a circle of this radius.
+/// Number of halvings after which cells are about as large as a circle of this radius.
 fn steps_for(mut radius_m: f64, latitude: f64) -> u32 {
     if radius_m == 0.0 {
         return STEPS_MAX;
@@ -209,7 +214,7 @@ fn steps_for(mut radius_m: f64, latitude: f64) -> u32 {
         radius_m *= 2.0;
         steps += 1;
     }
-    // Meridians converge towards the poles.
+    // Cells become narrower towards the poles, so use larger ones there.
     let polar = match latitude.abs() {
         latitude if latitude > 80.0 => 2,
         latitude if latitude > 66.0 => 1,
@@ -218,21 +223,21 @@ fn steps_for(mut radius_m: f64, latitude: f64) -> u32 {
     (steps - 2 - polar).clamp(1, STEPS_MAX as i32) as u32
 }
 
-/// A rectangle of the map.
+/// A rectangle of the map that all positions with some equal high bits share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     bits: u64,
-    /// How often longitude and latitude were halved.
+    /// How often longitude and latitude were halved for this cell.
     steps: u32,
 }
 
-/// Ranges of degrees.
+/// A range of longitudes and a range of latitudes, in degrees.
 struct Area {
     longitude: Range<f64>,
     latitude: Range<f64>,
 }
 
-/// The bits of latitude. The other bits are those of longitude.
+/// The bits of a score that are bits of the latitude. The other bits are bits of the longitude.
 const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
 
 impl Cell {
@@ -254,7 +259,7 @@ impl Cell {
             latitude: range(gather(self.bits), LATITUDE_MAX),
         }
     }
-    /// The cell at this distance in cells to the east and to the north. Wraps around the edges of the map.
+    /// The cell that is this number of cells to the east and to the north. Wraps around the edges of the map.
     fn moved(&self, longitude: i8, latitude: i8) -> Cell {
         let mask = (1u64 << (2 * self.steps)) - 1;
         let step = |bits: u64, others: u64, by: i8| match by {
@@ -274,7 +279,7 @@ impl Cell {
     }
 }
 
-/// Inserts a zero above each bit.
+/// Inserts a 0 bit above each bit.
 fn spread(n: u32) -> u64 {
     const STAGES: [(u32, u64); 5] = [
         (16, 0x0000_ffff_0000_ffff),
@@ -285,7 +290,7 @@ fn spread(n: u32) -> u64 {
     ];
     STAGES.iter().fold(u64::from(n), |bits, (shift, mask)| (bits | bits << shift) & mask)
 }
-/// Every second bit, starting at the lowest.
+/// Collects every second bit, starting with the lowest.
 fn gather(bits: u64) -> u32 {
     (0..32).fold(0, |n, i| n | ((bits >> (2 * i)) as u32 & 1) << i)
 }
@@ -300,7 +305,7 @@ mod tests {
 
     #[test]
     fn digits_are_those_of_redis() {
-        // From redis-server 7.0.15: ZSCORE, GEOHASH, GEODIST and GEOPOS after GEOADD.
+        // The replies of redis-server 7.0.15 to ZSCORE, GEOHASH, GEODIST and GEOPOS after GEOADD.
         assert_eq!(PALERMO.score(), 3479099956230698.0);
         assert_eq!(CATANIA.score(), 3479447370796909.0);
         let (a, b) = (Point::of_score(PALERMO.score()), Point::of_score(CATANIA.score()));
@@ -333,12 +338,12 @@ mod tests {
         fn positions_come_back_within_a_cell(point in point()) {
             let back = Point::of_score(point.score());
             prop_assert!((back.longitude - point.longitude).abs() <= 360.0 / f64::from(1 << 26));
-            // At 180 degrees a score has one bit more than a float keeps, as in redis-server.
+            // At 180 degrees a score has one bit more than a double keeps. redis-server loses this bit, too.
             prop_assert!((back.latitude - point.latitude).abs() <= 4.0 * LATITUDE_MAX / f64::from(1 << 26));
             prop_assert!((0.0..=(1u64 << 52) as f64 * 4.0).contains(&point.score()));
             prop_assert!(spread(gather(point.score() as u64)) == point.score() as u64 & LATITUDE_BITS);
         }
-        /// Away from the poles and the edges of the map, where redis-server misses some positions too.
+        /// Away from the poles and the edges of the map. There redis-server misses some positions, too.
         #[test]
         fn a_cover_holds_what_is_near(
             longitude in -100.0..100.0f64, latitude in -60.0..60.0f64,

@@ -1,9 +1,10 @@
-//! [`HashValue`]: fields and values. Packed in one allocation while small, a table when large.
+//! [`HashValue`]: a hash. Its fields and values are packed in one allocation while the hash is small, and are in a
+//! table when it is large.
 //!
-//! Redis's thresholds decide the answer of OBJECT ENCODING. A hash beyond them still stays packed while a search
-//! through its fields costs less than a table's look-ups in memory. HSET of one of five fields of 256 bytes ran at
-//! 0.92 M operations per processor second as a table, and at 1.18 M packed (`make versus ARGS='--only "HSET
-//! p30"'`).
+//! Redis's thresholds decide the reply of OBJECT ENCODING. A hash beyond the thresholds still stays packed as long
+//! as a linear search through its fields costs less than the cache misses of a look-up in a table. HSET of one of
+//! five fields of 256 bytes ran at 0.92 M operations per processor second as a table, and at 1.18 M packed (`make
+//! versus ARGS='--only "HSET p30"'`).
 
 mod mortal;
 
@@ -17,16 +18,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
 
-/// Limits of a packed hash beyond Redis's thresholds: fields, and bytes. Its fields and values have at most
-/// [`INLINE_BYTES_MAX`] bytes, because longer ones lie in a table, which shares them with replies.
+/// Maximum number of fields of a hash that is packed although it exceeds Redis's thresholds. The next constant is
+/// the maximum of its bytes. Fields and values longer than [`INLINE_BYTES_MAX`] are never packed, because a table
+/// can share them with replies.
 const OUTGROWN_FIELDS_MAX: usize = 32;
 const OUTGROWN_BYTES_MAX: usize = 4096;
 
-/// The latest expiry of a field, in unix milliseconds: redis-server's limit.
+/// Maximum expiry of a field, in unix milliseconds: redis-server's limit.
 pub const EXPIRY_MS_MAX: i64 = (1 << 46) - 1;
 
-/// A hash value. A clone of a large hash is a snapshot that shares all segments. A write to a shared segment
-/// copies only that segment.
+/// A hash. The clone of a large hash is a snapshot that shares all segments. A write copies only the segments that
+/// it changes.
 #[derive(Debug, Clone, Default)]
 pub struct HashValue(Form);
 
@@ -39,7 +41,7 @@ enum Form {
 #[derive(Debug, Clone)]
 enum Boxed {
     Table(Fields),
-    /// Some fields expire, or did at some time.
+    /// A hash in which some field expires, or did so earlier.
     Mortal(Mortal),
 }
 
@@ -49,11 +51,11 @@ impl Default for Form {
     }
 }
 
-/// Called with each expired field.
+/// Called with the name of each expired field. `None`: the caller does not need the names.
 pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 impl HashValue {
-    /// An empty hash (packed).
+    /// An empty hash, which is packed.
     pub fn new() -> HashValue {
         HashValue::default()
     }
@@ -67,8 +69,8 @@ impl HashValue {
             },
         }
     }
-    /// Sets `field` without an expiry. Returns true when it is new. Switches to the table at the thresholds in
-    /// `settings`, and never back.
+    /// Sets the value of `field` and removes the field's expiry. Returns true when the field is new. At the
+    /// thresholds in `settings` the hash changes to a table, and it never changes back.
     pub fn set<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
         let value = value.into();
         let bytes_max = settings.hash_max_listpack_value.load(Relaxed);
@@ -105,22 +107,23 @@ impl HashValue {
             Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
-    /// As [`HashValue::set`], but keeps the field's expiry.
+    /// Like [`HashValue::set`], but keeps the field's expiry.
     pub fn update<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
         match self.mortal_mut() {
             Some(mortal) => mortal.update(field, value.into(), settings),
             None => self.set(field, value, settings),
         }
     }
-    /// Expiry of `field` (unix milliseconds). `Some(None)` for never, `None` when there is no such field.
+    /// Expiry of `field` (unix milliseconds). `None`: there is no such field. `Some(None)`: the field never
+    /// expires.
     pub fn expiry_ms(&self, field: &[u8]) -> Option<Option<i64>> {
         match self.mortal() {
             Some(mortal) => mortal.expiry_ms(field),
             None => self.get(field).map(|_| None),
         }
     }
-    /// Sets the expiry of `field` (`None`: never), limited to [`EXPIRY_MS_MAX`]. Returns false when there is no
-    /// such field.
+    /// Sets the expiry of `field` (`None`: never), at most [`EXPIRY_MS_MAX`]. Returns false when there is no such
+    /// field.
     pub fn set_expiry(&mut self, field: &[u8], expiry_ms: Option<i64>, settings: &Settings) -> bool {
         if self.get(field).is_none() {
             return false;
@@ -137,7 +140,7 @@ impl HashValue {
         }
         true
     }
-    /// The fields that expire, with their expiries (unix milliseconds), the earliest first.
+    /// The fields with an expiry, each with its expiry (unix milliseconds), the earliest first.
     pub fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
         self.mortal().into_iter().flat_map(Mortal::expiries)
     }
@@ -146,12 +149,12 @@ impl HashValue {
     pub fn next_expiry_ms(&self) -> i64 {
         self.mortal().map_or(i64::MAX, Mortal::next_expiry_ms)
     }
-    /// Expires the fields that are due at `now_ms`, calls `gone` with each, and returns their number. Costs as
-    /// much as removing about a hundred fields.
+    /// Expires the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Only
+    /// about a hundred fields are removed per call; the others are hidden until later calls remove them.
     pub fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms, gone))
     }
-    /// Expiry of the hash's key, `i64::MAX` for never. Stored here while some field expires.
+    /// Expiry of the hash's key, `i64::MAX` for never. Only valid while some field expires.
     pub(crate) fn key_expiry_ms(&self) -> i64 {
         self.mortal().map_or(i64::MAX, |mortal| mortal.key_expiry_ms)
     }
@@ -201,7 +204,7 @@ impl HashValue {
             },
         }
     }
-    /// All pairs, in insertion order while packed.
+    /// All fields with their values. In the order of insertion while the hash is packed.
     pub fn iter(&self) -> impl Iterator<Item = (Bytes<'_>, Bytes<'_>)> {
         let packed = match &self.0 {
             Form::Packed(packed) => Some(packed),
@@ -212,8 +215,8 @@ impl HashValue {
         let table = self.table().into_iter().flat_map(|fields| fields.iter());
         packed.chain(table).chain(self.mortal().into_iter().flat_map(|mortal| mortal.iter()))
     }
-    /// HSCAN with Redis's guarantee: calls `visit` for about `count` pairs, starting at `cursor`. Returns the next
-    /// cursor, 0 at the end. A packed hash is visited whole. Costs `count` and one segment.
+    /// HSCAN with Redis's guarantee: calls `visit` for about `count` fields, starting at `cursor`. Returns the next
+    /// cursor; 0 at the end. A packed hash is visited whole. The cost grows with `count` plus one segment.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, Bytes<'_>)) -> u64 {
         match &self.0 {
             Form::Packed(_) => {
@@ -226,7 +229,7 @@ impl HashValue {
             },
         }
     }
-    /// A uniformly random pair; `None` when empty.
+    /// A random field with its value, all with equal chance. `None` when the hash is empty.
     pub fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, Bytes<'_>)> {
         match &self.0 {
             Form::Packed(packed) if packed.len() == 0 => None,
@@ -237,7 +240,8 @@ impl HashValue {
             },
         }
     }
-    /// Handles a packed hash that became too large for Redis's compact form.
+    /// Marks a packed hash that exceeds Redis's thresholds, or changes it to a table if it is too large to be
+    /// packed.
     fn outgrow(&mut self) {
         match &mut self.0 {
             Form::Packed(packed)
@@ -342,7 +346,7 @@ impl Collection for HashValue {
         }
         matches!(self.0, Form::Boxed(_)) && step < 2
     }
-    /// HSET, HGET: the field is the third argument.
+    /// The field is the third word of HSET and HGET.
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         let Form::Boxed(boxed) = &self.0 else { return false };
         let Boxed::Table(fields) = &**boxed else { return false };

@@ -1,9 +1,9 @@
 //! HyperLogLog: an estimate of the number of distinct elements, from 16,384 registers of 6 bits, with a standard
 //! error of 0.81 %.
 //!
-//! The value is a string in one of redis-server's two representations, so both servers can exchange values byte
-//! for byte. This module has pure functions on that string: [`new`], [`add`], [`count`], [`merge_into`], and the
-//! content for PFDEBUG. The commands find keys and write replies.
+//! The value is a string in one of redis-server's two representations, so both servers can exchange values byte for
+//! byte. This module has pure functions on that string: [`new`], [`add`], [`count`], [`merge_into`], and what
+//! PFDEBUG shows. Keys and replies are handled by the commands.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -27,7 +27,7 @@ pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 
 /// Bits of an element's hash that choose the register.
 const INDEX_BITS: u32 = 14;
-/// The other bits of the hash, of which the run of zeros is counted.
+/// The other bits of an element's hash. A register counts the run of zeros at their start.
 const RUN_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const HEADER_BYTES: usize = 16;
@@ -35,17 +35,17 @@ const MAGIC: &[u8] = b"HYLL";
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 const CARDINALITY: std::ops::Range<usize> = 8..16;
-/// Flag in the last byte of the cardinality: it is stale.
+/// Flag in the last byte of the cached cardinality: the cardinality is stale.
 const STALE: u8 = 0x80;
-/// 0.5 / ln 2, the limit of the estimator's constant for many registers.
+/// 0.5 / ln 2: the constant of the estimator in the limit of many registers.
 const ALPHA: f64 = 0.721_347_520_444_481_7;
-/// Seed of the hash, equal in every redis-server.
+/// Seed of the hash, which is equal in every redis-server.
 const SEED: u64 = 0xadc8_3b19;
 
-/// Registers, one a byte, for counts over several values.
+/// Registers, one per byte, for a count over several values.
 pub type Registers = Box<[u8; REGISTERS]>;
 
-/// The header says that the string is a HyperLogLog, but registers are missing or surplus.
+/// The string has the header of a HyperLogLog, but has too few or too many registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 
@@ -58,7 +58,7 @@ pub enum Form {
     Sparse,
 }
 
-/// An empty value, which is sparse.
+/// An empty HyperLogLog, in the sparse representation.
 pub fn new() -> Vec<u8> {
     let mut value = Vec::with_capacity(HEADER_BYTES + 2);
     value.extend_from_slice(MAGIC);
@@ -80,11 +80,11 @@ pub fn form(value: &[u8]) -> Option<Form> {
     }
 }
 
-/// Adds an element. Returns true when a register was raised. A sparse value that would exceed `sparse_bytes_max`
-/// becomes dense.
+/// Adds an element. Returns true when a register was raised. A sparse value that would become longer than
+/// `sparse_bytes_max` is made dense.
 ///
 /// # Errors
-/// When the value is corrupted. It does not change then.
+/// When the value is corrupted. The value does not change then.
 ///
 /// # Panics
 /// When [`form`] returns `None` for the value.
@@ -93,7 +93,7 @@ pub fn add(value: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Resu
     raise(value, index, run, sparse_bytes_max)
 }
 
-/// True when adding the element to a dense value would raise a register.
+/// True when adding the element would raise a register of this dense value.
 ///
 /// # Panics
 /// When the value is not dense.
@@ -114,7 +114,7 @@ pub fn add_dense(value: &mut [u8], element: &[u8]) {
     }
 }
 
-/// The estimated number of distinct elements, and whether it had to be computed.
+/// The estimated number of distinct elements. True: it was computed; false: it was cached in the value.
 ///
 /// # Errors
 /// When the value is corrupted.
@@ -139,7 +139,7 @@ pub fn count(value: &[u8]) -> Result<(u64, bool), Corrupted> {
     Ok((estimate(&histogram), true))
 }
 
-/// Caches a computed cardinality.
+/// Stores the computed cardinality in the header of the value.
 ///
 /// # Panics
 /// When the string is shorter than a header.
@@ -155,12 +155,12 @@ pub fn invalidate(value: &mut [u8]) {
     value[CARDINALITY.end - 1] |= STALE;
 }
 
-/// Registers with all values 0.
+/// Registers that are all 0.
 pub fn registers() -> Registers {
     vec![0; REGISTERS].into_boxed_slice().try_into().expect("the length of the array")
 }
 
-/// Raises each of `registers` to the register of `value`, if that is higher.
+/// Raises each of `registers` to the corresponding register of `value`, if that one is higher.
 ///
 /// # Errors
 /// When the value is corrupted.
@@ -194,7 +194,8 @@ pub fn count_of(registers: &Registers) -> u64 {
     estimate(&histogram)
 }
 
-/// Raises the registers of `value` to `registers`, and marks the cached cardinality as stale.
+/// Raises each register of `value` to the corresponding one of `registers`, and marks the cached cardinality as
+/// stale.
 ///
 /// # Errors
 /// When the value is corrupted.
@@ -216,7 +217,7 @@ pub fn raise_to(
 /// Makes the value dense. Returns true when it was sparse.
 ///
 /// # Errors
-/// When the value is corrupted. It does not change then.
+/// When the value is corrupted. The value does not change then.
 ///
 /// # Panics
 /// When [`form`] returns `None` for the value.
@@ -252,7 +253,7 @@ fn unpack([a, b, c]: &[u8; 3]) -> [u8; 4] {
     [0, 6, 12, 18].map(|shift| (bits >> shift) as u8 & REGISTER_MAX)
 }
 
-/// The stored runs of a sparse value, even of a corrupted one.
+/// The runs of a sparse value as they are stored. Also works for a corrupted value.
 ///
 /// # Panics
 /// When the string is shorter than a header.
@@ -300,13 +301,14 @@ fn put(value: &mut [u8], index: usize, register: u8) {
     let bits = u16::from_le_bytes([value[byte], next]) & !mask | u16::from(register) << shift;
     let [low, high] = bits.to_le_bytes();
     value[byte] = low;
-    // The last register ends with the value.
+    // The last register ends with the last byte of the value.
     if let Some(next) = value.get_mut(byte + 1) {
         *next = high;
     }
 }
 
-/// The register of an element, and the value for it: the length of the run of zeros in its hash, plus one.
+/// The index of the register for an element, and the value to which the element raises it: one more than the number
+/// of zeros at the start of the other bits of its hash.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let run = (hash >> INDEX_BITS | 1 << RUN_BITS).trailing_zeros() + 1;
@@ -333,8 +335,8 @@ fn murmur(bytes: &[u8]) -> u64 {
     hash ^ hash >> R
 }
 
-/// The number of elements for this histogram of registers, by Ertl's estimator ("New cardinality estimation
-/// algorithms for HyperLogLog sketches", 2017). It needs no correction tables.
+/// Estimates the number of elements from the histogram of register values, by Ertl's estimator ("New cardinality
+/// estimation algorithms for HyperLogLog sketches", 2017). The estimator needs no correction tables.
 fn estimate(histogram: &[usize; 64]) -> u64 {
     let m = REGISTERS as f64;
     let q = RUN_BITS as usize;

@@ -1,8 +1,9 @@
-//! [`ListValue`]: byte strings in list order. One packed page while small, a tree of pages when large.
+//! [`ListValue`]: byte strings in the order of a list. A small list is one packed page, and a large list is a tree
+//! of pages.
 //!
-//! Redis 7.0 reports `quicklist` for every list, so Strand may choose the form. A list becomes a tree when it
-//! outgrows [`PACKED_BYTES_MAX`], or at its first element of more than [`INLINE_BYTES_MAX`]. That element lies in
-//! a blob of its own, which replies share.
+//! Redis 7.0 reports the encoding `quicklist` for every list, so Strand is free to choose the form. A list becomes
+//! a tree when it grows beyond [`PACKED_BYTES_MAX`], or gets an element longer than [`INLINE_BYTES_MAX`]. Such an
+//! element has a blob of its own, which replies can share.
 
 use super::tree::{self, Cut, Element, Layout, New, Page, Strings, Tree};
 use super::{Bytes, Collection, Piece};
@@ -10,9 +11,9 @@ use crate::extendible::INLINE_BYTES_MAX;
 use std::ops::Range;
 use strand_chain::Blob;
 
-/// A packed list with more bytes becomes a tree.
+/// Maximum size of a packed list in bytes. A larger list becomes a tree.
 const PACKED_BYTES_MAX: usize = 4096;
-/// A removal of more than one element in this many rebuilds the list.
+/// When more than one of this many elements is removed, the list is built anew instead.
 const REBUILT_PART: usize = 16;
 
 /// One end of a list.
@@ -24,7 +25,7 @@ pub enum End {
     Back,
 }
 
-/// A list value. A clone of a large list is a snapshot and costs O(1).
+/// A list. The clone of a large list is a snapshot and costs O(1).
 #[derive(Clone, Debug, Default)]
 pub struct ListValue(Form);
 
@@ -42,7 +43,7 @@ impl Default for Form {
     }
 }
 
-/// Elements are found by index, not by order.
+/// The layout of a list's tree, whose elements are found by index and not by order.
 #[derive(Debug)]
 struct Positional;
 
@@ -53,16 +54,17 @@ impl Layout for Positional {
     }
 }
 
-/// Memory that a removal freed. Drop it without a lock when many elements were removed.
+/// Memory that was freed by a removal. If many elements were removed, drop this while no lock is held.
 #[derive(Debug, Default)]
 pub struct Rest(Cut);
 
 impl ListValue {
-    /// An empty list (packed).
+    /// An empty list, which is packed.
     pub fn new() -> ListValue {
         ListValue::default()
     }
-    /// True when no element was written since one was cloned from the other. Costs at most one page.
+    /// True when one was cloned from the other and neither was changed since. Compares packed lists element by
+    /// element.
     pub fn is_same(&self, other: &ListValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Packed(_), Form::Packed(_)) => {
@@ -72,7 +74,7 @@ impl ListValue {
             (Form::Packed(_), Form::Tree(_)) | (Form::Tree(_), Form::Packed(_)) => false,
         }
     }
-    /// Element `i`. `None` past the end.
+    /// The element with index `i`. `None` past the end.
     pub fn get(&self, i: usize) -> Option<Bytes<'_>> {
         match &self.0 {
             Form::Packed(page) => (i < page.len()).then(|| Bytes::Slice(page.get(i).0)),
@@ -99,7 +101,7 @@ impl ListValue {
             Form::Tree(tree) => Walk::Tree(tree.iter_back(from)),
         })
     }
-    /// Adds an element at an end.
+    /// Adds an element at one end of the list.
     pub fn push<'v>(&mut self, end: End, value: impl Into<Bytes<'v>>) {
         let value = value.into();
         if let Form::Packed(page) = &mut self.0 {
@@ -116,7 +118,7 @@ impl ListValue {
             (Form::Packed(_), _) => unreachable!("unpacked above"),
         }
     }
-    /// Inserts an element before element `i`.
+    /// Inserts an element before the element with index `i`.
     ///
     /// # Panics
     /// When `i` is larger than [`ListValue::len`].
@@ -133,10 +135,10 @@ impl ListValue {
             Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
-    /// Replaces element `i`.
+    /// Replaces the element with index `i`.
     ///
     /// # Panics
-    /// When there is no element `i`.
+    /// When there is no element with this index.
     pub fn set<'v>(&mut self, i: usize, value: impl Into<Bytes<'v>>) {
         let value = value.into();
         if let Form::Packed(page) = &mut self.0 {
@@ -150,7 +152,7 @@ impl ListValue {
             Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
-    /// Removes the elements of `range`.
+    /// Removes the elements with these indices.
     ///
     /// # Panics
     /// When `range` is not within the list.
@@ -163,8 +165,8 @@ impl ListValue {
             Form::Tree(tree) => Rest(tree.remove_range(range)),
         }
     }
-    /// Removes at most `max` elements that equal `value`, starting at `end`, and returns their number. Reads every
-    /// element up to the last one removed.
+    /// Removes elements that equal `value`, but at most `max` of them, starting at `end`. Returns the number of
+    /// removed elements. Reads the elements up to the last one removed.
     pub fn remove_equal(&mut self, value: &[u8], end: End, max: usize, mut visited: impl FnMut()) -> usize {
         let len = self.len();
         let found = |(i, bytes): (usize, Bytes<'_>)| {
@@ -179,7 +181,7 @@ impl ListValue {
             End::Front => places.reverse(),
             End::Back => places.iter_mut().for_each(|i| *i = len - 1 - *i),
         }
-        // The indices descend from here on.
+        // From here on the indices are in descending order.
         if places.len() <= len / REBUILT_PART {
             for i in &places {
                 self.remove(*i..*i + 1);
@@ -233,7 +235,8 @@ impl Collection for ListValue {
             Form::Tree(tree) => tree.parts(),
         }
     }
-    /// The cursor is an index. Elements inserted or removed before it shift the others past it.
+    /// The cursor is the index of an element. Elements that are inserted or removed before it shift the others, so
+    /// a walk may visit an element twice or not at all.
     fn walk_texts(
         &self,
         cursor: u64,
@@ -269,7 +272,7 @@ impl Collection for ListValue {
 }
 
 impl Rest {
-    /// Heap bytes that drop frees.
+    /// Number of heap bytes that are freed when this is dropped.
     pub fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
     }

@@ -1,4 +1,4 @@
-//! The value types. Each type starts in a compact form and switches to its large form at Redis's thresholds.
+//! The types of values. A value begins in a compact form, and changes to its large form at Redis's thresholds.
 
 pub mod bits;
 mod collection;
@@ -19,17 +19,17 @@ pub use collection::{Changed, Collection, Parts, Piece, Stored};
 
 use strand_chain::Blob;
 
-/// Bytes inside a value: a slice of a packed form, or a separate blob that a reply may share.
+/// Some bytes of a value: a slice of a larger allocation, or a blob of their own, which a reply may share.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
-    /// Part of a packed allocation.
+    /// A part of a larger allocation.
     Slice(&'a [u8]),
-    /// A separate blob.
+    /// A blob of their own.
     Shared(&'a Blob),
 }
 
 impl Bytes<'_> {
-    /// The bytes as a blob: the shared one, or a copy.
+    /// The bytes as a blob: the blob itself, or a copy of the slice.
     pub fn to_blob(&self) -> Blob {
         match self {
             Bytes::Slice(bytes) => Blob::from(*bytes),

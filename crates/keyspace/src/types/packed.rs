@@ -1,29 +1,30 @@
-//! [`Packed`]: pairs of byte strings in one allocation, in insertion order, with a linear search. For hashes of few fields.
+//! [`Packed`]: a hash of few fields: pairs of byte strings in one allocation, in the order of insertion, with
+//! linear search.
 //!
-//! Layout, from the start: the end of the fields, 4 bytes little-endian; the number of pairs, 4 bytes, with
-//! [`OUTGROWN`] as its top bit; then for each pair the field's length, the field, and the value's length. Lengths
-//! have 7 bits a byte, low bits first, and the top bit means that more bytes follow. The values lie at the end of
-//! the allocation, the first one last. The gap in the middle is spare room.
+//! Layout, from the start of the allocation: the offset of the end of the fields, 4 bytes little-endian; the number
+//! of pairs, 4 bytes, with [`OUTGROWN`] as its top bit; then per pair the field's length, the field, and the
+//! value's length. A length has 7 bits per byte, low bits first; the top bit of a byte means that more bytes
+//! follow. The values are at the end of the allocation, the first value last. The gap in the middle is spare room.
 //!
-//! So a field is found in the first one or two cache lines, however long the values are, and a pair is added
-//! without moving others. The counts lie in the allocation, so a hash is only a pointer and a length beside its
-//! key. That saves one memory access a command.
+//! So the search for a field reads only the first one or two cache lines, however long the values are. And a new
+//! pair is added without a move of the others. The counts are in the allocation, so a hash is only a pointer and a
+//! length in the record of its key. This saves one memory access per command.
 
 use std::ops::Range;
 
 /// Bytes before the first pair.
 const HEAD_BYTES: usize = 8;
 
-/// Bit of the number of pairs: the hash has outgrown Redis's thresholds for its compact form.
+/// Bit of the number of pairs: the hash has exceeded Redis's thresholds for its compact form.
 const OUTGROWN: u32 = 1 << 31;
 
-/// A hash of more bytes is not packed, at any thresholds. redis-server has this limit too.
+/// Maximum size of a packed hash in bytes, whatever the thresholds are. redis-server has this limit, too.
 const BYTES_MAX: usize = 1 << 30;
 
-/// Most bytes of an encoded length, since 2^30 needs five times 7 bits.
+/// Maximum number of bytes of an encoded length, because 2^30 needs five groups of 7 bits.
 const NUMBER_BYTES_MAX: usize = 5;
 
-/// Pairs in one allocation. No allocation while there are no pairs.
+/// Fields and values in one allocation. There is no allocation while there are no pairs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Packed {
     bytes: Box<[u8]>,
@@ -35,20 +36,21 @@ pub(super) enum Found {
     At(PairRange),
     /// The field is missing.
     Nowhere {
-        /// Start of the values in the allocation.
+        /// Offset at which the values start.
         values_from: usize,
     },
 }
 
 impl Found {
-    /// True when the field has a value of `value_bytes` bytes. Then a new value of this length moves nothing.
+    /// True when the field exists and its value has `value_bytes` bytes. Then a new value of this length moves
+    /// nothing.
     #[inline]
     pub(super) fn has(&self, value_bytes: usize) -> bool {
         matches!(self, Found::At(place) if place.value.len() == value_bytes)
     }
 }
 
-/// Place of a pair.
+/// Where the parts of a pair are in the allocation.
 pub(super) struct PairRange {
     /// Range of the field's length, the field, and the value's length.
     head: Range<usize>,
@@ -57,7 +59,7 @@ pub(super) struct PairRange {
 }
 
 impl Packed {
-    /// True when both have equal bytes, spare room included, like an unchanged clone.
+    /// True when both have equal bytes, also in the spare room. That is so for a clone that was not changed.
     pub(super) fn is_same(&self, other: &Packed) -> bool {
         self.bytes == other.bytes
     }
@@ -74,9 +76,9 @@ impl Packed {
     pub(super) fn used_bytes(&self) -> usize {
         self.used_with(self.values_from())
     }
-    /// True when a pair of `bytes` bytes may be added.
+    /// True when a pair of `bytes` bytes may be added without exceeding the maximum size.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        // Uses the bytes of the allocation, because the bytes in use would have to be counted.
+        // Compares with the size of the allocation. The bytes in use would have to be counted.
         self.bytes.len().saturating_add(bytes) < BYTES_MAX
     }
     /// True when the hash was marked as outgrown.
@@ -89,7 +91,7 @@ impl Packed {
             self.put_number(4, self.number(4) | OUTGROWN);
         }
     }
-    /// Sets `field`, with the result of [`Packed::look`]. Returns true when it is new.
+    /// Sets the value of `field`. `found` is the result of [`Packed::look`]. Returns true when the field is new.
     #[inline]
     pub(super) fn set_at(&mut self, found: Found, field: &[u8], value: &[u8]) -> bool {
         match found {
@@ -125,13 +127,13 @@ impl Packed {
         self.bytes.len()
     }
 
-    /// Prefetches the first bytes.
+    /// Prefetches the first bytes of the allocation.
     #[inline]
     pub(super) fn prefetch(&self) {
         strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
     }
 
-    /// Adds a new pair. The values start at `values_from`.
+    /// Adds a pair with a new field. The values start at `values_from` now.
     fn add(&mut self, field: &[u8], value: &[u8], values_from: usize) {
         let to = self.reserve(field.len() + value.len() + 2 * NUMBER_BYTES_MAX, values_from);
         let from = self.fields_end();
@@ -142,16 +144,16 @@ impl Packed {
         self.put_number(0, end as u32);
         self.put_number(4, self.number(4) + 1);
     }
-    /// Replaces the value of a pair by one of another length.
+    /// Replaces the value of a pair by a value of another length.
     fn replace(&mut self, mut place: PairRange, value: &[u8]) {
         let (before, len) = (self.bytes.len(), place.value.len());
         let more = value.len().saturating_sub(len) + NUMBER_BYTES_MAX;
         let from = self.reserve(more, self.values_behind(&place));
-        // The values lie at the end, and moved with it.
+        // The values are at the end, and have moved with the end.
         let grown = self.bytes.len() - before;
         place.value = place.value.start + grown..place.value.end + grown;
         let end = self.fields_end();
-        // The values added later lie before this one, and move with its new start.
+        // The values of later pairs are before this one, and move with its new start.
         let start = place.value.end - value.len();
         let moved_to = from + len - value.len();
         self.bytes.copy_within(from..place.value.start, moved_to);
@@ -162,11 +164,11 @@ impl Packed {
         self.put_number(0, (end - place.head.end + place.field.end + number_bytes) as u32);
         self.shrink(moved_to);
     }
-    /// Makes room for `more` bytes. `values_from` is the start of the values; returns their new start.
+    /// Makes room for `more` bytes. `values_from` is where the values start. Returns where they start then.
     fn reserve(&mut self, more: usize, values_from: usize) -> usize {
         let (before, used) = (self.bytes.len(), self.used_with(values_from));
         if before < used + more {
-            // Not twice the size as a Vec would take, because most hashes are filled once and kept.
+            // Do not double the size as `Vec` does, because most hashes are filled once and kept.
             self.reallocate(used + more + used / 8, values_from);
         }
         values_from + self.bytes.len() - before
@@ -178,7 +180,7 @@ impl Packed {
             self.reallocate(used, values_from);
         }
     }
-    /// Moves to an allocation of `bytes` bytes, which must suffice.
+    /// Moves to a new allocation of `bytes` bytes, which must be enough.
     fn reallocate(&mut self, bytes: usize, values_from: usize) {
         let mut new = vec![0; bytes].into_boxed_slice();
         let end = self.fields_end();
@@ -194,7 +196,7 @@ impl Packed {
     fn used_with(&self, values_from: usize) -> usize {
         self.fields_end() + (self.bytes.len() - values_from)
     }
-    /// Start of the values. Walks over the pairs after this one.
+    /// Where the values start. Walks over the pairs after this one.
     fn values_behind(&self, place: &PairRange) -> usize {
         let behind = self.places_from(place.head.end, place.value.start);
         behind.last().map_or(place.value.start, |last| last.value.start)
@@ -202,11 +204,11 @@ impl Packed {
     fn fields_end(&self) -> usize {
         (self.number(0) as usize).max(HEAD_BYTES)
     }
-    /// Start of the values. Walks over all pairs.
+    /// Where the values start. Walks over all pairs.
     fn values_from(&self) -> usize {
         self.places().last().map_or(self.bytes.len(), |place| place.value.start)
     }
-    /// A number in the head. 0 while there is no allocation.
+    /// One of the two numbers at the start of the allocation. 0 while there is no allocation.
     #[inline]
     fn number(&self, at: usize) -> u32 {
         let number = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
@@ -231,7 +233,7 @@ impl Packed {
     fn places(&self) -> impl Iterator<Item = PairRange> {
         self.places_from(HEAD_BYTES, self.bytes.len())
     }
-    /// Places of the pairs whose fields start at `from` and whose values end at `values`.
+    /// The pairs whose fields start at `from` and whose values end at `values`, one after the other.
     #[inline]
     fn places_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = PairRange> {
         let end = self.fields_end();
@@ -262,7 +264,7 @@ fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
     out[at] = number as u8;
     at + 1
 }
-/// End and value of the length at `at`.
+/// The length that is encoded at `at`, and where its encoding ends.
 #[inline]
 fn number(bytes: &[u8], mut at: usize) -> (usize, usize) {
     let (mut number, mut shift) = (0, 0);
@@ -284,14 +286,14 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
-        /// Also the order, which a table does not keep.
+        /// Also compares the order of the pairs, which a table does not keep.
         #[test]
         fn keeps_pairs_in_their_order(
             ops in prop::collection::vec((0..24u8, any::<bool>(), prop_oneof![0..4usize, 126..131usize, 16382..16386usize]), 1..300),
         ) {
             let (mut packed, mut twin) = (Packed::default(), Vec::<(Vec<u8>, Vec<u8>)>::new());
             for (i, (field, set, len)) in ops.into_iter().enumerate() {
-                // Long fields too, each with a length of its own.
+                // Long fields too, so that lengths have different numbers of bytes.
                 let (field, value) = (vec![b'f'; usize::from(field) * usize::from(field)], vec![i as u8; len]);
                 let at = twin.iter().position(|(f, _)| *f == field);
                 match (set, at) {

@@ -1,9 +1,9 @@
-//! [`SetValue`]: members without order. One small allocation for few members, a table for many.
+//! [`SetValue`]: members without order. A small set is one small allocation, and a large set is a table.
 //!
-//! Redis's rules decide the answer of OBJECT ENCODING: `intset` while all members are integers and there are at
-//! most `set-max-intset-entries`, `hashtable` after that. A `hashtable` of a few short strings is stored packed.
-//! 50 members of 16 bytes take 900 bytes in one allocation; redis-server 7.0 takes about 4,000 bytes in 101
-//! allocations.
+//! Redis's rules decide the reply of OBJECT ENCODING: `intset` while all members are integers and there are at most
+//! `set-max-intset-entries` of them, and `hashtable` otherwise. A `hashtable` of a few short strings is in fact
+//! stored packed. 50 members of 16 bytes take 900 bytes in one allocation; in redis-server 7.0 they take about
+//! 4,000 bytes in 101 allocations.
 
 mod small;
 #[cfg(test)]
@@ -16,38 +16,39 @@ use crate::Settings;
 use small::Small;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Limits of a packed set of strings: members, and bytes. Up to here a search through the members costs less than
-/// a table's look-ups in memory, as for hashes.
+/// Maximum number of members of a packed set of strings. The next constant is the maximum of its bytes. Up to these
+/// limits a linear search costs less than the cache misses of a look-up in a table, as for hashes.
 const PACKED_MEMBERS_MAX: usize = 64;
 const PACKED_BYTES_MAX: usize = 2048;
-/// Longest member of a packed set, whose length is stored in one byte.
+/// Maximum length of a member in a packed set. One byte stores the length.
 const PACKED_MEMBER_BYTES_MAX: usize = 64;
-/// More integers than this become a table, at any `set-max-intset-entries`, because adding one moves all above it.
+/// Maximum number of integers in a sorted array, whatever `set-max-intset-entries` is, because adding one moves all
+/// higher ones.
 const INTEGERS_MAX: u64 = 1 << 28;
 
-/// A set value. A clone of a large set is a snapshot that shares all segments. A write to a shared segment copies
-/// only that segment.
+/// A set. The clone of a large set is a snapshot that shares all segments. A write copies only the segments that it
+/// changes.
 #[derive(Debug, Clone)]
 pub struct SetValue(Form);
 
 #[derive(Debug, Clone)]
 enum Form {
     Small(Small),
-    /// The members are the fields, with empty values.
+    /// A table of fields. Each member is a field with an empty value.
     Table(Box<Fields>),
 }
 
-/// A member in its stored form.
+/// A member as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member<'a> {
     /// A canonical decimal integer.
     Int(i64),
-    /// Any bytes, also the text of an integer.
+    /// Any other bytes. In a set that is not stored as integers, also the text of an integer.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Member<'a> {
-    /// The bytes of the member. An integer is formatted into `buffer`.
+    /// The bytes of the member. If it is an integer, its text is written to `buffer`.
     pub fn bytes<'b>(&self, buffer: &'b mut IntBuffer) -> &'b [u8]
     where
         'a: 'b,
@@ -70,7 +71,7 @@ impl Default for SetValue {
 }
 
 impl SetValue {
-    /// An empty set (of integers).
+    /// An empty set, which is stored as integers.
     pub fn new() -> SetValue {
         SetValue::default()
     }
@@ -84,7 +85,8 @@ impl SetValue {
             Form::Table(members) => members.get(member).is_some(),
         }
     }
-    /// Adds `member`. Returns true when it is new. Switches forms at the thresholds in `settings`, and never back.
+    /// Adds `member`. Returns true when it is new. At the thresholds in `settings` the set changes its form, and it
+    /// never changes back.
     pub fn add(&mut self, member: &[u8], settings: &Settings) -> bool {
         if let Form::Small(small) = &mut self.0 {
             if small.is_integers() {
@@ -126,7 +128,7 @@ impl SetValue {
             Form::Table(members) => members.remove(member),
         }
     }
-    /// All members. Integers ascend.
+    /// All members. Integers come in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Member<'_>> {
         let (small, table) = match &self.0 {
             Form::Small(small) => (Some(small), None),
@@ -136,7 +138,7 @@ impl SetValue {
         small.into_iter().flat_map(Small::iter).chain(table)
     }
     /// SSCAN with Redis's guarantee: calls `visit` for about `count` members, starting at `cursor`. Returns the
-    /// next cursor, 0 at the end. A small set is visited whole. Costs `count` and one segment.
+    /// next cursor; 0 at the end. A small set is visited whole. The cost grows with `count` plus one segment.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Member<'_>)) -> u64 {
         match &self.0 {
             Form::Small(small) => {
@@ -146,7 +148,7 @@ impl SetValue {
             Form::Table(members) => members.scan(cursor, count, &mut |member, _| visit(member_of(member))),
         }
     }
-    /// A uniformly random member; `None` when empty.
+    /// A random member, all with equal chance. `None` when the set is empty.
     pub fn random(&self, rng: &mut fastrand::Rng) -> Option<Member<'_>> {
         match &self.0 {
             Form::Small(small) if small.len() == 0 => None,
@@ -158,8 +160,8 @@ impl SetValue {
     pub fn is_integers(&self) -> bool {
         matches!(&self.0, Form::Small(small) if small.is_integers())
     }
-    /// True when neither was changed since one was cloned from the other. Compares a small set by content, and a
-    /// large one by one pointer a segment.
+    /// True when one was cloned from the other and neither was changed since. Compares small sets by content, and
+    /// large sets by one pointer per segment.
     pub fn is_same(&self, other: &SetValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Small(a), Form::Small(b)) => a.is_same(b),
@@ -168,7 +170,8 @@ impl SetValue {
         }
     }
 
-    /// Stores integers as strings. The set is packed if there is room for another member of `more_bytes` bytes.
+    /// Changes a set of integers to a set of strings: a packed one if there is room for one more member of
+    /// `more_bytes` bytes, and a table otherwise.
     fn leave_integers(&mut self, more_bytes: usize) {
         let Form::Small(small) = &self.0 else { return };
         const TEXT_BYTES_MAX: usize = 20;
@@ -244,9 +247,9 @@ impl Collection for SetValue {
         }
         matches!(self.0, Form::Table(_)) && step < 2
     }
-    /// SADD, SREM, SISMEMBER: the member is the third argument. Prefetches the members of 16 requests together.
-    /// SADD at pipeline 30 to a set of a million (`versus --only SADD`) spent a third of its time waiting for
-    /// them.
+    /// The member is the third word of SADD, SREM and SISMEMBER. Prefetches the members of 16 requests together.
+    /// Without this, SADD at pipeline 30 to a set of a million spent a third of its time waiting for these members
+    /// (`versus --only SADD`).
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         match &self.0 {
             Form::Small(_) => false,
@@ -257,8 +260,8 @@ impl Collection for SetValue {
     }
 }
 
-/// True when a set with this number of members, this total of bytes, and a longest new member of this length may
-/// be packed.
+/// True when a set may be packed that has this number of members, this total of bytes, and a new member of this
+/// length.
 fn is_packable(members: usize, bytes: usize, longest: usize) -> bool {
     members <= PACKED_MEMBERS_MAX && bytes <= PACKED_BYTES_MAX && longest <= PACKED_MEMBER_BYTES_MAX
 }

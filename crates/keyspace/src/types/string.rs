@@ -2,7 +2,7 @@
 
 use strand_chain::Blob;
 
-/// Longest string with the encoding `embstr`, in bytes.
+/// Maximum length in bytes of a string with the encoding `embstr`.
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
 /// Buffer for a formatted `i64`, for example in [`Str::bytes`].
@@ -13,14 +13,15 @@ pub type IntBuffer = [u8; 20];
 pub enum Str {
     /// A canonical decimal integer.
     Int(i64),
-    /// Bytes as they were set.
+    /// Bytes as a command has set them.
     Raw(Blob),
-    /// Bytes that a command edited in place (APPEND, SETRANGE). The encoding is `raw` at every length.
+    /// Bytes that a command has edited in place (APPEND, SETRANGE). The encoding is `raw`, whatever the length.
     Edited(Blob),
 }
 
 impl Str {
-    /// The string of these bytes. An integer when they are its canonical form (`-0`, `+1`, `01` are not).
+    /// A string of these bytes. It is stored as an integer if the bytes are an integer in canonical form (`-0`,
+    /// `+1`, `01` are not).
     pub fn from_slice(bytes: &[u8]) -> Str {
         match parse_int(bytes) {
             Some(n) => Str::Int(n),
@@ -35,10 +36,11 @@ impl Str {
             Str::Edited(blob) => StrRef::Blob { blob, edited: true },
         }
     }
-    /// True when neither was changed since one was cloned from the other. Compares short strings; may return false
-    /// for long strings that are equal.
+    /// True when one was cloned from the other and neither was changed since. Compares short strings by content.
+    /// May return false for long strings that are equal.
     pub fn is_same(&self, other: &Str) -> bool {
-        /// Strings up to this length may lie in a table, where each read copies them.
+        /// Strings up to this length may be stored in a table. Each read of such a string copies it, so pointers
+        /// cannot be compared.
         const COPIED_BYTES_MAX: usize = 4096;
         match (self, other) {
             (Str::Int(a), Str::Int(b)) => a == b,
@@ -62,21 +64,21 @@ impl Str {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The bytes. An integer is formatted into `buffer`.
+    /// The bytes. If the string is an integer, its text is written to `buffer`.
     pub fn bytes<'a>(&'a self, buffer: &'a mut IntBuffer) -> &'a [u8] {
         match self {
             Str::Int(n) => format_int(*n, buffer),
             Str::Raw(b) | Str::Edited(b) => b,
         }
     }
-    /// The integer, if the bytes are a canonical one.
+    /// The integer, if the string is an integer in canonical form.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Str::Int(n) => Some(*n),
             Str::Raw(b) | Str::Edited(b) => parse_int(b),
         }
     }
-    /// The blob for editing in place. An integer becomes its text. The encoding becomes `raw`.
+    /// The blob, to be edited in place. An integer is changed to its text. From now on the encoding is `raw`.
     pub fn edit(&mut self) -> &mut Blob {
         let blob = match std::mem::replace(self, Str::Int(0)) {
             Str::Int(n) => Blob::from(format_int(n, &mut [0; 20])),
@@ -96,7 +98,7 @@ impl Str {
             _ => "raw",
         }
     }
-    /// Heap bytes behind the string.
+    /// Heap bytes of the string.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Str::Int(_) => 0,
@@ -105,30 +107,30 @@ impl Str {
     }
 }
 
-/// A string in the keyspace, in any of its places.
+/// A borrowed view of a string in the keyspace, wherever it is stored.
 #[derive(Debug, Clone, Copy)]
 pub enum StrRef<'a> {
     /// A canonical decimal integer.
     Int(i64),
-    /// Bytes in a record.
+    /// Bytes in a record of a table.
     Bytes {
         /// The bytes.
         bytes: &'a [u8],
-        /// True when a command edited the bytes in place (APPEND, SETRANGE). The encoding is then `raw` at every
-        /// length.
+        /// True when a command has edited the bytes in place (APPEND, SETRANGE). The encoding is then `raw`,
+        /// whatever the length.
         edited: bool,
     },
-    /// Bytes in a blob, which a reply may share.
+    /// Bytes in a blob of their own, which a reply may share.
     Blob {
         /// The bytes.
         blob: &'a Blob,
-        /// True when a command edited the bytes in place.
+        /// True when a command has edited the bytes in place.
         edited: bool,
     },
 }
 
 impl<'a> StrRef<'a> {
-    /// A view of these bytes as a string. An integer when they are its canonical form.
+    /// A view of these bytes as a string. It is an integer if the bytes are an integer in canonical form.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> StrRef<'a> {
         match parse_int(bytes) {
@@ -148,7 +150,7 @@ impl<'a> StrRef<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The bytes. An integer is formatted into `buffer`.
+    /// The bytes. If the string is an integer, its text is written to `buffer`.
     pub fn bytes<'b>(&self, buffer: &'b mut IntBuffer) -> &'b [u8]
     where
         'a: 'b,
@@ -159,7 +161,7 @@ impl<'a> StrRef<'a> {
             StrRef::Blob { blob, .. } => blob,
         }
     }
-    /// The integer, if the bytes are a canonical one.
+    /// The integer, if the string is an integer in canonical form.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             StrRef::Int(n) => Some(*n),
@@ -176,21 +178,21 @@ impl<'a> StrRef<'a> {
             _ => "raw",
         }
     }
-    /// The bytes as a blob: the shared one if there is one, else a copy.
+    /// The bytes as a blob: the string's own blob if it has one, else a copy.
     pub fn to_blob(&self) -> Blob {
         match self {
             StrRef::Blob { blob, .. } => (*blob).clone(),
             other => Blob::from(other.bytes(&mut [0; 20])),
         }
     }
-    /// Heap bytes of a string in a blob of its own. 0 for one in a record.
+    /// Heap bytes of a string that has a blob of its own; 0 for a string in a record.
     pub fn heap_bytes(&self) -> usize {
         match self {
             StrRef::Int(_) | StrRef::Bytes { .. } => 0,
             StrRef::Blob { blob, .. } => blob.heap_bytes(),
         }
     }
-    /// An owned copy, which shares a blob.
+    /// An owned copy. A blob is shared and not copied.
     pub fn to_str(&self) -> Str {
         match *self {
             StrRef::Int(n) => Str::Int(n),
@@ -206,7 +208,7 @@ fn int_len(n: i64) -> usize {
     usize::from(n < 0) + n.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// The decimal form, written to the end of `buffer`.
+/// Writes the decimal form of `n` to the end of `buffer`, and returns that part of `buffer`.
 pub fn format_int(n: i64, buffer: &mut IntBuffer) -> &[u8] {
     let (mut at, mut rest) = (buffer.len(), n.unsigned_abs());
     loop {
@@ -224,7 +226,7 @@ pub fn format_int(n: i64, buffer: &mut IntBuffer) -> &[u8] {
     &buffer[at..]
 }
 
-/// Parses a canonical decimal `i64`, as Redis's `string2ll` accepts it.
+/// Parses an `i64` in canonical decimal form. Accepts what Redis's `string2ll` accepts.
 pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() || bytes.len() > 20 {
         return None;

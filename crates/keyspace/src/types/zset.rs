@@ -1,8 +1,9 @@
-//! [`ZSetValue`]: members with scores, ordered by score and then by bytes. One packed page while small, a tree and a table when large.
+//! [`ZSetValue`]: members with scores, in the order of scores and, for equal scores, of the members' bytes. A small
+//! sorted set is one packed page. A large one is a tree and a table.
 //!
-//! In both forms an element is its score ([`Written`] in one to nine bytes), followed by its member. A member of
-//! more than [`INLINE_BYTES_MAX`] lies outside. The table maps a member to its score. Score and member together
-//! find the element in the tree.
+//! In both forms an element is its score (a [`Written`] of one to nine bytes), followed by its member. A member
+//! longer than [`INLINE_BYTES_MAX`] has a blob of its own. The table gives the score of a member. With the score,
+//! the tree finds the member's element.
 
 mod score;
 #[cfg(test)]
@@ -22,14 +23,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Blob;
 
-/// A sorted set of more bytes is not packed, at any thresholds.
+/// Maximum size of a packed sorted set in bytes, whatever the thresholds are.
 const PACKED_BYTES_MAX: usize = 1 << 28;
-/// Pages of a look-ahead without an allocation: two for each of 16 members.
+/// Number of pages that a look-ahead notes without an allocation: two for each of 16 members.
 const PLACES_TOGETHER: usize = 32;
-/// Segments of the table that are freed together.
+/// Number of segments of the table that are freed together.
 const PIECE_SEGMENTS: usize = 16;
 
-/// A sorted set. A clone of a large set is a snapshot that costs one pointer for every few hundred members.
+/// A sorted set. The clone of a large one is a snapshot, and costs one pointer per few hundred members.
 #[derive(Clone, Debug, Default)]
 pub struct ZSetValue(Form);
 
@@ -53,7 +54,7 @@ struct Large {
     table: ExtendibleTable<OffHeapScore, FieldPositions>,
 }
 
-/// Elements ordered by score, then by member.
+/// The layout of a sorted set's tree: elements in the order of scores, then of members.
 #[derive(Debug)]
 struct Scored;
 
@@ -63,7 +64,7 @@ impl Layout for Scored {
         let ((low_score, low), (score, high)) = (entry(left), entry(right));
         out.extend_from_slice(&Written::whole(score));
         if low_score < score {
-            return None; // The empty member comes first.
+            return None; // The empty member comes before all others with its score.
         }
         let same = low.iter().zip(&*high).take_while(|(a, b)| a == b).count();
         if same < INLINE_BYTES_MAX {
@@ -83,7 +84,7 @@ impl Layout for Scored {
     }
 }
 
-/// The place of a member with this score, whether or not it exists.
+/// The place at which a member with this score is, or would be, in the tree.
 fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -> bool + 'm> {
     let before = move |element: Element<'_>| {
         let (other_score, other) = entry(element);
@@ -92,7 +93,7 @@ fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -
     Place { score: Some(score), before }
 }
 
-/// A score in the table that is stored outside, because its member is long.
+/// A score that the table stores outside its heap, because its member is long.
 #[derive(Clone, Copy, Debug)]
 struct OffHeapScore(f64);
 
@@ -120,7 +121,7 @@ pub enum Set {
 }
 
 impl ZSetValue {
-    /// An empty sorted set (packed).
+    /// An empty sorted set, which is packed.
     pub fn new() -> ZSetValue {
         ZSetValue::default()
     }
@@ -131,8 +132,8 @@ impl ZSetValue {
             Form::Large(large) => large.score(member),
         }
     }
-    /// True when neither was changed since one was cloned from the other. Compares small sets; may return false
-    /// for large sets that are equal.
+    /// True when one was cloned from the other and neither was changed since. Compares small sorted sets by
+    /// content. May return false for large ones that are equal.
     pub fn is_same(&self, other: &ZSetValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Packed(_), Form::Packed(_)) => {
@@ -142,7 +143,7 @@ impl ZSetValue {
                         .zip(other.iter(0))
                         .all(|(a, b)| *a.0 == *b.0 && a.1.to_bits() == b.1.to_bits())
             }
-            // Scores are also in the table.
+            // It is enough to compare the tables, because each change of a score or a member changes the table.
             (Form::Large(a), Form::Large(b)) => a.table.shares_all_with(&b.table),
             (Form::Packed(_), Form::Large(_)) | (Form::Large(_), Form::Packed(_)) => false,
         }
@@ -157,16 +158,16 @@ impl ZSetValue {
             }
         }
     }
-    /// The member with this rank, and its score.
+    /// The member with this rank, and the member's score.
     pub fn get(&self, rank: usize) -> Option<(Bytes<'_>, f64)> {
         match &self.0 {
             Form::Packed(page) => (rank < page.len()).then(|| packed_entry(page.get(rank).0)),
             Form::Large(large) => large.tree.get(rank).map(member_first),
         }
     }
-    /// The rank of the first member for which `before` is false. `before` should be true for a first part of the
-    /// members and false for the rest. Otherwise a packed set returns the first member for which it is false, as
-    /// redis-server does.
+    /// The rank of the first member for which `before` returns false. `before` should return true for all members
+    /// up to some rank and false after it. If it does not, a packed set returns the first member for which it is
+    /// false, as redis-server does.
     pub fn partition_point(&self, mut before: impl FnMut(&[u8], f64) -> bool) -> usize {
         match &self.0 {
             Form::Packed(page) => {
@@ -205,17 +206,19 @@ impl ZSetValue {
             Form::Large(large) => Walk::Tree(large.tree.iter_back(from)),
         })
     }
-    /// Sets the score of `member`, which must not be NaN. Switches to the large form at the thresholds in
-    /// `settings`, and never back.
+    /// Sets the score of `member`. The score must not be NaN. At the thresholds in `settings` the set changes to
+    /// its large form, and it never changes back.
     pub fn set<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
-        // A listpack of redis-server has no minus zero. Its skip list has.
+        // Adding 0.0 changes minus zero to zero. redis-server's listpack stores no minus zero, but its skip list
+        // does.
         self.set_as(member.into(), score, score + 0.0, settings)
     }
-    /// As [`ZSetValue::set`], for a value that is a reply: minus zero stays minus zero in the packed form too.
+    /// Like [`ZSetValue::set`], but a score of minus zero stays minus zero in the packed form, too. For sorted sets
+    /// that are replies.
     pub fn set_exact<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
         self.set_as(member.into(), score, score, settings)
     }
-    /// `packed_score`: the score in the packed form.
+    /// `packed_score` is the score to store if the set is packed.
     fn set_as(&mut self, member: Bytes<'_>, score: f64, packed_score: f64, settings: &Settings) -> Set {
         if let Form::Packed(page) = &mut self.0 {
             let found = find(page, &member);
@@ -255,22 +258,22 @@ impl ZSetValue {
             Form::Large(large) => large.remove(member),
         }
     }
-    /// Removes the members with these ranks.
+    /// Removes the members whose ranks are in `range`.
     ///
     /// # Panics
-    /// When `range` is not within the set.
+    /// When `range` exceeds the set.
     pub fn remove_range(&mut self, range: Range<usize>) {
         match &mut self.0 {
             Form::Packed(page) => page.remove(range, false),
             Form::Large(large) => large.remove_range(range),
         }
     }
-    /// A uniformly random member; `None` when empty.
+    /// A random member, all with equal chance. `None` when the set is empty.
     pub fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, f64)> {
         if self.is_empty() { None } else { self.get(rng.usize(..self.len())) }
     }
     /// ZSCAN with Redis's guarantee: calls `visit` for about `count` members, starting at `cursor`. Returns the
-    /// next cursor, 0 at the end. A packed set is visited whole, in order.
+    /// next cursor; 0 at the end. A packed set is visited whole, in its order.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, f64)) -> u64 {
         match &self.0 {
             Form::Packed(_) => {
@@ -353,7 +356,7 @@ impl Collection for ZSetValue {
         }
         false
     }
-    /// ZADD of one member, ZREM, ZSCORE: the member is the last argument.
+    /// The member is the last word of ZADD (of one member), ZREM and ZSCORE.
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         let Form::Large(large) = &self.0 else { return false };
         let members = parts.iter().filter(|part| !part.third.is_empty()).map(|part| part.last);
@@ -370,15 +373,15 @@ impl Large {
         let at = self.table.locate(self.table.position(member), member)?;
         Some(score_of(self.table.at(at)))
     }
-    /// The rank of a member, or the rank that it would have with this score.
+    /// The rank of a member that has this score, or that would get this score.
     fn place(&self, score: f64, member: &[u8]) -> usize {
         self.tree.partition_point(place_of(member, score))
     }
-    /// Prefetches the pages from which ZADD takes these members, and into which it puts them, with all loads in
-    /// flight together. (A search waits for one cache line after the other.)
+    /// For ZADD: prefetches the pages in which these members are now, and the pages into which they will move, with
+    /// all loads in flight at once. (A search waits for one cache line after the other.)
     fn prefetch_places(&self, parts: &[Parts<'_>]) {
         let mut pages: SmallVec<[FoundPage<'_>; PLACES_TOGETHER]> = SmallVec::new();
-        // When the third argument is the last one, there is no score.
+        // If the third word is also the last one, the command has no score.
         for part in parts.iter().filter(|part| !std::ptr::eq(part.third, part.last)) {
             let Some(score) = number(part.third) else { continue };
             let mut find = |score| pages.extend(self.tree.page_at(place_of(part.last, score)));
@@ -479,7 +482,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// A score in its usual notation. A hint: the command parses the score by Redis's rules.
+/// A score in the usual notation. Only used for a prefetch. The command itself parses the score by Redis's rules.
 fn number(text: &[u8]) -> Option<f64> {
     let number = match parse_int(text) {
         Some(n) => n as f64,
@@ -487,12 +490,12 @@ fn number(text: &[u8]) -> Option<f64> {
     };
     (!number.is_nan()).then_some(number)
 }
-/// The order of a sorted set: by score, then by member.
+/// True when the first member is before the second one: by score, and for equal scores by bytes.
 #[inline]
 fn is_before(member: &[u8], score: f64, other: &[u8], other_score: f64) -> bool {
     score < other_score || (score == other_score && member < other)
 }
-/// Score and member of an element.
+/// The score and the member in an element of the tree.
 #[inline]
 fn entry(element: Element<'_>) -> (f64, Bytes<'_>) {
     let (score, member) = score::read(element.inline);
@@ -502,12 +505,12 @@ fn member_first(element: Element<'_>) -> (Bytes<'_>, f64) {
     let (score, member) = entry(element);
     (member, score)
 }
-/// Member and score of a string in a packed set.
+/// The member and the score in a string of a packed set.
 fn packed_entry(bytes: &[u8]) -> (Bytes<'_>, f64) {
     let (score, member) = score::read(bytes);
     (Bytes::Slice(member), score)
 }
-/// Index of `member` in a packed set, and its score.
+/// The index of `member` in a packed set, and the member's score.
 fn find(page: &Page, member: &[u8]) -> Option<(usize, f64)> {
     page.iter(0).enumerate().find_map(|(at, (bytes, _))| {
         let (score, other) = score::read(bytes);
