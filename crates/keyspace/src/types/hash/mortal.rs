@@ -1,31 +1,31 @@
-//! [`Mortal`]: a hash with expiring fields. It holds the hash itself and the expiry of each such field.
+//! [`Mortal`]: a hash with fields that expire. It has the hash itself, and the expiries of these fields.
 //!
-//! The expiries are a sorted set of fields (a double holds milliseconds up to 2^53 exactly). So the next expiry is
-//! found at once at every size, and a clone is as cheap as that of a hash. An expired field becomes *hidden*:
-//! every method treats it as missing. Hidden fields are removed a few at a time ([`Mortal::expire`]), so a hash of
-//! a million fields that expire together blocks nobody.
+//! The expiries are a sorted set of fields. (A double holds milliseconds up to 2^53 exactly.) So the next expiry is
+//! found at once, however many there are, and a clone is as cheap as the clone of a hash. A field that expires is
+//! first only *hidden*: every method treats it as missing. Hidden fields are removed a few at a time
+//! ([`Mortal::expire`]). So a hash whose million fields expire together delays nobody.
 
 use super::super::zset::ZSetValue;
 use super::super::{Bytes, Collection, Piece};
 use super::HashValue;
 use crate::Settings;
 
-/// Hidden fields that are removed together: about 100 us.
+/// Maximum number of hidden fields that are removed together, which takes about 100 us.
 const REMOVED_MAX: usize = 128;
-/// Draws of a random field. All but the last may hit a hidden field.
+/// Maximum number of draws for a random field. A draw that hits a hidden field is repeated.
 const DRAWS_MAX: usize = 64;
 
 /// A hash and the expiries of its fields.
 #[derive(Debug, Clone)]
 pub(super) struct Mortal {
-    /// All fields, hidden ones included.
+    /// All fields with their values, including hidden fields.
     plain: HashValue,
-    /// Expiries in unix milliseconds, for the fields that expire.
+    /// The fields that expire, with their expiries in unix milliseconds.
     expiries: ZSetValue,
     /// Fields with this expiry or an earlier one are hidden.
     hidden_ms: i64,
-    /// Expiry of the key, `i64::MAX` for never. Stored here because the record's own place holds the earliest
-    /// expiry of key and fields. Valid while some field expires.
+    /// Expiry of the key, `i64::MAX` for never. It is here because the record has the earliest expiry of the key
+    /// and all fields. Only valid while some field expires.
     pub(super) key_expiry_ms: i64,
 }
 
@@ -36,13 +36,13 @@ impl Mortal {
     pub(super) fn get(&self, field: &[u8]) -> Option<Bytes<'_>> {
         if self.is_hidden(field) { None } else { self.plain.get(field) }
     }
-    /// Sets `field` without an expiry. Returns true when it is new.
+    /// Sets the value of `field` and removes the field's expiry. Returns true when the field is new.
     pub(super) fn set(&mut self, field: &[u8], value: Bytes<'_>, settings: &Settings) -> bool {
         let hidden = self.is_hidden(field);
         self.expiries.remove(field);
         self.plain.set(field, value, settings) || hidden
     }
-    /// As [`Mortal::set`], but keeps the field's expiry.
+    /// Like [`Mortal::set`], but keeps the field's expiry.
     pub(super) fn update(&mut self, field: &[u8], value: Bytes<'_>, settings: &Settings) -> bool {
         if self.is_hidden(field) {
             return self.set(field, value, settings);
@@ -54,12 +54,12 @@ impl Mortal {
         self.expiries.remove(field);
         self.plain.remove(field) && !hidden
     }
-    /// Expiry of `field`. `Some(None)` for never, `None` when there is no such field.
+    /// Expiry of `field`. `None`: there is no such field. `Some(None)`: the field never expires.
     pub(super) fn expiry_ms(&self, field: &[u8]) -> Option<Option<i64>> {
         self.get(field)?;
         Some(self.expiries.score(field).map(|score| score as i64))
     }
-    /// Sets the expiry of an existing field.
+    /// Sets the expiry of a field, which must exist.
     pub(super) fn set_expiry(&mut self, field: &[u8], expiry_ms: Option<i64>, settings: &Settings) {
         match expiry_ms {
             Some(at) => {
@@ -70,12 +70,12 @@ impl Mortal {
             }
         }
     }
-    /// The earliest expiry of a field. `i64::MAX` when none expires.
+    /// The earliest expiry of a field. `i64::MAX` when no field expires.
     pub(super) fn next_expiry_ms(&self) -> i64 {
         self.expiries.get(0).map_or(i64::MAX, |(_, score)| score as i64)
     }
-    /// Hides the fields that are due at `now_ms`, and removes some of the hidden fields. Calls `gone` with each
-    /// newly hidden field, and returns their number.
+    /// Hides the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Also
+    /// removes at most [`REMOVED_MAX`] of all hidden fields.
     pub(super) fn expire(&mut self, now_ms: i64, gone: super::OnGone<'_>) -> usize {
         let (before, hidden) = (self.len(), self.hidden());
         self.hidden_ms = now_ms;
@@ -95,7 +95,7 @@ impl Mortal {
     pub(super) fn len(&self) -> usize {
         self.plain.len() - self.hidden()
     }
-    /// Pairs of field and value: first those that expire, the earliest first.
+    /// All fields with their values: first the fields that expire, in order of expiry, then the others.
     pub(super) fn iter(&self) -> Box<dyn Iterator<Item = (Bytes<'_>, Bytes<'_>)> + '_> {
         let expiring = self.expiries.iter(self.hidden()).filter_map(|(field, _)| {
             let value = self.plain.get(&field)?;
@@ -104,7 +104,7 @@ impl Mortal {
         let others = self.plain.iter().filter(|(field, _)| self.expiries.score(field).is_none());
         Box::new(expiring.chain(others))
     }
-    /// Fields that expire, with their expiries, in order of expiry.
+    /// The fields that expire, with their expiries, the earliest first.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
         self.expiries.iter(self.hidden()).map(|(field, score)| (field, score as i64))
     }
@@ -129,7 +129,7 @@ impl Mortal {
     pub(super) fn plain(&self) -> &HashValue {
         &self.plain
     }
-    /// As [`Collection::is_unchanged`], with the expiry of the key.
+    /// Like [`Collection::is_unchanged`]. Also compares the expiry of the key.
     pub(super) fn is_same(&self, other: &Mortal) -> bool {
         self.plain.is_unchanged(&other.plain)
             && self.expiries.is_same(&other.expiries)

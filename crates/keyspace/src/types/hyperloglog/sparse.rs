@@ -1,4 +1,5 @@
-//! The sparse representation: runs of equal registers, in order, 16,384 registers together.
+//! The sparse representation of a HyperLogLog: runs of equal registers, in order. The runs have 16,384 registers
+//! together.
 //!
 //! | bits | run |
 //! |---|---|
@@ -6,17 +7,17 @@
 //! | `01llllll llllllll` | l + 1 registers of 0 |
 //! | `1vvvvvll` | l + 1 registers of v + 1 |
 //!
-//! Several sequences of runs are equivalent. Which one is stored depends on how redis-server splits and joins
-//! runs, and [`raise`] does the same steps.
+//! The same registers can be written as different sequences of runs. redis-server's way to split and join runs
+//! decides which sequence is stored, and [`raise`] takes the same steps.
 
 use super::{Corrupted, HEADER_BYTES, REGISTERS};
 
-/// Longest runs of each kind.
+/// Maximum number of registers in a run of each kind.
 const SHORT_ZEROS_MAX: usize = 64;
 const VALUES_MAX: usize = 4;
-/// Highest register of a run.
+/// Maximum value of a register in this representation.
 const REGISTER_MAX: u8 = 32;
-/// Runs that are checked for joining after a split: the one before, three new ones, and the one after.
+/// Number of runs that may be joined after a split: the run before, the three new ones, and the run after.
 const JOINED_RUNS: usize = 5;
 
 /// A run of equal registers.
@@ -32,9 +33,9 @@ pub struct Run {
 
 /// Result of [`raise`].
 pub(super) enum Raised {
-    /// The register already has this value or a higher one.
+    /// The register already had this value or a higher one.
     No,
-    /// It was raised.
+    /// The register was raised.
     Yes,
     /// The value does not fit this representation. Nothing was changed.
     NoRoom,
@@ -53,18 +54,19 @@ fn first(bytes: &[u8]) -> Option<Run> {
     }
 }
 
-/// The runs in `bytes`, whether or not they make up all registers.
+/// The runs in `bytes`. There may be more or fewer than 16,384 registers.
 pub(super) fn any_runs(bytes: &[u8]) -> impl Iterator<Item = Run> + '_ {
     let mut rest = bytes;
     std::iter::from_fn(move || {
-        // A truncated run ends with a zero byte, which redis-server keeps after every string.
+        // If the last run is truncated, read a zero byte after it, as redis-server does, whose strings end with
+        // one.
         let run = first(rest).or_else(|| first(&[*rest.first()?, 0]))?;
         rest = rest.get(run.bytes..).unwrap_or_default();
         Some(run)
     })
 }
 
-/// The runs in `bytes`. Ends with an error where the runs do not make up exactly all registers.
+/// The runs in `bytes`. If they do not have exactly 16,384 registers, the last item is an error.
 pub(super) fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
     let (mut rest, mut left) = (bytes, Some(REGISTERS));
     std::iter::from_fn(move || {
@@ -79,7 +81,7 @@ pub(super) fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>>
     })
 }
 
-/// Appends registers of 0.
+/// Appends `len` registers of 0.
 pub(super) fn push_zeros(out: &mut Vec<u8>, len: usize) {
     if len > SHORT_ZEROS_MAX {
         out.extend_from_slice(&(0x4000 | (len - 1) as u16).to_be_bytes());
@@ -96,7 +98,7 @@ fn values(register: u8, len: usize) -> u8 {
     0x80 | (register - 1) << 2 | (len - 1) as u8
 }
 
-/// Raises the register at `index` of a value to `register`, if the result takes at most `bytes_max`.
+/// Raises the register at `index` of a value to `register`, unless the value would become longer than `bytes_max`.
 pub(super) fn raise(
     value: &mut Vec<u8>,
     index: usize,
@@ -120,7 +122,7 @@ pub(super) fn raise(
         return Ok(Raised::No);
     }
     if run.len == 1 {
-        // A run of one register takes one byte, unless another program wrote it.
+        // A run of one register takes one byte, unless another program has written the value.
         value.splice(at..at + run.bytes, [values(register, 1)]);
     } else {
         let (left, right) = (index - first_index, first_index + run.len - 1 - index);
@@ -141,7 +143,7 @@ pub(super) fn raise(
     Ok(Raised::Yes)
 }
 
-/// Joins equal neighbours, starting at `at`.
+/// Joins neighbouring runs of equal registers, starting with the run at `at`.
 fn join(value: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOINED_RUNS {
         let Some(run) = value.get(at..).and_then(first) else { return };

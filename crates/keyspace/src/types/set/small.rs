@@ -1,24 +1,25 @@
-//! [`Small`]: members in one allocation. Sorted integers of 2, 4 or 8 bytes each, with binary search, or short
-//! strings in insertion order, with linear search.
+//! [`Small`]: the members of a small set in one allocation. They are either integers of 2, 4 or 8 bytes each in
+//! ascending order, with binary search, or short strings in the order of insertion, with linear search.
 //!
-//! Layout: end of the members, 4 bytes little-endian; width of an integer, 1 byte, 0 for strings; number of
-//! strings, 3 bytes; then the integers, little-endian, or for each string its length in one byte and its bytes.
-//! The rest is spare room.
+//! Layout: offset of the end of the members, 4 bytes little-endian; bytes per integer, 1 byte, 0 for strings;
+//! number of strings, 3 bytes. Then the integers, little-endian, or per string its length in one byte and its
+//! bytes. The rest is spare room.
 
 use super::Member;
 
 const HEAD_BYTES: usize = 8;
-/// Widths of integers. A set takes the narrowest width that fits all members, and never shrinks it later.
+/// Possible numbers of bytes per integer. A set takes the smallest one that fits all members, and never reduces it
+/// later.
 const WIDTHS: [usize; 3] = [2, 4, 8];
 
-/// Members in one allocation. No allocation while there are no integers.
+/// Members in one allocation. An empty set of integers has no allocation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Small {
     bytes: Box<[u8]>,
 }
 
 impl Small {
-    /// An empty set for strings.
+    /// An empty set of strings.
     pub(super) fn strings() -> Small {
         let mut small = Small::default();
         small.reserve(0);
@@ -41,7 +42,7 @@ impl Small {
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.len()
     }
-    /// True when both have equal members in equal storage.
+    /// True when both store equal members in equal ways.
     pub(super) fn is_same(&self, other: &Small) -> bool {
         self.bytes.get(..self.end()) == other.bytes.get(..other.end())
     }
@@ -73,16 +74,16 @@ impl Small {
             _ => (n < self.len()).then(|| Member::Int(self.int(n))),
         }
     }
-    /// Prefetches the first bytes.
+    /// Prefetches the first bytes of the allocation.
     #[inline]
     pub(super) fn prefetch(&self) {
         strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
     }
 
-    /// Index of an integer, or the index for inserting it.
+    /// Index of an integer. `Err`: the index at which to insert it.
     pub(super) fn find_int(&self, n: i64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
-        // New integers are usually the largest.
+        // Compare with the largest member first, because new integers are usually larger.
         if high > 0 && self.int(high - 1) < n {
             return Err(high);
         }
@@ -116,7 +117,7 @@ impl Small {
         true
     }
 
-    /// Start of a string's entry.
+    /// Offset of the entry of a string.
     pub(super) fn find(&self, member: &[u8]) -> Option<usize> {
         let (mut at, end) = (HEAD_BYTES, self.end());
         while at < end {
@@ -131,7 +132,7 @@ impl Small {
     /// Adds a new string to a set of strings.
     ///
     /// # Panics
-    /// When it has more than 255 bytes.
+    /// When `member` has more than 255 bytes.
     pub(super) fn push(&mut self, member: &[u8]) {
         self.reserve(1 + member.len());
         let end = self.end();
@@ -153,7 +154,7 @@ impl Small {
         let at = HEAD_BYTES + n * width;
         read(&self.bytes[at..at + width])
     }
-    /// Bytes of an integer; 0 for strings.
+    /// Bytes per integer; 0 in a set of strings.
     fn width(&self) -> usize {
         self.bytes.get(4).map_or(WIDTHS[0], |width| usize::from(*width))
     }
@@ -171,7 +172,7 @@ impl Small {
     fn set_count(&mut self, count: usize) {
         self.bytes[5..8].copy_from_slice(&(count as u32).to_le_bytes()[..3]);
     }
-    /// Widens all integers to this width, if they are narrower.
+    /// Stores all integers with `width` bytes each, if they have fewer now.
     fn widen(&mut self, width: usize) {
         let old = self.width();
         if width <= old {
@@ -188,7 +189,7 @@ impl Small {
         wider.set_end(HEAD_BYTES + ints.len() * width);
         *self = wider;
     }
-    /// Removes bytes, and shrinks an allocation that is more than half empty.
+    /// Removes `bytes` bytes at `at`. Shrinks the allocation if more than half of it is free then.
     fn cut(&mut self, at: usize, bytes: usize) {
         let end = self.end();
         self.bytes.copy_within(at + bytes..end, at);
@@ -197,15 +198,15 @@ impl Small {
             self.reallocate(self.end());
         }
     }
-    /// Makes room for `more` bytes.
+    /// Makes room for `more` bytes of members.
     fn reserve(&mut self, more: usize) {
         let used = self.end().max(HEAD_BYTES);
         if self.bytes.len() < used + more {
-            // Not twice the size as a Vec would take, because most sets are filled once and kept.
+            // Do not double the size as `Vec` does, because most sets are filled once and kept.
             self.reallocate(used + more + used / 8);
         }
     }
-    /// Moves to an allocation of `bytes` bytes, which must suffice.
+    /// Moves to a new allocation of `bytes` bytes, which must be enough.
     fn reallocate(&mut self, bytes: usize) {
         let mut new = vec![0; bytes].into_boxed_slice();
         let end = self.end();
@@ -219,7 +220,7 @@ impl Small {
     }
 }
 
-/// The narrowest width for an integer.
+/// The smallest number of bytes that hold this integer.
 fn width_of(n: i64) -> usize {
     match () {
         () if i16::try_from(n).is_ok() => WIDTHS[0],

@@ -1,43 +1,44 @@
 //! [`Block`]: some entries of a stream in one listpack, like a node in Redis.
 //!
-//! The ID of a block is that of its first entry. The listpack starts with the *master entry*: number of live
-//! entries, number of deleted entries, number of fields, names of the fields, 0. Then each entry: flags;
-//! milliseconds and sequence number minus those of the block's ID; the values, or, when the fields differ from the
-//! master's, their number and each field with its value; and last the number of preceding items, for walking
-//! backwards. A deleted entry stays, marked, until its block is removed.
+//! The ID of a block is the ID of its first entry. The listpack starts with the *master entry*: number of live
+//! entries, number of deleted entries, number of fields, names of the fields, 0. The entries follow. The items of
+//! an entry are: flags; milliseconds and sequence number, each minus that of the block's ID; the values (if the
+//! entry's fields differ from the master's: their number, and each field with its value); and last the number of
+//! the items before this one, for walks backwards. A deleted entry is only marked. It stays until its block is
+//! removed.
 
 use super::id::Id;
 use super::listpack::{self, Appender, HEAD_BYTES, Item};
 
-/// The entry is deleted.
+/// Flag: the entry is deleted.
 const DELETED: i64 = 1;
-/// The entry has the master's fields. Only values are stored.
+/// Flag: the entry has the fields of the master entry, and only its values are stored.
 const SAME_FIELDS: i64 = 2;
-/// Flags, milliseconds, sequence number.
+/// Number of items at the start of an entry: flags, milliseconds, sequence number.
 const ENTRY_HEAD_ITEMS: i64 = 3;
 
-/// Entries in one allocation.
+/// Some entries of a stream, in one allocation.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     list: Vec<u8>,
 }
 
-/// Place of an entry in its block.
+/// Where an entry is in its block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRange {
-    /// Index of the flags.
+    /// Offset of the flags.
     at: usize,
     flags: i64,
     pub(super) id: Id,
-    /// Number of pairs of field and value.
+    /// Number of fields.
     pairs: usize,
-    /// Index of the first value (or field).
+    /// Offset of the first value or, if the fields are stored too, of the first field.
     values: usize,
-    /// Index of the master's first field.
+    /// Offset of the first field in the master entry.
     fields: usize,
 }
 
-/// A view of one entry.
+/// A borrowed view of one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     list: &'a [u8],
@@ -52,15 +53,15 @@ impl<'a> Entry<'a> {
     pub fn id(&self) -> Id {
         self.place.id
     }
-    /// Number of pairs of field and value.
+    /// Number of fields.
     pub fn len(&self) -> usize {
         self.place.pairs
     }
-    /// True when the entry has no fields. No command creates one like that.
+    /// True when the entry has no fields. No command creates such an entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Fields and values in the order of the command.
+    /// The fields with their values, in the order in which the command gave them.
     pub fn pairs(&self) -> impl Iterator<Item = (Item<'a>, Item<'a>)> + use<'a> {
         let (list, EntryRange { flags, values, mut fields, pairs, .. }) = (self.list, self.place);
         let mut at = values;
@@ -77,7 +78,7 @@ impl<'a> Entry<'a> {
 }
 
 impl Block {
-    /// A block for a first entry, still to be pushed, with these fields.
+    /// A block without entries. Its master entry has these fields, which are those of the entry to be pushed first.
     pub(super) fn new<'f>(fields: impl ExactSizeIterator<Item = &'f [u8]>) -> Block {
         let mut list = listpack::new();
         {
@@ -90,8 +91,8 @@ impl Block {
         }
         Block { list }
     }
-    /// A block from a stored listpack. `None` when entries are not whole or not ascending, or when the counts in
-    /// the master entry are wrong.
+    /// A block from a stored listpack. `None` when an entry is incomplete, when the entries are not in ascending
+    /// order, or when the counts in the master entry are wrong.
     pub(super) fn from_bytes(master: Id, list: Vec<u8>) -> Option<Block> {
         if !listpack::check(&list) {
             return None;
@@ -101,9 +102,9 @@ impl Block {
         let mut at = block.first()?;
         while at < listpack::end(&block.list) {
             let (place, next) = block.place(master, at)?;
-            // Deleted entries may be out of order, because XSETID may move the last ID back before them.
+            // Deleted entries may be out of order: XSETID may set the last ID to one before them.
             let in_order = place.is_deleted() || last.map_or(place.id >= master, |last| place.id > last);
-            // The number of preceding items must lead back to the flags.
+            // The last item of the entry must lead back to its flags.
             let back = listpack::before(&block.list, next)?;
             if !in_order || block.back_to_flags(back)? != at {
                 return None;
@@ -118,22 +119,22 @@ impl Block {
         let counted = (live, dead) == (block.live(), block.dead());
         (counted && listpack::int(&block.list, zero)?.0 == 0).then_some(block)
     }
-    /// The listpack.
+    /// The bytes of the listpack.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.list
     }
     pub(super) fn heap_bytes(&self) -> usize {
         self.list.capacity()
     }
-    /// Entries that are not deleted.
+    /// Number of entries that are not deleted.
     pub(super) fn live(&self) -> u64 {
         self.number(0)
     }
-    /// Entries that are deleted and still here.
+    /// Number of deleted entries that are still stored.
     pub(super) fn dead(&self) -> u64 {
         self.number(1)
     }
-    /// Frees spare room that no entry will need.
+    /// Frees the spare room, because no entry follows.
     pub(super) fn close(&mut self) {
         self.list.shrink_to_fit();
     }
@@ -161,11 +162,11 @@ impl Block {
         }
         end.int(ENTRY_HEAD_ITEMS + number + if same { 0 } else { number + 1 });
     }
-    /// Marks these entries, which are not deleted yet, as deleted.
+    /// Marks the entries at these places as deleted. They must not be deleted already.
     pub(super) fn delete(&mut self, places: &[EntryRange]) {
         let (live, dead) = (self.live() as i64, self.dead() as i64);
         let many = places.len() as i64;
-        // From the end: the counts at the start may change their sizes, flags do not.
+        // Begin at the end: the counts at the start may change their sizes, and flags never do.
         for place in places {
             listpack::replace_int(&mut self.list, place.at, place.flags | DELETED);
         }
@@ -174,12 +175,12 @@ impl Block {
         }
         listpack::replace_int(&mut self.list, HEAD_BYTES, live - many);
     }
-    /// The entry `id`, unless it is deleted.
+    /// The place of the entry `id`, unless it is deleted.
     pub(super) fn find(&self, master: Id, id: Id) -> Option<EntryRange> {
         let mut all = self.ascend(master).filter(|place| !place.is_deleted());
         all.find(|place| place.id >= id).filter(|place| place.id == id)
     }
-    /// All entries in order, deleted ones included.
+    /// The places of all entries in order, including deleted ones.
     pub(super) fn ascend(&self, master: Id) -> impl Iterator<Item = EntryRange> + use<'_> {
         let mut at = self.first().unwrap_or(usize::MAX);
         std::iter::from_fn(move || {
@@ -188,7 +189,7 @@ impl Block {
             Some(place)
         })
     }
-    /// All entries in reverse order, deleted ones included.
+    /// The places of all entries in reverse order, including deleted ones.
     pub(super) fn descend(&self, master: Id) -> impl Iterator<Item = EntryRange> + use<'_> {
         let mut end = listpack::end(&self.list);
         std::iter::from_fn(move || {
@@ -198,7 +199,7 @@ impl Block {
         })
     }
 
-    /// The count at this item index.
+    /// The number in the item with this index.
     fn number(&self, skip: usize) -> u64 {
         let mut at = HEAD_BYTES;
         for _ in 0..skip {
@@ -206,13 +207,13 @@ impl Block {
         }
         listpack::int(&self.list, at).map_or(0, |(n, _)| n as u64)
     }
-    /// Number of the master's fields, and index of the first one.
+    /// Number of fields in the master entry, and offset of the first one.
     fn master(&self) -> Option<(usize, usize)> {
         let at = listpack::skip(&self.list, listpack::skip(&self.list, HEAD_BYTES)?)?;
         let (number, fields) = listpack::int(&self.list, at)?;
         Some((usize::try_from(number).ok()?, fields))
     }
-    /// Index of the first entry.
+    /// Offset of the first entry.
     fn first(&self) -> Option<usize> {
         let (number, mut at) = self.master()?;
         for _ in 0..=number {
@@ -220,7 +221,7 @@ impl Block {
         }
         Some(at)
     }
-    /// The entry with its flags at `at`, and the index of the next one.
+    /// The entry whose flags are at offset `at`, and the offset of the next entry.
     fn place(&self, master: Id, at: usize) -> Option<(EntryRange, usize)> {
         let (master_pairs, fields) = self.master()?;
         let (flags, next) = listpack::int(&self.list, at)?;
@@ -242,7 +243,8 @@ impl Block {
         let (_, next) = listpack::int(&self.list, end)?;
         Some((EntryRange { at, flags, id, pairs, values, fields }, next))
     }
-    /// From the number of preceding items, at `at`, to the flags. `None` at the end of the master entry.
+    /// The offset of an entry's flags, from the offset `at` of the entry's last item. `None` at the end of the
+    /// master entry.
     fn back_to_flags(&self, mut at: usize) -> Option<usize> {
         let (items, _) = listpack::int(&self.list, at)?;
         if items <= 0 {

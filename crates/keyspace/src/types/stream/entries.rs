@@ -1,7 +1,7 @@
-//! [`Entries`]: the entries of a stream by ID, and their counters. Groups are elsewhere.
+//! [`Entries`]: the entries of a stream by ID, and their counters. Consumer groups are in [`super::group`].
 //!
-//! Blocks are split and removed where redis-server splits and removes its nodes. Clients can see this, because
-//! approximate trimming removes whole blocks and returns the number of entries.
+//! A block is split or removed where redis-server would split or remove a node. Clients can see this: approximate
+//! trimming removes whole blocks and returns the number of entries in them.
 
 use super::block::{Block, Entry, EntryRange};
 use super::id::Id;
@@ -11,9 +11,9 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 use triomphe::Arc;
 
-/// Most bytes of all fields and values of one entry, and of one block.
+/// Maximum number of bytes of all fields and values of one entry, and of one block.
 pub const BLOCK_BYTES_MAX: usize = 1 << 30;
-/// Heap bytes of a block beside its listpack: a reference count and the block itself.
+/// Heap bytes per block in addition to its listpack: a reference count and the block itself.
 const BLOCK_HEAD_BYTES: usize = 8 + size_of::<Block>();
 /// Bytes of an ID in Redis's radix tree.
 const ID_BYTES: usize = 16;
@@ -21,27 +21,27 @@ const ID_BYTES: usize = 16;
 /// Why an entry was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAdded {
-    /// Its ID is not above the stream's last one.
+    /// The entry's ID is not above the last ID of the stream.
     IdTooSmall,
-    /// Its fields and values have more than [`BLOCK_BYTES_MAX`] bytes.
+    /// The entry's fields and values have more than [`BLOCK_BYTES_MAX`] bytes.
     TooLarge,
 }
 
-/// The rule of a trim, which removes the oldest entries.
+/// How far a trim removes the oldest entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trim {
-    /// Until this number of entries is left.
+    /// Until this number of entries is left (MAXLEN).
     MaxLen(u64),
-    /// The entries with a lower ID.
+    /// All entries with an ID below this one (MINID).
     MinId(Id),
 }
 
-/// Entries by ID.
+/// The entries of a stream by ID, with their counters.
 #[derive(Debug, Clone, Default)]
 pub struct Entries {
     /// Blocks by the ID of their first entry.
     blocks: SharedMap<Id, Arc<Block>>,
-    /// Heap bytes of the blocks themselves.
+    /// Heap bytes of all blocks, without the nodes of the map.
     block_bytes: usize,
     len: u64,
     last_id: Id,
@@ -67,7 +67,7 @@ impl Entries {
     pub fn first_id(&self) -> Id {
         self.first_id
     }
-    /// The highest ID that XDEL removed.
+    /// The highest ID of an entry that XDEL has removed.
     pub fn max_deleted_id(&self) -> Id {
         self.max_deleted_id
     }
@@ -75,11 +75,11 @@ impl Entries {
     pub fn added(&self) -> u64 {
         self.added
     }
-    /// Number of blocks: Redis's `radix-tree-keys`.
+    /// Number of blocks. XINFO shows it as `radix-tree-keys`.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
-    /// The blocks as Redis stores them: ID and listpack.
+    /// The blocks in Redis's storage format: ID and listpack.
     pub fn raw_blocks(&self) -> impl Iterator<Item = (Id, &[u8])> {
         self.blocks.iter().map(|(id, block)| (*id, block.bytes()))
     }
@@ -103,12 +103,12 @@ impl Entries {
             .skip_while(move |entry| entry.id() > end)
             .take_while(move |entry| entry.id() >= start)
     }
-    /// The highest ID of an entry.
+    /// The highest ID of all entries that exist.
     pub fn last_entry_id(&self) -> Option<Id> {
         self.range_back(Id::MIN, Id::MAX).next().map(|entry| entry.id())
     }
-    /// Number of entries from `start` to `end`. Stops counting at `max`. Reads each block's count, and the entries
-    /// of the first and the last block.
+    /// Number of entries from `start` to `end`. Stops counting at `max`. Reads the count of each block, and only
+    /// the entries of the first and the last block.
     pub fn count(&self, start: Id, end: Id, max: u64) -> u64 {
         if start == Id::MIN && end == Id::MAX {
             return self.len.min(max);
@@ -116,7 +116,7 @@ impl Entries {
         let mut count = 0;
         let mut blocks = self.blocks_of(start, end).peekable();
         while let Some((master, block)) = blocks.next() {
-            // All entries of a block come before the next block.
+            // All entries of this block are before the next block, and so before `end`.
             let whole = *master >= start && blocks.peek().is_some();
             count += match whole {
                 true => block.live(),
@@ -131,8 +131,8 @@ impl Entries {
         }
         count
     }
-    /// Entries and bytes of the blocks from `start` to `end`, until there are more than `max` entries. An upper
-    /// bound for the cost of reading them.
+    /// Number of entries and bytes in the blocks from `start` to `end`. Stops after more than `max` entries. An
+    /// upper bound of the cost of reading this range.
     pub fn weigh(&self, start: Id, end: Id, max: u64) -> (u64, usize) {
         let (mut entries, mut bytes) = (0, 0usize);
         for (_, block) in self.blocks_of(start, end) {
@@ -144,7 +144,8 @@ impl Entries {
         }
         (entries, bytes)
     }
-    /// Number of entries ever added up to `id`, if known: Redis's estimate of a group's `entries-read`.
+    /// Number of entries ever added with an ID up to `id`, if that is known. Redis estimates a group's
+    /// `entries-read` with it.
     pub fn distance_from_first(&self, id: Id) -> Option<u64> {
         if self.added == 0 {
             return Some(0);
@@ -165,15 +166,16 @@ impl Entries {
         }
         None
     }
-    /// True when an entry after `start` may have been deleted.
+    /// True when an entry with an ID from `start` on may have been deleted.
     pub fn has_tombstone_from(&self, start: Id) -> bool {
         let deleted = self.len > 0 && self.max_deleted_id != Id::MIN && self.first_id <= self.max_deleted_id;
         deleted && start <= self.max_deleted_id
     }
-    /// The number of nodes in redis-server's radix tree for these blocks: `radix-tree-nodes`. Visits each block.
+    /// XINFO's `radix-tree-nodes`: number of nodes that redis-server's radix tree would have for these blocks.
+    /// Visits each block.
     pub fn radix_nodes(&self) -> usize {
-        // One node for the end of each key, one for each place where keys diverge, and one for each run of bytes
-        // between two of those places.
+        // The tree has one node at the end of each key, one at each place where keys diverge, and one for each run
+        // of bytes between two such places.
         let mut nodes = self.blocks.len();
         let mut parting: Vec<usize> = Vec::new();
         let (mut before, mut shared_before): (Option<[u8; ID_BYTES]>, usize) = (None, 0);
@@ -207,7 +209,7 @@ impl Entries {
     /// Adds an entry.
     ///
     /// # Errors
-    /// When its ID is not above the last one, or it is too large.
+    /// When `id` is not above the last ID, or when the entry is too large.
     pub(super) fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
     where
         P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
@@ -255,8 +257,8 @@ impl Entries {
         }
         true
     }
-    /// Removes the oldest entries and returns their number. `approximate` removes only whole blocks. A `limit`
-    /// above 0 is the most entries to remove.
+    /// Removes the oldest entries and returns their number. `approximate`: removes only whole blocks. `limit`:
+    /// removes at most this many entries, unless it is 0.
     pub(super) fn trim(&mut self, trim: Trim, approximate: bool, limit: u64) -> u64 {
         let mut removed = 0;
         while let Some((master, block)) = self.blocks.first() {
@@ -281,13 +283,14 @@ impl Entries {
         self.find_first();
         removed
     }
-    /// Sets the last ID and, if given, the two other counters, for XSETID.
+    /// For XSETID: sets the last ID and, if given, the number of entries ever added and the highest deleted ID.
     pub(super) fn set_ids(&mut self, last: Id, added: Option<u64>, max_deleted: Option<Id>) {
         self.last_id = last;
         self.added = added.unwrap_or(self.added);
         self.max_deleted_id = max_deleted.unwrap_or(self.max_deleted_id);
     }
-    /// Adds a block from a stored listpack. Returns false when it is malformed, or does not follow the last block.
+    /// Adds a block from a stored listpack. Returns false when the listpack is malformed or does not follow the
+    /// last block.
     pub(super) fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
         let follows = self.range_back(Id::MIN, Id::MAX).next().is_none_or(|last| last.id() < master);
         let Some(block) = Block::from_bytes(master, list).filter(|_| follows && master != Id::MIN) else {
@@ -314,7 +317,7 @@ impl Entries {
         self.blocks.into_pieces(hand_out);
     }
 
-    /// The block that would contain `id`.
+    /// The block in which the entry `id` would be.
     fn block_of(&self, id: Id) -> Option<(Id, &Block)> {
         self.blocks.descend(Bound::Included(&id)).next().map(|(master, block)| (*master, &**block))
     }
@@ -329,7 +332,7 @@ impl Entries {
             self.block_bytes -= BLOCK_HEAD_BYTES + block.heap_bytes();
         }
     }
-    /// Lets `change` write to a block. A block that a snapshot shares is copied first.
+    /// Lets `change` write to a block. If a snapshot shares the block, it is copied first.
     fn change_block<R>(&mut self, master: Id, change: impl FnOnce(&mut Block) -> R) -> Option<R> {
         let block = self.blocks.get_mut(&master)?;
         self.block_bytes -= block.heap_bytes();
@@ -338,14 +341,14 @@ impl Entries {
         self.block_bytes += block.heap_bytes();
         Some(result)
     }
-    /// Frees the spare room of the last block, which takes no more entries.
+    /// Frees the spare room of the last block, because the next entry begins a new block.
     fn close_last(&mut self) {
         if let Some(master) = self.blocks.last().map(|(master, _)| *master) {
             self.change_block(master, Block::close);
         }
     }
-    /// Deletes the oldest entries of a block and returns their number. The block stays, as in Redis, even when
-    /// only deleted entries are left.
+    /// Deletes the oldest entries of a block and returns their number. As in Redis, the block stays even if all its
+    /// entries are deleted.
     fn trim_block(&mut self, master: Id, trim: Trim) -> u64 {
         let len = self.len;
         let deleted = self.change_block(master, |block| {
@@ -374,7 +377,7 @@ impl Entries {
     }
 }
 
-/// The entries at these places, without deleted ones.
+/// The entries at these places, except deleted ones.
 fn live<'a>(
     block: &'a Block,
     places: impl Iterator<Item = EntryRange> + 'a,
@@ -382,7 +385,7 @@ fn live<'a>(
     places.filter(|place| !place.is_deleted()).map(|place| Entry::new(block, place))
 }
 
-/// Redis's rule: a node takes another entry while it has fewer bytes and fewer entries than these settings.
+/// Redis's rule: a block takes one more entry while it has fewer bytes and fewer entries than `settings` say.
 fn has_room(block: &Block, bytes: usize, settings: &Settings) -> bool {
     let bytes_max = match settings.stream_node_max_bytes.load(Relaxed) {
         0 => BLOCK_BYTES_MAX,

@@ -1,4 +1,5 @@
-//! [`Group`]: a consumer group: how far it has read, which entries are pending, and at which consumer.
+//! [`Group`]: a consumer group. It knows up to which entry it has read, and which entries are pending at which
+//! consumer.
 
 use super::entries::Entries;
 use super::id::Id;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 /// Name of a group or a consumer: any bytes.
 pub type Name = Arc<[u8]>;
 
-/// Reference counts of a name, beside its bytes.
+/// Bytes of the reference counts of a name.
 const NAME_HEAD_BYTES: usize = 16;
 
 /// Heap bytes of a name.
@@ -17,18 +18,18 @@ pub(super) fn name_bytes(name: &[u8]) -> usize {
     NAME_HEAD_BYTES + name.len()
 }
 
-/// A consumer of one group. Numbers are not reused.
+/// The number of a consumer within its group. The number of a deleted consumer is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConsumerId(u64);
 
-/// An entry that was delivered and not acknowledged.
+/// A pending entry: it was delivered to a consumer, which has not acknowledged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Time of the last delivery, in unix milliseconds.
     pub delivered_ms: i64,
     /// Number of deliveries.
     pub deliveries: u64,
-    /// The consumer that has it.
+    /// The consumer at which the entry is pending.
     pub consumer: ConsumerId,
 }
 
@@ -59,18 +60,19 @@ impl Consumer {
     }
 }
 
-/// The effect of XCLAIM and XAUTOCLAIM on an entry.
+/// The options of XCLAIM and XAUTOCLAIM.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Only entries with a last delivery up to this time (unix milliseconds) are claimed. `None`: any entry.
+    /// Claims only entries whose last delivery was at this time or earlier (unix milliseconds). `None`: claims any
+    /// entry.
     pub delivered_until_ms: Option<i64>,
-    /// The new time of delivery, in unix milliseconds.
+    /// The new time of the last delivery, in unix milliseconds.
     pub delivered_ms: i64,
-    /// The new number of deliveries. `None`: one more.
+    /// The new number of deliveries. `None`: the number rises by one.
     pub deliveries: Option<u64>,
-    /// With `deliveries` `None`, the number does not change.
+    /// If `deliveries` is `None`, the number stays the same.
     pub keep_deliveries: bool,
-    /// An entry that is not pending becomes pending.
+    /// Also claims an entry that is not pending.
     pub force: bool,
 }
 
@@ -83,7 +85,7 @@ pub struct Group {
     consumers: SharedMap<ConsumerId, Consumer>,
     by_name: SharedMap<Name, ConsumerId>,
     next_consumer: u64,
-    /// Heap bytes of names, and of each consumer's pending entries.
+    /// Heap bytes of the consumers' names and of their pending entries.
     consumer_bytes: usize,
     consumer_parts: usize,
 }
@@ -100,7 +102,7 @@ impl Group {
     pub fn entries_read(&self) -> Option<u64> {
         self.entries_read
     }
-    /// Sets how far the group has read.
+    /// Sets the ID of the last delivered entry.
     pub fn set_last_id(&mut self, last_id: Id) {
         self.last_id = last_id;
     }
@@ -136,7 +138,7 @@ impl Group {
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerId> {
         self.by_name.get(name).copied()
     }
-    /// A consumer; `None` when it was deleted.
+    /// The consumer with this number. `None` when it was deleted.
     pub fn consumer(&self, id: ConsumerId) -> Option<&Consumer> {
         self.consumers.get(&id)
     }
@@ -153,7 +155,7 @@ impl Group {
         self.consumers.insert(id, Consumer { name, seen_ms: now_ms, pending: SharedMap::default() });
         Some(id)
     }
-    /// The consumer with this name, created if it is missing. Sets its last time to `now_ms`.
+    /// The consumer with this name. Creates it if it is missing. Sets the time of its last command to `now_ms`.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerId {
         let known = self.find_consumer(name);
         if let Some(id) = known {
@@ -168,8 +170,8 @@ impl Group {
             consumer.seen_ms = seen_ms;
         }
     }
-    /// Deletes a consumer with its pending entries, and returns their number. `None` when there is no consumer
-    /// with this name.
+    /// Deletes a consumer and its pending entries. Returns the number of these entries; `None` when there is no
+    /// consumer with this name.
     pub fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let id = self.by_name.remove(name)?;
         let consumer = self.consumers.remove(&id)?;
@@ -180,7 +182,7 @@ impl Group {
         }
         Some(consumer.pending.len())
     }
-    /// Notes that the group has read the entry `id`, if that is after its last one.
+    /// Notes that the group has read the entry `id`, if `id` is above the last one that it has read.
     pub fn advance(&mut self, id: Id, entries: &Entries) {
         if id <= self.last_id {
             return;
@@ -192,7 +194,8 @@ impl Group {
         }
         self.last_id = id;
     }
-    /// Delivers an entry to a consumer for the first time (or again after XGROUP SETID). It becomes pending there.
+    /// Delivers an entry to a consumer. The entry becomes pending there. (After XGROUP SETID it may be pending
+    /// elsewhere already.)
     pub fn deliver(&mut self, id: Id, consumer: ConsumerId, now_ms: i64) {
         let new = Pending { delivered_ms: now_ms, deliveries: 1, consumer };
         match self.pending.insert(id, new) {
@@ -205,28 +208,28 @@ impl Group {
             }
         }
     }
-    /// Delivers a pending entry again to the consumer that has it.
+    /// Delivers a pending entry once more to the consumer at which it is pending.
     pub fn deliver_again(&mut self, id: Id, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
             pending.deliveries = pending.deliveries.wrapping_add(1);
         }
     }
-    /// Removes an entry from the pending ones, because it was acknowledged or is gone. Returns true when it was
-    /// pending.
+    /// Ends that an entry is pending, because it was acknowledged or does not exist any more. Returns true when it
+    /// was pending.
     pub fn acknowledge(&mut self, id: Id) -> bool {
         let Some(old) = self.pending.remove(&id) else { return false };
         self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
         true
     }
-    /// True when [`Group::claim`] would give the entry to a consumer.
+    /// True when [`Group::claim`] would give this entry to a consumer.
     pub fn can_claim(&self, id: Id, claim: &Claim) -> bool {
         match self.pending.get(&id) {
             Some(old) => claim.delivered_until_ms.is_none_or(|until_ms| old.delivered_ms <= until_ms),
             None => claim.force,
         }
     }
-    /// Gives a pending entry to a consumer. Returns true when it did.
+    /// Makes an entry pending at `consumer`, if `claim` allows it. Returns true when it does.
     pub fn claim(&mut self, id: Id, consumer: ConsumerId, claim: &Claim) -> bool {
         if !self.can_claim(id, claim) {
             return false;
@@ -244,7 +247,8 @@ impl Group {
         }
         true
     }
-    /// Adds a stored pending entry. Returns false when the entry is pending already or the consumer is missing.
+    /// Adds a pending entry of a stored stream. Returns false when the entry is pending already or its consumer is
+    /// missing.
     pub fn restore_pending(&mut self, id: Id, pending: Pending) -> bool {
         if self.pending.get(&id).is_some() || self.consumers.get(&pending.consumer).is_none() {
             return false;
@@ -264,7 +268,7 @@ impl Group {
     }
     pub(super) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
         self.pending.into_pieces(hand_out);
-        // One at a time, because each may have many pending entries.
+        // One consumer at a time, because each may have many pending entries.
         self.consumers.into_each(&mut |_, consumer| consumer.pending.into_pieces(hand_out));
         self.by_name.into_pieces(hand_out);
     }

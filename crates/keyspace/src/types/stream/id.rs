@@ -1,4 +1,5 @@
-//! [`Id`]: the place of an entry in its stream: unix milliseconds, and a sequence number within the millisecond.
+//! [`Id`]: the ID of a stream's entry. It consists of unix milliseconds and a sequence number within the
+//! millisecond.
 
 /// The ID of an entry. IDs order by time, then by sequence number. Redis writes it as `ms-seq`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,7 +11,7 @@ pub struct Id {
 }
 
 impl Id {
-    /// The lowest ID. No entry has it.
+    /// The lowest ID. No entry can have it.
     pub const MIN: Id = Id { ms: 0, seq: 0 };
     /// The highest ID.
     pub const MAX: Id = Id { ms: u64::MAX, seq: u64::MAX };
@@ -19,21 +20,21 @@ impl Id {
     pub const fn new(ms: u64, seq: u64) -> Id {
         Id { ms, seq }
     }
-    /// The ID after this one. `None` after the highest.
+    /// The next higher ID. `None` for the highest.
     pub fn next(self) -> Option<Id> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(Id { ms: self.ms, seq }),
             None => Some(Id { ms: self.ms.checked_add(1)?, seq: 0 }),
         }
     }
-    /// The ID before this one. `None` before the lowest.
+    /// The next lower ID. `None` for the lowest.
     pub fn previous(self) -> Option<Id> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(Id { ms: self.ms, seq }),
             None => Some(Id { ms: self.ms.checked_sub(1)?, seq: u64::MAX }),
         }
     }
-    /// The 16 bytes that Redis stores: both numbers, big-endian, so the order of bytes is the order of IDs.
+    /// The 16 bytes that Redis stores: both numbers big-endian, so that the order of bytes is the order of IDs.
     pub fn to_bytes(self) -> [u8; 16] {
         ((u128::from(self.ms) << 64) | u128::from(self.seq)).to_be_bytes()
     }

@@ -1,42 +1,43 @@
-//! Redis's listpack: small integers and byte strings in sequence, readable from both ends. The blocks of a stream
-//! are listpacks, so they have Redis's size, are split where Redis splits them, and can be dumped unchanged.
+//! Redis's listpack: a sequence of small integers and byte strings that can be read from both ends. The blocks of a
+//! stream are listpacks. So they have the sizes that they have in Redis, are split where Redis splits them, and can
+//! be dumped unchanged.
 //!
 //! Layout: total bytes (4, little-endian), number of items (2; 65535 means "many"), the items, 0xff. An item is an
-//! integer or a string header, the string's bytes, and the item's own length in 7-bit groups that are read
+//! integer, or a string's header and bytes. After the item comes its own length, in groups of 7 bits that are read
 //! backwards.
 //!
-//! Reading never panics. A truncated item ends the walk. [`check`] tells whether all items are whole.
+//! Reading never panics. A walk ends at a truncated item. [`check`] tells whether all items are complete.
 
 use crate::types::string::parse_int;
 
 /// Bytes before the first item.
 pub(super) const HEAD_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The item count in the header for this many items or more.
+/// The number in the header that means this many items or more.
 const MANY: u16 = u16::MAX;
-/// An integer of 64 bits: its kind, its bytes, its length.
+/// Maximum bytes of an integer: its kind, its 8 bytes, and the length of the item.
 const INT_BYTES_MAX: usize = 1 + 8 + 1;
-/// Most bytes of the length at an item's end.
+/// Maximum bytes of the length at the end of an item.
 const BACK_MAX: usize = 5;
 
 /// One item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// An integer, or a string that looks like one.
+    /// An integer, or a string that is the text of an integer.
     Int(i64),
-    /// Bytes.
+    /// Any other bytes.
     Text(&'a [u8]),
 }
 
 impl Item<'_> {
-    /// True when a client would send this item as `bytes`.
+    /// True when `bytes` is what a client sends for this item.
     pub(super) fn is(&self, bytes: &[u8]) -> bool {
         match self {
             Item::Int(n) => parse_int(bytes) == Some(*n),
             Item::Text(text) => *text == bytes,
         }
     }
-    /// The bytes as a client would send them.
+    /// The bytes that a client sends for this item.
     pub fn to_vec(&self) -> Vec<u8> {
         match self {
             Item::Int(n) => n.to_string().into_bytes(),
@@ -50,7 +51,7 @@ pub(super) fn new() -> Vec<u8> {
     vec![HEAD_BYTES as u8 + 1, 0, 0, 0, 0, 0, END]
 }
 
-/// Appends items to a listpack. Drop writes the header.
+/// Appends items to a listpack. Dropping it writes the header.
 pub(super) struct Appender<'l> {
     list: &'l mut Vec<u8>,
     items: usize,
@@ -66,7 +67,7 @@ impl<'l> Appender<'l> {
         self.list.extend_from_slice(&item[..len]);
         self.items += 1;
     }
-    /// Appends bytes, as an integer if they look like one.
+    /// Appends bytes. They are stored as an integer if they are the text of one.
     pub(super) fn text(&mut self, bytes: &[u8]) {
         if let Some(n) = parse_int(bytes) {
             return self.int(n);
@@ -91,21 +92,21 @@ impl Drop for Appender<'_> {
     fn drop(&mut self) {
         self.list.push(END);
         let items = u16::from_le_bytes([self.list[4], self.list[5]]);
-        // The count saturates at "many".
+        // The number in the header stays at "many".
         let items = usize::from(items).saturating_add(self.items).min(usize::from(MANY)) as u16;
         self.list[4..6].copy_from_slice(&items.to_le_bytes());
         put_total(self.list);
     }
 }
 
-/// The item at `at` and the start of the next one. `None` at the end, or when there is no whole item.
+/// The item at `at`, and where the next one starts. `None` at the end, or when the item is not complete.
 #[inline]
 pub(super) fn read(list: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     let rest = list.get(at..)?;
     let le = |from: usize, bytes: usize| -> Option<i64> {
         let mut wide = [0; 8];
         wide[8 - bytes..].copy_from_slice(rest.get(from..from + bytes)?);
-        // The value lies in the upper bytes, so the right shift extends its sign.
+        // The value is in the upper bytes, so that the right shift extends its sign.
         Some(i64::from_le_bytes(wide) >> (64 - 8 * bytes))
     };
     let first = *rest.first()?;
@@ -134,7 +135,7 @@ fn text(rest: &[u8], head: usize, len: usize) -> Option<(Item<'_>, usize)> {
     Some((Item::Text(rest.get(head..head.checked_add(len)?)?), head + len))
 }
 
-/// Start of the item before `at`. `None` at the first item.
+/// Where the item before `at` starts. `None` at the first item.
 pub(super) fn before(list: &[u8], at: usize) -> Option<usize> {
     let (mut len, mut end) = (0usize, at);
     for shift in 0..BACK_MAX {
@@ -148,12 +149,12 @@ pub(super) fn before(list: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Start of the item after the one at `at`.
+/// Where the item after the one at `at` starts.
 pub(super) fn skip(list: &[u8], at: usize) -> Option<usize> {
     read(list, at).map(|(_, next)| next)
 }
 
-/// The integer at `at` and the start of the next item.
+/// The integer at `at`, and where the next item starts.
 pub(super) fn int(list: &[u8], at: usize) -> Option<(i64, usize)> {
     match read(list, at)? {
         (Item::Int(n), next) => Some((n, next)),
@@ -161,7 +162,7 @@ pub(super) fn int(list: &[u8], at: usize) -> Option<(i64, usize)> {
     }
 }
 
-/// Replaces the item at `at`, which must exist, by an integer.
+/// Replaces the item at `at` by an integer. There must be an item.
 pub(super) fn replace_int(list: &mut Vec<u8>, at: usize, n: i64) {
     let Some(next) = skip(list, at) else { return };
     let (item, len) = int_item(n);
@@ -173,12 +174,13 @@ pub(super) fn replace_int(list: &mut Vec<u8>, at: usize, n: i64) {
     }
 }
 
-/// Index of the end byte.
+/// Offset of the last byte, 0xff.
 pub(super) fn end(list: &[u8]) -> usize {
     list.len() - 1
 }
 
-/// True when `list` is a whole listpack: a correct header, whole items, and correct lengths at their ends.
+/// True when `list` is a complete listpack: a correct header, complete items, and the correct length after each
+/// item.
 pub(super) fn check(list: &[u8]) -> bool {
     if list.len() <= HEAD_BYTES || list.len() > u32::MAX as usize {
         return false;
@@ -234,7 +236,7 @@ fn int_item(n: i64) -> ([u8; INT_BYTES_MAX], usize) {
     (item, len + 1)
 }
 
-/// Bytes that an item's length takes at its end.
+/// Number of bytes that store an item's length after the item.
 fn back_bytes(len: usize) -> usize {
     match len {
         0..=127 => 1,

@@ -1,22 +1,22 @@
-//! [`SharedMap`]: an ordered map. A clone is one pointer, and a write copies the path to the changed node.
+//! [`SharedMap`]: an ordered map. A clone costs one pointer. A write copies the nodes on the path to the change.
 //!
-//! It is a B+tree of nodes shared by count. It holds the ordered data of a stream: blocks of entries, pending
-//! entries, groups, consumers. Keys and values are plain Rust values with memory of their own.
-//! [`crate::types::tree`] would not fit, because it holds packed byte strings by index. Appending in ascending
-//! order fills every node. A node that shrinks below a quarter is merged with a neighbour that has room.
+//! It is a B+tree whose nodes are shared by reference counts. A stream keeps its ordered data in such maps: blocks
+//! of entries, pending entries, groups, consumers. Keys and values are plain Rust values. ([`crate::types::tree`]
+//! does not fit, because its elements are packed byte strings.) Appends in ascending order fill every node. A node
+//! that shrinks below a quarter is merged with a neighbour that has room.
 
 use smallvec::SmallVec;
 use std::borrow::Borrow;
 use std::ops::Bound;
 use triomphe::Arc;
 
-/// Most pairs of a leaf, and most children of an inner node.
+/// Maximum number of pairs in a leaf, and of children in an inner node.
 const NODE_MAX: usize = 64;
-/// A node with fewer is merged with a neighbour ...
+/// A node with fewer pairs or children than this is merged with a neighbour ...
 const JOIN_BELOW: usize = NODE_MAX / 4;
-/// ... when both together have at most this many.
+/// ... if both together have at most this many.
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
-/// Reference counter of a shared node.
+/// Bytes of the reference count of a node.
 const COUNT_BYTES: usize = 8;
 
 /// An ordered map from `K` to `V`.
@@ -25,7 +25,7 @@ pub(crate) struct SharedMap<K, V> {
     root: Option<Arc<Node<K, V>>>,
     len: usize,
     nodes: usize,
-    /// Bytes of all nodes, by capacity.
+    /// Bytes of all nodes, including spare room.
     bytes: usize,
 }
 
@@ -37,18 +37,19 @@ enum Node<K, V> {
 
 #[derive(Debug, Clone)]
 struct Child<K, V> {
-    /// No key in `node` is lower. Not used in the first child, which has all keys below the second child's.
+    /// No key in `node` is lower. The first child does not use this: it has all keys below the second child's
+    /// `low`.
     low: K,
     node: Arc<Node<K, V>>,
 }
 
-/// The sums of the map that a change of a node updates.
+/// The sums of a map. A change of a node updates them.
 struct Sums<'a> {
     nodes: &'a mut usize,
     bytes: &'a mut usize,
 }
 
-/// The new sibling of a full node that was split, with its lowest key.
+/// If a full node was split: its new right sibling, with the lowest key in it.
 type Split<K, V> = Option<(K, Arc<Node<K, V>>)>;
 
 impl<K, V> Default for SharedMap<K, V> {
@@ -62,11 +63,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    /// Bytes of the nodes, without what keys and values have outside.
+    /// Bytes of the nodes, without the memory to which keys and values point.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes
     }
-    /// Allocations of the nodes.
+    /// Number of allocations of the nodes.
     pub(crate) fn parts(&self) -> usize {
         2 * self.nodes
     }
@@ -83,12 +84,12 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             }
         }
     }
-    /// The value of `key` for writing. Shared nodes on the path are copied.
+    /// The value of `key`, for writing. Shared nodes on the path to it are copied first.
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
-        // Look before copying, because a missing key changes nothing.
+        // Look first, because a missing key needs no copies.
         self.get(key)?;
         let mut node = unshared(self.root.as_mut()?, &mut self.bytes);
         loop {
@@ -128,7 +129,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let root = self.root.as_mut()?;
         let removed = remove(root, key, &mut sums);
         self.len -= usize::from(removed.is_some());
-        // A root with one child is replaced by the child, and an empty root is dropped.
+        // Replace a root that has one child by that child. Drop an empty root.
         loop {
             let lower = match &**root {
                 Node::Leaf(pairs) if pairs.is_empty() => None,
@@ -225,7 +226,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         pairs
     }
-    /// Passes each pair to `take`, with ascending keys. Pairs in nodes that another map shares stay there.
+    /// Passes each pair to `take`, in ascending order of keys, except pairs in nodes that another map shares.
     pub(crate) fn into_each(self, take: &mut dyn FnMut(K, V)) {
         fn each<K, V>(node: Arc<Node<K, V>>, take: &mut dyn FnMut(K, V)) {
             match Arc::try_unwrap(node) {
@@ -238,7 +239,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             each(root, take);
         }
     }
-    /// Passes each leaf to `hand_out`. A node that another map shares is passed whole.
+    /// Passes each leaf to `hand_out`. A node that another map shares is passed as a whole.
     pub(crate) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>))
     where
         K: Send + Sync + 'static,
@@ -302,7 +303,7 @@ impl Sums<'_> {
     }
 }
 
-/// The node for writing. If it is shared, it is copied first. A copy has no spare room.
+/// The node, for writing. If a clone shares the node, it is copied first. A copy has no spare room.
 fn unshared<'n, K: Clone, V: Clone>(node: &'n mut Arc<Node<K, V>>, bytes: &mut usize) -> &'n mut Node<K, V> {
     let before = node.heap_bytes();
     let node = Arc::make_mut(node);
@@ -310,13 +311,13 @@ fn unshared<'n, K: Clone, V: Clone>(node: &'n mut Arc<Node<K, V>>, bytes: &mut u
     node
 }
 
-/// Index of the child that would contain `key`.
+/// Index of the child in which `key` would be.
 fn child_of<K: Borrow<Q>, V, Q: Ord + ?Sized>(children: &[Child<K, V>], key: &Q) -> usize {
     children[1..].partition_point(|child| child.low.borrow() <= key)
 }
 
 fn find<K: Borrow<Q>, V, Q: Ord + ?Sized>(pairs: &[(K, V)], key: &Q) -> Result<usize, usize> {
-    // Check the end first, because entries come in ascending order.
+    // Check the end first, because entries are usually added in ascending order.
     match pairs.last() {
         Some((last, _)) if last.borrow() < key => Err(pairs.len()),
         _ => pairs.binary_search_by(|(k, _)| k.borrow().cmp(key)),
@@ -347,7 +348,7 @@ fn insert<K: Ord + Clone, V: Clone>(
     })
 }
 
-/// Inserts `item` at `at`. A full node returns its upper part. An append leaves the rest full.
+/// Inserts `item` at `at`. A full node is split and returns its upper part. An append leaves the lower part full.
 fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
     if items.len() < NODE_MAX {
         items.insert(at, item);
@@ -400,7 +401,7 @@ fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized>(
     })
 }
 
-/// Merges the child at `at` with the next one.
+/// Merges the child at `at` and the child after it.
 fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &mut Sums<'_>) {
     let Child { low, node: right } = children.remove(at + 1);
     sums.drop(&right);
@@ -408,7 +409,7 @@ fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &m
     sums.change(&mut children[at].node, |left, _| match (left, right) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (Node::Inner(left), Node::Inner(mut right)) => {
-            // The first child's own bound may be stale. The bound of the whole node is not.
+            // A first child's own bound is not kept up to date. The bound of its node is.
             right[0].low = low;
             left.extend(right);
         }
@@ -416,7 +417,7 @@ fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &m
     });
 }
 
-/// Frees spare room that the smaller content does not need.
+/// Frees spare room after items were removed.
 fn give_back<T>(items: &mut Vec<T>) {
     if items.capacity() > 8 && items.len() * 4 <= items.capacity() {
         items.shrink_to(items.len() * 2);
@@ -426,7 +427,7 @@ fn give_back<T>(items: &mut Vec<T>) {
 /// Pairs with ascending keys.
 #[derive(Debug)]
 pub(crate) struct Ascending<'a, K, V> {
-    /// For each level, the children after the current one.
+    /// For each inner node on the path, the children after the current one.
     above: SmallVec<[&'a [Child<K, V>]; 4]>,
     leaf: &'a [(K, V)],
 }
@@ -463,7 +464,7 @@ impl<'a, K, V> Iterator for Ascending<'a, K, V> {
 /// Pairs with descending keys.
 #[derive(Debug)]
 pub(crate) struct Descending<'a, K, V> {
-    /// For each level, the children before the current one.
+    /// For each inner node on the path, the children before the current one.
     above: SmallVec<[&'a [Child<K, V>]; 4]>,
     leaf: &'a [(K, V)],
 }

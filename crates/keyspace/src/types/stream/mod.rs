@@ -1,9 +1,9 @@
 //! [`StreamValue`]: entries by ID, and the consumer groups that read them.
 //!
-//! [`Entries`] holds the entries in blocks that equal Redis's listpacks byte for byte ([`block`]). A [`Group`]
-//! holds the entries that were delivered and not acknowledged. Both lie in ordered maps of shared nodes ([`map`]).
-//! A clone is one pointer, and a write to a shared stream copies the few nodes and the one block on its path. This
-//! module knows no command and no clock.
+//! [`Entries`] keeps the entries in blocks that equal Redis's listpacks byte for byte ([`block`]). A [`Group`]
+//! keeps the entries that were delivered to its consumers and not acknowledged yet. Both are ordered maps of shared
+//! nodes ([`map`]). So a clone is one pointer, and a write to a shared stream copies the few nodes and the one
+//! block on its path. This module knows no command and no clock.
 
 mod block;
 mod entries;
@@ -26,7 +26,7 @@ use crate::Settings;
 use map::SharedMap;
 use triomphe::Arc;
 
-/// A stream. Unlike other collections it stays when its last entry is removed.
+/// A stream. Unlike other collections, it stays when its last entry is removed.
 #[derive(Debug, Clone, Default)]
 pub struct StreamValue(Arc<Stream>);
 
@@ -34,7 +34,7 @@ pub struct StreamValue(Arc<Stream>);
 struct Stream {
     entries: Entries,
     groups: SharedMap<Name, Group>,
-    /// Heap bytes of the groups' names and of the groups.
+    /// Heap bytes of the groups and of their names.
     group_bytes: usize,
     group_parts: usize,
 }
@@ -60,7 +60,7 @@ impl StreamValue {
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.0.groups.get(name)
     }
-    /// Number of entries that the group has not read yet, if known: XINFO's `lag`.
+    /// XINFO's `lag`: number of entries that the group has not read yet, if that is known.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         let entries = self.entries();
         if entries.added() == 0 {
@@ -73,32 +73,33 @@ impl StreamValue {
         Some((entries.added() as i64).wrapping_sub(read as i64))
     }
 
-    /// Adds an entry. `settings` decide when a block is full.
+    /// Adds an entry. `settings` says when a block is full.
     ///
     /// # Errors
-    /// When its ID is not above the last one, or it is too large. Nothing changes then.
+    /// When `id` is not above the last ID, or when the entry is too large. Nothing changes then.
     pub fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
     where
         P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
     {
         self.write().entries.append(id, pairs, settings)
     }
-    /// Deletes the entry `id`. Returns true when it existed. It stays pending in its groups.
+    /// Deletes the entry `id`. Returns true when it existed. In groups where the entry is pending, it stays
+    /// pending.
     pub fn delete(&mut self, id: Id) -> bool {
         self.write().entries.delete(id)
     }
-    /// Removes the oldest entries and returns their number. `approximate` removes only whole blocks. A `limit`
-    /// above 0 is the most entries to remove.
+    /// Removes the oldest entries and returns their number. `approximate`: removes only whole blocks. `limit`:
+    /// removes at most this many entries, unless it is 0.
     pub fn trim(&mut self, trim: Trim, approximate: bool, limit: u64) -> u64 {
         self.write().entries.trim(trim, approximate, limit)
     }
-    /// Sets the last ID and, if given, the number of entries ever added and the highest deleted ID. For XSETID and
-    /// stored streams.
+    /// For XSETID and for stored streams: sets the last ID and, if given, the number of entries ever added and the
+    /// highest deleted ID.
     pub fn set_ids(&mut self, last: Id, added: Option<u64>, max_deleted: Option<Id>) {
         self.write().entries.set_ids(last, added, max_deleted);
     }
-    /// Adds a block of entries in Redis's storage format. Returns false, and changes nothing, when it is malformed
-    /// or its entries do not follow the existing ones.
+    /// Adds a block of entries in Redis's storage format. When the block is malformed or its entries do not follow
+    /// the existing ones, changes nothing and returns false.
     pub fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
         self.write().entries.push_raw_block(master, list)
     }
@@ -125,7 +126,8 @@ impl StreamValue {
         stream.group_parts -= 1 + group.parts();
         true
     }
-    /// Lets `change` write to a group, with the entries at hand. `None` when there is no group with this name.
+    /// Lets `change` write to a group, and passes it the entries as well. `None` when there is no group with this
+    /// name.
     pub fn change_group<R>(
         &mut self,
         name: &[u8],
@@ -141,7 +143,7 @@ impl StreamValue {
         stream.group_parts += group.parts();
         Some(result)
     }
-    /// The stream for writing. If a snapshot shares it, its head is copied first.
+    /// The stream for writing. If a snapshot shares the stream, its head is copied first.
     fn write(&mut self) -> &mut Stream {
         Arc::make_mut(&mut self.0)
     }
@@ -166,8 +168,8 @@ impl Collection for StreamValue {
     fn parts(&self) -> usize {
         1 + self.0.entries.parts() + self.0.groups.parts() + self.0.group_parts
     }
-    /// The values of entries. The cursor is a millisecond, and all entries of one millisecond are visited
-    /// together.
+    /// The texts are the values of entries. The cursor is a time in milliseconds, and all entries of one
+    /// millisecond are visited together.
     fn walk_texts(
         &self,
         cursor: u64,
@@ -194,7 +196,7 @@ impl Collection for StreamValue {
         Arc::ptr_eq(&self.0, &since.0)
     }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
-        // A snapshot shares the stream and will free it.
+        // A snapshot shares the stream, and will free it later.
         let Ok(stream) = Arc::try_unwrap(self.0) else { return };
         stream.entries.into_pieces(hand_out);
         stream.groups.into_each(&mut |_, group| group.into_pieces(hand_out));

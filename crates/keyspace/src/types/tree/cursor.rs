@@ -4,23 +4,24 @@ use super::leaf::{Element, Leaf};
 use super::node::{Child, Inner, Node};
 use smallvec::SmallVec;
 
-/// Depth of a tree with 64^4 pages. A deeper path allocates.
+/// Depth of a tree with 64^4 pages. For a deeper tree, the path is allocated.
 const DEPTH: usize = 4;
 
-/// A position in a tree: between two elements.
+/// A position in a tree, between two elements.
 #[derive(Clone)]
 struct Cursor<'a> {
-    /// The inner nodes on the path to the leaf, each with the index of the child on the path.
+    /// The inner nodes on the path from the root to the leaf, each with the index of the next node on the path.
     path: SmallVec<[(&'a Inner, usize); DEPTH]>,
     leaf: &'a Leaf,
-    /// Index of the element after the position, the offset of its bytes, and the number of long parts before it.
+    /// Index of the element after the position. The next two fields: the offset of its bytes, and the number of
+    /// blobs before it.
     at: usize,
     offset: usize,
     outside: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// The position before element `i`, or at the end.
+    /// The position before element `i`. When `i` is the number of elements, the position at the end.
     fn new(root: &'a Child, mut i: usize) -> Cursor<'a> {
         let (mut path, mut child) = (SmallVec::new(), root);
         loop {
@@ -64,7 +65,8 @@ impl<'a> Cursor<'a> {
         self.outside -= usize::from(has_more);
         Some(Element { inline, outside: has_more.then(|| self.leaf.outside(self.outside)) })
     }
-    /// Moves to a neighbouring leaf: up until `beside` returns another child, then down along `entry`.
+    /// Moves to a neighbouring leaf: goes up until `beside` returns a sibling on the path, and then down along
+    /// `entry`.
     fn leave(
         &mut self,
         beside: impl Fn(usize, usize) -> Option<usize>,
@@ -116,7 +118,7 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         let cursor = self.cursor.as_mut()?;
-        // At the end the path is empty, and turning back would use the wrong leaf.
+        // At an end of the tree the path is empty, and going back from there would use the wrong leaf.
         let next = if self.forwards { cursor.next() } else { cursor.previous() };
         if next.is_none() {
             self.cursor = None;

@@ -1,36 +1,37 @@
-//! [`Leaf`]: a page of elements, with the long parts of some elements.
+//! [`Leaf`]: a page of elements, with the blobs of the long elements.
 
 use super::page::Page;
 use std::ops::Range;
 use strand_chain::Blob;
 
-/// Bytes of a leaf's own allocation: reference count, the page's pointer, the list of long parts, and their bytes.
+/// Bytes of the allocation of a leaf: the reference count, the page's pointer, the list of blobs, and the bytes of
+/// all blobs.
 const LEAF_BYTES: usize = size_of::<Leaf>() + size_of::<usize>();
-/// Bytes of a long part in its leaf: a pointer.
+/// Bytes that a blob takes in its leaf: a pointer.
 const POINTER_BYTES: usize = size_of::<Blob>();
 
-/// A view of an element.
+/// A borrowed view of an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
-    /// The bytes in the page.
+    /// The bytes in the page. All bytes, if the element is short.
     pub(crate) inline: &'a [u8],
-    /// The long part after them, if there is one.
+    /// The rest of the element, if it is long.
     pub(crate) outside: Option<&'a Blob>,
 }
 
-/// An element on its way into a tree: `head`, then `body`, then `outside`.
+/// An element that is about to be added: its bytes are `head`, then `body`, then `outside`.
 #[derive(Debug)]
 pub(crate) struct New<'a> {
     /// The first part of the inline bytes.
     pub(crate) head: &'a [u8],
     /// The second part of the inline bytes.
     pub(crate) body: &'a [u8],
-    /// The part that is too long for a page.
+    /// The rest, which is too long for a page.
     pub(crate) outside: Option<Blob>,
 }
 
 impl<'a> New<'a> {
-    /// An element with all its bytes in the page.
+    /// An element that fits in a page as a whole.
     pub(crate) fn inline(head: &'a [u8], body: &'a [u8]) -> New<'a> {
         New { head, body, outside: None }
     }
@@ -43,7 +44,7 @@ impl<'a> New<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     page: Page,
-    /// The long parts, in the order of their elements.
+    /// The blobs of the long elements, in the order of these elements.
     outside: Vec<Blob>,
     outside_bytes: usize,
 }
@@ -57,11 +58,11 @@ impl Leaf {
         let pointers = self.outside.capacity() * POINTER_BYTES;
         LEAF_BYTES + self.page.heap_bytes() + pointers + self.outside_bytes
     }
-    /// Fill of the leaf in bytes. A long part counts as a pointer.
+    /// Bytes that fill the leaf. A blob counts as a pointer.
     pub(super) fn fill(&self) -> usize {
         self.page.used_bytes() + self.outside.len() * POINTER_BYTES
     }
-    /// Fill after `new` is added.
+    /// Bytes that fill the leaf after `new` was added.
     pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
         self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }
@@ -73,11 +74,11 @@ impl Leaf {
         let (inline, has_more) = self.page.get(i);
         self.element(i, inline, has_more)
     }
-    /// Number of long parts that belong to elements before `i`.
+    /// Number of blobs that belong to elements before element `i`.
     pub(super) fn outside_before(&self, i: usize) -> usize {
         if self.outside.is_empty() { 0 } else { self.page.outside_before(i) }
     }
-    /// Long part number `i`.
+    /// The blob with index `i`.
     pub(super) fn outside(&self, i: usize) -> &Blob {
         &self.outside[i]
     }

@@ -1,29 +1,30 @@
 //! [`Tree`]: a counted B+tree of packed pages. It is the large form of lists and sorted sets.
 //!
-//! An **element** is a byte string. It has bytes in its page (`inline`, at most [`STRING_BYTES_MAX`], preferably
-//! at most an eighth of a page) and, if it is long, a blob after them (`outside`), which replies can share.
-//! Elements lie side by side in pages of [`Layout::PAGE_BYTES`], with one byte of overhead each. A short element
-//! needs no allocation.
+//! An **element** is a byte string. Its first bytes are in a page (`inline`: at most [`STRING_BYTES_MAX`],
+//! preferably at most an eighth of a page). If the element is long, the rest is in a blob (`outside`), which
+//! replies can share. The elements of a page follow each other, with an overhead of one byte each. A page that
+//! would become larger than [`Layout::PAGE_BYTES`] is split. A short element needs no allocation.
 //!
-//! The caller defines the *meaning* of an element. A list's element is its bytes. A sorted set's element is its
-//! score, then its member. An ordered tree needs one thing of its [`Layout`]: [`Layout::separator`]. All searches
-//! take a closure that says whether an element lies before the wanted place ([`Place`]). The closure sees
-//! separators too, so it must look only at bytes that a separator contains.
+//! The caller defines the *meaning* of an element. An element of a list is just its bytes. An element of a sorted
+//! set is its score, then its member. A search in an ordered tree gets a [`Place`]: a closure that says whether an
+//! element is before the wanted place. Inner nodes have *separators*, which [`Layout::separator`] makes from the
+//! elements on both sides. The closure is called with separators too, so it must look only at bytes that a
+//! separator contains.
 //!
 //! | operation | cost |
 //! |---|---|
 //! | [`Tree::get`], [`Tree::replace`], [`Tree::partition_point`] | O(log n) |
-//! | [`Tree::insert`], [`Tree::insert_ordered`], [`Tree::remove`] | O(log n), and moves half a page at most |
+//! | [`Tree::insert`], [`Tree::insert_ordered`], [`Tree::remove`] | O(log n), and moves at most half a page |
 //! | [`Tree::push_front`], [`Tree::push_back`], removal at the ends | O(log n) with a base of 64; usually moves nothing |
-//! | [`Tree::iter`], [`Tree::iter_back`] | O(log n) to start anywhere, then O(1) an element |
-//! | [`Tree::remove_range`] | O(log n + pages); whole nodes that were cut off are returned, to be freed elsewhere |
-//! | `clone` | O(1), a snapshot; nodes are shared by count, and the first write to a shared node copies it and its path |
-//! | [`Tree::len`], [`Tree::heap_bytes`], [`Tree::parts`] | O(1), kept current |
+//! | [`Tree::iter`], [`Tree::iter_back`] | O(log n) to start anywhere, then O(1) per element |
+//! | [`Tree::remove_range`] | O(log n + pages); returns whole nodes, which the caller frees |
+//! | `clone` | O(1), a snapshot; nodes are shared by count, and a write copies the shared nodes on its path |
+//! | [`Tree::len`], [`Tree::heap_bytes`], [`Tree::parts`] | O(1), kept up to date |
 //! | [`Tree::into_pieces`] | one piece at a time, about 64 pages each |
 //!
-//! Here: the tree. `node`: growth and shrinking. `page`, `leaf`: the layout of elements in memory. `cursor`:
-//! iteration. Left out: finding an element other than by its place in the order. A sorted set has a table for
-//! that.
+//! This module: the tree. `node`: growth and shrinking. `page`, `leaf`: the layout of elements in memory. `cursor`:
+//! iteration. Left out: finding an element by its bytes when its place in the order is not known. A sorted set has
+//! a table for that.
 
 mod cursor;
 mod leaf;
@@ -43,35 +44,35 @@ use std::ops::Range;
 use strand_chain::Blob;
 use triomphe::Arc;
 
-/// Approximate bytes of one allocation: a page, or its list of long parts.
+/// Approximate bytes per allocation, which is a page or its list of blobs.
 const BYTES_PER_PART: usize = 2048;
 
-/// The properties of a tree's elements.
+/// What a tree must know about its elements.
 pub(crate) trait Layout {
-    /// A page is split when it would become larger than this.
+    /// A page that would become larger than this is split.
     const PAGE_BYTES: usize;
-    /// A separator of two neighbours: an element that, in the tree's order, is above `left` and not above `right`.
-    /// Writes its inline bytes, as short as possible, and returns its long part, if any. A tree that is never
-    /// searched by order writes nothing.
+    /// Makes the separator of two neighbouring elements: an element that, in the tree's order, is above `left` and
+    /// not above `right`. Writes its inline bytes, as few as possible, to `out`, and returns its blob, if it has
+    /// one. A tree that is never searched by order writes nothing.
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob>;
-    /// The leading number of the tree's order: an element with a lower number lies before an element with a higher
-    /// one. A tree without this number returns 0 for all elements.
+    /// The score of a separator: a number that is the first criterion of the tree's order. An element with a lower
+    /// score is before one with a higher score. A tree without scores returns 0 for all elements.
     fn score(separator: Element<'_>) -> f64 {
         let _ = separator;
         0.0
     }
 }
 
-/// A place in an ordered tree: in front of the first element for which `before` is false.
+/// A place in an ordered tree: before the first element for which `before` is false.
 pub(crate) struct Place<F> {
-    /// [`Layout::score`] of the place, if the search has one. A node is then searched by its children's scores
-    /// first.
+    /// The [`Layout::score`] at the place, if the caller knows it. Then a node is first searched by the scores of
+    /// its children, which is faster.
     pub(crate) score: Option<f64>,
-    /// True for a first part of the elements and false for the rest. It is also called with separators.
+    /// True for all elements up to the place, and false for the elements after it. Also called with separators.
     pub(crate) before: F,
 }
 
-/// The tree. Methods that take an index panic when there is no element with this index.
+/// A tree of elements: see the module. Methods that take an index panic when there is no element with that index.
 #[derive(Debug)]
 pub(crate) struct Tree<L> {
     /// `None` while the tree is empty.
@@ -85,7 +86,7 @@ impl<L> Clone for Tree<L> {
     }
 }
 
-/// A part of a tree's memory, freed on drop.
+/// A part of a tree's memory. Dropping it frees the memory.
 #[derive(Debug)]
 pub struct Piece {
     _node: Node,
@@ -99,13 +100,14 @@ impl FoundPage<'_> {
     pub(crate) fn prefetch_head(&self) {
         self.0.page().prefetch(1);
     }
-    /// Prefetches the data that the search will read, which the head tells.
+    /// Prefetches the data that the search will read. Reads the head of the page, which must have been prefetched
+    /// before.
     pub(crate) fn prefetch(&self) {
         self.0.page().prefetch_search();
     }
 }
 
-/// The nodes that [`Tree::remove_range`] cut off whole. Drop frees them.
+/// The whole nodes that [`Tree::remove_range`] removed. Dropping this frees them.
 #[derive(Debug, Default)]
 pub(crate) struct Cut(Removed);
 
@@ -123,7 +125,7 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
-    /// Heap bytes, long parts included. Memory shared with clones counts in full in each clone.
+    /// Heap bytes, blobs included. Memory that clones share counts in full in each clone.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.root.as_ref().map_or(0, |root| root.bytes)
@@ -132,7 +134,7 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn parts(&self) -> usize {
         1 + self.heap_bytes() / BYTES_PER_PART
     }
-    /// True when both share their root: nothing was written since one was cloned from the other.
+    /// True when both share their root: one was cloned from the other and neither was written since.
     pub(crate) fn is_same(&self, other: &Tree<L>) -> bool {
         match (&self.root, &other.root) {
             (Some(a), Some(b)) => a.node.is_same(&b.node),
@@ -140,7 +142,7 @@ impl<L: Layout> Tree<L> {
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
-    /// Element `i`. `None` past the end.
+    /// The element with index `i`. `None` past the end.
     pub(crate) fn get(&self, mut i: usize) -> Option<Element<'_>> {
         let mut child = self.root.as_ref().filter(|root| i < root.len)?;
         loop {
@@ -153,7 +155,7 @@ impl<L: Layout> Tree<L> {
             }
         }
     }
-    /// The index of the first element after a place.
+    /// The index of the first element after `place`.
     pub(crate) fn partition_point(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(mut child) = self.root.as_ref() else { return 0 };
         let mut index = 0;
@@ -171,7 +173,8 @@ impl<L: Layout> Tree<L> {
             }
         }
     }
-    /// The page in which [`Tree::partition_point`] ends. The page is not read yet, and its head is prefetched.
+    /// The page in which [`Tree::partition_point`] would end. Prefetches the page's node, and does not read the
+    /// page.
     pub(crate) fn page_at(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> Option<FoundPage<'_>> {
         let mut child = self.root.as_ref()?;
         loop {
@@ -205,36 +208,37 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn push_back(&mut self, new: New<'_>) {
         self.add(&mut ByIndex(self.len()), new, true);
     }
-    /// Inserts an element before element `i`. For trees without an order: in an ordered tree the separators decide
-    /// which of two pages an element belongs to, and an index cannot.
+    /// Inserts an element before the element with index `i`. Only for trees without an order. In an ordered tree,
+    /// the separators decide to which of two pages an element belongs, and an index does not tell.
     pub(crate) fn insert(&mut self, i: usize, new: New<'_>) {
         assert!(i <= self.len(), "a position in the tree");
         self.add(&mut ByIndex(i), new, i == 0 || i == self.len());
     }
-    /// Inserts an element at a place.
+    /// Inserts an element at a place of an ordered tree.
     pub(crate) fn insert_ordered(&mut self, place: Place<impl FnMut(Element<'_>) -> bool>, new: New<'_>) {
         self.add(&mut ByOrder(place), new, false);
     }
-    /// Replaces element `i`. In an ordered tree the new element must have this place in the order.
+    /// Replaces the element with index `i`. In an ordered tree the new element must belong at the same place.
     pub(crate) fn replace(&mut self, i: usize, new: New<'_>) {
         assert!(i < self.len(), "an element that is there");
         let Some(root) = &mut self.root else { return };
         root.change(i, |leaf, at| leaf.replace(at, new, 0));
     }
-    /// Removes element `i`.
+    /// Removes the element with index `i`.
     pub(crate) fn remove(&mut self, i: usize) {
         self.remove_range(i..i + 1);
     }
-    /// Removes the first element after a place. Unlike [`Tree::remove`] it does not count the elements before it.
-    /// Returns false, and removes nothing, where it would need an index: when the element may be in the next page,
-    /// or is the only one in its page.
+    /// Removes the first element after a place. Faster than [`Tree::remove`], because it does not count the
+    /// elements before the place. Returns false and removes nothing in two cases: when the element may be in the
+    /// next page, and when it is the only element of its page.
     pub(crate) fn remove_ordered(&mut self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> bool {
         let Some(root) = &mut self.root else { return false };
         let is_removed = root.cut_ordered::<L>(&mut place);
         root.lower();
         is_removed
     }
-    /// Removes the elements of `range`. Whole nodes are not freed but returned.
+    /// Removes the elements of `range`. Returns the nodes that were removed as a whole, so that the caller frees
+    /// them.
     pub(crate) fn remove_range(&mut self, range: Range<usize>) -> Cut {
         assert!(range.start <= range.end && range.end <= self.len(), "elements that are there");
         let mut removed = Removed::new();
@@ -249,7 +253,7 @@ impl<L: Layout> Tree<L> {
         }
         Cut(removed)
     }
-    /// All memory of the tree in pieces, to be freed one after the other.
+    /// Splits the memory of the tree into pieces, to be freed one after the other.
     pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
         pieces(self.root.into_iter().map(|root| root.node).collect())
     }
@@ -261,7 +265,7 @@ impl<L: Layout> Tree<L> {
             self.root = Some(Child::of_leaf(leaf));
             return;
         };
-        // A tree of one page may keep its small allocation.
+        // The page of a tree with one page takes no spare room.
         let at_end = at_end && root.is_inner();
         if let Some((separator, right)) = root.insert::<L>(seek, new, at_end) {
             let left = self.root.take();
@@ -275,13 +279,13 @@ impl Cut {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.iter().map(|child| child.bytes).sum()
     }
-    /// As [`Tree::into_pieces`].
+    /// Like [`Tree::into_pieces`], for the removed nodes.
     pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
         pieces(self.0.into_iter().map(|child| child.node).collect())
     }
 }
 
-/// Takes nodes apart. A piece is a leaf, or an inner node with its leaves.
+/// Takes nodes apart. Each piece is a leaf, or an inner node with all its leaves.
 fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
     std::iter::from_fn(move || {
         loop {
@@ -293,7 +297,7 @@ fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
             }
             match Arc::try_unwrap(inner) {
                 Ok(inner) => nodes.extend(inner.children.into_iter().map(|child| child.node)),
-                // Another tree shares the node, so dropping it frees nothing.
+                // Another tree shares this node. Dropping this reference frees nothing, so it is one piece.
                 Err(shared) => return Some(Piece { _node: Node::Inner(shared) }),
             }
         }

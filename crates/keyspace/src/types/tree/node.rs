@@ -1,9 +1,9 @@
-//! The nodes of a [`super::Tree`]: how an element is inserted, and how a range is removed.
+//! The nodes of a [`super::Tree`]: how an element is inserted, and how a range of elements is removed.
 //!
-//! All leaves are equally deep. An inner node keeps, for each child, the number of elements and of bytes below it,
-//! and a *separator*. A separator is an element that, in the tree's order, is above every element to the left of
-//! the child and not above any element in it. The first child's separator has no meaning. Removing elements never
-//! invalidates a separator.
+//! All leaves have the same depth. Per child, an inner node keeps the number of elements below the child, their
+//! bytes, and a *separator*. A separator is an element that, in the tree's order, is above every element to the
+//! left of its child, and not above any element below its child. The separator of the first child has no meaning.
+//! Separators stay valid when elements are removed.
 
 use super::leaf::{Element, Leaf, New};
 use super::{Layout, Place};
@@ -13,16 +13,17 @@ use std::ops::Range;
 use strand_chain::Blob;
 use triomphe::Arc;
 
-/// Most children of an inner node.
+/// Maximum number of children of an inner node.
 pub(super) const CHILDREN_MAX: usize = 64;
-/// A node filled below one part in this many is merged with a neighbour...
+/// A node is *thin* when it is filled below its full size divided by this number. A thin node is merged with a
+/// neighbour ...
 const THIN_PART: usize = 4;
-/// ...when both together fill at most this part, in percent, of one node.
+/// ... if both together fill at most this percentage of one node.
 const JOINED_PERCENT_MAX: usize = 75;
-/// Bytes of an inner node's own allocation.
+/// Bytes of the allocation of an inner node.
 const INNER_BYTES: usize = size_of::<Inner>() + size_of::<usize>();
 
-/// A part of a tree, shared by count.
+/// A part of a tree. Trees share it by a reference count.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     Leaf(Arc<Leaf>),
@@ -30,7 +31,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// True when both are one allocation.
+    /// True when both are the same allocation.
     pub(super) fn is_same(&self, other: &Node) -> bool {
         match (self, other) {
             (Node::Leaf(a), Node::Leaf(b)) => Arc::ptr_eq(a, b),
@@ -40,11 +41,11 @@ impl Node {
     }
 }
 
-/// A node, and the sums over it.
+/// A node, with the sums over the elements below it.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
     pub(super) node: Node,
-    /// Elements.
+    /// Number of elements.
     pub(super) len: usize,
     /// Heap bytes.
     pub(super) bytes: usize,
@@ -54,13 +55,13 @@ pub(super) struct Child {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) children: Vec<Child>,
-    /// One separator for each child.
+    /// One separator per child.
     separators: Leaf,
-    /// [`Layout::score`] of each separator. Counting the lower ones of 64 numbers in parallel takes a third of the
-    /// time of a binary search, in which each step waits for the one before.
+    /// The [`Layout::score`] of each separator. A search counts the lower ones of these 64 numbers in parallel.
+    /// That takes a third of the time of a binary search, in which each step waits for the one before.
     scores: Vec<f64>,
     len: usize,
-    /// Bytes of the children.
+    /// Heap bytes of all children.
     bytes: usize,
 }
 
@@ -74,7 +75,7 @@ impl Clone for Inner {
     }
 }
 
-/// A separator on its way into a node.
+/// A separator that is about to be inserted into a node.
 #[derive(Default)]
 pub(super) struct Separator {
     inline: Vec<u8>,
@@ -82,18 +83,18 @@ pub(super) struct Separator {
     score: f64,
 }
 
-/// Nodes that were cut off whole, to be freed by the caller.
+/// Nodes that were removed as a whole. The caller frees them.
 pub(super) type Removed = SmallVec<[Child; 1]>;
 
-/// Finds the place of a new element.
+/// Finds where to insert a new element.
 pub(super) trait Seek {
-    /// Index of the child of `inner` for the element.
+    /// Index of the child of `inner` below which to insert the element.
     fn child(&mut self, inner: &Inner) -> usize;
-    /// Index in `leaf` for the element.
+    /// Index in `leaf` at which to insert the element.
     fn slot(&mut self, leaf: &Leaf) -> usize;
 }
 
-/// Before the element with this index.
+/// Inserts before the element with this index.
 pub(super) struct ByIndex(pub(super) usize);
 
 impl Seek for ByIndex {
@@ -111,7 +112,7 @@ impl Seek for ByIndex {
     }
 }
 
-/// At a place in the order.
+/// Inserts at this place in the order.
 pub(super) struct ByOrder<F>(pub(super) Place<F>);
 
 impl<F: FnMut(Element<'_>) -> bool> Seek for ByOrder<F> {
@@ -128,7 +129,7 @@ impl Child {
     pub(super) fn of_leaf(leaf: Leaf) -> Child {
         Child { len: leaf.len(), bytes: leaf.heap_bytes(), node: Node::Leaf(Arc::new(leaf)) }
     }
-    /// A node above these two.
+    /// A new node above two neighbours.
     pub(super) fn above(left: Child, right: Child, separator: Separator) -> Child {
         let mut inner = Inner::with_room(2);
         inner.insert(0, left, Separator::default());
@@ -139,8 +140,9 @@ impl Child {
         Child { len: inner.len, bytes: inner.heap_bytes(), node: Node::Inner(Arc::new(inner)) }
     }
 
-    /// Adds an element. `at_end`: at an end of the whole tree, where more elements are expected, so a page takes
-    /// all its room at once. A full node is split. Then returns the new right neighbour and its separator.
+    /// Adds an element. `at_end`: the element is added at an end of the tree, where more are likely to follow, so
+    /// its page gets all its room at once. If the node was full, it is split, and its new right neighbour is
+    /// returned with that neighbour's separator.
     pub(super) fn insert<L: Layout>(
         &mut self,
         seek: &mut impl Seek,
@@ -170,7 +172,8 @@ impl Child {
             }
         }
     }
-    /// Lets `change` write to the leaf with element `i`. `change` gets the element's index in the leaf.
+    /// Lets `change` write to the leaf that has element `i`. `change` also gets the index of the element within the
+    /// leaf.
     pub(super) fn change<R>(&mut self, i: usize, change: impl FnOnce(&mut Leaf, usize) -> R) -> R {
         let result = self.change_uncounted(i, change);
         self.recount();
@@ -185,7 +188,7 @@ impl Child {
             }
         }
     }
-    /// Removes the elements of `range`, which must not be all elements. `at_end`: as for [`Child::insert`].
+    /// Removes the elements of `range`, but not all elements of the node. `at_end`: see [`Child::insert`].
     pub(super) fn cut<L: Layout>(&mut self, range: Range<usize>, at_end: bool, removed: &mut Removed) {
         self.cut_uncounted::<L>(range, at_end, removed);
         self.recount();
@@ -213,7 +216,7 @@ impl Child {
             Node::Leaf(leaf) => {
                 leaf.page().prefetch_search();
                 let at = leaf.partition_point(0, &mut place.before);
-                // The element may be the first one of the next page. A page must not become empty.
+                // The element may be the first one of the next page. And a page must not become empty.
                 if at == leaf.len() || leaf.len() == 1 {
                     return false;
                 }
@@ -235,7 +238,7 @@ impl Child {
     pub(super) fn is_inner(&self) -> bool {
         matches!(self.node, Node::Inner(_))
     }
-    /// Replaces a node that has a single child by the child, repeatedly.
+    /// While the node has a single child, replaces the node by that child.
     pub(super) fn lower(&mut self) {
         while let Node::Inner(inner) = &self.node
             && inner.children.len() == 1
@@ -248,7 +251,7 @@ impl Child {
     fn recount(&mut self) {
         (self.len, self.bytes) = self.counted();
     }
-    /// Elements and heap bytes, as the node has them.
+    /// Number of elements and heap bytes, read from the node itself.
     #[inline]
     fn counted(&self) -> (usize, usize) {
         match &self.node {
@@ -256,7 +259,7 @@ impl Child {
             Node::Inner(inner) => (inner.len, inner.heap_bytes()),
         }
     }
-    /// Current fill and full size.
+    /// How far the node is filled, and its full size: in bytes for a leaf, in children for an inner node.
     fn fill<L: Layout>(&self) -> (usize, usize) {
         match &self.node {
             Node::Leaf(leaf) => (leaf.fill(), L::PAGE_BYTES),
@@ -267,8 +270,8 @@ impl Child {
         let (fill, full) = self.fill::<L>();
         fill < full / THIN_PART
     }
-    /// Takes over the content of the right neighbour, with the neighbour's separator. The caller updates the
-    /// counts.
+    /// Appends the content of the right neighbour to this node. `separator` is the neighbour's separator. The
+    /// caller updates the counts.
     fn join(&mut self, right: Child, separator: Separator) {
         match (&mut self.node, right.node) {
             (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(&right),
@@ -294,12 +297,13 @@ fn insert_into_leaf<L: Layout>(
     let leaf = Arc::make_mut(leaf);
     let fill = leaf.fill_with(&new);
     if fill <= L::PAGE_BYTES || leaf.len() == 0 {
-        // The allocator's size classes are a fifth apart, so a larger allocation would waste memory.
+        // The allocator's size classes are a fifth apart, so room beyond a full page would waste memory.
         let spare = if at_end { L::PAGE_BYTES.saturating_sub(fill) } else { 0 };
         leaf.insert(at, new, spare);
         return None;
     }
-    // At an end the full page stays unchanged and a new page begins, so adding in order fills every page.
+    // At an end of the page, keep the full page and begin a new one. So elements that are added in order fill every
+    // page.
     let split_at = if at == leaf.len() || at == 0 { at } else { leaf.page().middle() };
     let mut right = leaf.split_off(split_at);
     if at == 0 || (at <= split_at && split_at < leaf.len() + right.len() && right.len() > 0) {
@@ -328,7 +332,7 @@ impl Inner {
         let scores = self.scores.capacity() * size_of::<f64>();
         INNER_BYTES + children + scores + self.separators.heap_bytes() + self.bytes
     }
-    /// The child with element `i`, and the index of the child's first element.
+    /// Index of the child below which element `i` is, and the index of that child's first element.
     #[inline]
     pub(super) fn child_of(&self, i: usize) -> (usize, usize) {
         debug_assert!(i < self.len, "an element that is there");
@@ -350,7 +354,7 @@ impl Inner {
         }
         (0, 0)
     }
-    /// The last child that may contain elements before a place, by its separator. Otherwise the first child.
+    /// Index of the last child whose separator is before the place. The first child if there is none.
     #[inline]
     pub(super) fn child_before(&self, place: &mut Place<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(score) = place.score else {
@@ -368,8 +372,9 @@ impl Inner {
         let (inline, outside) = (element.inline.to_vec(), element.outside.cloned());
         Separator { inline, outside, score: self.scores[i] }
     }
-    /// Lets `change` write to a child, and updates the sums. The counts stay in registers. Reading them back as a
-    /// pair after they were written one by one took a fifth of a push (perf, LPUSH at pipeline 30).
+    /// Lets `change` write to a child, and updates the sums. The sums of the child stay in registers meanwhile.
+    /// When they were written one by one and read back as a pair, that took a fifth of a push (perf, LPUSH at
+    /// pipeline 30).
     #[inline]
     fn with_child<R>(&mut self, at: usize, change: impl FnOnce(&mut Child) -> R) -> R {
         let child = &mut self.children[at];
@@ -402,7 +407,8 @@ impl Inner {
         self.scores.remove(at);
         child
     }
-    /// Splits a node with too many children: in the middle, or at the end where a child was just added.
+    /// Splits a node with too many children. `added` is the index of the child just added: at an end of the node,
+    /// the split is there. Elsewhere it is in the middle.
     fn split_when_full(&mut self, added: usize) -> Option<(Separator, Child)> {
         let len = self.children.len();
         if len <= CHILDREN_MAX {
@@ -443,12 +449,12 @@ impl Inner {
             }
             start = end;
         }
-        // At most two of the touched children are left. The ones between them are gone.
+        // Of the children that were touched, at most two are left. Those between them were removed.
         for at in [first + 1, first] {
             self.join_when_thin::<L>(at);
         }
     }
-    /// Merges child `at`, if it exists and is thin, with a neighbour that has room.
+    /// Merges the child at `at` with a neighbour that has room, if the child exists and is thin.
     fn join_when_thin<L: Layout>(&mut self, at: usize) {
         if self.children.get(at).is_none_or(|child| !child.is_thin::<L>()) {
             return;

@@ -1,40 +1,41 @@
-//! [`Page`]: an ordered sequence of short byte strings in one allocation. It is the leaf of a [`super::Tree`] and, by
-//! itself, the compact form of lists and sorted sets.
+//! [`Page`]: an ordered sequence of short byte strings in one allocation. A leaf of a [`super::Tree`] is a page. A
+//! small list and a small sorted set are a single page.
 //!
-//! Layout: a head of four little-endian `u32` (start of the strings, end of the strings, end of the lengths,
-//! number of strings with [`WIDE`] or [`EVEN`]); a gap; the strings in order; spare room; the lengths in *reverse*
-//! order; a gap. A length has one byte, or two in a wide page.
+//! Layout: a head of four little-endian `u32` (start of the strings, end of the strings, end of the lengths, number
+//! of strings with [`WIDE`] or [`EVEN`]); spare room; the strings in order; spare room; the lengths in *reverse*
+//! order; spare room. A length has one byte, or two bytes in a wide page.
 //!
-//! So a string has one byte of overhead, and adding at either end moves nothing while there is room. The offset of
-//! string `i` is a sum of `i` adjacent bytes, which the processor adds 16 at a time, so no table of offsets is
-//! needed. While all strings are equally long, the page is *even*: the head has their length in place of the
-//! lengths' end, and a string has no overhead.
+//! So a string has an overhead of one byte, and while there is spare room, nothing moves when a string is added at
+//! either end. The offset of string `i` is the sum of `i` adjacent bytes. The processor adds 16 of them at a time,
+//! so no table of offsets is needed. While all strings have equal lengths, the page is *even*: the head has their
+//! length instead of the end of the lengths, and a string has no overhead.
 //!
-//! Left out: the meaning of the strings, and the maximum size of a page (the tree decides).
+//! Left out: the meaning of the strings, and the maximum size of a page, which the tree decides.
 
 use crate::extendible::class_bytes;
 use std::ops::Range;
 
 const HEAD_BYTES: usize = 16;
-/// Flag in the number of strings: lengths have two bytes.
+/// Flag in the number of strings: each length has two bytes.
 const WIDE: u32 = 1 << 31;
-/// Flag in the number of strings: all strings are equally long, and no lengths are stored.
+/// Flag in the number of strings: all strings have equal lengths, and no lengths are stored.
 const EVEN: u32 = 1 << 30;
-/// Flag in a wide length: the string continues outside the page.
+/// Flag in a two-byte length: the rest of the string is outside the page.
 const OUTSIDE: usize = 1 << 15;
-/// Longest string, in bytes.
+/// Maximum length of a string in bytes.
 pub(crate) const STRING_BYTES_MAX: usize = OUTSIDE - 1;
-/// Smaller allocations do not shrink.
+/// An allocation smaller than this does not shrink.
 const SHRUNK_BYTES_MIN: usize = 64;
-/// Words of one-byte lengths that fit into four sums of 16 bits.
+/// Number of 8-byte words of one-byte lengths whose sums fit into four numbers of 16 bits.
 const SUMMED_WORDS: usize = 64;
 
-/// A smaller page is searched without a prefetch.
+/// A page smaller than this is searched without a prefetch.
 const SEARCHED_BYTES_MIN: usize = 1024;
-/// A search prefetches the strings at the places of its first steps. Four steps look at 15 places.
+/// A search prefetches the strings that its first four steps may look at: they divide the page into this many
+/// parts.
 const SEARCHED_PARTS: usize = 16;
 
-/// An ordered sequence of byte strings in one allocation. No allocation while it is empty.
+/// An ordered sequence of byte strings in one allocation. There is no allocation while the sequence is empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
     buffer: Box<[u8]>,
@@ -43,15 +44,15 @@ pub(crate) struct Page {
 /// The decoded head.
 #[derive(Clone, Copy)]
 struct Head {
-    /// Start and end of the strings.
+    /// Start of the strings. The next field is their end.
     front: usize,
     end: usize,
-    /// End of the lengths. The first string's length is the last one.
+    /// End of the lengths. The length of the first string is the last one before it.
     lens_end: usize,
     count: usize,
-    /// Bytes of a length. 0 in an even page.
+    /// Bytes per length. 0 in an even page.
     width: usize,
-    /// The common length in an even page.
+    /// In an even page, the length of every string.
     common: usize,
 }
 
@@ -63,7 +64,7 @@ impl Head {
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
-    /// Bytes of a length after a string with this length is added.
+    /// Bytes per length after a string with this stored length was added.
     #[inline]
     fn width_with(&self, raw: usize) -> usize {
         match self.width {
@@ -74,12 +75,12 @@ impl Head {
     }
 }
 
-/// Where free room is needed.
+/// Which spare room must become larger.
 #[derive(Clone, Copy)]
 enum Gap {
-    /// Between the strings and the lengths.
+    /// The room between the strings and the lengths.
     Back,
-    /// Before the strings, for a string of this many bytes.
+    /// The room before the strings, for a string of this many bytes.
     Front(usize),
 }
 
@@ -89,7 +90,7 @@ impl Page {
     pub(crate) fn len(&self) -> usize {
         self.head().count
     }
-    /// Bytes in use, the head included; 0 without an allocation.
+    /// Bytes in use, including the head; 0 when there is no allocation.
     #[inline]
     pub(crate) fn used_bytes(&self) -> usize {
         if self.buffer.is_empty() { 0 } else { self.head().used() }
@@ -99,19 +100,19 @@ impl Page {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.len()
     }
-    /// Bytes in use after a string of `bytes` bytes is added.
+    /// Bytes in use after a string of `bytes` bytes was added.
     pub(crate) fn used_with(&self, bytes: usize) -> usize {
         let head = self.head();
         let width = head.width_with(bytes);
         head.used() + bytes + width + head.count * (width - head.width)
     }
-    /// Prefetches the first `bytes` bytes.
+    /// Prefetches the first `bytes` bytes of the allocation.
     #[inline]
     pub(crate) fn prefetch(&self, bytes: usize) {
         strand_chain::prefetch(&*self.buffer, bytes);
     }
-    /// Prefetches memory that [`Page::partition_point`] will read: the lengths, and the strings that it will read
-    /// first, as far as that is known without summing lengths. Without the prefetch a search waits for one cache
+    /// Prefetches what [`Page::partition_point`] will read: the lengths, and roughly the strings that its first
+    /// steps read (their exact offsets are sums of lengths). Without the prefetch, a search waits for one cache
     /// line after the other, which took a third of ZADD's time (perf, a set of a million).
     #[inline]
     pub(crate) fn prefetch_search(&self) {
@@ -126,7 +127,7 @@ impl Page {
             strand_chain::prefetch(&self.buffer[head.front + i * part..], 1);
         }
     }
-    /// String `i`, and whether it continues outside.
+    /// String `i`. True: the rest of the string is outside the page.
     ///
     /// # Panics
     /// When there is no string `i`. This holds for all methods that take an index.
@@ -134,7 +135,7 @@ impl Page {
     pub(crate) fn get(&self, i: usize) -> (&[u8], bool) {
         self.at(i, self.offset(i))
     }
-    /// Offset of string `i` in the allocation. For `i` = `len`, the end of the last string. For [`Page::at`].
+    /// Offset of string `i` in the allocation, for [`Page::at`]. When `i` is `len`: the end of the last string.
     #[inline]
     pub(crate) fn offset(&self, i: usize) -> usize {
         let head = self.head();
@@ -144,7 +145,7 @@ impl Page {
             head.end - self.sum(&head, i..head.count)
         }
     }
-    /// String `i`, which starts at `offset`, and whether it continues outside.
+    /// String `i`, which starts at `offset`. True: the rest of the string is outside the page.
     #[inline]
     pub(crate) fn at(&self, i: usize, offset: usize) -> (&[u8], bool) {
         let len = self.raw(&self.head(), i);
@@ -155,7 +156,7 @@ impl Page {
     pub(crate) fn bytes_of(&self, i: usize) -> usize {
         self.raw(&self.head(), i) & STRING_BYTES_MAX
     }
-    /// Number of strings before `i` that continue outside. Reads each length.
+    /// Number of strings before string `i` that have a rest outside the page. Reads each length.
     pub(crate) fn outside_before(&self, i: usize) -> usize {
         let head = self.head();
         match head.width {
@@ -166,8 +167,8 @@ impl Page {
         let lens = &self.buffer[head.lens_end - i * 2..head.lens_end];
         lens.chunks_exact(2).filter(|len| usize::from(len[1]) & OUTSIDE >> 8 != 0).count()
     }
-    /// The first index at or after `from` for which `before` is false. It must be false for all later ones too.
-    /// `before` gets a string's index, its bytes, and whether it continues outside.
+    /// The first index at or after `from` for which `before` is false. `before` must be false for all later ones,
+    /// too. It gets the index of a string, the string, and whether the string has a rest outside the page.
     #[inline]
     pub(crate) fn partition_point(
         &self,
@@ -190,7 +191,7 @@ impl Page {
         }
         low
     }
-    /// The strings, starting at `from`, each with whether it continues outside.
+    /// The strings, starting at `from`. True: the string has a rest outside the page.
     pub(crate) fn iter(&self, from: usize) -> Strings<'_> {
         Strings { page: self, at: from, offset: self.offset(from), forwards: true }
     }
@@ -198,8 +199,8 @@ impl Page {
     pub(crate) fn iter_back(&self, from: usize) -> Strings<'_> {
         Strings { page: self, at: from, offset: self.offset(from), forwards: false }
     }
-    /// Inserts a string, given in two parts, before string `i`. If the allocation must grow, it takes `spare`
-    /// bytes more than needed.
+    /// Inserts a string before string `i`. The string is given as two parts. If the allocation must grow, it gets
+    /// `spare` bytes more than needed.
     ///
     /// # Panics
     /// When the string is longer than [`STRING_BYTES_MAX`], or `i` is larger than `len`.
@@ -241,7 +242,7 @@ impl Page {
         self.put_raw(&head, i, raw);
         self.put_head(head);
     }
-    /// Removes the strings of `range`. Shrinks the allocation when more than half of it is free, unless
+    /// Removes the strings of `range`. If more than half of the allocation is free then, it shrinks, unless
     /// `keep_room` is set.
     pub(crate) fn remove(&mut self, range: Range<usize>, keep_room: bool) {
         let mut head = self.head();
@@ -271,7 +272,7 @@ impl Page {
             self.put_head(head);
         }
     }
-    /// Replaces string `i`; see [`Page::insert`].
+    /// Replaces string `i`. The parameters are those of [`Page::insert`].
     pub(crate) fn replace(&mut self, i: usize, parts: [&[u8]; 2], outside: bool, spare: usize) {
         let head = self.head();
         if self.raw(&head, i) != raw_of(parts[0].len() + parts[1].len(), outside) {
@@ -283,7 +284,7 @@ impl Page {
         self.buffer[at..middle].copy_from_slice(parts[0]);
         self.buffer[middle..middle + parts[1].len()].copy_from_slice(parts[1]);
     }
-    /// Moves the strings from `i` on to a new page. Both pages take the smallest allocation.
+    /// Moves the strings from string `i` on to a new page. Both pages get the smallest possible allocation.
     pub(crate) fn split_off(&mut self, i: usize) -> Page {
         let mut right = Page::default();
         right.append_range(self, i..self.len());
@@ -298,7 +299,8 @@ impl Page {
     pub(crate) fn append(&mut self, other: &Page) {
         self.append_range(other, 0..other.len());
     }
-    /// The index of a split into two parts with about equally many bytes: at least 1, and below `len`.
+    /// The index at which to split the page into two parts with about equally many bytes: at least 1, and below
+    /// `len`.
     pub(crate) fn middle(&self) -> usize {
         let head = self.head();
         let half = (head.end - head.front + head.count * head.width) / 2;
@@ -337,7 +339,7 @@ impl Page {
         }
         self.put_head(head);
     }
-    /// Makes room for one more string of `bytes` bytes, in the given gap.
+    /// Makes room for one more string of `bytes` bytes, where `gap` says.
     #[cold]
     fn make_room(&mut self, head: Head, bytes: usize, width: usize, gap: Gap, spare: usize) -> Head {
         let kept = HEAD_BYTES + head.end - head.front + head.count * width;
@@ -348,7 +350,7 @@ impl Page {
         let (front, lens) = match gap {
             Gap::Back => (0, 0),
             Gap::Front(_) => {
-                // If the allocation does not grow, half of the free room stays for the other end.
+                // If the allocation does not grow, half of the free room stays at the other end.
                 let share = if grows { free } else { (free / 2).max(needed) };
                 let lens = share * width / needed;
                 (share - lens, lens)
@@ -356,8 +358,8 @@ impl Page {
         };
         self.lay_out(head, width, capacity, front, lens)
     }
-    /// Copies everything to a new allocation, with gaps of `front` bytes before the strings and `lens` bytes after
-    /// the lengths.
+    /// Copies everything to a new allocation, with spare room of `front` bytes before the strings and of `lens`
+    /// bytes after the lengths.
     fn lay_out(&mut self, old: Head, width: usize, capacity: usize, front: usize, lens: usize) -> Head {
         let mut buffer = vec![0; capacity].into_boxed_slice();
         let start = HEAD_BYTES + front;
@@ -411,7 +413,7 @@ impl Page {
             to.copy_from_slice(&word.to_le_bytes());
         }
     }
-    /// The stored length of string `i`.
+    /// The stored length of string `i`, with the flag [`OUTSIDE`].
     #[inline]
     fn raw(&self, head: &Head, i: usize) -> usize {
         assert!(i < head.count, "a string that is there");
@@ -431,7 +433,7 @@ impl Page {
             _ => self.buffer[at..at + 2].copy_from_slice(&(raw as u16).to_le_bytes()),
         }
     }
-    /// Bytes of the strings of `range`, without their lengths.
+    /// Sum of the lengths of the strings in `range`.
     #[inline]
     fn sum(&self, head: &Head, range: Range<usize>) -> usize {
         if head.width == 0 {
@@ -474,11 +476,11 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// The sum of the bytes of `range`, eight at a time. The remainder is summed as one word too, because a search
-/// halves its range each time and so often has one.
+/// The sum of the bytes in `range`, eight at a time. The last bytes, fewer than eight, are summed as one word too:
+/// they are common, because a search halves its range each time.
 #[inline]
 fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
-    /// Mask of every other byte.
+    /// Mask of every second byte.
     const EVERY_OTHER: u64 = 0x00ff_00ff_00ff_00ff;
     let pairs = |word: u64| (word & EVERY_OTHER) + (word >> 8 & EVERY_OTHER);
     let lanes = |sums: u64| {
@@ -491,7 +493,7 @@ fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
         sum += lanes(some.iter().map(|word| pairs(u64::from_le_bytes(*word))).sum());
     }
     if !rest.is_empty() {
-        // The head lies before the lengths, so there are eight bytes before their end.
+        // The head is before the lengths, so at least eight bytes precede the end of the range.
         let odd = 8 * (8 - rest.len());
         let word = buffer[..range.end].last_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         sum += lanes(pairs(word >> odd));
@@ -499,7 +501,7 @@ fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
     sum
 }
 
-/// Bytes that store this length.
+/// Number of bytes that store this length.
 #[inline]
 fn width_of(raw: usize) -> usize {
     if raw > usize::from(u8::MAX) { 2 } else { 1 }

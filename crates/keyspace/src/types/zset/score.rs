@@ -1,14 +1,14 @@
-//! The encoding of a score: an integer in as few bytes as it needs, any other number as its eight bytes.
+//! The encoding of a score: an integer in as few bytes as it needs, and any other number as its eight bytes.
 //!
-//! Below [`SMALL`] the first byte is the score itself. Otherwise it is [`SMALL`] plus the number of bytes that
-//! follow: a little-endian integer of one to seven bytes, or the eight bytes of the double. So no score is
-//! rounded, and `-0` stays `-0`.
+//! If the first byte is below [`SMALL`], it is the score itself. Otherwise it is [`SMALL`] plus the number of bytes
+//! that follow: one to seven for a little-endian integer, or the eight bytes of the double. So no score is rounded,
+//! and `-0` stays `-0`.
 
 use std::ops::Deref;
 
-/// Integers below this are encoded as their first byte.
+/// The integers from 0 to `SMALL - 1` are encoded as one byte.
 const SMALL: u8 = 240;
-/// Integers up to this are exact.
+/// A double holds all integers up to this one exactly.
 const INTEGER_MAX: f64 = (1u64 << 53) as f64;
 
 /// An encoded score.
@@ -18,14 +18,14 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Nine bytes for every score. Separators have this form: they are few, and a search among separators of equal
-    /// length needs no sums of lengths.
+    /// The score in nine bytes, whatever its value. Separators use this form. They are few, and while all have
+    /// equal lengths, a search among them needs no sums of lengths.
     pub(super) fn whole(score: f64) -> Written {
         let mut bytes = [SMALL + 8; 9];
         bytes[1..].copy_from_slice(&score.to_le_bytes());
         Written { bytes, len: 9 }
     }
-    /// The shortest form.
+    /// The shortest encoding of a score.
     pub(super) fn of(score: f64) -> Written {
         let mut bytes = [0; 9];
         let n = score as i64;
@@ -37,7 +37,7 @@ impl Written {
             bytes[0] = n as u8;
             return Written { bytes, len: 1 };
         }
-        // The sign needs a bit too.
+        // One more bit, for the sign.
         let bits = 65 - if n < 0 { !n } else { n }.leading_zeros();
         let len = bits.div_ceil(8) as usize;
         bytes[0] = SMALL + len as u8;
@@ -56,7 +56,7 @@ impl Deref for Written {
 /// The score at the start of `bytes`, and the bytes after it.
 ///
 /// # Panics
-/// When [`Written::of`] did not write the bytes.
+/// When the bytes were not written by [`Written::of`] or [`Written::whole`].
 #[inline]
 pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     let (first, rest) = (bytes[0], &bytes[1..]);
@@ -64,8 +64,8 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
         return (f64::from(first), rest);
     }
     let len = usize::from(first - SMALL);
-    // One load when the member is long enough. Copying `len` bytes and reading them back as a whole took a third
-    // of a search.
+    // If the member is long enough, read eight bytes by one load. When `len` bytes were copied and read back as a
+    // whole, that took a third of a search.
     if let Some(word) = rest.first_chunk() {
         let (word, rest) = (i64::from_le_bytes(*word), &rest[len..]);
         let unused = 64 - 8 * len as u32;
@@ -74,7 +74,7 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     }
     let (number, rest) = rest.split_at(len);
     let number = number.iter().rev().fold(0, |number, byte| number << 8 | i64::from(*byte));
-    // Shifted left and right to extend the sign.
+    // Shift left and then right, to extend the sign.
     let unused = 64 - 8 * len as u32;
     ((number << unused >> unused) as f64, rest)
 }
