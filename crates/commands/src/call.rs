@@ -1,5 +1,5 @@
-//! What a handler sees: a [`Call`] when the command runs at once, with the shards of its keys locked, or a
-//! [`LaneCall`] when the command runs on a helper thread and locks shards itself.
+//! What a handler gets. A command that runs at once gets a [`Call`], with the shards of its keys locked. A command
+//! that runs on a helper thread gets a [`LaneCall`], and locks shards itself.
 
 use crate::events;
 use crate::spec::{Access, CommandSpec};
@@ -14,25 +14,26 @@ use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// One command at work. `txn` holds the shards of all keys that the key specs find.
+/// A command that runs at once. `txn` holds the shards of all keys that the key specs find.
 pub struct Call<'a, 'k> {
-    /// The arguments. Index 0 is the command's name; the name of a subcommand is index 1.
+    /// The arguments of the command. Index 0 is the command's name, and index 1 is the subcommand's name if there
+    /// is one.
     pub args: Args<'a>,
-    /// The keys in `args` in the order of the key specs, hashed.
+    /// The keys among the arguments, with their hashes, in the order of the key specs.
     pub keys: &'a [Key<'a>],
     /// The session's database.
     pub db: usize,
-    /// Unix milliseconds.
+    /// Time of the command, in unix milliseconds.
     pub now_ms: i64,
-    /// The held shards: `txn.db(db)`.
+    /// The held shards. `txn.db(db)` gives access to the data.
     pub txn: &'a mut Txn<'k>,
-    /// Where the reply goes.
+    /// The command writes its reply here.
     pub reply: &'a mut Reply<'a>,
     /// The source of random numbers. The driver seeds it, so a simulation can be repeated.
     pub rng: &'a mut fastrand::Rng,
     /// What the user may do with keys that the key specs do not find. `None` allows everything.
     pub rights: Option<&'a dyn KeyRights>,
-    /// What a blocking command waits for when it finds nothing. The handler fills this in.
+    /// The handler of a blocking command that finds nothing stores here what the client waits for.
     pub wait: Option<Wait>,
 }
 
@@ -42,29 +43,30 @@ impl Call<'_, '_> {
     pub(crate) fn is_recorded(&self) -> bool {
         self.txn.is_recorded()
     }
-    /// Records what the command did, in place of its arguments. A command may have several effects.
+    /// Records an effect of the command, in place of its arguments. A command may record several effects.
     pub(crate) fn effect(&mut self, args: &[Arg<'_>]) {
         self.txn.effect(self.db, args);
     }
 }
 
-/// How often a lane call tries to lock its shards, with a wait after each try. Then it announces a long lock.
+/// Number of attempts in which a lane call waits for its shards. After the last one it announces a long lock.
 const TRIES: usize = 16;
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Tries after the long lock was announced. From then on the call keeps each shard that it has locked.
+/// Number of attempts after a long lock was announced. After the last one the call waits for one shard after the
+/// other, and keeps those that it has locked.
 const HOLD_TRIES: usize = 10_000;
 
-/// Announces long locks of shards, so that no session waits for such a shard on its worker.
+/// Announces long locks. A session that needs an announced shard is parked, so its worker does not wait.
 pub trait LongLocks {
-    /// Waits until no other long lock covers one of `shards` (`None`: all shards), then announces one on them. Lock the
-    /// shards after this call, and unlock them before the guard is dropped.
+    /// Waits until no other long lock covers any of `shards` (`None`: all shards), then announces a long lock on
+    /// them. The caller locks the shards after this call, and unlocks them before it drops the guard.
     fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn LongLock + '_>;
 }
 
 /// An announced long lock. It ends when it is dropped.
 pub trait LongLock {}
 
-/// Announces nothing. For callers that use a keyspace alone.
+/// Announces nothing, for callers that share the keyspace with nobody.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone;
 
@@ -77,7 +79,7 @@ impl LongLock for Alone {}
 
 /// Shards that a lane call holds, with or without an announced long lock.
 pub struct LaneTxn<'a> {
-    // Dropped before the long lock ends.
+    // The fields are dropped in this order, so the shards are unlocked before the long lock ends.
     txn: Txn<'a>,
     _long_lock: Option<Box<dyn LongLock + 'a>>,
 }
@@ -94,23 +96,23 @@ impl DerefMut for LaneTxn<'_> {
     }
 }
 
-/// What a user may do with keys that a command finds by itself (the results of a search) and not in its arguments.
+/// What a user may do with keys that are not among a command's arguments, but that the command finds (a search).
 pub trait KeyRights {
-    /// True when all of `access` to `key` is allowed.
+    /// True when the user may use `key` in every way that `access` names.
     fn may(&self, key: &[u8], access: Access) -> bool;
-    /// True when all of `access` is allowed to every key that begins with `prefix`. Judged by the user's patterns
-    /// alone: the pattern `app:*` allows the prefixes `app:` and `app:mail:`.
+    /// True when the user may use every key that begins with `prefix` in every way that `access` names. Only the
+    /// user's patterns count: the pattern `app:*` allows the prefixes `app:` and `app:mail:`.
     fn may_all(&self, prefix: &[u8], access: Access) -> bool;
 }
 
-/// The thread that a service's command runs on.
+/// The thread on which a service's command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunsOn {
-    /// On a worker, whose other sessions wait meanwhile: some hundred microseconds at most.
+    /// A worker. Its other sessions wait meanwhile, so the command may take a few hundred microseconds at most.
     Worker,
-    /// On a helper thread, where other jobs wait behind the command.
+    /// A helper thread. Other jobs wait behind the command.
     Lane,
-    /// On a helper thread that only runs expensive commands.
+    /// A helper thread that runs only expensive commands.
     Hard,
 }
 
@@ -119,37 +121,38 @@ pub enum RunsOn {
 pub enum ServiceOutcome {
     /// The command is done and its reply is written.
     Done,
-    /// The command costs too much for a worker. Nothing is written; run it again on the lane.
+    /// The command costs too much for a worker. It has written nothing; run it again on the lane.
     Lane,
-    /// The command costs too much for the lane, where other jobs wait. Nothing is written; run it again on the hard
-    /// lane.
+    /// The command costs too much for the lane, where other jobs wait. It has written nothing; run it again on the
+    /// hard lane.
     Hard,
 }
 
-/// The services outside this crate. The rows of their commands call them through this trait.
+/// The services that other crates implement. Commands of a service call it through this trait.
 pub trait Services {
-    /// Text search and regular expressions. The rows of group search know the concrete type.
+    /// Text search and regular expressions. The commands of the group `search` know the concrete type.
     fn search(&self) -> &dyn Any;
-    /// Runs MIGRATE, which talks to another server.
+    /// Runs MIGRATE, for which the service talks to another server.
     fn migrate(&self, call: &mut LaneCall<'_>) -> ServiceOutcome;
 }
 
-/// A command of a service.
+/// The function that runs a command of a service.
 pub type ServiceRun = fn(&dyn Services, &mut LaneCall<'_>) -> ServiceOutcome;
 
-/// One command on the lane. Nothing is locked; the command locks shards for moments, and other commands run in between.
+/// A command that runs on the lane. It begins without a lock. It locks shards for short times, so other commands
+/// run in between.
 pub struct LaneCall<'a> {
-    /// The arguments; index 0 is the command's name.
+    /// The arguments of the command. Index 0 is the command's name.
     pub args: Args<'a>,
     /// The client's id.
     pub client: u64,
-    /// The command's row. Events of its changes take their names from the row; without a row they have no name.
+    /// The command's row, from which the events of its changes get their names. `None`: the events have no names.
     pub spec: Option<&'static CommandSpec>,
-    /// The thread that the command runs on. Only services read this.
+    /// The thread on which the command runs. Only services read this.
     pub runs_on: RunsOn,
     /// The session's database.
     pub db: usize,
-    /// Unix milliseconds at the start of the command.
+    /// Time at the start of the command, in unix milliseconds.
     pub now_ms: i64,
     /// The data.
     pub keyspace: &'a Keyspace,
@@ -157,26 +160,26 @@ pub struct LaneCall<'a> {
     pub long_locks: &'a dyn LongLocks,
     /// Where the reply goes.
     pub reply: &'a mut Reply<'a>,
-    /// Randomness.
+    /// The source of random numbers.
     pub rng: &'a mut fastrand::Rng,
-    /// Set when the client is gone or the server stops. Check it between slices with [`LaneCall::cancelled`].
+    /// True when the client is gone or the server stops. A command asks [`LaneCall::cancelled`] between its slices.
     pub cancel: &'a Arc<AtomicBool>,
-    /// `CLIENT NO-TOUCH`.
+    /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub no_touch: bool,
-    /// What the user may do with keys that the command finds itself. `None` allows everything. The keys that the key
-    /// specs find are checked before the command starts.
+    /// What the user may do with keys that are not among the arguments. `None` allows everything. The keys among
+    /// the arguments were checked before the command started.
     pub rights: Option<&'a dyn KeyRights>,
-    /// Hits and misses of the reads.
+    /// Number of reads that found a record, and of reads that did not.
     pub lookups: Lookups,
-    /// The blocking command found nothing and would wait ([`Call::wait`]).
+    /// True when the command is a blocking one that found nothing ([`Call::wait`]).
     pub waits: bool,
-    /// Yields the processor. [`LaneCall::pause`] calls it between slices, with no shard locked.
+    /// Yields the processor. [`LaneCall::pause`] calls this between slices, while no shard is locked.
     pub yield_now: &'a dyn Fn(),
 }
 
 impl<'a> LaneCall<'a> {
-    /// Locks the shards of `hashes` for a short time: all or none, so that a wait for one shard holds no other shard.
-    /// If they do not become free together in time, a long lock is announced that keeps them free.
+    /// Locks the shards of `hashes`, for a short time. It never waits for a shard while it holds another one. If it
+    /// does not get all of them in time, it announces a long lock, so that they become free.
     pub fn lock(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
             Some(txn) => self.named(LaneTxn { txn, _long_lock: None }),
@@ -187,21 +190,21 @@ impl<'a> LaneCall<'a> {
     pub fn hold(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         let long_lock =
             self.long_locks.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
-        // A worker on this core that checked before the announcement ends its command now. Workers on other cores
-        // see the announcement.
+        // A worker on this core may have looked before the announcement. This pause lets its command end. Workers
+        // on other cores run meanwhile.
         self.pause();
         let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
         self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
-    /// Like [`LaneCall::lock`], for shards by index, in ascending order.
+    /// Like [`LaneCall::lock`], with the indices of shards, in ascending order.
     pub fn lock_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
         match self.keyspace.lock_shards_together(shards, TRIES, PATIENCE, self.now_ms) {
             Some(txn) => self.named(LaneTxn { txn, _long_lock: None }),
             None => self.hold_shards(shards),
         }
     }
-    /// Announces a long lock on shards given by index, in ascending order, and locks them.
+    /// Like [`LaneCall::hold`], with the indices of shards, in ascending order.
     pub fn hold_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
         let long_lock = self.long_locks.begin(Some(shards.to_vec()));
         self.pause();
@@ -209,28 +212,28 @@ impl<'a> LaneCall<'a> {
         let txn = txn.unwrap_or_else(|| self.keyspace.lock_shards(shards, self.now_ms));
         self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
-    /// Gives the command's changes their event names.
+    /// Sets the event names of the command's changes in `txn`.
     fn named<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
         self.begin(&mut txn);
         txn
     }
-    /// Begins the command on `txn`.
+    /// Begins the command in the transaction `txn`, so that changes get the command's event names.
     pub(crate) fn begin(&self, txn: &mut Txn<'_>) {
         if let Some(spec) = self.spec {
             events::begin(spec, txn, self.client);
         }
     }
-    /// Announces a long lock on every shard and locks them all.
+    /// Announces a long lock on all shards and locks them.
     pub fn hold_every_shard(&self) -> LaneTxn<'a> {
         let long_lock = self.long_locks.begin(None);
         self.pause();
         self.named(LaneTxn { txn: self.keyspace.lock_all(self.now_ms), _long_lock: Some(long_lock) })
     }
-    /// True when the client is gone, or when the reply is longer than the client's output limit.
+    /// True when the client is gone, when the server stops, or when the reply exceeds the client's output limit.
     pub fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.reply.is_over()
     }
-    /// True when the user may read this key's value and may know that the key exists.
+    /// True when the user may read the value of this key, and so may learn whether the key exists.
     pub fn may_read(&self, key: &[u8]) -> bool {
         self.rights.is_none_or(|r| r.may(key, Access::READ))
     }
@@ -242,7 +245,7 @@ impl<'a> LaneCall<'a> {
     pub fn may_write(&self, key: &[u8]) -> bool {
         self.rights.is_none_or(|r| r.may(key, Access::WRITE))
     }
-    /// Yields the processor between two slices. Hold no shard.
+    /// Yields the processor between two slices. Call this while no shard is held.
     pub fn pause(&self) {
         (self.yield_now)();
     }

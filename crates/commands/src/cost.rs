@@ -1,8 +1,8 @@
-//! [`Cost`]: what a call costs, estimated before it runs. [`SlowPath`]: how a call runs that costs too much for a
-//! worker.
+//! [`Cost`]: what a call costs, estimated before the call runs. [`SlowPath`]: how a call runs on the lane if it
+//! costs too much for a worker.
 //!
-//! A command's row names both. An estimate is cheap and may be wrong by a small factor: it must only tell microseconds
-//! from milliseconds.
+//! The row of a command names both. An estimate is cheap and may be wrong by a small factor, because it only has to
+//! tell microseconds from milliseconds.
 
 use crate::call::LaneCall;
 use crate::families::{bitmap, sort};
@@ -11,15 +11,15 @@ use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef, Txn, ValueRef};
 use strand_wire::args::Args;
 
-/// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so a
-/// call that stays on a worker takes less than a millisecond.
+/// A call with more elements than this is *long*. An element (a key looked up, a field encoded) takes 50 to 200 ns.
+/// So a call that stays on a worker takes less than a millisecond.
 pub const LONG_ELEMENTS: usize = 4096;
-/// A call that copies more bytes than this is long too. Copying a mebibyte takes about as long as [`LONG_ELEMENTS`]
-/// elements.
+/// A call that copies more bytes than this is long, too. Copying a mebibyte takes about as long as
+/// [`LONG_ELEMENTS`] elements.
 pub const LONG_BYTES: usize = 1 << 20;
-/// A call whose cost is the number of its arguments counts as a call of fixed cost up to this number.
+/// A call whose cost is its number of arguments counts as a call of fixed cost if it has at most this many.
 pub const QUICK_ARGUMENTS: usize = 16;
-/// Bytes that are copied in the time of one element.
+/// Number of bytes that are copied in the time of one element.
 pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
 /// How many elements a call works on. A call with more than [`LONG_ELEMENTS`] leaves the worker and runs as its row's
@@ -27,123 +27,127 @@ pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(unpredictable_function_pointer_comparisons)] // Only variants without one are compared.
 pub enum Cost {
-    /// A few elements, for any arguments and any data.
+    /// A few elements, whatever the arguments and the data are.
     Fixed,
-    /// One element for each argument.
+    /// One element per argument.
     Arguments,
-    /// The elements of the collection at the first key, or its bytes if these take longer. Read with the key's shard
-    /// locked.
+    /// The elements of the collection at the first key, or its bytes if they take longer. Read while the key's
+    /// shard is locked.
     Elements,
-    /// The sum over all keys of what this function says of the value at the key. It runs with the keys' shards locked,
-    /// so it must be quick: O(log n). Besides, one element for each argument.
+    /// The sum, over all keys, of what this function returns for the value at the key. Also one element per
+    /// argument. The function runs while the keys' shards are locked, so it must be quick: O(log n).
     InData(fn(Args<'_>, ValueRef<'_>) -> usize),
-    /// A few elements if the first function says so after a look at the arguments. Otherwise like [`Cost::InData`] with
+    /// A few elements if the first function returns true for the arguments. Otherwise like [`Cost::InData`] with
     /// the second function.
     InDataUnless(fn(Args<'_>) -> bool, fn(Args<'_>, ValueRef<'_>) -> usize),
     /// Like [`Cost::Elements`], for the value at the first key in the database's system companion.
     SystemElements,
-    /// The bytes that are copied when argument 2 is appended to the string at the first key. These are the new bytes.
-    /// The old bytes count too, if a reply that is not sent yet shares them or if the allocation has no room. Read with
-    /// the key's shard locked.
+    /// The bytes that are copied when argument 2 is appended to the string at the first key. The new bytes always
+    /// count. The old bytes count if a reply that was not sent yet shares them, or if the allocation has no room.
+    /// Read while the key's shard is locked.
     Append,
-    /// Like [`Cost::Append`], when argument 3 is written at the offset in argument 2.
+    /// Like [`Cost::Append`], for writing argument 3 at the offset in argument 2.
     Overwrite,
-    /// Like [`Cost::Append`], when the bit at the offset in argument 2 is written.
+    /// Like [`Cost::Append`], for writing the bit at the offset in argument 2.
     SetBit,
-    /// Like [`Cost::Append`], for what the operations of BITFIELD write. Besides, one element for each argument.
+    /// Like [`Cost::Append`], for the writes of BITFIELD's operations. Also one element per argument.
     BitField,
-    /// The bytes of the string at the first key: the digest reads them all. Read with the key's shard locked.
+    /// The bytes of the string at the first key, because the digest reads them all. Read while the key's shard is
+    /// locked.
     Digest,
-    /// The elements of the collection at the first key, or the bytes of the string: DUMP compresses them all. Read with
-    /// the key's shard locked.
+    /// The elements of the collection or the bytes of the string at the first key, because DUMP compresses them
+    /// all. Read while the key's shard is locked.
     Serialized,
-    /// The elements of the value in the DUMP payload in this argument, or the payload's bytes if these take longer.
+    /// The elements of the value in the DUMP payload that this argument is, or the payload's bytes if they take
+    /// longer.
     Payload(usize),
-    /// The bytes of the strings and the elements of the collections at all keys. Read with the keys' shards locked.
+    /// The bytes of all strings and the elements of all collections at the keys. Read while the keys' shards are
+    /// locked.
     Sources,
-    /// The elements of the collection that SORT visits, and the keys that it looks up for them. Read with the key's
-    /// shard locked. If these keys are few, their shards are locked from here on, too.
+    /// The elements of the collection that SORT visits, plus the keys that it looks up for these elements (BY,
+    /// GET). Read while the key's shard is locked. If the looked-up keys are few, the estimate also locks their
+    /// shards.
     Sort,
-    /// The number in this argument, without its sign.
+    /// The absolute value of the number in this argument.
     CountArgument(usize),
-    /// The number after the word COUNT. The options start at this argument and come in pairs, except NOVALUES.
+    /// The number after the word COUNT. Options begin at this argument. All except NOVALUES have a value.
     CountOption(usize),
-    /// One element for each shard.
+    /// One element per shard.
     Shards,
-    /// The bytes of the text in this argument. Only the service that runs the command knows what a byte costs. The
-    /// service is called on the worker first, and may refuse before it has written anything.
+    /// The bytes of the text in this argument. Only the service that runs the command knows how long a byte takes.
+    /// So the service is first called on the worker, and may refuse before it has written anything.
     Text(usize),
-    /// Every key of a database: the command always runs on the lane.
+    /// All keys of a database. The command always runs on the lane.
     Keyspace,
-    /// A search or a script, which has a budget of its own: the command always runs on the lane.
+    /// A search or a script, which has a budget of its own. The command always runs on the lane.
     Budget,
 }
 
-/// How a long call of a `Data` command runs on the lane.
+/// How a long call of a command on keys runs on the lane.
 #[derive(Clone, Copy, Debug)]
 pub enum SlowPath {
-    /// The handler changes a copy of the value at the only key, slice by slice. Then the copy takes the value's place
-    /// ([`crate::on_copy`]). A call with few enough arguments runs at once.
+    /// In slices of the arguments. The handler changes a copy of the value at the only key, slice by slice, and
+    /// then the copy replaces the value ([`crate::on_copy`]). A call with few arguments runs at once.
     Slices(Slices),
-    /// The handler changes a copy of the value at the first key that has one. Then the copy takes the value's place.
-    /// For commands whose handler depends only on that value, and is cheap without a value.
+    /// The handler changes a copy of the value at the first key that exists, and then the copy replaces the value.
+    /// For commands whose handler depends only on that value, and is cheap when there is none.
     OnCopy,
-    /// In slices of the keys. All slices read the keys as of one moment. Every argument except the name is a key.
+    /// In slices of the keys. All slices read the keys as of one moment. Every argument after the name is a key.
     View(Merge),
-    /// On a snapshot of the keys, taken at one moment. No shard is locked while the handler runs. Only for commands
-    /// that read.
+    /// On copies of the keys as of one moment. No shard is locked while the handler runs. Only for commands that
+    /// read.
     Snapshot,
-    /// At once, with the shards locked to the end, for commands that must do all or nothing. Sessions that need one of
-    /// the shards are parked. Their workers serve other sessions.
+    /// At once, with the shards locked to the end. For commands that must do all or nothing. Sessions that need one
+    /// of the shards are parked, and their workers serve other sessions.
     Held,
-    /// Like [`SlowPath::Held`], unless this function finds that there is nothing to do. The function then writes the
-    /// reply. It locks shards for moments only.
+    /// Like [`SlowPath::Held`], unless this function returns true. It does so when there is nothing to do, after it
+    /// has written the reply. The function locks shards only for short times.
     HeldUnless(fn(&mut LaneCall<'_>) -> bool),
-    /// By a function of the command's own.
+    /// By a function of its own, which this names.
     Own(fn(&mut LaneCall<'_>)),
 }
 
-/// How a command is cut into slices.
+/// How the arguments of a command are cut into slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
-    /// Arguments that every slice starts with: the name and the key.
+    /// Number of arguments with which every slice begins: the name and the key.
     pub head: usize,
-    /// Arguments that belong together: 1 for fields, 2 for fields with values.
+    /// Number of arguments that belong together: 1 for fields, 2 for fields with their values.
     pub step: usize,
     /// How the replies of the slices become one reply.
     pub merge: Merge,
-    /// True when the value lies in the database's system companion.
+    /// True when the value is in the database's system companion.
     pub of_system: bool,
 }
 
 /// How the replies of slices become one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// Integers: their sum.
+    /// Integers: the reply is their sum.
     Sum,
-    /// Integers: the largest.
+    /// Integers: the reply is the largest one.
     Most,
-    /// Arrays: one after the other.
+    /// Arrays: the reply has the elements of all, slice by slice.
     Append,
-    /// The replies are equal: any one of them.
+    /// All slices have the same reply.
     Any,
 }
 
-/// The forms that the rows use.
+/// Constructors of the forms that rows use often.
 impl SlowPath {
-    /// In slices of the fields, members or elements that follow its key.
+    /// In slices of the fields, members or elements that follow the key.
     pub const fn fields(merge: Merge) -> SlowPath {
         SlowPath::Slices(Slices { head: 2, step: 1, merge, of_system: false })
     }
-    /// In slices of the pairs of a field and a value that follow its key.
+    /// In slices of the fields with their values that follow the key.
     pub const fn field_pairs(merge: Merge) -> SlowPath {
         SlowPath::Slices(Slices { head: 2, step: 2, merge, of_system: false })
     }
 }
 
 impl Cost {
-    /// The elements of a call on a keyspace of `shards` shards, as far as the arguments tell. The call is long above
-    /// [`LONG_ELEMENTS`].
+    /// The number of elements of a call, as far as the arguments tell, on a keyspace of `shards` shards. The call
+    /// is long if this exceeds [`LONG_ELEMENTS`].
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Serialized => 0,
@@ -176,13 +180,13 @@ impl Cost {
             Cost::Keyspace | Cost::Budget => usize::MAX,
         }
     }
-    /// True when the cost counts values and not their bytes. A call of such a command that only reads becomes long when
-    /// it would copy more than [`LONG_BYTES`].
+    /// True when the cost is a number of values, whatever their sizes are. A call that only reads is then also long
+    /// if it would copy more than [`LONG_BYTES`].
     #[inline]
     pub fn is_by_number(self) -> bool {
         matches!(self, Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_))
     }
-    /// True when only the data tells whether a call is long.
+    /// True when the cost depends on the data, so the arguments alone do not tell whether a call is long.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
         match self {
@@ -197,8 +201,8 @@ impl Cost {
     }
 }
 
-/// The elements of a call whose cost depends on the values at `keys`. The keys' shards must be locked. Bytes count as
-/// the elements that take equally long.
+/// The number of elements of a call whose cost depends on the values at `keys`. The keys' shards must be locked.
+/// Bytes are converted to the number of elements that take equally long.
 pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> usize {
     let Some(key) = keys.first() else { return 0 };
     if cost == Cost::Sources {
@@ -229,13 +233,13 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         txn.db(db).keep_for_snapshot(key);
     }
     let bytes = match (cost, txn.db(db).peek(key).map(|r| r.value())) {
-        // Every command of this cost refuses a string.
+        // Every command with this cost replies to a string with an error, which is cheap.
         (Cost::Elements | Cost::SystemElements, Some(ValueRef::Str(_)) | None) => 0,
         (Cost::Elements | Cost::SystemElements, Some(collection)) => {
             return collection.elements().max(collection.heap_bytes().div_ceil(ELEMENT_BYTES));
         }
         (Cost::Serialized, Some(value)) => {
-            /// Bytes that are compressed in the time of one element.
+            /// Number of bytes that are compressed in the time of one element.
             const COMPRESSED_BYTES: usize = 16;
             let bytes = match value {
                 ValueRef::Str(s) => s.len(),
@@ -245,7 +249,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         }
         (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()),
         (Cost::Overwrite, Some(ValueRef::Str(s))) => {
-            // An argument that is no offset is an error, and an error is cheap.
+            // An argument that is no offset gives an error, which is cheap.
             let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             edited_bytes(s, offset, args.at(3).len())
         }
@@ -258,15 +262,15 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             edited_bytes(s, range.start, range.len())
         }
         (Cost::Digest, Some(ValueRef::Str(s))) => s.len(),
-        // The zeros before the offset cost nothing: they come from the kernel.
+        // The zeros before the offset are memory that the kernel has cleared, so they cost nothing.
         (Cost::Overwrite, None) => args.at(3).len(),
         _ => 0,
     };
     bytes.div_ceil(ELEMENT_BYTES)
 }
 
-/// The part of the heap bytes of the value at `key`, whose shard is held, that a call works on. All of them where only the
-/// arguments tell how much that is.
+/// How many heap bytes of the value at `key` a call works on. The key's shard must be held. If the cost depends
+/// only on the arguments, the result is all heap bytes of the value.
 pub fn worked_bytes(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> u64 {
     let heap_bytes = txn.db(db).heap_bytes_at(key) as u64;
     if !cost.is_in_the_data() {
@@ -278,7 +282,7 @@ pub fn worked_bytes(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, ke
     (u128::from(heap_bytes) * u128::from(worked.min(whole)) / u128::from(whole)) as u64
 }
 
-/// The bytes that are copied or zeroed when `more` bytes are written at `offset` of a string.
+/// Number of bytes that are copied or zeroed when `more` bytes are written at `offset` of a string.
 fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
     let end = offset.saturating_add(more);
     let kept = match s {
@@ -288,7 +292,8 @@ fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
     kept.saturating_add(offset.saturating_sub(s.len())).saturating_add(more)
 }
 
-/// The elements of the first `part` elements of a collection. Their share of the bytes counts if it takes longer.
+/// The cost in elements of the first `part` elements of a collection: their number, or their share of the
+/// collection's bytes if that takes longer.
 pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
     let all = value.elements().max(1);
     let bytes = (value.heap_bytes() as u128 * part.min(all) as u128 / all as u128) as usize;
@@ -296,32 +301,32 @@ pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
 }
 
 fn count(text: &[u8]) -> usize {
-    // A text that is no number is an error, and an error is cheap.
+    // An argument that is no number gives an error, which is cheap.
     parse_int(text).map_or(0, |n| n.unsigned_abs() as usize)
 }
 
-/// True when a call with these arguments is as quick as a call of fixed cost, for any data. Such a call needs no
-/// estimate and is timed together with its neighbours. (Before this rule, LPOP at pipeline 30 spent 9 % of its time on
-/// the clock and 6 % on a second look at its list.)
+/// True when a call with these arguments is as quick as a call of fixed cost, whatever the data is. Such a call
+/// needs no estimate, and its time is measured together with that of its neighbours. (Before this rule, LPOP at
+/// pipeline 30 spent 9 % of its time on the clock and 6 % on a second look at its list.)
 #[inline]
 pub fn is_quick(spec: &CommandSpec, args: Args<'_>) -> bool {
     match spec.cost() {
         Cost::Fixed => true,
         Cost::InDataUnless(is_quick, _) => is_quick(args),
-        // A reading call may copy more bytes than the number of its values tells.
+        // A call that reads may copy large values, which the number of arguments does not tell.
         Cost::Arguments => args.len() <= QUICK_ARGUMENTS && !spec.flags.has(Flags::READONLY),
         Cost::CountArgument(at) => args.len() <= at && !spec.flags.has(Flags::READONLY),
         _ => false,
     }
 }
 
-/// True for a pop without a count, which takes one element.
+/// True for a pop without a count: it removes one element.
 pub(crate) fn takes_one(args: Args<'_>) -> bool {
     args.len() == 2
 }
 
-/// True when a call of the command may lock shards other than those of its keys. Such a call waits until no other call
-/// holds a shard.
+/// True when a call of the command may lock other shards than those of its keys. Such a call waits until no other
+/// call holds a shard.
 pub fn locks_all(spec: &CommandSpec) -> bool {
     matches!(spec.cost(), Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
 }

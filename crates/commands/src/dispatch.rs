@@ -1,4 +1,5 @@
-//! A row that was found ([`Resolved`]), its arity, and the positions of a call's keys.
+//! [`Resolved`]: a row that was found in the table. Also whether a row allows a number of arguments, and where a
+//! call's keys are.
 
 use crate::errors;
 use crate::spec::{BeginSearch, CommandSpec, Exec, FindKeys, KeySpec};
@@ -11,16 +12,16 @@ use strand_wire::args::Args;
 pub struct Resolved {
     /// The command's row. For a subcommand, the subcommand's own row.
     pub spec: &'static CommandSpec,
-    /// The row of the container, for a subcommand.
+    /// For a subcommand, the row of its container.
     pub container: Option<&'static CommandSpec>,
 }
 
 impl Resolved {
-    /// The name in error texts and in COMMAND INFO: `get`, `client|setname`.
+    /// The command's name in error texts and in COMMAND INFO: `get`, `client|setname`.
     pub fn full_name(&self) -> String {
         errors::full_name(self.container, self.spec)
     }
-    /// True when the row allows `args` arguments.
+    /// True when the row allows this number of arguments, the name included.
     pub fn arity_fits(&self, args: usize) -> bool {
         let (n, arity) = (args as i64, i64::from(self.spec.arity));
         let subcommand_missing = self.container.is_none() && matches!(self.spec.exec, Exec::Container);
@@ -28,7 +29,7 @@ impl Resolved {
     }
 }
 
-/// Finds the row of a subcommand, whatever the ASCII case.
+/// Finds the row of a subcommand by its name, in any ASCII case.
 pub fn subcommand(container: &CommandSpec, word: &[u8]) -> Option<&'static CommandSpec> {
     container.subcommands.iter().find(|c| word.eq_ignore_ascii_case(c.name.as_bytes()))
 }
@@ -36,8 +37,8 @@ pub fn subcommand(container: &CommandSpec, word: &[u8]) -> Option<&'static Comma
 /// Positions of the keys in `args`, in the order of the key specs.
 ///
 /// # Errors
-/// When a spec does not fit the arguments: a count of keys that is no number or too large, or a missing keyword; or
-/// when the spec is incomplete.
+/// When a key spec does not fit the arguments (a number of keys that is too large or no number, a missing keyword),
+/// or when a key spec is incomplete.
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
     if let Some(at) = only_key(spec, args) {
@@ -50,7 +51,8 @@ pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usi
     Ok(out)
 }
 
-/// The position of the key, for the many commands with one key at a fixed position.
+/// The position of the key, for a command with one key at a fixed position, as most commands have. `None` for
+/// others.
 #[inline]
 pub fn only_key(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     if let [only] = spec.keys
@@ -64,8 +66,9 @@ pub fn only_key(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     None
 }
 
-/// Positions of the keys of all specs that fit the arguments. Where a spec does not fit, the handler replies with the
-/// error before it looks for a key (a wrong count of keys), or needs no key there (PFMERGE with a destination alone).
+/// Positions of the keys that the key specs find. A spec that does not fit the arguments finds none. That is safe:
+/// the handler then replies with an error before it accesses a key (a wrong number of keys), or has no key there
+/// (PFMERGE with only a destination).
 #[inline]
 pub fn keys_to_lock(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     key_positions(spec, args).unwrap_or_else(|InvalidKeys| followable(spec, args))
@@ -75,10 +78,10 @@ fn followable(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     spec.keys.iter().flat_map(|keys| followed(keys, args)).collect()
 }
 
-/// Positions of the keys that one spec finds, as far as the spec fits the arguments.
+/// Positions of the keys that one spec finds. If the spec does not fit the arguments, those found so far.
 pub fn followed(spec: &KeySpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     let mut out = SmallVec::new();
-    // An incomplete spec has added the keys that it finds.
+    // An incomplete spec gives an error, but has added the keys that it finds.
     let _ = spec_positions(spec, args, &mut out);
     out
 }
@@ -97,7 +100,7 @@ pub fn positions_of(spec: &KeySpec, args: Args<'_>) -> Result<SmallVec<[usize; 4
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidKeys;
 
-/// Adds the positions of one spec. Adds none for a spec whose finds are not keys.
+/// Adds the positions that one spec finds to `out`. Adds none if the spec finds something that is not a key.
 fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>) -> Result<(), InvalidKeys> {
     if spec.is_no_key() {
         return Ok(());
@@ -108,7 +111,8 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
         BeginSearch::Keyword(word, from) => after_keyword(args, word, from).ok_or(InvalidKeys)?,
         BeginSearch::Unknown => 0,
     };
-    // The position of the last key, in wide integers because counts come from the client.
+    // The position of the last key, as an `i64`, because clients choose the counts and may overflow a smaller
+    // integer.
     let (last, step) = match spec.find {
         FindKeys::Range { last, step, .. } if last >= 0 => (first as i64 + i64::from(last), step),
         FindKeys::Range { last, step, limit: 0 } => (n as i64 + i64::from(last), step),
@@ -139,7 +143,8 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
     if spec.is_incomplete() { Err(InvalidKeys) } else { Ok(()) }
 }
 
-/// The position after `word`, searched from argument `from` on, or from the end backwards when `from` is negative.
+/// The position after `word`. The search begins at argument `from` or, if `from` is negative, at that distance from
+/// the end, and goes backwards.
 fn after_keyword(args: Args<'_>, word: &str, from: i32) -> Option<usize> {
     let n = args.len();
     let at = if from >= 0 {

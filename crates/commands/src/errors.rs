@@ -1,57 +1,57 @@
-//! Error texts, byte for byte those of redis-server 7.0: clients match on them.
+//! Error texts. Each is equal to redis-server 7.0's, byte for byte, because clients compare them.
 //!
-//! Fixed texts are constants. Texts that quote the command are functions. A text is the whole error reply without the
-//! leading `-` and the line end.
+//! A fixed text is a constant. A text that quotes the command is made by a function. A text is the whole error
+//! reply, except the `-` at its start and the end of the line.
 
 use crate::dispatch::Resolved;
 use crate::spec::CommandSpec;
 use strand_wire::args::Args;
 
-/// A value of another type.
+/// The value at the key has another type than the command expects.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-/// Arguments that do not parse.
+/// The arguments do not have the command's syntax.
 pub const SYNTAX: &str = "ERR syntax error";
-/// Not an i64.
+/// An argument is not an `i64`.
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-/// Not a float.
+/// An argument is not a float.
 pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-/// A sum of floats that is not a number or infinite.
+/// The sum of two floats is infinite or not a number.
 pub const NAN_OR_INFINITY: &str = "ERR increment would produce NaN or Infinity";
-/// An i64 sum past its range.
+/// The sum of two integers does not fit into an `i64`.
 pub const OVERFLOW: &str = "ERR increment or decrement would overflow";
 /// DECRBY of the smallest i64.
 pub const DECREMENT_OVERFLOW: &str = "ERR decrement would overflow";
-/// No such key.
+/// The key does not exist.
 pub const NO_SUCH_KEY: &str = "ERR no such key";
-/// RESTORE without REPLACE, to a key that is there.
+/// RESTORE without REPLACE to a key that exists.
 pub const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
-/// RESTORE: the payload is no payload, damaged, or of a newer version.
+/// RESTORE: the payload is damaged, is of a newer version, or is none at all.
 pub const WRONG_PAYLOAD: &str = "ERR DUMP payload version or checksum are wrong";
 /// RESTORE: the checksum is right, but the payload has no valid value.
 pub const BAD_DATA_FORMAT: &str = "ERR Bad data format";
-/// An index past the end (databases, `OBJECT`, LSET).
+/// An index is past the end (LSET, `OBJECT`, databases).
 pub const INDEX_OUT_OF_RANGE: &str = "ERR index out of range";
-/// SELECT, COPY, MOVE, SWAPDB with a database that is not there.
+/// SELECT, COPY, MOVE or SWAPDB names a database that does not exist.
 pub const DB_INDEX_OUT_OF_RANGE: &str = "ERR DB index is out of range";
-/// An offset below 0.
+/// An offset is below 0.
 pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
-/// A string that would grow past `proto-max-bulk-len`.
+/// A string would become longer than `proto-max-bulk-len`.
 pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-/// The allocator has no room for a value. Redis has no such error: its process ends.
+/// The allocator has no memory for a value. redis-server has no such error: its process ends.
 pub const OUT_OF_MEMORY: &str = "ERR not enough memory for the value";
-/// SCAN and its kin: a cursor that is no number.
+/// SCAN, HSCAN, SSCAN or ZSCAN: the cursor is no number.
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
-/// RENAME, COPY, MOVE of a key onto itself.
+/// RENAME, COPY or MOVE: the source and the destination are the same key.
 pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
-/// A count that must be at least 0.
+/// A count is below 0.
 pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
-/// An integer outside the bounds a command sets.
+/// An integer is outside the bounds that the command sets.
 pub const OUT_OF_RANGE: &str = "ERR value is out of range";
-/// A field of a hash that is no integer.
+/// The value of a hash's field is not an integer.
 pub const HASH_NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
-/// A field of a hash that is no float.
+/// The value of a hash's field is not a float.
 pub const HASH_NOT_A_FLOAT: &str = "ERR hash value is not a float";
-/// COMMAND GETKEYS: no such command.
+/// COMMAND GETKEYS: there is no such command.
 pub const INVALID_COMMAND: &str = "ERR Invalid command specified";
 /// COMMAND GETKEYS: the given command has a wrong number of arguments.
 pub const INVALID_COMMAND_ARITY: &str = "ERR Invalid number of arguments specified for command";
@@ -63,13 +63,14 @@ pub const NO_KEY_PERMISSION: &str =
 /// COMMAND GETKEYS: the command has no keys.
 pub const NO_KEY_ARGUMENTS: &str = "ERR The command has no key arguments";
 
-/// Most bytes of an unknown command's name that are quoted, and of all its arguments together.
+/// Maximum number of bytes of an unknown command's name that are quoted. Also the maximum for all its arguments
+/// together.
 const QUOTED_BYTES_MAX: usize = 128;
 
 /// `ERR unknown command 'x', with args beginning with: 'a' 'b' `
 ///
-/// The name is cut to 128 bytes, and the arguments to 128 bytes together. As in redis-server, which uses C strings,
-/// each ends at a zero byte.
+/// The name is cut to 128 bytes, and the arguments together are cut to 128 bytes. Each also ends at its first zero
+/// byte, as in redis-server, which uses C strings.
 pub fn unknown_command(args: Args<'_>) -> Vec<u8> {
     let mut out = b"ERR unknown command '".to_vec();
     out.extend_from_slice(quoted(args.at(0), QUOTED_BYTES_MAX));
@@ -107,7 +108,7 @@ pub fn invalid_expire_time(command: &str) -> String {
     format!("ERR invalid expire time in '{command}' command")
 }
 
-/// The name in error texts: `get`, `client|setname`.
+/// The command's name in error texts: `get`, `client|setname`.
 pub(crate) fn full_name(container: Option<&CommandSpec>, spec: &CommandSpec) -> String {
     match container {
         Some(c) => format!("{}|{}", c.name, spec.name),
@@ -115,12 +116,12 @@ pub(crate) fn full_name(container: Option<&CommandSpec>, spec: &CommandSpec) -> 
     }
 }
 
-/// The part of `bytes` that `%s` prints: up to the first zero byte.
+/// The part of `bytes` that C's `%s` prints: up to the first zero byte.
 pub(crate) fn c_text(bytes: &[u8]) -> &[u8] {
     &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
 
-/// The part of `bytes` that `%.*s` prints: up to `max` bytes, up to the first zero byte.
+/// The part of `bytes` that C's `%.*s` prints: at most `max` bytes, and up to the first zero byte.
 fn quoted(bytes: &[u8], max: usize) -> &[u8] {
     c_text(&bytes[..bytes.len().min(max)])
 }

@@ -1,13 +1,13 @@
-//! The names of each command's changes: the events of `notify-keyspace-events`, as in redis-server.
+//! The event name of each command's changes, for `notify-keyspace-events`, as in redis-server.
 //!
-//! Most commands have one name for all their changes, which stands in the table here. A command with several names has
-//! a handler that names each change before it makes it ([`strand_keyspace::Txn::call_next`]). The record layer itself
-//! names `del`, `new`, `expired`, `evicted` and `keymiss`.
+//! Most commands have one event name for all their changes. The tables in this module have these names. If a
+//! command has several, its handler sets the name before each change ([`strand_keyspace::Txn::call_next`]). The
+//! keyspace itself names the events `del`, `new`, `expired`, `evicted` and `keymiss`.
 
 use crate::spec::{CommandSpec, Flags};
 use strand_keyspace::{Class, KeyEvent, Txn};
 
-/// Names of events, each with the commands whose changes have this name.
+/// Event names, each with the commands whose changes have this name.
 type Names = &'static [(&'static str, &'static [&'static str])];
 
 const STRINGS: Names = &[
@@ -80,8 +80,9 @@ const STREAMS: Names = &[
     ("xtrim", &["xtrim"]),
 ];
 
-/// Call this before the command `spec` runs for client `by` (0: no client). If somebody listens, the changes of the
-/// command get its event name, and the command as sent is their effect. [`Txn::end_command`] ends this.
+/// Begins the command `spec` of client `by` (0: no client). Call this before the handler runs. If somebody listens,
+/// the changes of the command get its event name, and the command as the client sent it is their effect.
+/// [`Txn::end_command`] ends the command.
 #[inline]
 pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     if txn.listens() {
@@ -89,7 +90,7 @@ pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     }
 }
 
-/// The event name of a command's changes, unless its handler names them.
+/// The event name of a command's changes. [`KeyEvent::NONE`] when its handler sets the names.
 #[cold]
 fn of(spec: &CommandSpec) -> KeyEvent {
     if !spec.flags.has(Flags::WRITE) {
@@ -112,14 +113,14 @@ fn of(spec: &CommandSpec) -> KeyEvent {
     found.map_or(KeyEvent::NONE, |(name, _)| KeyEvent::of(class, name))
 }
 
-/// True for commands whose misses are events: those that only read, except commands of administrators that look at a
-/// key.
+/// True when a look-up of a missing key by this command is an event. That is so for commands that only read, except
+/// those with which administrators inspect a key.
 fn tells_misses(spec: &CommandSpec) -> bool {
     const LOOKS: [&str; 5] = ["encoding", "freq", "idletime", "refcount", "usage"];
     spec.flags.has(Flags::READONLY) && !LOOKS.contains(&spec.name)
 }
 
-/// The events of handlers that name their changes.
+/// Event names that handlers set.
 pub(crate) mod named {
     use strand_keyspace::{Class, KeyEvent};
     pub(crate) const CREATE_CONSUMER: KeyEvent = KeyEvent::of(Class::Stream, "xgroup-createconsumer");
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use crate::table::DATA;
 
-    /// Commands that change keys and stand in no table: their handlers or the record layer name each change.
+    /// Commands that change keys and are in none of the tables: their handlers or the keyspace name each change.
     const ELSEWHERE: [&str; 22] = [
         "blmovem",
         "createconsumer",

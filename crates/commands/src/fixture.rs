@@ -1,8 +1,8 @@
-//! Runs a command line against a small keyspace and returns the bytes of the reply. The test moves the clock.
+//! For tests: runs a command line on a small keyspace and returns the bytes of the reply. The test moves the clock.
 //!
-//! The fixture does what the engine does for `Data` and `Lane` handlers: it resolves the command, finds the keys, locks
-//! their shards, and runs the handler. The journal is on. When a fixture is dropped, its journal runs on another
-//! keyspace, which must then hold equal data.
+//! The fixture does what the engine does with `Data` and `Lane` commands: it finds the row and the keys, locks the
+//! keys' shards, and runs the handler. The journal is on. When a fixture is dropped, the journal is replayed on
+//! another keyspace, and both keyspaces must then have equal data.
 
 use crate::call::{Alone, Call, LaneCall};
 use crate::cost::{LONG_ELEMENTS, elements_at};
@@ -28,23 +28,23 @@ pub(crate) struct Fixture {
     pub(crate) now_ms: i64,
     pub(crate) protocol: Protocol,
     pub(crate) rng: fastrand::Rng,
-    /// The `cancel` flag of lane calls.
+    /// The flag `cancel` of lane calls.
     pub(crate) cancel: Arc<AtomicBool>,
-    /// Runs every call as if it were long.
+    /// True: every call runs as if it were long.
     pub(crate) all_long: bool,
-    /// Most bytes of a reply.
+    /// Maximum number of bytes of a reply.
     pub(crate) reply_bytes_max: usize,
-    /// Pauses between slices so far.
+    /// Number of pauses between slices so far.
     pub(crate) pauses: Cell<usize>,
 }
 
 impl Drop for Fixture {
-    /// Runs the journal on another keyspace, which must then hold equal data.
+    /// Replays the journal on another keyspace. Both keyspaces must then have equal data.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
-        // Expire what is due. The journal has these expiries too.
+        // Remove what has expired. The journal has these removals, too.
         while self.keyspace.expire_slice(self.now_ms, usize::MAX).more {}
         let mut stream = Chain::new();
         let taken = self.keyspace.journal().take(&mut stream);
@@ -61,7 +61,7 @@ impl Drop for Fixture {
 }
 
 impl Fixture {
-    /// 4 shards, 16 databases, RESP2, database 0, seed 7.
+    /// A fixture with 4 shards and 16 databases. RESP2 and database 0 are selected. The seed is 7.
     pub(crate) fn new() -> Fixture {
         let keyspace = Arc::new(Keyspace::new(4, 16, [1, 2, 3, 4]));
         keyspace.switch_journal(true);
@@ -140,7 +140,7 @@ impl Fixture {
         }
         out.slices().flatten().copied().collect()
     }
-    /// Decides as the engine does before it runs a `Data` command.
+    /// True when the engine would run this call on the lane.
     fn is_long(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
         if self.all_long && matches!(spec.exec, Exec::Estimated(..)) {
             return true;
@@ -160,7 +160,7 @@ impl Fixture {
         let args: Vec<&str> = line.split_whitespace().map(|w| if w == "''" { "" } else { w }).collect();
         String::from_utf8_lossy(&self.run_args(&args)).replace("\r\n", "|")
     }
-    /// Runs lines and compares each reply, for tests that read like a script: `("GET a", "$1|1|")`.
+    /// Runs lines and compares each reply, so that a test reads like a script: `("GET a", "$1|1|")`.
     #[track_caller]
     pub(crate) fn script(&mut self, steps: &[(&str, &str)]) {
         for (line, want) in steps {

@@ -1,35 +1,38 @@
 //! Glob patterns exactly as redis-server matches them: KEYS, SCAN MATCH, HSCAN MATCH, CONFIG GET, COMMAND LIST.
 //!
-//! `*` matches any run, `?` one byte, `[a-c^]` a class, `\x` the byte x. Every element except `*` takes exactly one
-//! byte, so after a mismatch the matcher goes back only to the last `*`. For any pattern it takes at most pattern
-//! length times text length steps, and it does not recurse. What follows the last `*` is compared only with the end of
-//! the text. Corner cases (an empty text, an open class, ranges of bytes above 127) are as in redis-server 7.0.
+//! `*` matches any number of bytes, `?` one byte, `[a-c^]` one byte of a class, `\x` the byte x. Every element
+//! except `*` takes exactly one byte. So after a mismatch the matcher only goes back to the last `*`. It needs at
+//! most as many steps as the length of the pattern times the length of the text, and does not recurse. The elements
+//! after the last `*` are compared only with the end of the text. Corner cases (an empty text, a class without an
+//! end, ranges of bytes above 127) are as in redis-server 7.0.
 
-/// A pattern with more groups of `*` matches nothing, as in redis-server, which nests one call for each group.
+/// Maximum number of groups of `*` in a pattern. A pattern with more matches nothing, as in redis-server, which
+/// nests one call per group.
 pub const STARS_MAX: usize = 1000;
 
-/// Elements that one call of COMMAND LIST or CONFIG GET may try for all names together: about a millisecond.
+/// Maximum number of elements that one call of COMMAND LIST or CONFIG GET tries, for all names together: about a
+/// millisecond.
 pub const NAME_STEPS_MAX: usize = 1 << 18;
 const TOO_COMPLEX: &str = "ERR the pattern takes too many steps against all names: use a shorter one";
 
-/// Bytes that are searched for a literal byte before the search counts as work, and bytes that then count as one
-/// element.
+/// One search for a literal byte covers at most this many bytes. It counts as one element per number of bytes
+/// below.
 const SEEK_BYTES_MAX: usize = 1 << 20;
 const SEEK_BYTES_PER_STEP: usize = 32;
 
-/// True when the whole of `text` matches `pattern`. With `nocase`, ASCII letters match whatever their case.
+/// True when the whole `text` matches `pattern`. With `nocase`, ASCII letters match in any case.
 ///
-/// An empty text matches only the empty pattern, not even `*`. (KEYS and SCAN treat a lone `*` as "no pattern".)
+/// An empty text matches only the empty pattern, not even `*`. (KEYS and SCAN treat `*` alone as no pattern.)
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
 }
 
-/// The steps that matching takes: a fixed number, and a number for each byte of the text. The bytes after the last `*`
-/// are compared once and are part of the fixed number.
+/// Maximum number of steps that matching takes: a fixed number, and a number per byte of the text. The elements
+/// after the last `*` are part of the fixed number, because they are compared once.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
     let rest = &pattern[prefix..];
-    // An escaped `*`, or a `*` in a class, does not end a group.
+    // An escaped `*` and a `*` in a class do not end a group.
     let longest = match rest.iter().any(|b| b"[\\".contains(b))
         || pattern[..prefix].iter().any(|b| b"[\\".contains(b))
     {
@@ -39,9 +42,9 @@ pub fn effort(pattern: &[u8]) -> (usize, usize) {
     (pattern.len(), longest)
 }
 
-/// A pattern with more bytes counts as hard without a closer look.
+/// A pattern with more bytes than this counts as hard without a closer look.
 const HARD_PATTERN_BYTES_MIN: usize = 4096;
-/// A pattern that may try more elements for each byte of a text counts as hard.
+/// A pattern that may take more steps than this per byte of a text counts as hard.
 const HARD_EFFORT: usize = 64;
 
 /// True when matching `pattern` against a long text, or against many texts, may take seconds.
@@ -49,11 +52,12 @@ pub fn is_hard(pattern: &[u8]) -> bool {
     pattern.len() > HARD_PATTERN_BYTES_MIN || effort(pattern).1 > HARD_EFFORT
 }
 
-/// Where to continue after a mismatch: after the last `*` in the pattern, further on in the text.
+/// Where to continue after a mismatch: in the pattern after the last `*`, and in the text one byte further than
+/// before.
 struct Retry {
     pattern_at: usize,
     text_at: usize,
-    /// The byte that must come next in the text, when the pattern has a literal byte there.
+    /// The byte with which the text must continue, if the pattern has a literal byte after the `*`.
     literal: Option<u8>,
 }
 
@@ -63,7 +67,7 @@ impl Retry {
         let literal = (!nocase && !b"?[\\".contains(&first)).then_some(first);
         Retry { pattern_at, text_at, literal }
     }
-    /// Moves forward to the next place where the text may match. Returns false when there is none.
+    /// Moves to the next place in the text that may match. Returns false when there is none.
     fn seek(&mut self, text: &[u8]) -> bool {
         if let Some(literal) = self.literal {
             let rest = text.get(self.text_at..).unwrap_or_default();
@@ -74,7 +78,7 @@ impl Retry {
     }
 }
 
-/// What follows the last `*` of a pattern.
+/// The elements after the last `*` of a pattern.
 #[derive(Clone, Copy, Debug)]
 struct Tail {
     pattern_at: usize,
@@ -82,7 +86,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// Reads the tail of `pattern`, which has an element at `from`, after its first `*`.
+    /// Reads the tail of `pattern`. `from` is the start of an element after the first `*`.
     fn of(pattern: &[u8], from: usize) -> Tail {
         let (mut at, mut tail) = (from, Tail { pattern_at: from, elements: 0 });
         while let Some(first) = pattern.get(at) {
@@ -98,12 +102,12 @@ impl Tail {
     }
 }
 
-/// A set of bytes, in the order of signed numbers.
+/// A set of bytes. Bytes are compared as signed numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bytes([u64; 4]);
 
 impl Bytes {
-    /// Adds the bytes from `low` to `high`, both included. Adds nothing when `low` is above `high`.
+    /// Adds the bytes from `low` to `high`, inclusive. Adds nothing if `low` is above `high`.
     fn add(&mut self, low: i8, high: i8) {
         let (low, high) = (low as u8 ^ 0x80, high as u8 ^ 0x80);
         for (word, base) in self.0.iter_mut().zip([0u8, 64, 128, 192]) {
@@ -119,16 +123,16 @@ impl Bytes {
     }
 }
 
-/// A class of more than [`SEEK_BYTES_PER_STEP`] bytes, which is read once.
+/// A class of more than [`SEEK_BYTES_PER_STEP`] bytes. It is read once per pattern, not once per byte of a text.
 #[derive(Clone, Debug)]
 struct LongClass {
-    /// Where the class begins in the pattern, and its length.
+    /// Where the class begins in the pattern. The next field is its length.
     at: usize,
     len: usize,
     is_negated: bool,
-    /// Escaped members, which keep their case.
+    /// The escaped members. They keep their case under `nocase`.
     exact: Bytes,
-    /// All other members, in lower case under `nocase`.
+    /// All other members. They are in lower case under `nocase`.
     folded: Bytes,
 }
 
@@ -146,27 +150,27 @@ impl LongClass {
     }
 }
 
-/// What is computed once for a pattern, before any text is matched.
+/// What is computed once per pattern, before any text is matched.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// In the order of the pattern.
+    /// The long classes, in the order of the pattern.
     long_classes: Vec<LongClass>,
-    /// `None` when nothing follows the last `*`, or there is no `*`.
+    /// The elements after the last `*`. `None` when there are none, or no `*`.
     tail: Option<Tail>,
 }
 
-/// A pattern for many texts. What does not depend on the text is computed once.
+/// A pattern that is matched against many texts. What does not depend on a text is computed once.
 #[derive(Clone, Debug)]
 pub struct Pattern<'p> {
     bytes: &'p [u8],
     nocase: bool,
-    /// The number of elements except `*`. Each takes one byte, so a shorter text does not match.
+    /// Number of elements except `*`. Each takes one byte, so a text with fewer bytes does not match.
     elements: usize,
     known: Known,
 }
 
 impl<'p> Pattern<'p> {
-    /// Reads the pattern once.
+    /// Prepares a pattern.
     pub fn new(bytes: &'p [u8], nocase: bool) -> Pattern<'p> {
         let (mut at, mut elements, mut tail, mut long_classes) = (0, 0, None, Vec::new());
         while let Some(first) = bytes.get(at) {
@@ -189,18 +193,18 @@ impl<'p> Pattern<'p> {
     pub fn bytes(&self) -> &'p [u8] {
         self.bytes
     }
-    /// Like [`matches_counted`].
+    /// Like the function [`matches_counted`].
     pub fn matches_counted(&self, text: &[u8], spend: impl FnMut(usize) -> bool) -> Option<bool> {
         if text.len() < self.elements {
             return Some(false);
         }
         search(self.bytes, text, self.nocase, &self.known, spend)
     }
-    /// Matches one of the names of a table on the worker. `steps_left` starts at [`NAME_STEPS_MAX`] for all patterns and
-    /// names of a call.
+    /// Matches one name of a table, on the worker. `steps_left` is shared by all patterns and names of a call, and
+    /// begins with [`NAME_STEPS_MAX`].
     ///
     /// # Errors
-    /// The error for the client when no steps are left.
+    /// The text of the error reply, when no steps are left.
     pub fn matches_name(&self, name: &str, steps_left: &mut usize) -> Result<bool, &'static str> {
         let spend = |steps| {
             let is_enough = steps <= *steps_left;
@@ -211,8 +215,8 @@ impl<'p> Pattern<'p> {
     }
 }
 
-/// Like [`matches()`]. Calls `spend` with the number of elements tried since the last call, and returns `None` when
-/// `spend` returns false.
+/// Like [`matches()`]. Now and then calls `spend` with the number of elements tried since it was last called, and
+/// returns `None` if `spend` returns false.
 #[inline]
 pub fn matches_counted(
     pattern: &[u8],
@@ -261,7 +265,7 @@ fn search(
                 }
                 let tail = tail.get_or_insert_with(|| Tail::of(pattern, p));
                 if tail.pattern_at == p {
-                    // Each element of the tail takes one byte, so the tail fits at the end of the text or nowhere.
+                    // Each element of the tail takes one byte, so the tail can only match at the end of the text.
                     if text.len() - t < tail.elements {
                         return Some(false);
                     }
@@ -286,7 +290,7 @@ fn search(
                     Ok(class) => (class.len, class.fits(text[t], nocase)),
                     Err(_) => {
                         let (len, fits) = element(&pattern[p..], text[t], nocase);
-                        // A class is scanned whole for each byte.
+                        // A class is read as a whole for each byte of the text.
                         if len > SEEK_BYTES_PER_STEP && !spend(len / SEEK_BYTES_PER_STEP) {
                             return None;
                         }
@@ -300,7 +304,7 @@ fn search(
         if fits {
             t += 1;
             if t == text.len() {
-                // The rest of the pattern needs more bytes than are left, and a later start leaves even fewer.
+                // The rest of the pattern needs more bytes than are left. A later start would leave even fewer.
                 return Some(pattern[p..].iter().all(|b| *b == b'*'));
             }
         } else {
@@ -319,8 +323,8 @@ fn search(
     }
 }
 
-/// Matches the element at the start of `pattern` (not a `*`) against one byte. Returns the length of the element and
-/// whether it matches.
+/// Matches the element at the start of `pattern` (which is no `*`) against one byte. Returns the length of the
+/// element, and whether it matches.
 #[inline]
 fn element(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
     let same = |a: u8| a == byte || (nocase && a.eq_ignore_ascii_case(&byte));
@@ -343,18 +347,18 @@ fn fold(byte: u8, nocase: bool) -> u8 {
     if nocase { byte.to_ascii_lowercase() } else { byte }
 }
 
-/// A member of a class.
+/// A member of a class: a byte or a range.
 enum Member {
     /// This byte.
     Exact(u8),
-    /// The bytes from the first to the second, compared as signed numbers. Under `nocase` the byte is compared in lower
-    /// case.
+    /// The bytes from the first to the second, compared as signed numbers. Under `nocase`, a byte is converted to
+    /// lower case before it is compared.
     Range(i8, i8),
 }
 
-/// Reads the class at the start of `pattern`. Returns its length and whether it is negated. An open class reaches to
-/// the end of the pattern. As in redis-server, escaped members keep their case even under `nocase`, and a range
-/// compares bytes as signed numbers.
+/// Reads the class at the start of `pattern`. Returns its length, and whether it is negated. A class without an end
+/// extends to the end of the pattern. As in redis-server, escaped members keep their case even under `nocase`, and
+/// a range compares bytes as signed numbers.
 #[inline]
 fn class(pattern: &[u8], nocase: bool, mut member: impl FnMut(Member)) -> (usize, bool) {
     let is_negated = pattern.get(1) == Some(&b'^');
@@ -369,7 +373,7 @@ fn class(pattern: &[u8], nocase: bool, mut member: impl FnMut(Member)) -> (usize
             [b']', ..] => return (at + 1, is_negated),
             [first, b'-', last, ..] => {
                 let (a, b) = (fold(*first, nocase) as i8, fold(*last, nocase) as i8);
-                // The ends are ordered before their case is folded.
+                // The two ends are put in order before they are converted to lower case.
                 let (low, high) = if (*first as i8) > (*last as i8) { (b, a) } else { (a, b) };
                 member(Member::Range(low, high));
                 at += 3;

@@ -1,4 +1,5 @@
-//! What a row says about the keys of a call, and the form of every HELP.
+//! What the keys of a call are used for, according to the command's row. Also the reply that all HELP subcommands
+//! have.
 
 use crate::dispatch::{self, InvalidKeys};
 use crate::migrate;
@@ -7,7 +8,7 @@ use smallvec::SmallVec;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The reply of a container's HELP: a heading, the lines given, and the line about HELP itself.
+/// The reply of a container's HELP: a heading, these lines, and the line about HELP itself.
 pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
     reply.array(lines.len() + 3);
     reply.simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
@@ -16,7 +17,7 @@ pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
     reply.simple("    Print this help.");
 }
 
-/// Positions of the keys, and what the command does to each key, as in the reply of COMMAND GETKEYSANDFLAGS.
+/// Positions of the keys, and what the command does to each key: the content of COMMAND GETKEYSANDFLAGS.
 ///
 /// # Errors
 /// When a key spec does not fit the arguments.
@@ -28,7 +29,7 @@ pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec
     let mut out = Vec::new();
     for keys in spec.keys {
         let positions = match dispatch::positions_of(keys, args) {
-            // GEORADIUS works without STORE.
+            // GEORADIUS also works without STORE, to which this spec belongs.
             Err(InvalidKeys) if spec.group == "geo" => continue,
             positions => positions?,
         };
@@ -38,8 +39,8 @@ pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec
     Ok(out)
 }
 
-/// Positions of the keys in `args`, and what the command does to each key, in the order of the key specs. Where a spec
-/// does not fit, the handler replies with the error.
+/// Positions of the keys in `args`, and what the command does to each key, in the order of the key specs. If a spec
+/// does not fit the arguments, only the keys found so far count, and the handler replies with an error.
 pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Access); 4]> {
     if spec.name == "migrate" {
         let access = K::all(&[K::RW, K::ACCESS, K::DELETE]).access();
@@ -53,10 +54,10 @@ pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Acc
     out
 }
 
-/// What a call does to its keys, for commands where the arguments decide this.
+/// What a call does to its keys, for commands whose arguments decide this.
 fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> K {
     match spec.name {
-        // SET writes. It reads the old value only with GET or IFEQ.
+        // SET only writes, unless GET or IFEQ makes it read the old value.
         "set" if !(3..args.len()).any(|i| args.is(i, "GET") || args.is(i, "IFEQ")) => {
             K::all(&[K::OW, K::UPDATE])
         }
@@ -65,7 +66,7 @@ fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> K {
     }
 }
 
-/// True when no operation of a BITFIELD writes.
+/// True when a BITFIELD has no operation that writes.
 fn only_gets(args: Args<'_>) -> bool {
     let mut at = 2;
     while at < args.len() {

@@ -1,11 +1,12 @@
 //! Command tables and the families of commands about the data.
 //!
-//! [`spec::CommandSpec`] is a row of the command table: it says everything about one command (arity, flags, key specs,
-//! ACL categories, documentation, handler). [`mod@table`] has the rows of the commands about the data and makes tables of
-//! rows. [`call::Call`] is what a handler sees. [`dispatch`] finds the keys of a call. [`cost`] tells which calls are
-//! long, and [`long`] runs them on the lane. [`serial`] converts between values and Redis's bytes.
+//! A [`spec::CommandSpec`] is a row of the command table. It says everything about one command: arity, flags, key
+//! specs, ACL categories, documentation, handler. [`mod@table`] has the rows of the commands about the data, and
+//! makes a table of any rows. A handler gets a [`call::Call`]. [`dispatch`] finds the keys of a call. [`cost`]
+//! tells which calls are long, and [`long`] runs long calls on the lane. [`serial`] converts values to Redis's
+//! bytes and back.
 //!
-//! **Invariant:** knows no socket, no session, no thread; the time is `Call::now_ms`.
+//! **Invariant:** this crate knows no socket, no session and no thread. The time is an argument (`Call::now_ms`).
 
 pub mod call;
 pub mod cost;

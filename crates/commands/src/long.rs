@@ -1,8 +1,8 @@
-//! Long calls of estimated commands, on a helper thread. Depending on the row's [`SlowPath`] a call runs on a view, on
-//! a snapshot, on a copy ([`crate::on_copy`]), or with its shards locked.
+//! Long calls, run on a helper thread. The [`SlowPath`] in the command's row says how a call runs: on a view, on a
+//! snapshot, on a copy ([`crate::on_copy`]), or with its shards locked.
 //!
-//! Each form runs the command's one handler, so a family writes no second handler. `docs/concurrency.md` says what a
-//! call may lock and for how long.
+//! Each of these ways runs the command's ordinary handler, so a command needs no second handler for long calls.
+//! `docs/concurrency.md` says what a call may lock and for how long.
 
 use crate::call::{Call, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
@@ -19,27 +19,28 @@ use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn, Viewed};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// Arguments in one slice: some 20 us of work.
+/// Number of arguments per slice: about 20 us of work.
 pub const SLICE_ARGUMENTS: usize = 128;
-/// The longest integer reply, or header of an array.
+/// Maximum length of an integer reply, and of the header of an array.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 
-/// The handler of an estimated command.
+/// The handler of a command whose cost is estimated.
 pub(crate) type Run = fn(&mut Call<'_, '_>);
 
-/// Runs a long call of `spec`, an estimated command.
+/// Runs a long call of the command `spec`.
 ///
-/// When the command is of another kind.
+/// # Panics
+/// When the command does not work on keys.
 pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     let (run, slow) = match spec.exec {
-        // The call is long only for its user's rights: many arguments are checked.
+        // This command is never long itself. Only the check of its user's rights is, because of the many arguments.
         Exec::Inline(run) => return whole(spec, run, call),
         Exec::Estimated(run, _, slow) => (run, slow),
         _ => panic!("{} is no command on keys", spec.name),
     };
     match slow {
         SlowPath::Own(own) => own(call),
-        // The call is long for the bytes of its reply, not for the number of its arguments.
+        // The call is long because of the bytes of its reply, not because of the number of its arguments.
         SlowPath::View(_) if call.args.len() <= LONG_ELEMENTS => snapshot(spec, run, call),
         SlowPath::View(merge) => on_view(spec, run, merge, call),
         SlowPath::Slices(slices) => on_copy::in_slices(spec, run, slices, call),
@@ -54,7 +55,8 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     }
 }
 
-/// Runs a command's handler at once. For commands whose long form calls their own short form.
+/// Runs a command's handler at once, with its shards locked. For a command whose [`SlowPath::Own`] calls its own
+/// handler.
 ///
 /// # Panics
 /// When the handler of `name` does not run on keys.
@@ -77,7 +79,7 @@ pub fn keys<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> Smal
     dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
-/// Runs the handler with the shards of all keys locked from the beginning to the end.
+/// Runs the handler with the shards of all keys locked from beginning to end.
 pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let keys = keys(spec, args, call.keyspace);
@@ -101,7 +103,7 @@ pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     answer(call, if is_error { Err(error_text(&out)) } else { Ok(lookups) }, out);
 }
 
-/// Runs the handler on a snapshot of its keys.
+/// Runs the handler on copies of its keys as of one moment.
 fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
     let done = on_snapshot(spec, run, call.args, call, &mut out);
@@ -118,8 +120,8 @@ fn answer(call: &mut LaneCall<'_>, done: Result<Lookups, Vec<u8>>, out: Chain) {
     }
 }
 
-/// Clones the records at the keys of `args` into a keyspace of their own. The shards are locked only while the values
-/// are cloned, and clones share large parts. The handler reads the clones and writes its reply to `out`.
+/// Clones the records at the keys of `args` into a keyspace of their own, and runs the handler there. The shards
+/// are locked only while the values are cloned. (Clones share large parts.) The reply is written to `out`.
 fn on_snapshot(
     spec: &CommandSpec,
     run: Run,
@@ -146,14 +148,14 @@ fn on_snapshot(
     Ok(lookups)
 }
 
-/// Runs the handler on slices of its keys. Each slice reads copies of what was there at one moment.
+/// Runs the handler on slices of its keys. All slices read copies as of one moment.
 fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) {
     let (args, keyspace) = (call.args, call.keyspace);
     let all: Vec<Key<'_>> = (1..args.len()).map(|at| keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = all.iter().map(|key| key.hash).collect();
     let wanted = keyspace.view_keys(&all);
     let view = call.lock(&hashes).view(call.db, wanted);
-    // EXISTS does not count as a use of the key.
+    // EXISTS does not mark the keys as used.
     let no_touch = call.no_touch || spec.name == "exists";
     let mut merged = Merged::new(merge);
     for (nth, keys) in all.chunks(SLICE_ARGUMENTS).enumerate() {
@@ -180,7 +182,7 @@ fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) 
     merged.send(call.reply);
 }
 
-/// What `read` finds at the keys. Locks their shards meanwhile.
+/// Calls `read` for each key, with the keys' shards locked, and returns the results.
 fn records_at<'k>(
     keys: &[Key<'_>],
     no_touch: bool,
@@ -197,12 +199,12 @@ fn records_at<'k>(
     found
 }
 
-/// An empty keyspace that only this call knows.
+/// An empty keyspace that only this call can access.
 fn copies_of(call: &mut LaneCall<'_>) -> Keyspace {
     call.keyspace.aside(std::array::from_fn(|_| call.rng.u64(..)))
 }
 
-/// Puts records at their keys.
+/// Stores each record at its key.
 fn fill(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<Viewed>>, now_ms: i64) {
     let mut txn = copies.lock_shard(0, now_ms);
     for (key, record) in keys.iter().zip(records) {
@@ -212,7 +214,8 @@ fn fill(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<View
     }
 }
 
-/// The arguments of one slice: the head, then at most `max` arguments from `from` on. `step` arguments belong together.
+/// The arguments of one slice: the first `head` arguments, then at most `max` arguments starting at `from`. Groups
+/// of `step` arguments stay together.
 pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize, max: usize) -> Argv {
     let mut slice = Argv::new();
     let to = (from + max / step * step).min(args.len());
@@ -225,12 +228,12 @@ pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize, ma
     slice
 }
 
-/// The replies of the slices, merged.
+/// The replies of all slices, merged to one.
 pub(crate) struct Merged {
     merge: Merge,
     sum: i64,
     elements: usize,
-    /// The elements, without the headers of the arrays.
+    /// The elements of the replies, without the headers of their arrays.
     encoded: Chain,
 }
 
@@ -259,7 +262,7 @@ impl Merged {
     }
 }
 
-/// Takes the first line off a reply and returns its number.
+/// Removes the first line of a reply, and returns the number in it.
 fn header(reply: &mut Chain) -> i64 {
     let end = reply.find(b'\n', HEADER_BYTES_MAX).expect("a handler's reply begins with a line");
     let mut line = [0; HEADER_BYTES_MAX];
@@ -268,12 +271,12 @@ fn header(reply: &mut Chain) -> i64 {
     parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
 }
 
-/// The commands of group generic that read the records at their keys and nothing else.
+/// The commands of the group `generic` that only read the records at their keys.
 const READ_RECORDS: [&str; 6] = ["exists", "expiretime", "pexpiretime", "pttl", "ttl", "type"];
 
-/// True when the command reads the records at its keys and nothing else, so that copies give the same reply. Commands
-/// that ask how a key was used (OBJECT, MEMORY) or read other keys are not among them. Nor is group import: its data
-/// lies in the database's system companion, which is not copied.
+/// True when the command only reads the records at its keys, so that its reply on copies is the same. That is not
+/// so for commands that read a key's usage (OBJECT, MEMORY) or other keys. It is also not so for the group
+/// `import`, whose data is in the system companion, which is not copied.
 pub fn reads_copies(spec: &CommandSpec) -> bool {
     let reads_values = spec.flags.has(Flags::READONLY)
         && (!matches!(spec.group, "generic" | "server" | "import") || READ_RECORDS.contains(&spec.name));
@@ -282,7 +285,7 @@ pub fn reads_copies(spec: &CommandSpec) -> bool {
     reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)
 }
 
-/// The other commands of group generic that use the records at their keys and nothing else.
+/// The other commands of the group `generic` that only read and write the records at their keys.
 const USE_RECORDS: [&str; 13] = [
     "copy",
     "del",
@@ -299,9 +302,9 @@ const USE_RECORDS: [&str; 13] = [
     "unlink",
 ];
 
-/// True when the call reads and writes the records at its keys and nothing else, so that it may run on copies which
-/// then take the records' place. Commands that ask how a key was used (OBJECT, MEMORY) or set it (RESTORE), or touch
-/// another database, are not among them.
+/// True when the call only reads and writes the records at its keys, so that it may run on copies that then replace
+/// the records. That is not so for commands that read a key's usage (OBJECT, MEMORY), set it (RESTORE), or use
+/// another database.
 pub fn changes_copies(spec: &CommandSpec, args: Args<'_>) -> bool {
     let is_of_records = match spec.group {
         "generic" => READ_RECORDS.contains(&spec.name) || USE_RECORDS.contains(&spec.name),
@@ -311,11 +314,11 @@ pub fn changes_copies(spec: &CommandSpec, args: Args<'_>) -> bool {
     is_of_records && stays && handler(spec).is_some() && !spec.keys.is_empty() && !needs_all_shards(spec)
 }
 
-/// Runs the handler on database 0 of a keyspace that only this call knows, so the handler may pause. The reply goes to
-/// `out`.
+/// Runs the handler on database 0 of a keyspace that only this call can access, so the handler may pause. Writes
+/// the reply to `out`.
 ///
 /// # Errors
-/// The text of an error reply.
+/// The text of the error, if the reply is an error.
 fn on_copies(
     spec: &CommandSpec,
     run: Run,
@@ -342,13 +345,13 @@ fn on_copies(
     if !is_error {
         return Ok(found);
     }
-    // A value of the wrong type counts as a hit.
+    // A read of a value of the wrong type counts as a hit.
     call.lookups.hits += found.hits;
     call.lookups.misses += found.misses;
     Err(error_text(out))
 }
 
-/// The text of an error reply that is the whole of `out`: `-text\r\n`.
+/// The text of the error reply `-text\r\n` in `out`. `out` must have nothing else.
 pub(crate) fn error_text(out: &Chain) -> Vec<u8> {
     let line: Vec<u8> = out.slices().flatten().copied().collect();
     line[1..].trim_ascii_end().to_vec()

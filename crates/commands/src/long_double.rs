@@ -1,31 +1,33 @@
-//! [`LongDouble`]: the x87 extended double, in which redis-server computes INCRBYFLOAT and HINCRBYFLOAT.
+//! [`LongDouble`]: the x87 extended double, with which redis-server computes INCRBYFLOAT and HINCRBYFLOAT.
 //!
-//! A number has 64 bits of significand and an exponent from -16445 to 16383, and is rounded to nearest even. It is read
-//! like `strtold`, added, and printed like `%.17Lf` without trailing zeros. All arithmetic is on integers, so every
-//! platform gives equal bytes.
+//! A number has a significand of 64 bits and an exponent from -16445 to 16383. Results are rounded to the nearest
+//! number, half to even. Numbers are read as `strtold` reads them, and printed as `%.17Lf` prints them, without
+//! trailing zeros. All arithmetic uses integers, so all platforms give the same bytes.
 
 mod wide;
 
 use wide::Wide;
 
-/// Longest text that is read as a number, in bytes (Redis's `MAX_LONG_DOUBLE_CHARS` less the zero byte).
+/// Maximum length in bytes of a text that is read as a number (Redis's `MAX_LONG_DOUBLE_CHARS` without the zero
+/// byte).
 pub(crate) const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
 /// Exponent of the lowest bit of the smallest subnormal number.
 const EXPONENT_MIN: i32 = -16445;
 /// Exponent of the lowest bit of the largest number.
 const EXPONENT_MAX: i32 = 16384 - 64;
-/// Digits after the point when printed.
+/// Number of digits after the point in a printed number.
 const DECIMALS: usize = 17;
-/// With a decimal exponent beyond this, the number is infinite or zero for any digits (there are at most 5119).
+/// If a decimal exponent is beyond this, the number is infinite or zero, whatever its digits are (there are at most
+/// 5119).
 const DECIMAL_EXPONENT_BOUND: i64 = 20_000;
 
 /// A finite or infinite x87 extended double; never a NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongDouble {
     negative: bool,
-    /// The top bit is set, except for 0 and subnormal numbers.
+    /// 64 bits. The top bit is set, except in 0 and in subnormal numbers.
     significand: u64,
-    /// The exponent of the lowest bit. `i32::MAX` for infinity.
+    /// The exponent of the significand's lowest bit. `i32::MAX` for infinity.
     exponent: i32,
 }
 
@@ -34,8 +36,8 @@ impl LongDouble {
     pub(crate) const ZERO: LongDouble =
         LongDouble { negative: false, significand: 0, exponent: EXPONENT_MIN };
 
-    /// Reads the whole of `text` like Redis's `string2ld`: decimal, hexadecimal (`0x1.8p3`) or `inf`. Refuses blanks,
-    /// NaN, and numbers that overflow or round to zero.
+    /// Parses the whole `text` as Redis's `string2ld` does: decimal, hexadecimal (`0x1.8p3`) or `inf`. Refuses
+    /// blanks, NaN, and numbers that overflow or become zero by rounding.
     pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.is_empty() || text.len() > TEXT_BYTES_MAX {
             return None;
@@ -61,7 +63,7 @@ impl LongDouble {
         LongDouble { negative: n < 0, ..magnitude }
     }
 
-    /// The rounded sum. `None` when the sum is not finite.
+    /// The sum, rounded. `None` when the sum is not finite.
     pub(crate) fn add(self, other: LongDouble) -> Option<LongDouble> {
         if self.is_infinite() || other.is_infinite() {
             return None;
@@ -74,8 +76,8 @@ impl LongDouble {
             });
         }
         let (large, small) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
-        // The number with the larger exponent takes bits 62..126. Bits of the other number that fall off below are
-        // sticky.
+        // The significand of the number with the larger exponent is shifted to bits 62..126. If low bits of the
+        // other number are lost by its shift, `lost` is true.
         let a = u128::from(large.significand) << 62;
         let wide = u128::from(small.significand) << 62;
         let shift = large.exponent.abs_diff(small.exponent);
@@ -86,9 +88,9 @@ impl LongDouble {
             let sum = round(a + b, exponent, lost)?;
             return Some(LongDouble { negative: large.negative, ..sum });
         }
-        // A subnormal `large` can be the smaller number only if both exponents are equal. Then no bit was lost.
+        // `large` may be subnormal and smaller than `small` only if both exponents are equal. Then no bit was lost.
         let (difference, negative) = if a >= b {
-            // The lost bits make the difference slightly smaller: subtract one, and keep the sticky bit.
+            // The lost bits make the difference slightly smaller. So subtract one, and keep `lost`.
             (a - b - u128::from(lost), large.negative)
         } else {
             (b - a, small.negative)
@@ -97,8 +99,8 @@ impl LongDouble {
         Some(LongDouble { negative: negative && difference != 0, ..sum })
     }
 
-    /// A thousand times the number, rounded like every product, then rounded up to an integer. `None` when that does
-    /// not fit 64 bits.
+    /// The number times a thousand, rounded like every product, and then rounded up to an integer. `None` when the
+    /// result does not fit into an `i64`.
     pub(crate) fn thousandfold_ceil(self) -> Option<i64> {
         if self.is_infinite() {
             return None;
@@ -106,7 +108,7 @@ impl LongDouble {
         let product = round(u128::from(self.significand) * 1000, self.exponent, false)?;
         let (whole, rest) = match product.exponent {
             _ if product.significand == 0 => (0, false),
-            // All 64 bits stand before the point.
+            // The integer has at least 64 bits.
             0.. => return None,
             small if small <= -64 => (0, true),
             small => (
@@ -123,7 +125,7 @@ impl LongDouble {
         self.exponent == i32::MAX
     }
 
-    /// The text that Redis prints: `%.17Lf` without trailing zeros, and never `-0`.
+    /// The text that Redis prints: as `%.17Lf`, without trailing zeros, and never `-0`.
     pub(crate) fn to_text(self) -> String {
         if self.is_infinite() {
             return if self.negative { "-inf" } else { "inf" }.into();
@@ -138,10 +140,10 @@ impl LongDouble {
         if self.negative && digits != "0" { format!("-{digits}") } else { digits }
     }
 
-    /// The text of a number with a negative exponent: 17 decimals, rounded half to even, trailing zeros cut.
+    /// The text of a number with a negative exponent: 17 decimals, rounded half to even, without trailing zeros.
     fn with_decimals(self) -> String {
         let shift = self.exponent.unsigned_abs();
-        // The 64 bits of the significand and the 57 bits of 10^17 fit together.
+        // 64 bits of significand times 57 bits of 10^17 fit into 128 bits.
         let scaled = u128::from(self.significand) * 10u128.pow(DECIMALS as u32);
         let rounded = if shift >= 128 {
             0
@@ -155,10 +157,11 @@ impl LongDouble {
     }
 }
 
-/// Rounds `bits * 2^exponent` (plus a little more when `sticky`) to 64 bits, half to even. `None` on overflow.
+/// Rounds `bits * 2^exponent` to 64 bits, half to even. `sticky`: the exact number is slightly larger. `None` on
+/// overflow.
 fn round(mut bits: u128, mut exponent: i32, mut sticky: bool) -> Option<LongDouble> {
     if bits == 0 {
-        // The value is less than the lowest bit. Callers keep enough bits that this means 0 or an underflow to 0.
+        // Only `sticky` may be left of the number. Callers keep enough bits, so it is 0 or underflows to 0.
         return Some(LongDouble::ZERO);
     }
     let excess = 128 - bits.leading_zeros() as i32 - 64;
@@ -179,7 +182,7 @@ fn round(mut bits: u128, mut exponent: i32, mut sticky: bool) -> Option<LongDoub
             exponent += 1;
         }
     } else {
-        // Normalise, as far as the smallest exponent allows.
+        // Shift the significand up until its top bit is set, or the smallest exponent is reached.
         let up = (-excess).min(exponent - EXPONENT_MIN).max(0);
         bits <<= up;
         exponent -= up;
@@ -195,7 +198,7 @@ fn round(mut bits: u128, mut exponent: i32, mut sticky: bool) -> Option<LongDoub
     })
 }
 
-/// `digits[.digits][e[sign]digits]`, at least one digit before the `e`.
+/// Parses `digits[.digits][e[sign]digits]`. There must be a digit before the `e`.
 fn parse_decimal(text: &[u8]) -> Option<LongDouble> {
     let (mantissa, exponent) = match text.iter().position(|b| matches!(b, b'e' | b'E')) {
         Some(at) => (&text[..at], decimal_exponent(&text[at + 1..])?),
@@ -220,22 +223,23 @@ fn parse_decimal(text: &[u8]) -> Option<LongDouble> {
     nonzero(quotient(top, bottom)?)
 }
 
-/// Reads a number of at most 19 digits with a small power of ten, in 128 bits.
+/// Converts a number of at most 19 digits with a small power of ten, in 128 bits.
 fn short_decimal(digits: &[u8], power: i32) -> Option<LongDouble> {
     let n = digits.iter().fold(0u64, |n, d| n * 10 + u64::from(d - b'0'));
     if power >= 0 {
-        // 64 bits, times the 64 bits of 10^19.
+        // 64 bits times at most 64 bits of 10^19.
         return round(u128::from(n) * 10u128.pow(power.unsigned_abs()), 0, false);
     }
-    // The dividend has its top bit set and the divisor has less than 60 bits, so the quotient has at least 68 bits.
+    // The dividend has its top bit set, and the divisor has less than 60 bits, so the quotient has at least 68
+    // bits.
     let up = u128::from(n).leading_zeros();
     let (top, divisor) = (u128::from(n) << up, 10u128.pow(power.unsigned_abs()));
     round(top / divisor, -(up as i32), top % divisor != 0)
 }
 
-/// `top / bottom`, rounded, by long division of 66 bits.
+/// `top / bottom`, rounded. A long division computes 66 bits.
 fn quotient(mut top: Wide, mut bottom: Wide) -> Option<LongDouble> {
-    // Align the top bits, so that the quotient is between 1/2 and 2.
+    // Align the top bits of both, so that the quotient is between 1/2 and 2.
     let shift = i64::from(bottom.bits()) - i64::from(top.bits());
     if shift >= 0 { &mut top } else { &mut bottom }.shift_left(shift.unsigned_abs() as u32);
     let mut bits = 0u128;
@@ -250,7 +254,7 @@ fn quotient(mut top: Wide, mut bottom: Wide) -> Option<LongDouble> {
     round(bits, -(shift as i32) - 65, !top.is_zero())
 }
 
-/// `digits[.digits][p[sign]digits]` after the `0x`.
+/// Parses `digits[.digits][p[sign]digits]`, which follow the `0x`.
 fn parse_hex(text: &[u8]) -> Option<LongDouble> {
     let (mantissa, exponent) = match text.iter().position(|b| matches!(b, b'p' | b'P')) {
         Some(at) => (&text[..at], decimal_exponent(&text[at + 1..])?),
@@ -275,7 +279,7 @@ fn parse_hex(text: &[u8]) -> Option<LongDouble> {
     nonzero(round(bits, exponent, sticky)?)
 }
 
-/// The digits without the point, and how many of them stand after the point.
+/// The digits without the point, and the number of digits after the point.
 fn digits_of(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(Vec<u8>, usize)> {
     let (whole, decimals) = match text.iter().position(|b| *b == b'.') {
         Some(at) => (&text[..at], &text[at + 1..]),
@@ -285,7 +289,7 @@ fn digits_of(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(Vec<u8>, usize)>
     (!digits.is_empty() && digits.iter().all(is_digit)).then_some((digits, decimals.len()))
 }
 
-/// A decimal exponent, clamped to bounds that are far outside any result.
+/// A decimal exponent, limited to bounds far beyond every finite number.
 fn decimal_exponent(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -299,7 +303,7 @@ fn decimal_exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -n } else { n })
 }
 
-/// `None` for 0: a number that was not 0 and rounds to 0 is out of range.
+/// `None` for 0, because a number that is not 0 and rounds to 0 is out of range.
 fn nonzero(x: LongDouble) -> Option<LongDouble> {
     (x.significand != 0).then_some(x)
 }

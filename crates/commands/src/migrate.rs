@@ -1,9 +1,10 @@
-//! MIGRATE: keys with their values and expiries go to another server, by RESTORE there.
+//! MIGRATE: moves keys with their values and expiries to another server, by RESTORE commands to that server.
 //!
-//! This module has the conversation and decides what happens to the keys. The process opens the connection, a
-//! [`PeerLink`]. Values are shared, serialized and sent with no shard locked. A key that the other server took is
-//! removed if it has not changed since it was sent. Keys that have changed are sent again with their shards locked
-//! (announced), so nothing is lost and no worker waits for the other server.
+//! This module has the conversation, and decides what happens to the keys. The server process opens the connection
+//! (a [`PeerLink`]). Values are cloned, encoded and sent while no shard is locked. When the other server has stored
+//! a key, the key is removed here, if it has not changed since it was sent. A key that has changed is sent again
+//! while its shard is locked, under an announced long lock. So nothing is lost, and no worker waits for the other
+//! server.
 
 use crate::call::{LaneCall, LaneTxn};
 use crate::errors;
@@ -15,29 +16,29 @@ use strand_keyspace::{Key, KeyHash, Value};
 use strand_wire::args::Args;
 use strand_wire::client::encode_command;
 
-/// Keys that are sent before their replies are read.
+/// Maximum number of keys that are sent before their replies are read.
 const BATCH_KEYS: usize = 128;
-/// Payload bytes after which no further key is added to a batch.
+/// When a batch has more bytes of values than this, no further key is added to it.
 const BATCH_BYTES: usize = 1 << 20;
-/// The timeout of each step where MIGRATE names none.
+/// The timeout of each step if the argument of MIGRATE is 0 or less.
 const TIMEOUT_MS: i64 = 1000;
 
 /// The other server.
 #[derive(Debug)]
 pub struct Target<'a> {
-    /// Its name or address.
+    /// Host name or address.
     pub host: &'a [u8],
-    /// Its port, as it was given.
+    /// Port, as the client gave it.
     pub port: &'a [u8],
-    /// The timeout for connecting, and for each write and each reply.
+    /// The timeout for connecting, for each write, and for each reply.
     pub timeout: Duration,
 }
 
-/// The other server took no bytes, or sent no reply, in time.
+/// The connection is lost, or the other server took no bytes or sent no reply in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// Why there is no connection.
+/// Why no connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotConnected {
     /// The address does not exist, or nobody answered in time.
@@ -46,7 +47,7 @@ pub enum NotConnected {
     Refused,
 }
 
-/// Opens a connection.
+/// The function that opens a connection.
 pub type Connect<'c> = dyn FnMut(&Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> + 'c;
 
 /// A connection to the other server.
@@ -54,17 +55,17 @@ pub trait PeerLink {
     /// Sends all of `bytes`.
     ///
     /// # Errors
-    /// When the other server does not take them.
+    /// When the other server does not take the bytes.
     fn send(&mut self, bytes: &[u8]) -> Result<(), Lost>;
-    /// Reads a line, without its end.
+    /// Reads one line, and returns it without its end.
     ///
     /// # Errors
-    /// When no line comes.
+    /// When no line arrives.
     fn line(&mut self) -> Result<Vec<u8>, Lost>;
 }
 
 /// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS key [key ...]]`.
-/// Reply: OK, NOKEY when no key is there, or an error. `connect` opens the connection.
+/// The reply is OK, NOKEY when no key exists, or an error. `connect` opens the connection.
 pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
     match migrate(call, connect) {
         Ok(word) => call.reply.simple(word),
@@ -72,7 +73,7 @@ pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
     }
 }
 
-/// Positions of the keys, as far as the arguments are valid.
+/// Positions of the keys among the arguments. If the arguments are invalid: the position 3.
 pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
     match Wish::parse(args) {
         Ok(wish) => wish.keys,
@@ -80,13 +81,13 @@ pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
     }
 }
 
-/// What the arguments ask for.
+/// The options of a MIGRATE.
 struct Wish<'a> {
     copy: bool,
     replace: bool,
-    /// A password, and a user name if there is one.
+    /// A user name, if there is one, and a password.
     login: Option<(Option<&'a [u8]>, &'a [u8])>,
-    /// Where the keys are.
+    /// Positions of the keys among the arguments.
     keys: std::ops::Range<usize>,
 }
 
@@ -128,7 +129,7 @@ const NOT_CONNECTED: &str = "IOERR error or timeout connecting to the client";
 const NOT_SENT: &str = "IOERR error or timeout writing to target instance";
 const NOT_READ: &str = "IOERR error or timeout reading to target instance";
 
-/// A key as it was sent.
+/// A key, with its value and its expiry as they were sent.
 struct Sent<'a> {
     key: Key<'a>,
     value: Value,
@@ -154,7 +155,7 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     let target = Target { host: args.at(1), port: args.at(2), timeout };
     let mut link = connect(&target).map_err(|why| match why {
         NotConnected::Nowhere => NOT_CONNECTED,
-        // redis-server notices this when it writes.
+        // redis-server notices a refused connection only when it writes, so this is its error for writing.
         NotConnected::Refused => NOT_SENT,
     })?;
     let answers = if wish.login.is_some() { 2 } else { 1 };
@@ -181,7 +182,7 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     talk.refused.map_or(Ok("OK"), Err)
 }
 
-/// The keys that exist.
+/// Those of `keys` that exist.
 fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
     let mut there = Vec::with_capacity(keys.len());
     for some in keys.chunks(BATCH_KEYS) {
@@ -194,7 +195,7 @@ fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
     there
 }
 
-/// Shares the values at the first of `keys`. Returns them and how many keys they are.
+/// Clones the values of the first keys of `keys`: one batch. Returns them, and how many keys of `keys` they cover.
 fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<Sent<'a>>, usize) {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
@@ -221,7 +222,7 @@ fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
     keys.iter().map(|key| key.hash).collect()
 }
 
-/// Removes the keys that have not changed since they were sent. Returns the keys that have.
+/// Removes each key that has not changed since it was sent. Returns the keys that have changed.
 fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a>> {
     let hashes: Vec<KeyHash> = taken.iter().map(|sent| sent.key.hash).collect();
     let mut txn = call.lock(&hashes);
@@ -238,13 +239,13 @@ fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a
         }
     }
     drop(txn);
-    // This share may be the last one of a value.
+    // These clones may be the last references to their values.
     shares.into_iter().for_each(|value| call.keyspace.dispose(value));
     changed
 }
 
-/// Sends changed keys again, with their shards locked so that nobody changes them again. A key that is gone is removed
-/// at the other server.
+/// Sends changed keys again, while their shards are locked so that they do not change once more. A key that no
+/// longer exists is deleted on the other server.
 fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]) -> Result<(), Text> {
     let (db, now_ms) = (call.db, call.now_ms);
     let mut txn = call.hold(&hashes(keys));
@@ -262,7 +263,7 @@ fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]
     Ok(())
 }
 
-/// Removes a key that the other server has now. The journal records the removal, not the whole command.
+/// Removes a key that the other server has stored. The journal gets this removal as the effect, not the MIGRATE.
 fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
     let mut db = txn.db(db);
     if db.delete(key) {
@@ -270,7 +271,7 @@ fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
     }
 }
 
-/// The commands before the first key: AUTH and SELECT.
+/// The commands that are sent before the first key: AUTH and SELECT.
 fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
     let mut greeting = Vec::new();
     match wish.login {
@@ -282,9 +283,9 @@ fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
     greeting
 }
 
-/// Adds the RESTORE of a key.
+/// Adds the RESTORE command of a key to `out`.
 fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool, pause: &dyn Fn()) {
-    // 0 would mean no expiry.
+    // At least 1, because 0 means no expiry.
     let ttl_ms = sent.expire_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1));
     let payload = serial::payload(sent.value.view(), pause);
     let ttl_ms = ttl_ms.to_string();
@@ -295,22 +296,22 @@ fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool
     encode_command(out, &command);
 }
 
-/// The conversation.
+/// The conversation with the other server.
 struct Talk<'a> {
     link: &'a mut dyn PeerLink,
-    /// What must still be sent before the next key.
+    /// The commands that must be sent before the next key.
     greeting: Vec<u8>,
-    /// Replies to the greeting that have not been read yet.
+    /// Number of replies to `greeting` that were not read yet.
     answers: usize,
-    /// True while no reply to the greeting is an error.
+    /// True until a reply to `greeting` is an error.
     is_welcome: bool,
-    /// The first error of the other server.
+    /// The first error reply of the other server.
     refused: Option<Text>,
 }
 
 impl Talk<'_> {
-    /// Sends keys and reads the replies. Calls `done` with the keys that the other server took, even if the connection
-    /// is lost afterwards.
+    /// Sends keys and reads the replies. Calls `done` with the keys that the other server has stored, even if the
+    /// connection is lost after that.
     fn hand_over<'a>(
         &mut self,
         call: &mut LaneCall<'_>,
@@ -340,15 +341,15 @@ impl Talk<'_> {
     fn send(&mut self, request: &[u8]) -> Result<(), Text> {
         self.link.send(request).map_err(|Lost| NOT_SENT.into())
     }
-    /// Reads the reply to a key. Returns whether the other server took the key. After a refused greeting no key counts
-    /// as taken.
+    /// Reads the reply to a key. Returns true when the other server has stored the key. If a reply to `greeting`
+    /// was an error, no key counts as stored.
     fn is_taken(&mut self) -> Result<bool, Text> {
         for _ in 0..std::mem::take(&mut self.answers) {
             self.is_welcome &= self.read()?;
         }
         Ok(self.read()? && self.is_welcome)
     }
-    /// Reads a reply; false when it is an error.
+    /// Reads a reply. Returns false when the reply is an error.
     fn read(&mut self) -> Result<bool, Text> {
         let line = self.link.line().map_err(|Lost| Text::from(NOT_READ))?;
         let Some(error) = line.strip_prefix(b"-") else { return Ok(true) };

@@ -1,6 +1,6 @@
-//! Long writes by a command's ordinary handler. The handler changes a copy of the value with no shard locked; then the
-//! copy takes the value's place ([`crate::optimistic`]). So LPOP of a million elements and HSET of a million fields are
-//! each one write, and nobody waits for them.
+//! Long writes that a command's ordinary handler does on a copy. The handler changes a copy of the value while no
+//! shard is locked, and then the copy replaces the value ([`crate::optimistic`]). So LPOP of a million elements and
+//! HSET of a million fields are each one write, and no other client waits for them.
 
 use crate::call::{Call, LaneCall};
 use crate::cost::Slices;
@@ -15,29 +15,29 @@ use strand_keyspace::{Db, Key, KeyEvent, KeyHash, Keyspace, Value};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// A call with at most this many arguments, if its handler takes them all at once, locks its shard meanwhile
-/// (announced): about 5 ms.
+/// Maximum number of arguments of a call that runs at once, with its shard locked under an announced long lock:
+/// about 5 ms. A call with more arguments runs in slices on a copy.
 pub const HELD_ARGUMENTS: usize = 32 * 1024;
 
-/// The event and the effect of a change, for a command whose changes have other names than the command.
+/// The event name and the effect of a change, for a command for which they differ from the command's own.
 pub(crate) struct Told {
     /// The event for listeners.
     pub(crate) event: KeyEvent,
-    /// The command of the effect. Its arguments are the key and a count.
+    /// The name of the command that is the effect. Its arguments are the key and `count`.
     pub(crate) command: &'static [u8],
     pub(crate) count: usize,
 }
 
-/// Runs a command that changes the value at the first key that has one.
+/// Runs a command that changes the value at the first of its keys that exists.
 pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<Told>) {
     change(spec, run, call, told, None);
 }
 
-/// Runs a command on one key slice by slice. The handler of each slice sees the changes of the slices before it. Other
-/// clients see all changes at once after the last slice, or none if a slice fails.
+/// Runs a command on one key, slice by slice. The handler of a slice sees the changes of the slices before. Other
+/// clients see all changes at once, after the last slice. If a slice fails, there are no changes.
 pub(crate) fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
     let arguments = call.args.len();
-    // If the arguments are wrong, the handler replies with the error and does nothing else.
+    // If the number of arguments is wrong, the handler just replies with an error.
     let fit = arguments >= slices.head && (arguments - slices.head).is_multiple_of(slices.step);
     match fit && arguments > HELD_ARGUMENTS {
         true => change(spec, run, call, None, Some(slices)),
@@ -67,7 +67,7 @@ fn change(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<To
     }
     match done {
         Ok(Some(copied)) => call.reply.raw(copied.reply),
-        // Without a value the handler replies with the error, or waits. That is cheap.
+        // When no key exists, the handler replies with an error or waits, which is cheap.
         Ok(None) => long::whole(spec, run, call),
         Err(text) => call.reply.error(&text),
     }
@@ -85,21 +85,21 @@ struct OnCopy<'a> {
     reply_bytes_max: usize,
     rng: fastrand::Rng,
     now_ms: i64,
-    /// The old value at the key. It is freed when no shard is locked.
+    /// The former value at the key. It is freed while no shard is locked.
     replaced: RefCell<Option<Value>>,
 }
 
-/// What the handler did.
+/// What the handler has done on the copy.
 struct Copied {
     reply: Chain,
-    /// The position of the changed key among the keys, and its new value. `None` when nothing changed.
+    /// The index of the changed key among the keys, and the key's new value. `None` when nothing changed.
     changed: Option<(usize, Value)>,
 }
 
 impl Write for OnCopy<'_> {
-    /// The first value that exists, and the position of its key among the keys.
+    /// The value at the first key that exists, and the index of that key among the keys. `None` when no key exists.
     type Source = Option<(usize, Value)>;
-    /// `None` when there was no value and none was created.
+    /// `None`: no key exists, so the handler did not run on a copy.
     type Outcome = Option<Copied>;
 
     fn database(&self, keyspace: &Keyspace, selected: usize) -> usize {
@@ -171,7 +171,7 @@ impl Write for OnCopy<'_> {
 }
 
 impl OnCopy<'_> {
-    /// Runs the handler on the copies.
+    /// Runs the handler on the keyspace of copies. Returns its reply.
     fn run_on(
         &mut self,
         copies: &Keyspace,
@@ -196,7 +196,7 @@ impl OnCopy<'_> {
             rights: None,
             wait: None,
         };
-        // Nobody listens to the copies. `store` tells the events and records the effect.
+        // The keyspace of copies has no listener. `store` reports the event and records the effect.
         (self.run)(&mut call);
         match call.reply.error_code() {
             Some(_) => Err(String::from_utf8_lossy(&long::error_text(&out)).into_owned().into()),

@@ -1,9 +1,10 @@
-//! [`apply`]: a long write whose result is computed with no shard locked.
+//! [`apply`]: a long write whose result is computed while no shard is locked.
 //!
-//! The call clones the values that the result depends on (large values share their parts, so clones are cheap),
-//! computes the result, and stores it if none of these values was written meanwhile. So the command is as atomic as in
-//! redis-server, and nobody waits for the computation. If a value was written, the call begins anew. After a few tries
-//! it locks the shards (announced) and finishes. [`crate::on_copy`] does this with a command's ordinary handler.
+//! The call clones the values on which the result depends. (Clones are cheap, because large values share their
+//! parts.) It computes the result, and stores it if none of these values was written meanwhile. So the command is
+//! as atomic as in redis-server, and no other client waits for the computation. If a value was written, the call
+//! begins anew. After a few attempts it announces a long lock on its shards, locks them, and finishes.
+//! [`crate::on_copy`] does this with a command's ordinary handler.
 
 use crate::call::LaneCall;
 use crate::parse::Text;
@@ -11,51 +12,51 @@ use crate::run::{Prepared, end};
 use std::ops::Range;
 use strand_keyspace::{Db, KeyHash, Keyspace};
 
-/// How often a call begins anew because a value was written meanwhile.
+/// Maximum number of attempts while no shard is locked. An attempt fails when a value was written meanwhile.
 const TRIES: usize = 4;
 
 /// A long write in three steps.
 pub(crate) trait Write {
-    /// The values that the result depends on.
+    /// The values on which the result depends.
     type Source;
     /// The result.
     type Outcome;
 
-    /// Fetches what [`Write::read`] is about to read into the processor's cache. No shard is locked.
+    /// Prefetches what [`Write::read`] is about to read. Called while no shard is locked.
     fn prefetch(&self, call: &LaneCall<'_>) {
         let _ = call;
     }
-    /// Clones the values that the result depends on.
+    /// Clones the values on which the result depends.
     ///
     /// # Errors
-    /// The errors of the command.
+    /// The error with which the command replies.
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Self::Source, Text>;
-    /// True when no value was written between two reads.
+    /// True when no value was written between the read of `before` and the read of `now`.
     fn is_same(&self, before: &Self::Source, now: &Self::Source) -> bool;
-    /// Computes the result. Calls `pause` after each 50 us or so of work.
+    /// Computes the result. Calls `pause` after every 50 us or so of work.
     ///
     /// # Errors
-    /// The errors of the command.
+    /// The error with which the command replies.
     fn compute(&mut self, source: &Self::Source, pause: &dyn Fn()) -> Result<Self::Outcome, Text>;
-    /// Stores the result. If it records no effect, the command as it was sent is the effect.
+    /// Stores the result. If this records no effect, the command as the client sent it is the effect.
     fn store(&self, db: &mut Db<'_, '_>, outcome: &Self::Outcome);
-    /// True when [`Write::store`] will change something and record no effect. The command is then encoded before the
-    /// shards are locked.
+    /// True when [`Write::store`] will change something and record no effect. Then the command is encoded for the
+    /// journal before the shards are locked.
     fn is_verbatim(&self, outcome: &Self::Outcome) -> bool {
         let _ = outcome;
         false
     }
-    /// The database of the values, when the session has selected `selected`.
+    /// The database of the values. `selected` is the session's database.
     fn database(&self, keyspace: &Keyspace, selected: usize) -> usize {
         let _ = keyspace;
         selected
     }
 }
 
-/// Runs `write` on the keys with these hashes. Returns what it stored.
+/// Runs `write`. `hashes` are the hashes of its keys. Returns the result that was stored.
 ///
 /// # Errors
-/// The errors of the command.
+/// The error with which the command replies.
 pub(crate) fn apply<W: Write>(
     call: &mut LaneCall<'_>,
     hashes: &[KeyHash],
@@ -71,7 +72,7 @@ pub(crate) fn apply<W: Write>(
         let mut txn = call.lock(hashes);
         let now = write.read(&mut txn.db(database))?;
         if write.is_same(&before, &now) {
-            // While a clone shares the value, a write would copy it.
+            // Drop the clones first. A write to a value that a clone shares would copy it.
             drop((before, now));
             if let Some(prepared) = prepared {
                 prepared.give(call, &mut txn);
@@ -91,10 +92,10 @@ pub(crate) fn apply<W: Write>(
     Ok(outcome)
 }
 
-/// Runs `write` at once, with its shards locked.
+/// Runs `write` at once. The shards must be locked.
 ///
 /// # Errors
-/// The errors of the command.
+/// The error with which the command replies.
 pub(crate) fn apply_at_once<W: Write>(db: &mut Db<'_, '_>, write: &mut W) -> Result<W::Outcome, Text> {
     let source = write.read(db)?;
     let outcome = write.compute(&source, &|| {})?;
@@ -103,26 +104,27 @@ pub(crate) fn apply_at_once<W: Write>(db: &mut Db<'_, '_>, write: &mut W) -> Res
     Ok(outcome)
 }
 
-/// Members visited between two pauses: about 50 us.
+/// Number of members visited between two pauses: about 50 us.
 const PAUSE_MEMBERS: usize = 256;
 
-/// Elements written between two pauses on a copy. The first write to a segment of a table copies the segment, which
-/// takes about 10 us, most of it for the kernel to clear a page. With 256 elements a probe waited 3 to 4 ms beside
-/// ZREMRANGEBYRANK.
+/// Number of elements written on a copy between two pauses. The first write to a segment copies the segment. That
+/// takes about 10 us, mostly for the kernel to clear a page. With 256 elements between pauses, a probe of another
+/// client waited 3 to 4 ms beside ZREMRANGEBYRANK.
 pub(crate) const PAUSE_WRITES: usize = 32;
 
-/// Calls `rest` after each [`PAUSE_MEMBERS`] members.
+/// Calls `rest` once per [`PAUSE_MEMBERS`] members.
 pub(crate) struct Pauses<'a> {
     rest: &'a mut dyn FnMut() -> bool,
     left: usize,
 }
 
 impl<'a> Pauses<'a> {
-    /// A counter with nothing visited yet.
+    /// A counter that begins at 0 members.
     pub(crate) fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
         Pauses { rest, left: PAUSE_MEMBERS }
     }
-    /// Visits the members of `range` to change them, in pieces of [`PAUSE_WRITES`], the last piece first.
+    /// Visits the members of `range` in pieces of [`PAUSE_WRITES`], the last piece first, for a caller that changes
+    /// them. Calls `rest` after each piece.
     pub(crate) fn pieces_back(&mut self, range: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
         let mut end = range.end;
         while end > range.start {
@@ -132,7 +134,7 @@ impl<'a> Pauses<'a> {
             end = from;
         }
     }
-    /// Call this after each member. Returns false when the caller does not want the rest.
+    /// Call this after each member. Returns false when the caller should stop.
     pub(crate) fn goes_on(&mut self) -> bool {
         self.left -= 1;
         if self.left > 0 {

@@ -1,4 +1,4 @@
-//! Typed arguments: integers, floats, counts and expiry options, parsed by Redis's rules with its error texts.
+//! Arguments of commands as numbers and expiries: parsed by Redis's rules, with Redis's error texts.
 
 use crate::errors;
 use crate::long_double::LongDouble;
@@ -6,15 +6,15 @@ use std::borrow::Cow;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{OtherType, RecordRef, StrRef, ValueRef};
 
-/// An error text: a fixed one, or one made for this error.
+/// An error text: a constant, or one made for a single error.
 pub(crate) type Text = Cow<'static, str>;
 
-/// An `i64` in canonical decimal form.
+/// Parses an `i64` in canonical decimal form.
 pub(crate) fn integer(bytes: &[u8]) -> Result<i64, &'static str> {
     parse_int(bytes).ok_or(errors::NOT_AN_INTEGER)
 }
 
-/// An `i64` from `low` to `high`.
+/// Parses an `i64` between `low` and `high`, inclusive.
 pub(crate) fn integer_in(bytes: &[u8], low: i64, high: i64) -> Result<i64, Text> {
     let n = integer(bytes)?;
     if (low..=high).contains(&n) {
@@ -23,17 +23,17 @@ pub(crate) fn integer_in(bytes: &[u8], low: i64, high: i64) -> Result<i64, Text>
     Err(format!("ERR value is out of range, value must between {low} and {high}").into())
 }
 
-/// An `i64` of at least 0. `text` is the error for a negative number.
+/// Parses an `i64` of at least 0. `text` is the error text for a negative number.
 pub(crate) fn at_least_zero(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     usize::try_from(integer(bytes)?).map_err(|_| text)
 }
 
-/// A long double, as in the increments of INCRBYFLOAT and HINCRBYFLOAT.
+/// Parses a long double, as INCRBYFLOAT and HINCRBYFLOAT read their increments.
 pub(crate) fn long_double(bytes: &[u8]) -> Result<LongDouble, &'static str> {
     LongDouble::parse(bytes).ok_or(errors::NOT_A_FLOAT)
 }
 
-/// The unit of an expiry, and whether it is relative.
+/// The unit of an expiry, and whether the expiry counts from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpiryUnit {
     /// Seconds from now: EX, SETEX.
@@ -60,8 +60,8 @@ impl ExpiryUnit {
     }
 }
 
-/// The Unix time in milliseconds of a positive expiry argument of SET, GETEX, SETEX and PSETEX. `command` is the name
-/// in the error text.
+/// Converts an expiry argument of SET, GETEX, SETEX or PSETEX to unix milliseconds. The argument must be positive.
+/// `command` is the command's name for the error text.
 pub(crate) fn expiry_ms(bytes: &[u8], unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
     let given = integer(bytes)?;
     let at = match unit {
@@ -71,14 +71,14 @@ pub(crate) fn expiry_ms(bytes: &[u8], unit: ExpiryUnit, now_ms: i64, command: &s
         ExpiryUnit::UnixSeconds => given.checked_mul(1000),
         ExpiryUnit::UnixMillis => Some(given),
     };
-    // In a record the largest i64 means "no expiry".
+    // A record with the expiry `i64::MAX` never expires.
     at.map(|at| at.min(i64::MAX - 1)).ok_or_else(|| errors::invalid_expire_time(command).into())
 }
 
-/// The string in a record, if there is a record.
+/// The string in a record. `None` when there is no record.
 ///
 /// # Errors
-/// The WRONGTYPE text when the record has another type.
+/// The WRONGTYPE error text, when the record is of another type.
 #[inline]
 pub(crate) fn string_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'_>>, &'static str> {
     match record.map(|r| r.value()) {
@@ -88,7 +88,7 @@ pub(crate) fn string_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'
     }
 }
 
-/// The WRONGTYPE text.
+/// The WRONGTYPE error text, for [`Result::map_err`].
 pub(crate) fn wrong_type(_: OtherType) -> &'static str {
     errors::WRONG_TYPE
 }

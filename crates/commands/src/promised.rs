@@ -1,5 +1,5 @@
-//! DEL, UNLINK and MSET with thousands of keys, as atomic as with few. The changes of all keys are promised at one
-//! moment and carried out afterwards ([`strand_keyspace::Promises`]).
+//! DEL, UNLINK and MSET of thousands of keys. They are as atomic as with a few keys: the changes of all keys are
+//! promised at one moment, and carried out afterwards ([`strand_keyspace::Promises`]).
 
 use crate::call::LaneCall;
 use crate::families::string;
@@ -19,15 +19,15 @@ pub(crate) fn remove_all(call: &mut LaneCall<'_>) {
 pub(crate) fn set_all(call: &mut LaneCall<'_>) {
     let args = call.args;
     if args.len().is_multiple_of(2) {
-        // The handler replies with the error, which is cheap.
+        // The number of arguments is wrong. The handler replies with an error, which is cheap.
         return long::whole_of("mset", call);
     }
     promise(call, 2, |at| Some(string::value_of(args, at + 1).to_str()));
     call.reply.ok();
 }
 
-/// Promises for each `step`th argument (a key) what `value` says, and carries the promises out. Returns how many
-/// records were removed.
+/// Makes a promise for each key (each `step`th argument) and carries the promises out. `value` gets the position of
+/// a key, and returns its new value or `None` to delete it. Returns the number of deleted records.
 fn promise(call: &mut LaneCall<'_>, step: usize, value: impl Fn(usize) -> Option<Str>) -> Arc<AtomicU64> {
     let (args, keyspace, db) = (call.args, call.keyspace, call.db);
     let mut promises = Promises::default();

@@ -1,22 +1,22 @@
-//! The published versions of a dataset: their numbers, their names, and the tokens that clients wait for.
+//! The published versions of a dataset: numbers, names, and the tokens for which clients wait.
 //!
-//! An importer publishes a version when all documents of the version are there. The list is one field of the
-//! dataset's hash in the system companion ([`crate::families::import_version`]), so it is saved, loaded and flushed
-//! with the dataset. A token is `dataset@number`.
+//! An importer publishes a version when all documents of that version are stored. The list of versions is one field
+//! of the dataset's hash in the system companion ([`crate::families::import_version`]). So it is saved, loaded and
+//! flushed together with the dataset. A token is `dataset@number`.
 
 use strand_keyspace::{Bytes, HashValue, Keyspace, PUBLISHED_FIELD};
 
-/// Published versions in the list of a dataset. The oldest one leaves first.
+/// Maximum number of versions in the list of a dataset. A new version replaces the oldest one.
 pub const VERSIONS_LISTED_MAX: usize = 64;
-/// Longest name of a version, in bytes.
+/// Maximum length of a version's name, in bytes.
 pub const VERSION_BYTES_MAX: usize = 128;
 
 /// A published version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Counts up from 1.
+    /// The number of the version. The first version of a dataset has number 1.
     pub number: u64,
-    /// The name: the digest that the importer reports.
+    /// The name of the version: the digest that the importer reports.
     pub name: Vec<u8>,
 }
 
@@ -32,19 +32,19 @@ pub fn token(dataset: &[u8], number: u64) -> Vec<u8> {
     [dataset, b"@", number.to_string().as_bytes()].concat()
 }
 
-/// The dataset and the number of a token; `None` for anything else.
+/// Splits a token into the dataset and the number. `None` when it is no token.
 pub fn parse_token(token: &[u8]) -> Option<(&[u8], u64)> {
     let at = token.iter().rposition(|byte| *byte == b'@')?;
     let number = parse_number(&token[at + 1..])?;
     Some((&token[..at], number))
 }
 
-/// True for the name of a version: letters and digits.
+/// True when `name` may be the name of a version: it has only letters and digits.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     (1..=VERSION_BYTES_MAX).contains(&name.len()) && name.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// The versions in a dataset's hash, the newest first.
+/// The published versions in a dataset's hash, the newest first.
 pub(crate) fn list(hash: Option<&HashValue>) -> Vec<Published> {
     let field = hash.and_then(|hash| hash.get(PUBLISHED_FIELD));
     let text: &[u8] = match &field {
@@ -60,7 +60,7 @@ pub(crate) fn list(hash: Option<&HashValue>) -> Vec<Published> {
     text.split(|byte| *byte == b'\n').filter_map(parse).take(VERSIONS_LISTED_MAX).collect()
 }
 
-/// The list as it is stored.
+/// Encodes a list of versions for the dataset's hash.
 pub(crate) fn encode(versions: &[Published]) -> Vec<u8> {
     let lines = versions.iter().take(VERSIONS_LISTED_MAX);
     lines.flat_map(|v| [v.number.to_string().as_bytes(), b" ", &v.name, b"\n"].concat()).collect()

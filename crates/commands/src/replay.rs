@@ -1,9 +1,9 @@
 //! [`Replay`]: runs the commands of a journal on a keyspace.
 //!
-//! No key expires by the clock meanwhile, because the journal says what expired. A transaction runs when its EXEC
-//! arrives, so a transaction that is cut off changes nothing.
+//! During the replay no key expires by the clock, because the journal itself has the removals of expired keys. A
+//! transaction runs when its EXEC arrives. So a transaction whose end is missing changes nothing.
 //!
-//! Left out: reading files, and commands that are not about keys. The caller runs these ([`Others`]).
+//! Left out: reading files, and commands that are not about keys. The caller runs such commands ([`Others`]).
 
 use crate::dispatch;
 use crate::run::{self, Context};
@@ -15,25 +15,25 @@ use strand_keyspace::{KeyHash, Keyspace};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Protocol;
 
-/// Replies are not needed. A longer reply is cut.
+/// Maximum number of bytes of a reply. Replies are not used, so a longer one is cut.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-/// Bytes of an error that are shown.
+/// Maximum number of bytes of an error text that are shown.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// Why a journal may not contain a command.
+/// Why a command of a journal is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// There is no such command, or not with this number of arguments. Holds redis-server's text.
+    /// There is no such command, or not with this number of arguments. The text is redis-server's.
     #[error("{0}")]
     Unknown(String),
-    /// A second MULTI before EXEC.
+    /// MULTI after a MULTI, without an EXEC between them.
     #[error("MULTI inside MULTI")]
     Nested,
     /// EXEC without a MULTI before it.
     #[error("EXEC without MULTI")]
     NoMulti,
-    /// SELECT of a database that the server does not have.
+    /// SELECT names a database that the server does not have.
     #[error("SELECT {selected}; the server has {databases} databases")]
     Database {
         /// The argument of SELECT.
@@ -41,38 +41,38 @@ pub enum ReplayError {
         /// Number of databases of the server.
         databases: usize,
     },
-    /// The command changes no data, or cannot run without a client.
+    /// The command changes no data, or needs a client.
     #[error("{0} cannot be run from a file")]
     Refused(&'static str),
 }
 
-/// Runs a command that is not about keys, or a script, on the selected database. `Ok(Some(text))` means that the reply
-/// was this error.
+/// Runs a command that is not about keys (or a script) on the selected database. Returns `Ok(Some(text))` if the
+/// reply is the error `text`.
 ///
 /// # Errors
-/// Why a journal may not contain the command.
+/// When the journal may not contain this command.
 pub type Others<'o> =
     &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, ReplayError>;
 
-/// The reader's state: the selected database, and a transaction that has begun.
+/// The state of a replay: the selected database, and the transaction that has begun, if any.
 #[derive(Debug)]
 pub struct Replay {
     table: &'static Table,
     db: usize,
-    /// The commands since MULTI.
+    /// The commands since MULTI. `None` outside of a transaction.
     queue: Option<Vec<(&'static CommandSpec, Argv)>>,
     rng: fastrand::Rng,
     out: Chain,
-    /// Commands run.
+    /// Number of commands that were run.
     pub commands: u64,
-    /// Commands that replied with an error.
+    /// Number of commands that replied with an error.
     pub failed: u64,
     /// The first error reply.
     pub first_error: Option<String>,
 }
 
 impl Replay {
-    /// A reader at the beginning of a journal whose commands are in this table.
+    /// A replay that is at the beginning of a journal. `table` has the commands of the journal.
     pub fn new(table: &'static Table, seed: u64) -> Replay {
         Replay {
             table,
@@ -93,10 +93,11 @@ impl Replay {
     pub fn db(&self) -> usize {
         self.db
     }
-    /// Runs a command, or queues it until EXEC. The arguments may be taken. `now_ms` is the reader's clock.
+    /// Runs a command, or queues it until EXEC. May take the arguments out of `argv`. `now_ms` is the time of the
+    /// replay.
     ///
     /// # Errors
-    /// Why a journal may not contain the command.
+    /// When the journal may not contain this command.
     pub fn command(
         &mut self,
         keyspace: &Keyspace,
@@ -160,7 +161,7 @@ impl Replay {
         self.db = db.ok_or_else(|| ReplayError::Database { selected: shown(args.at(1)), databases })?;
         Ok(())
     }
-    /// Returns the text of the reply if the reply is an error.
+    /// Runs a command on keys. If the reply is an error, returns its text.
     fn run_on_keys(
         &mut self,
         keyspace: &Keyspace,
@@ -199,8 +200,9 @@ impl Replay {
     }
 }
 
-/// The position of `LIMIT count` after an exact length or ID. redis-server writes XADD and XTRIM this way when a client
-/// sent them with `~`, and ignores the limit when it loads the file. Clients that send this get an error.
+/// The position of `LIMIT count` after an exact length or ID. When a client sent XADD or XTRIM with `~`,
+/// redis-server writes it to the file in this form, and ignores the limit when it loads the file. To a client this
+/// form is an error.
 fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     if !matches!(spec.name, "xadd" | "xtrim") {
         return None;
@@ -210,7 +212,7 @@ fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
     (is_exact && option + 4 < args.len() && args.is(option + 3, "LIMIT")).then_some(option + 3)
 }
 
-/// Bytes as text, cut to a short length.
+/// Bytes as text for a message: escaped, and cut to [`SHOWN_BYTES_MAX`].
 pub fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
 }

@@ -1,8 +1,8 @@
 //! Runs commands on a transaction that holds their shards.
 //!
-//! [`execute`] is the only way to a handler. [`whole`] and [`once`] find the keys and run a command to its end: inside
-//! EXEC, in scripts, and for clients that waited. A command that runs alone may be long: the session (`engine`) decides
-//! that first, and [`crate::long`] runs it.
+//! Every handler is run by [`execute`]. [`whole`] and [`once`] also find the keys and run a command to its end: in
+//! EXEC, in scripts, and for clients that have waited. A command outside of these may be long. The session
+//! (`engine`) decides that before, and [`crate::long`] runs a long one.
 
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
@@ -16,43 +16,44 @@ use strand_keyspace::{Key, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// What running a command needs besides the transaction.
+/// What a command needs besides the transaction.
 pub struct Context<'a> {
     /// The selected database.
     pub db: usize,
-    /// How replies are written.
+    /// The protocol of replies.
     pub protocol: Protocol,
-    /// Most bytes of replies that `out` may hold. A longer reply is cut, and the client is closed.
+    /// Maximum number of bytes of replies in `out`. A longer reply is cut, and the client is disconnected.
     pub reply_bytes_max: usize,
-    /// Randomness.
+    /// The source of random numbers.
     pub rng: &'a mut fastrand::Rng,
-    /// Like [`Call::rights`].
+    /// See [`Call::rights`].
     pub rights: Option<&'a dyn KeyRights>,
-    /// The client's id, 0 for none.
+    /// The client's id; 0 when no client runs the command.
     pub client: u64,
 }
 
 /// The outcome of a command.
 #[derive(Debug)]
 pub struct Ran {
-    /// The code of the reply, if the reply is an error.
+    /// If the reply is an error: its code.
     pub error: Option<Vec<u8>>,
-    /// What a blocking command would wait for, if it found nothing. Its reply then says only that it found nothing.
+    /// If a blocking command found nothing: what it would wait for. The reply then says only that nothing was
+    /// found.
     pub wait: Option<Wait>,
-    /// The reply was cut, because it is longer than it may be.
+    /// True when the reply was cut, because it was too long.
     pub is_over: bool,
 }
 
-/// The handler that runs the command whole. `None` when the command cannot run whole.
+/// The handler that runs the command from beginning to end. `None` when the command has none.
 pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
     spec.whole.or(spec.exec.on_keys())
 }
 
-/// Runs a handler. Commands reach data only through this function. The shards that the command needs must be locked.
-/// `client` is the client's id, 0 for none.
+/// Runs a handler. This is the only function through which commands reach data. The shards that the command needs
+/// must be locked. `client` is the client's id; 0 when no client runs the command.
 #[inline]
 pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Call<'a, '_>, client: u64) {
-    // While nobody listens, this branch is the only cost.
+    // Without a listener and a journal, this branch is the only cost.
     if !call.txn.listens() {
         return run(call);
     }
@@ -61,21 +62,21 @@ pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Ca
     end(call.txn, call.db, call.args);
 }
 
-/// Ends a command. If its handler recorded no effect, the command as it was sent is the effect.
+/// Ends a command. If its handler recorded no effect, the command as the client sent it is the effect.
 pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
     txn.end_command(db, || match args.encoded() {
-        // One copy instead of a header and a copy for each argument.
+        // The arguments are encoded already: copy them at once, instead of a header and a copy per argument.
         Some(bytes) => Sent::Encoded(args.len(), bytes),
         None => Sent::Args((0..args.len()).map(|at| arg(args, at))),
     });
 }
 
-/// A long command, encoded as its own effect before any shard is locked, because encoding takes as long as copying the
-/// arguments.
+/// A long command that is encoded as its own effect. This is done before a shard is locked, because encoding takes
+/// as long as copying the arguments.
 pub(crate) struct Prepared<'a>(Txn<'a>);
 
 impl<'a> Prepared<'a> {
-    /// Encodes the command, if changes are recorded.
+    /// Encodes the command if changes are recorded.
     pub(crate) fn new(call: &LaneCall<'a>) -> Prepared<'a> {
         let mut encoded = call.keyspace.unlocked(call.now_ms);
         call.begin(&mut encoded);
@@ -88,33 +89,33 @@ impl<'a> Prepared<'a> {
     pub(crate) fn give(mut self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
         match self.0.is_recorded() && txn.is_recorded() && !txn.has_effects() {
             true => txn.take_effects_of(&mut self.0),
-            // Recording has begun since the encoding, or the key had expired.
+            // Recording began after the encoding, or a key of the command had expired, which is an effect already.
             false => say_arguments(call, txn),
         }
     }
 }
 
-/// Makes the command as it was sent the effect.
+/// Records the command as the client sent it as the effect.
 fn say_arguments(call: &LaneCall<'_>, txn: &mut Txn<'_>) {
     let words: Vec<Arg<'_>> = (0..call.args.len()).map(|at| arg(call.args, at)).collect();
     txn.effect(call.db, &words);
 }
 
-/// An argument, as a part of an effect.
+/// One argument, in the form that effects consist of.
 pub(crate) fn arg(args: Args<'_>, at: usize) -> Arg<'_> {
     args.large(at).map_or(Arg::Bytes(args.at(at)), Arg::Blob)
 }
 
-/// True when the command needs every shard, not only those of the keys that its key specs find.
+/// True when the command needs all shards, because its key specs do not find all its keys.
 pub fn needs_all_shards(spec: &CommandSpec) -> bool {
     handler(spec).is_some() && (spec.keys.is_empty() || spec.keys.iter().any(KeySpec::has_hidden_keys))
 }
 
-/// Runs a command from beginning to end, however long it takes. Adds the reply to `out`. Returns the error code when
-/// the reply is an error.
+/// Runs a command from beginning to end, however long it takes. Adds the reply to `out`. If the reply is an error,
+/// returns its code.
 ///
 /// # Panics
-/// When the command has no [`handler`], or `txn` does not hold a shard that the command needs.
+/// When the command has no [`handler`], or when `txn` does not hold a shard that the command needs.
 pub fn whole(
     spec: &CommandSpec,
     args: Args<'_>,
@@ -125,7 +126,7 @@ pub fn whole(
     once(spec, args, txn, out, context).error
 }
 
-/// Like [`whole`], for a caller that can wait.
+/// Like [`whole`], for a caller whose client can wait: the result also says what a blocking command would wait for.
 ///
 /// # Panics
 /// Like [`whole`].
@@ -140,12 +141,12 @@ pub fn once(
     on_keys(spec, args, &keys, txn, out, context)
 }
 
-/// The keys that the key specs of a command find, hashed.
+/// The keys that the key specs of a command find, with their hashes.
 pub fn keys_of<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> SmallVec<[Key<'a>; 4]> {
     dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
-/// Like [`once`], for a caller that already has the command's [`keys_of`].
+/// Like [`once`], for a caller that has the command's [`keys_of`] already.
 ///
 /// # Panics
 /// Like [`whole`].
@@ -161,11 +162,11 @@ pub fn on_keys(
     into_reply(spec, args, keys, txn, &mut reply, context)
 }
 
-/// As [`whole`], for a caller that holds nothing that others wait for: a handler that may take long calls `pause` now
-/// and then, and ends early when a command that only reads is told false.
+/// Like [`once`], for a caller that holds nothing for which others wait. A handler that may take long calls `pause`
+/// now and then. If `pause` returns false, a command that only reads ends early.
 ///
 /// # Panics
-/// As [`whole`].
+/// Like [`whole`].
 pub fn pausing(
     spec: &CommandSpec,
     args: Args<'_>,

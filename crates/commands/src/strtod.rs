@@ -1,32 +1,32 @@
-//! C's `strtod`, which reads scores and score ranges: decimal, hexadecimal, `inf` and `nan`, rounded to the nearest
-//! double.
+//! C's `strtod`, with which redis-server reads scores and ranges of scores: decimal, hexadecimal, `inf` and `nan`,
+//! rounded to the nearest double.
 //!
-//! [`Number::read`] is `strtod` itself. [`parse`] reads a whole argument, as redis-server does for a score.
+//! [`Number::read`] is `strtod` itself. [`parse`] reads a whole argument as redis-server reads a score.
 
-/// With an exponent beyond this, the number is infinite or zero for any mantissa.
+/// If an exponent is beyond this, the number is infinite or zero, whatever its mantissa is.
 const EXPONENT_MAX: i64 = 100_000;
-/// Bits of a hexadecimal mantissa that are kept. One more bit stands for all bits after them.
+/// Number of bits of a hexadecimal mantissa that are kept. One more bit stands for all later bits.
 const MANTISSA_BITS: u32 = 63;
 
-/// What `strtod` found at the front of a text.
+/// The result of `strtod`: a number at the start of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Number {
-    /// The number; 0 when there is none.
+    /// The number; 0 when there is no number.
     pub(crate) value: f64,
-    /// Bytes of the text that were read, with the blanks before the number. 0 when there is no number.
+    /// Number of bytes that were read, including blanks before the number. 0 when there is no number.
     pub(crate) used: usize,
-    /// The number is too large for a double, or so small that it became 0.
+    /// True when the number is too large for a double, or so small that it became 0.
     out_of_range: bool,
 }
 
-/// A whole argument as a number: without blanks, NaN, or numbers outside a double's range.
+/// Parses a whole argument as a number. Refuses blanks, NaN, and numbers outside the range of a double.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     let number = Number::read(text);
     let whole = !text.is_empty() && !is_space(text[0]) && number.used == text.len();
     (whole && !number.out_of_range && !number.value.is_nan()).then_some(number.value)
 }
 
-/// Like [`parse`], but blanks may stand before the number.
+/// Like [`parse`], but allows blanks before the number.
 pub(crate) fn parse_with_blanks(text: &[u8]) -> Option<f64> {
     let number = Number::read(text);
     let whole = number.used > 0 && number.used == text.len();
@@ -34,7 +34,7 @@ pub(crate) fn parse_with_blanks(text: &[u8]) -> Option<f64> {
 }
 
 impl Number {
-    /// Reads a number from the front of the text.
+    /// Reads a number at the start of a text.
     pub(crate) fn read(text: &[u8]) -> Number {
         let blanks = text.iter().take_while(|b| is_space(**b)).count();
         let (negative, sign) = match text.get(blanks) {
@@ -57,7 +57,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// `inf`, `infinity`, `nan`, `nan(...)`.
+/// Reads `inf`, `infinity`, `nan` or `nan(...)`.
 fn word(text: &[u8]) -> Option<(f64, usize, bool)> {
     let begins = |word: &[u8]| text.get(..word.len()).is_some_and(|front| front.eq_ignore_ascii_case(word));
     if begins(b"infinity") {
@@ -74,7 +74,7 @@ fn word(text: &[u8]) -> Option<(f64, usize, bool)> {
     Some((f64::NAN, if closed { 5 + inside } else { 3 }, false))
 }
 
-/// Digits, a point, digits, an exponent.
+/// Reads a decimal number: digits, a point, digits, an exponent.
 fn decimal(text: &[u8]) -> (f64, usize, bool) {
     let (whole, fraction) = mantissa(text, u8::is_ascii_digit);
     if whole + fraction == 0 {
@@ -87,7 +87,7 @@ fn decimal(text: &[u8]) -> (f64, usize, bool) {
     (value, used, value.is_infinite() || (value == 0.0 && !is_zero))
 }
 
-/// `0x`, digits, a point, digits, an exponent of two.
+/// Reads a hexadecimal number: `0x`, digits, a point, digits, an exponent of two.
 fn hexadecimal(text: &[u8]) -> Option<(f64, usize, bool)> {
     let [b'0', b'x' | b'X', body @ ..] = text else { return None };
     let (whole, fraction) = mantissa(body, u8::is_ascii_hexdigit);
@@ -109,7 +109,7 @@ fn hexadecimal(text: &[u8]) -> Option<(f64, usize, bool)> {
     Some((value, 2 + end + exponent_bytes, value.is_infinite() || (value == 0.0 && bits != 0)))
 }
 
-/// How many digits stand before the point and after it.
+/// Number of digits before the point, and number of digits after it.
 fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> (usize, usize) {
     let whole = text.iter().take_while(|b| is_digit(b)).count();
     let fraction = match text.get(whole) {
@@ -119,7 +119,7 @@ fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> (usize, usize) {
     (whole, fraction)
 }
 
-/// The exponent after `letter`, and its length in bytes. 0 and 0 when there is no digit.
+/// The exponent after `letter`, and its length in bytes. Both are 0 when there is no digit.
 fn exponent(text: &[u8], letter: u8) -> (i64, usize) {
     if !text.first().is_some_and(|b| b.eq_ignore_ascii_case(&letter)) {
         return (0, 0);
@@ -138,14 +138,14 @@ fn exponent(text: &[u8], letter: u8) -> (i64, usize) {
     if count == 0 { (0, 0) } else { (if negative { -n } else { n }, 1 + sign + count) }
 }
 
-/// `bits * 2^shift`, rounded once.
+/// `bits * 2^shift` as a double, rounded once.
 fn scaled(bits: u64, shift: i64) -> f64 {
     if bits == 0 {
         return 0.0;
     }
-    // The highest bit of the number is worth 2^top.
+    // The highest bit of the number has the value 2^top.
     let top = i64::from(63 - bits.leading_zeros()) + shift;
-    // Below the smallest normal number a double has fewer bits.
+    // Below the smallest normal number, a double has fewer bits.
     let kept = if top < -1022 { (53 - (-1022 - top)).max(0) } else { 53 };
     let width = i64::from(64 - bits.leading_zeros());
     let dropped = (width - kept).max(0);
@@ -163,7 +163,8 @@ fn scaled(bits: u64, shift: i64) -> f64 {
         let half = 1u64 << (dropped - 1);
         rounded += u64::from(rest > half || (rest == half && rounded & 1 == 1));
     }
-    // Exact from here on: at most 53 bits, times a power of two. The power is applied in two steps, each within range.
+    // From here on all is exact: at most 53 bits, times a power of two. The power is multiplied in two steps, so
+    // that each is in range.
     let power = shift + dropped;
     let first = power.clamp(-1000, 900);
     rounded as f64 * 2f64.powi(first as i32) * 2f64.powi((power - first) as i32)

@@ -1,8 +1,9 @@
-//! What a blocking command waits for when it has found nothing ([`Wait`]), and the call that serves it ([`narrowed`]).
+//! [`Wait`]: what a blocking command waits for when it has found nothing. [`narrowed`]: the call that serves it
+//! later.
 //!
-//! The handler of a blocking command makes one attempt. When the attempt finds nothing, the handler writes the reply
-//! that the command has in a transaction, and puts what it would wait for into [`Call::wait`](crate::call::Call). The
-//! caller decides whether the client waits.
+//! The handler of a blocking command makes one attempt. If the attempt finds nothing, the handler writes the reply
+//! that the command has in a transaction, and stores in [`Call::wait`](crate::call::Call) what it would wait for.
+//! The caller decides whether the client waits.
 
 use crate::dispatch;
 use crate::families::stream;
@@ -15,19 +16,19 @@ use strand_wire::args::{Args, Argv};
 /// What a call waits for.
 #[derive(Debug)]
 pub struct Wait {
-    /// The timeout in milliseconds. 0 is for ever.
+    /// The timeout in milliseconds. 0 means no timeout.
     pub timeout_ms: u64,
-    /// What the call waits for, and the argument that is the key.
+    /// What the call waits for at each key. A key is given by the index of its argument.
     pub wanted: Vec<(usize, Wanted)>,
-    /// The arguments to wait with, if they differ from the call's own: XREAD replaces `$` by the last ID at that
-    /// moment.
+    /// The arguments with which the call waits, if they differ from its own. In XREAD, the last ID of the stream at
+    /// the start of the wait replaces `$`.
     pub argv: Option<Argv>,
-    /// True when the keys are those of the database's system companion.
+    /// True when the keys are in the database's system companion.
     pub of_system: bool,
 }
 
 impl Wait {
-    /// Waits for `wanted` at each of the `keys` arguments from `first` on.
+    /// Waits for `wanted` at `keys` keys, which are the arguments from index `first` on.
     pub(crate) fn at_each(timeout_ms: u64, first: usize, keys: usize, wanted: &Wanted) -> Wait {
         let wanted = (first..first + keys).map(|at| (at, wanted.clone())).collect();
         Wait { timeout_ms, wanted, argv: None, of_system: false }
@@ -39,27 +40,27 @@ pub fn may_wait(spec: &CommandSpec, args: Args<'_>) -> bool {
     spec.flags.has(Flags::BLOCKING) && (spec.group != "stream" || stream::may_wait(args))
 }
 
-/// A time in seconds, as in BLPOP, rounded up to milliseconds.
+/// Parses a time in seconds, as in BLPOP. Returns milliseconds, rounded up.
 ///
 /// # Errors
-/// The error text for anything else.
+/// The error text, if the argument is no such time.
 pub(crate) fn seconds(bytes: &[u8]) -> Result<u64, &'static str> {
     let text = "ERR timeout is not a float or out of range";
     let seconds = LongDouble::parse(bytes).ok_or(text)?;
-    // redis-server treats a number that fits no integer as negative.
+    // A number that fits no integer counts as negative, as in redis-server.
     seconds.thousandfold_ceil().and_then(|ms| u64::try_from(ms).ok()).ok_or("ERR timeout is negative")
 }
 
-/// A time in milliseconds, as in BLOCK and WAIT.
+/// Parses a time in milliseconds, as in BLOCK and WAIT.
 ///
 /// # Errors
-/// The error text for anything else.
+/// The error text, if the argument is no such time.
 pub fn milliseconds(bytes: &[u8]) -> Result<u64, &'static str> {
     let ms = parse::integer(bytes).map_err(|_| "ERR timeout is not an integer or out of range")?;
     u64::try_from(ms).map_err(|_| "ERR timeout is negative")
 }
 
-/// The call that does for the key at argument `at` what `args` waits for: the command with this key alone.
+/// The call that serves a client at one key: the command `args`, with the argument at `at` as its only key.
 pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
     let mut argv = Argv::new();
     let mut add = |i: usize| match args.large(i) {
@@ -68,7 +69,7 @@ pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
     };
     let Some(keys) = spec.keys.first() else { return argv };
     match (keys.begin, keys.find) {
-        // XREAD has as many IDs as keys.
+        // XREAD has one ID per key, after all keys.
         (BeginSearch::Keyword(..), FindKeys::Range { limit: 2, .. }) => {
             let first = dispatch::keys_to_lock(spec, args).first().copied().unwrap_or(at);
             (0..first).for_each(&mut add);
@@ -83,7 +84,7 @@ pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
             add(at);
             (number + 1 + count..args.len()).for_each(add);
         }
-        // The keys end before the timeout.
+        // The last argument is the timeout.
         (BeginSearch::Index(1), FindKeys::Range { last: -2, .. }) => {
             [0, at, args.len() - 1].into_iter().for_each(&mut add);
         }

@@ -1,16 +1,16 @@
-//! [`Wide`]: a natural number of any size, with the few operations that a long double needs to be read and printed.
+//! [`Wide`]: a natural number of any size, with the few operations that reading and printing a long double needs.
 
 use std::cmp::Ordering;
 
-/// Digits of base 2^32, the lowest first, without leading zeros.
+/// Digits in base 2^32, the lowest first, without leading zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wide(Vec<u32>);
 
-/// 10^9: the largest power of ten that fits a digit.
+/// 10^9, the largest power of ten that fits in one digit.
 const BILLION: u32 = 1_000_000_000;
 
 impl Wide {
-    /// From decimal digits.
+    /// The number with these decimal digits.
     pub(super) fn from_decimal(digits: &[u8]) -> Wide {
         let mut n = Wide(Vec::with_capacity(digits.len() / 9 + 1));
         for chunk in digits.chunks(9) {
@@ -19,22 +19,22 @@ impl Wide {
         }
         n
     }
-    /// True for 0.
+    /// True when the number is 0.
     pub(super) fn is_zero(&self) -> bool {
         self.0.is_empty()
     }
-    /// Number of bits up to the highest one that is set.
+    /// Number of bits, up to the highest one that is set.
     pub(super) fn bits(&self) -> u32 {
         self.0.last().map_or(0, |top| self.0.len() as u32 * 32 - top.leading_zeros())
     }
-    /// Times 10^power.
+    /// Multiplies the number by 10^power.
     pub(super) fn scale_by_ten(&mut self, power: u32) {
         for _ in 0..power / 9 {
             self.multiply_add(BILLION, 0);
         }
         self.multiply_add(10u32.pow(power % 9), 0);
     }
-    /// Times 2^n.
+    /// Multiplies the number by 2^n.
     pub(super) fn shift_left(&mut self, n: u32) {
         if self.is_zero() {
             return;
@@ -44,7 +44,7 @@ impl Wide {
         }
         self.0.splice(0..0, std::iter::repeat_n(0, n as usize / 32));
     }
-    /// Less `other`, which is not larger.
+    /// Subtracts `other`, which must not be larger.
     pub(super) fn subtract(&mut self, other: &Wide) {
         let mut borrow = false;
         for (i, digit) in self.0.iter_mut().enumerate() {
@@ -56,7 +56,7 @@ impl Wide {
         debug_assert!(!borrow, "the subtrahend is not larger");
         self.trim();
     }
-    /// Decimal digits, `0` for 0.
+    /// The decimal digits; `0` for 0.
     pub(super) fn to_decimal(&self) -> String {
         let mut left = self.0.clone();
         let mut groups = Vec::new();
@@ -76,7 +76,7 @@ impl Wide {
         groups.iter().rev().for_each(|g| text.push_str(&format!("{g:09}")));
         text
     }
-    /// Times `factor` plus `addend`.
+    /// Multiplies the number by `factor`, and adds `addend`.
     fn multiply_add(&mut self, factor: u32, addend: u32) {
         let mut carry = u64::from(addend);
         for digit in &mut self.0 {
