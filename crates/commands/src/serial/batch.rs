@@ -1,7 +1,7 @@
-//! [`Batch`]: keys that were read from a file and wait to be put into the keyspace, by any thread.
+//! [`Batch`]: keys that were read from a file and are to be stored in the keyspace, on any thread.
 //!
-//! The keys of a batch are sorted by their place in the keyspace and looked up together, so the memory of the next keys
-//! arrives while one key is put.
+//! The keys of a batch are sorted by their positions in the keyspace, and their memory is prefetched. So the memory
+//! of the next keys arrives while one key is stored.
 
 use super::file::{Loading, NotLoaded, Problem, shown};
 use strand_chain::Blob;
@@ -10,36 +10,38 @@ use strand_keyspace::{Key, Keyspace, Txn, Value};
 use strand_rdb::Text;
 use strand_rdb::write::KeyHead;
 
-/// Keys of a batch. In a table of 5 M keys two or three of them lie in one segment, and share its cache misses: 1.93 M keys
-/// a second of one core, 1.66 M with a quarter as many keys, 1.82 M with four times as many.
+/// Maximum number of keys in a batch. In a table of 5 M keys, two or three keys of a batch are in one segment and
+/// share its cache misses. One core stores 1.93 M keys per second; with a quarter as many keys per batch 1.66 M,
+/// with four times as many 1.82 M.
 const KEYS_MAX: usize = 16 << 10;
-/// Bytes of the file in a batch. A single larger value exceeds this.
+/// Bytes of the file after which a batch ends. A single value may be larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Keys whose memory is fetched at once.
+/// Number of keys whose memory is prefetched together.
 const AHEAD_KEYS: usize = 16;
-/// A longer string gets a blob at once, which the keyspace takes over. A shorter one is copied into a record.
+/// A string longer than this gets a blob at once, which the keyspace keeps. A shorter one is copied into a record
+/// later.
 const COPIED_BYTES_MAX: usize = 512;
 
-/// See the module.
+/// A batch of keys: see the module.
 pub struct Batch {
     loading: Loading,
-    /// The keys, each before its value if that is a short string, side by side.
+    /// The keys, one after the other. A short string follows its key here.
     bytes: Vec<u8>,
     items: Vec<Item>,
-    /// The position of the file's reader at the start of the batch.
+    /// Offset in the file at which the batch starts.
     began_at: u64,
 }
 
 struct Item {
-    /// Behind the key, in [`Batch::bytes`].
+    /// End of the key in [`Batch::bytes`].
     key_end: usize,
-    /// Behind the item.
+    /// End of the key and its short string, if it has one, in [`Batch::bytes`].
     end: usize,
     db: usize,
     head: KeyHead,
-    /// `None`: the string between `key_end` and `end`.
+    /// The value. `None`: it is the short string between `key_end` and `end`.
     value: Option<Value>,
-    /// Behind the value, in the file.
+    /// Offset in the file at which the value ends.
     offset: u64,
 }
 
@@ -47,13 +49,13 @@ impl Batch {
     pub(super) fn new(loading: Loading, began_at: u64) -> Batch {
         Batch { loading, bytes: Vec::new(), items: Vec::new(), began_at }
     }
-    /// Takes one more key. [`Batch::ends_at`] must follow.
+    /// Adds a key. The caller must call [`Batch::ends_at`] next.
     pub(super) fn add(&mut self, db: usize, key: &[u8], head: KeyHead, value: Value) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.items.push(Item { key_end, end: key_end, db, head, value: Some(value), offset: 0 });
     }
-    /// As [`Batch::add`], of a string. A short one needs no allocation.
+    /// Like [`Batch::add`], for a string. A short string needs no allocation.
     pub(super) fn add_string(&mut self, db: usize, key: &[u8], head: KeyHead, text: Text<'_>) {
         if text.len() > COPIED_BYTES_MAX {
             let blob = match text {
@@ -67,14 +69,14 @@ impl Batch {
         self.bytes.extend_from_slice(&text);
         self.items.push(Item { key_end, end: self.bytes.len(), db, head, value: None, offset: 0 });
     }
-    /// The value of the latest key ends at `offset` of the file. True when the batch is large enough.
+    /// Sets the offset in the file at which the last key's value ends. Returns true when the batch is large enough.
     pub(super) fn ends_at(&mut self, offset: u64) -> bool {
         if let Some(last) = self.items.last_mut() {
             last.offset = offset;
         }
         self.items.len() >= KEYS_MAX || offset >= self.began_at + FILE_BYTES_MAX
     }
-    /// Takes this batch and leaves an empty one.
+    /// Takes the keys out as a batch, and begins a new batch at `offset` of the file.
     pub(super) fn take(&mut self, offset: u64) -> Batch {
         let next = Batch {
             bytes: Vec::with_capacity(self.bytes.len()),
@@ -83,11 +85,11 @@ impl Batch {
         };
         std::mem::replace(self, next)
     }
-    /// Puts the keys into the keyspace, in the order of their places there: a shard is locked once for several keys,
-    /// and neighbours share what is in the processor's cache. Two values of one key keep the order of the file.
+    /// Stores the keys in the keyspace, in the order of their positions. So one lock of a shard serves several
+    /// keys, and neighbouring keys share cache lines. If the file has two values of one key, they keep their order.
     ///
     /// # Errors
-    /// At a key that exists already. The keys before it in that order have been put.
+    /// When a key exists already. The keys before it, in the order of positions, were stored.
     pub fn put(mut self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut begin = 0;
         let places = self.items.iter().map(|item| (std::mem::replace(&mut begin, item.end), item.key_end));
@@ -100,7 +102,7 @@ impl Batch {
         for of_shard in keys.chunk_by(|a, b| keyspace.shard_of(a.hash) == keyspace.shard_of(b.hash)) {
             for together in of_shard.chunks(AHEAD_KEYS) {
                 let first = rest.as_slice()[0].1 as usize;
-                // Most files are of one database; a wrong one costs the hint alone.
+                // Most files have one database. If the keys are of several, only this hint is useless.
                 keyspace.prefetch(self.items[first].db, together);
                 let mut txn = keyspace.lock(&[together[0].hash], self.loading.now_ms);
                 for (key, (_, at)) in together.iter().zip(&mut rest) {
@@ -113,7 +115,7 @@ impl Batch {
 }
 
 impl Item {
-    /// Puts the item, whose key and short string are in `bytes`. Takes its value.
+    /// Stores one item. `bytes` has its key and its short string. Takes the value out of the item.
     fn put(
         &mut self,
         txn: &mut Txn<'_>,

@@ -1,4 +1,4 @@
-//! [`Builder`]: makes a value of the parts that a DUMP payload or an RDB file has.
+//! [`Builder`]: makes a value from the parts that were read from a DUMP payload or an RDB file.
 
 use super::list;
 use super::stream::StreamBuilder;
@@ -9,7 +9,7 @@ use strand_keyspace::{Collection, HashValue, ListValue, SetValue, Settings, Valu
 use strand_rdb::Text;
 use strand_rdb::value::{Kind, Part};
 
-/// Why the parts make no value: the collection is empty, an element comes twice, or the type does not exist here.
+/// Why the parts make no value: the collection is empty, an element occurs twice, or Strand does not have the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadValue(pub &'static str);
@@ -28,16 +28,16 @@ enum Form {
     Stream(Box<StreamBuilder>),
 }
 
-/// An empty collection. Redis skips the key when it loads a file.
+/// A collection without elements. When Redis loads a file, it skips the key.
 pub(super) const EMPTY: BadValue = BadValue("a collection without elements");
-/// A part that does not fit the value. Readers never return one.
+/// A part that belongs to another type of value. Readers never return one.
 pub(super) const MISPLACED: BadValue = BadValue("a part of another type's value");
 
 impl Builder {
     /// A builder of a value of this kind.
     ///
     /// # Errors
-    /// When values of this kind do not exist here.
+    /// When Strand does not have values of this kind.
     pub fn new(kind: Kind) -> Result<Builder, BadValue> {
         Ok(Builder(match kind {
             Kind::String => Form::Str(Str::Int(0)),
@@ -55,7 +55,7 @@ impl Builder {
     /// Adds a part.
     ///
     /// # Errors
-    /// When the value already has the element, or cannot have it.
+    /// When the value has this element already, or cannot have it.
     pub fn add(&mut self, part: Part<'_>, settings: &Settings) -> Result<(), BadValue> {
         match (&mut self.0, part) {
             (Form::Str(value), Part::String(text)) => *value = string(text),
@@ -84,7 +84,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The value.
+    /// Ends the building and returns the value.
     ///
     /// # Errors
     /// When the value is a collection without elements.

@@ -1,9 +1,9 @@
-//! [`save`] and [`load`]: RDB files of a whole keyspace, over any writer or reader. The caller chooses the file and the
-//! time, and handles functions and errors.
+//! [`save`] and [`load`]: RDB files of a whole keyspace, on any writer or reader. The caller chooses the file and
+//! the time, and handles functions and errors.
 //!
-//! A save has the data as of the moment of its [`Snapshot`], and needs memory for one slice of records. A load needs
-//! memory for one string, the value under construction, and a [`Batch`] of keys. The caller's `put` brings the batches
-//! into the keyspace, on any thread.
+//! A save has the data as of the moment of its [`Snapshot`]. It needs memory for one slice of records. A load needs
+//! memory for one string, for the value that is being built, and for a [`Batch`] of keys. The caller's `put` stores
+//! the batches in the keyspace, on any thread.
 
 use super::batch::Batch;
 use super::{BadValue, Builder, build, system, value_type, write};
@@ -18,31 +18,32 @@ use strand_rdb::{Error, VERSION_WRITTEN};
 
 /// What is saved, and how.
 pub struct Saving<'a> {
-    /// Names and values at the beginning of the file.
+    /// Auxiliary fields (name and value) at the start of the file.
     pub aux: &'a [(&'a str, String)],
-    /// Codes of function libraries.
+    /// Source texts of function libraries.
     pub functions: &'a [Vec<u8>],
-    /// Commands that make again what is not data, encoded by [`system::encode_command`].
+    /// Commands that make indexes and sets of patterns again when the file is loaded, encoded by
+    /// [`system::encode_command`].
     pub commands: &'a [Vec<u8>],
-    /// `rdbcompression`: compress strings that become smaller by it.
+    /// `rdbcompression`: compress strings that become shorter by it.
     pub compress: bool,
-    /// `rdbchecksum`: end the file with a checksum.
+    /// `rdbchecksum`: write a checksum at the end of the file.
     pub checksum: bool,
-    /// True writes when each key was last used (`maxmemory-policy` is an LRU policy). False writes how often, under an
-    /// LFU policy.
+    /// True: the file says when each key was last used (`maxmemory-policy` is an LRU policy). False: the file says
+    /// how often each key was used, if the policy is an LFU policy.
     pub lru: bool,
-    /// Unix milliseconds. Keys that have expired by then are left out.
+    /// Time of the save, in unix milliseconds. Keys that have expired by then are left out.
     pub now_ms: i64,
-    /// Called about every 64 KiB.
+    /// Called after about every 64 KiB.
     pub pause: &'a dyn Fn(),
-    /// Called after each slice with the number of keys so far. An error ends the save.
+    /// Called after each slice with the number of keys saved so far. If it returns an error, the save ends.
     pub progress: &'a dyn Fn(u64) -> io::Result<()>,
 }
 
 /// Writes all databases to `out` as an RDB file of version 10. Returns the number of keys.
 ///
 /// # Errors
-/// The errors of `out` and of [`Saving::progress`]. The file is then incomplete.
+/// An error of `out` or of [`Saving::progress`]. The file is incomplete then.
 pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
     let failed: RefCell<Option<io::Error>> = RefCell::new(None);
     let out = RefCell::new(out);
@@ -59,7 +60,7 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.functions.iter().for_each(|code| writer.function(code));
     let (mut keys, mut slice, mut place) = (0, Vec::new(), FileProgress::default());
     while snapshot.next(&mut slice) {
-        // A part is freed here, where that may take a while. Most of it is shared.
+        // Free the part here, where nobody waits. Most of its memory is shared with the keyspace.
         for part in slice.drain(..) {
             keys += put_part(&part, &snapshot, saving, &mut place, &mut writer);
         }
@@ -77,15 +78,15 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     }
 }
 
-/// The writer's position in the file.
+/// What the save has written so far.
 #[derive(Default)]
 struct FileProgress {
     db: Option<usize>,
-    /// Databases whose sizes have been written.
+    /// The databases whose numbers of keys were written.
     told: BTreeSet<usize>,
 }
 
-/// Writes records, without those that have expired. Returns the number of written keys that clients see.
+/// Writes records, except those that have expired. Returns the number of written keys that clients can reach.
 fn put_part(
     part: &Saved,
     snapshot: &Snapshot<'_>,
@@ -120,7 +121,8 @@ fn put_part(
     keys
 }
 
-/// Selects a database. Records that were written before their turn may return to an earlier database.
+/// Selects a database in the file. A record that was changed before the save reached it comes late, so an earlier
+/// database may be selected again.
 fn select(db: usize, snapshot: &Snapshot<'_>, place: &mut FileProgress, writer: &mut Writer<'_>) {
     place.db = Some(db);
     match snapshot.databases().get(&db) {
@@ -136,54 +138,54 @@ fn put_key(key: &[u8], head: KeyHead, value: ValueRef<'_>, writer: &mut Writer<'
     write(value, writer);
 }
 
-/// What a file contained.
+/// What a loaded file has contained.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Keys given to `put`.
+    /// Number of keys that `put` has got.
     pub keys: u64,
-    /// Expired keys, which were skipped.
+    /// Number of keys that had expired and were skipped.
     pub expired: u64,
-    /// Keys with empty collections, which were skipped.
+    /// Number of keys with an empty collection, which were skipped.
     pub empty: u64,
-    /// Codes of function libraries.
+    /// Source texts of function libraries.
     pub functions: Vec<Vec<u8>>,
-    /// True when the file has a checksum. It was right.
+    /// True when the file has a checksum, which was correct.
     pub checksum_verified: bool,
-    /// Bytes of the file.
+    /// Number of bytes in the file.
     pub bytes: u64,
-    /// Bytes after the end of the file that were read with its last bytes.
+    /// Bytes that follow the end of the RDB data and were read together with it.
     pub rest: Vec<u8>,
 }
 
-/// Why a file was not loaded, and where.
+/// Why a file was not loaded, and at which offset.
 #[derive(Debug, thiserror::Error)]
 #[error("offset {offset}: {problem}")]
 pub struct NotLoaded {
-    /// The bytes read so far.
+    /// Number of bytes read until the problem was found.
     pub offset: u64,
     /// What is wrong.
     pub problem: Problem,
 }
 
-/// See [`NotLoaded`].
+/// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// The bytes are not an RDB file, or are damaged.
     #[error(transparent)]
     File(#[from] Error),
-    /// The file has the key twice, or the key existed before.
+    /// The file has this key twice, or the key existed before.
     #[error("key {0:?} is there already")]
     Duplicate(String),
-    /// A database that the server does not have.
+    /// The file has a database that the server does not have.
     #[error("database {number}; the server has {databases}")]
     Database {
-        /// The number in the file.
+        /// Number of the database in the file.
         number: u64,
         /// Number of databases of the keyspace.
         databases: usize,
     },
-    /// The value contradicts itself, or its type does not exist here.
+    /// The parts of the value contradict each other, or Strand does not have the type.
     #[error("key {key:?}: {what}")]
     Value {
         /// The key.
@@ -191,67 +193,68 @@ pub enum Problem {
         /// The problem.
         what: BadValue,
     },
-    /// A record of Strand's own in a form that this version does not know.
+    /// A record that only Strand writes, in a form that this version does not know.
     #[error("a field {} that this version does not know", String::from_utf8_lossy(system::NAME))]
     System,
-    /// A value of a module.
+    /// The value belongs to a Redis module.
     #[error("key {key:?} has a value of module {module}, which is not there")]
     Module {
         /// The key.
         key: String,
-        /// The module's type.
+        /// The module that has the type.
         module: ModuleId,
     },
 }
 
-/// Parts of a large value between two reports of progress.
+/// Number of parts of a large value between two reports of progress.
 const PARTS_PER_PROGRESS: usize = 512;
 
-/// Fewest bytes of a key with its value in a file.
+/// Minimum number of bytes that a key and its value take in a file.
 const KEY_BYTES_MIN: u64 = 4;
 
 /// How a file is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Loading {
-    /// Unix milliseconds.
+    /// Time of the load, in unix milliseconds.
     pub now_ms: i64,
-    /// True keeps expired keys until somebody reads them: the file is the base of an append-only file, whose commands
-    /// may name these keys. False skips them.
+    /// True: expired keys are loaded, because the file is the base of an append-only file, whose commands may name
+    /// these keys. They are removed when somebody reads them. False: expired keys are skipped.
     pub keep_expired: bool,
-    /// True replaces existing keys. False makes them an error.
+    /// True: a loaded key replaces an existing one. False: an existing key is an error.
     pub replace: bool,
-    /// Length of the file in bytes. Memory for the keys that it announces is prepared only as far as that many could be in it.
+    /// Length of the file in bytes. The file announces a number of keys, and memory is prepared only for as many as
+    /// its length allows.
     pub file_bytes: u64,
 }
 
 impl Loading {
-    /// True for a key that has expired and is passed.
+    /// True when the key has expired and must be skipped.
     fn passes(&self, head: KeyHead) -> bool {
         !self.keep_expired && head.expires_at_ms.is_some_and(|at| at <= self.now_ms)
     }
 }
 
-/// What is reported while a file is loaded.
+/// Progress of a load.
 pub enum Progress<'a> {
-    /// A name and a value about the file.
+    /// An auxiliary field: name and value.
     Aux(&'a [u8], &'a [u8]),
-    /// Reported after each key, and now and then within a large value.
+    /// Reported after each key, and several times within a large value.
     Read {
-        /// Bytes of the file so far.
+        /// Number of bytes read so far.
         bytes: u64,
-        /// Keys so far, without skipped ones.
+        /// Number of keys loaded so far, without skipped ones.
         keys: u64,
     },
 }
 
-/// Puts a batch of keys into the keyspace, or passes it to a thread that does.
+/// Stores a batch of keys in the keyspace, or passes it to a thread that does so.
 pub type PutBatch<'p> = dyn FnMut(Batch) -> Result<(), NotLoaded> + 'p;
 
-/// Loads the file from `reader` into `keyspace`, in addition to what is there. `put` gets all keys ([`Batch::put`]), in
-/// the order of the file.
+/// Loads a file from `reader` into `keyspace`, in addition to the data that is there already. `put` gets all keys,
+/// in the order of the file, and stores them ([`Batch::put`]).
 ///
 /// # Errors
-/// What is wrong with the file, or the error of `put`. `put` has got the keys before that place.
+/// What is wrong with the file, or the error of `put`. The keys before that place were passed to `put`.
 pub fn load<R: Read>(
     reader: R,
     keyspace: &Keyspace,
@@ -279,11 +282,11 @@ pub fn load<R: Read>(
     }
 }
 
-/// Why the reading stopped.
+/// Why the reader stopped.
 enum Stopped {
-    /// The problem at this place of the file.
+    /// This is wrong at the current place of the file.
     Here(Problem),
-    /// The error of `put`.
+    /// `put` returned this error.
     ByPut(NotLoaded),
 }
 
@@ -309,7 +312,7 @@ fn load_all<R: Read>(
     put: &mut PutBatch<'_>,
 ) -> Result<(), Stopped> {
     let (databases, mut db) = (keyspace.databases(), 0);
-    // The key under construction. `None` while the parts of a skipped key pass by.
+    // The key whose value is being built. The builder is `None` while the parts of a skipped key are read.
     let (mut key, mut head, mut builder) = (Vec::<u8>::new(), KeyHead::default(), None);
     let mut events = 0usize;
     while let Some(event) = reader.next()? {
@@ -322,7 +325,7 @@ fn load_all<R: Read>(
             Event::Key { key: of, kind: Kind::Module(module), .. } => {
                 return Err(Problem::Module { key: shown(&of), module }.into());
             }
-            // Most keys of most files: no value is built, the batch gets the bytes.
+            // The most frequent case: no value is built, the batch gets the bytes of the string.
             Event::Key { key: of, kind: Kind::String, expires_at_ms, idle_s, freq } => {
                 head = KeyHead { expires_at_ms, idle_s, freq };
                 key.clear();
@@ -388,7 +391,7 @@ fn load_all<R: Read>(
     Ok(())
 }
 
-/// Puts a record of a system database into the keyspace.
+/// Stores a record of a system companion in the keyspace.
 fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(), Problem> {
     let (db, key, value) = system::decode(field, keyspace.settings(), &|| {}).ok_or(Problem::System)?;
     let databases = keyspace.databases();
@@ -400,7 +403,7 @@ fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(),
     Ok(())
 }
 
-/// A key as messages show it.
+/// A key in the form in which messages show it.
 pub(super) fn shown(key: &[u8]) -> String {
     const BYTES_MAX: usize = 128;
     String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned()

@@ -1,11 +1,13 @@
-//! Hashes: packed while OBJECT ENCODING says so, else field by field. If fields expire, the form with expiries.
+//! Hashes in Redis's format. A hash whose OBJECT ENCODING is `listpack` is written packed, any other one field by
+//! field. A hash whose fields expire has a form of its own.
 
 use strand_keyspace::{Collection, HashValue};
 use strand_rdb::packed::Listpack;
 use strand_rdb::value_type::{HASH, HASH_LISTPACK, HASH_METADATA};
 use strand_rdb::write::Writer;
 
-/// A packed hash of more bytes is written field by field: a listpack is made in memory.
+/// Maximum size of a hash that is written packed. A larger one is written field by field, because a listpack is
+/// built in memory.
 const LISTPACK_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn value_type(hash: &HashValue) -> u8 {

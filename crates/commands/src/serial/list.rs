@@ -1,4 +1,4 @@
-//! Lists: nodes of packed elements, cut at redis-server's default sizes.
+//! Lists in Redis's format: nodes of packed elements, with redis-server's default sizes of nodes.
 
 use strand_chain::Blob;
 use strand_keyspace::types::list::{End, ListValue};
@@ -7,7 +7,7 @@ use strand_rdb::digest::ValueDigest;
 use strand_rdb::packed::Listpack;
 use strand_rdb::write::{Splitter, Writer};
 
-/// Writes the list, without its type.
+/// Writes the list, without its type number.
 pub fn write(list: &ListValue, writer: &mut Writer<'_>) {
     let mut splitter = Splitter::list();
     let nodes = list.iter(0).filter(|element| splitter.begins_node(element.len())).count();

@@ -1,8 +1,9 @@
 //! Converts between values and Redis's bytes, for DUMP, RESTORE, MIGRATE, DEBUG DIGEST and RDB files.
 //!
-//! [`value_type`] and [`write()`] encode. A [`Builder`] makes a value of the parts that a reader returns. [`digest_of`]
-//! gives Redis's digest of a value. The bytes themselves are in `strand_rdb`. Every match on types is exhaustive, so a
-//! new type adds an arm to each of the three functions and a variant to [`Builder`].
+//! [`value_type`] and [`write()`] encode a value. A [`Builder`] makes a value from the parts that a reader returns.
+//! [`digest_of`] computes Redis's digest of a value. The formats themselves are in `strand_rdb`. Every match on
+//! types is exhaustive. So the compiler asks for an arm in each of the three functions, and for a variant of
+//! [`Builder`], when a type is added.
 
 mod batch;
 mod build;
@@ -26,8 +27,8 @@ use strand_rdb::value::StreamEntries;
 use strand_rdb::write::Writer;
 use strand_rdb::{VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump};
 
-/// The type number of the form in which [`write()`] writes `value`. It stands before the value; in a file, before the
-/// key.
+/// The type number of the form in which [`write()`] encodes `value`. In a payload it is before the value, and in a
+/// file before the key.
 pub fn value_type(value: ValueRef<'_>) -> u8 {
     match value {
         ValueRef::Str(_) => strand_rdb::value_type::STRING,
@@ -39,7 +40,7 @@ pub fn value_type(value: ValueRef<'_>) -> u8 {
     }
 }
 
-/// Writes `value`, without its type. The writer pauses if it was made to.
+/// Encodes `value`, without its type number. The writer pauses if it was set up to pause.
 pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
     match value {
         ValueRef::Str(s) => writer.string(s.bytes(&mut Default::default())),
@@ -51,7 +52,7 @@ pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
     }
 }
 
-/// The DUMP payload of `value`. `pause` is called between pieces of work.
+/// The DUMP payload of `value`. Calls `pause` between pieces of work.
 pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     let mut writer = Writer::pausing(true, pause);
     let value_type = value_type(value);
@@ -61,27 +62,27 @@ pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     dump::seal(writer, if has_expiries { VERSION_FIELD_EXPIRY } else { VERSION_WRITTEN })
 }
 
-/// Parts of a value that are processed between two pauses.
+/// Number of parts of a value that are processed between two pauses.
 const PARTS_PER_SLICE: usize = 64;
 
-/// Why a payload gave no value.
+/// Why a payload was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRestored {
-    /// The version or the checksum is wrong.
+    /// The version or the checksum of the payload is wrong.
     #[error(transparent)]
     Payload(strand_rdb::Error),
-    /// The bytes are not a value.
+    /// The bytes of the payload do not encode a value.
     #[error(transparent)]
     Format(strand_rdb::Error),
-    /// The parts make no value.
+    /// The parts in the payload make no value.
     #[error(transparent)]
     Value(#[from] BadValue),
 }
 
-/// The value in a DUMP payload. `pause` is called between pieces of work.
+/// The value in a DUMP payload. Calls `pause` between pieces of work.
 ///
 /// # Errors
-/// When the payload has none. Nothing is kept then.
+/// When the payload has no value. Nothing is kept then.
 pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, NotRestored> {
     let opened = dump::open(payload).map_err(NotRestored::Payload)?;
     let mut reader = opened.value(StreamEntries::Nodes).map_err(NotRestored::Format)?;
@@ -97,7 +98,7 @@ pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Resu
     Ok(builder.finish(settings)?)
 }
 
-/// The digest of all databases. A change during the call is in it or not.
+/// The digest of all databases. A change that is made during the call may be in the digest or not.
 pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> Digest {
     let mut all = DatasetDigest::default();
     for db in 0..keyspace.databases() {
@@ -125,14 +126,15 @@ pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> Digest {
     all.finish()
 }
 
-/// True when it is better to clone the value than to read it with its shard locked.
+/// True when the value is cloned first, because reading it would keep its shard locked for too long.
 fn is_large(value: ValueRef<'_>) -> bool {
     const ELEMENTS_MAX: usize = 64;
     const BYTES_MAX: usize = 8 << 10;
     value.elements() > ELEMENTS_MAX || value.heap_bytes() > BYTES_MAX
 }
 
-/// The digest of `value`: alone ([`ValueDigest::new`]) or with its key ([`ValueDigest::of_key`]), as `start` says.
+/// The digest of `value`. `start` decides whether it is of the value alone ([`ValueDigest::new`]) or of the value
+/// with its key ([`ValueDigest::of_key`]).
 pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) -> ValueDigest) -> Digest {
     let digest = match value {
         ValueRef::Str(s) => {

@@ -1,11 +1,13 @@
-//! Sets: sorted integers while OBJECT ENCODING says so, else member by member.
+//! Sets in Redis's format. A set whose OBJECT ENCODING is `intset` is written as sorted integers, any other one
+//! member by member.
 
 use strand_keyspace::{Collection, Member, SetValue};
 use strand_rdb::packed::intset;
 use strand_rdb::value_type::{SET, SET_INTSET};
 use strand_rdb::write::Writer;
 
-/// Sorted integers of more members are written member by member: an intset is made in memory.
+/// Maximum number of integers that are written together. A larger set is written member by member, because an
+/// intset is built in memory.
 const INTSET_MEMBERS_MAX: usize = 64 << 10;
 
 pub(super) fn value_type(set: &SetValue) -> u8 {

@@ -1,4 +1,5 @@
-//! Streams. Their blocks are Redis's nodes byte for byte, so blocks are written and read unchanged.
+//! Streams in Redis's format. The blocks of a stream equal Redis's nodes byte for byte, so they are written and
+//! read unchanged.
 
 use super::BadValue;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use strand_rdb::digest::ValueDigest;
 use strand_rdb::value::{Part, StreamId, StreamState};
 use strand_rdb::write::Writer;
 
-/// Writes the stream, without its type.
+/// Writes the stream, without its type number.
 pub fn write(stream: &StreamValue, writer: &mut Writer<'_>) {
     let entries = stream.entries();
     writer.length(entries.blocks() as u64);
@@ -53,14 +54,14 @@ fn bytes(item: Item<'_>) -> std::borrow::Cow<'_, [u8]> {
     }
 }
 
-/// A stream under construction.
+/// A stream that is being built.
 #[derive(Debug, Default)]
 pub struct StreamBuilder {
     stream: StreamValue,
-    /// True when the counters of the stream and its groups must be computed.
+    /// True when the file does not have the counters of the stream and its groups, so they are computed.
     derived: bool,
-    /// The group under construction, and its pending entries without a consumer so far: when each was delivered, and
-    /// how often.
+    /// The group that is being built. The next field has its pending entries without a consumer so far: when and
+    /// how often each was delivered.
     group: Vec<u8>,
     pending: BTreeMap<Id, (i64, u64)>,
     consumer: Vec<u8>,
@@ -74,7 +75,7 @@ impl StreamBuilder {
     /// Adds a part.
     ///
     /// # Errors
-    /// When the part does not fit the parts before it.
+    /// When the part does not fit the parts added before.
     pub fn add(&mut self, part: Part<'_>) -> Result<(), BadValue> {
         match part {
             Part::StreamNode { id, listpack } => {
@@ -121,7 +122,7 @@ impl StreamBuilder {
         Ok(())
     }
 
-    /// The stream.
+    /// Ends the building and returns the stream.
     ///
     /// # Errors
     /// When a pending entry has no consumer.

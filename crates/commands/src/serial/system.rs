@@ -1,32 +1,30 @@
-//! What only Strand stores in an RDB file: auxiliary fields, which redis-server and other readers skip.
+//! What only Strand stores in an RDB file. It uses auxiliary fields, which redis-server and other readers skip.
 //!
-//! A record of a system database (the importer's versions): the field is named [`NAME`]. Its value has two decimal
-//! numbers, each with a space after it (the database, the length of the key in bytes), then the key, then the value as
-//! a DUMP payload, which has its own version and checksum.
+//! A record of a system companion (the importer's versions) is a field with the name [`NAME`]. The field's value
+//! has two decimal numbers, each followed by a space: the database, and the length of the key in bytes. Then follow
+//! the key, and the value as a DUMP payload, which has its own version and checksum.
 //!
-//! A command that makes an index or a set of patterns: the field is named [`COMMAND`]. Its value has each word of the
-//! command, after its length in bytes and a space.
-//! behind its number of bytes and a space.
+//! A command that makes an index or a set of patterns is a field with the name [`COMMAND`]. The field's value has
+//! the words of the command. Before each word stand its length in bytes and a space.
 
 use super::{of_payload, payload};
 use strand_keyspace::{Settings, Value, ValueRef};
 
-/// The field's name.
+/// The name of a field that has a record.
 pub const NAME: &[u8] = b"strand-system";
-/// The name of the field of a command.
+/// The name of a field that has a command.
 pub const COMMAND: &[u8] = b"strand-command";
-/// Digits of a number.
+/// Maximum number of digits of a number in a field.
 const DIGITS_MAX: usize = 20;
 
-/// Encodes a record as the value of a field.
+/// Encodes a record as the value of a field named [`NAME`].
 pub fn encode(db: usize, key: &[u8], value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     let head = format!("{db} {} ", key.len());
     [head.as_bytes(), key, &payload(value, pause)].concat()
 }
 
-/// The database, key and value of the record in a field. `None` when the field has no record, or one in a form of a
-/// newer version.
-/// version writes.
+/// The database, the key and the value of the record in a field. `None` when the field has no record, or has a form
+/// that this version does not know.
 pub fn decode<'f>(
     field: &'f [u8],
     settings: &Settings,
@@ -38,7 +36,7 @@ pub fn decode<'f>(
     Some((db, key, of_payload(payload, settings, pause).ok()?))
 }
 
-/// Encodes a command as the value of a field.
+/// Encodes a command as the value of a field named [`COMMAND`].
 pub fn encode_command(words: &[Vec<u8>]) -> Vec<u8> {
     let word = |word: &Vec<u8>| [format!("{} ", word.len()).as_bytes(), word].concat();
     words.iter().flat_map(word).collect()
@@ -56,7 +54,7 @@ pub fn decode_command(mut field: &[u8]) -> Option<Vec<&[u8]>> {
     Some(words)
 }
 
-/// The number at the beginning, and the bytes after the space.
+/// The number at the start of `bytes`, and the bytes after the space that follows the number.
 fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let space = bytes.iter().take(DIGITS_MAX + 1).position(|b| *b == b' ')?;
     let number = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;

@@ -1,4 +1,5 @@
-//! Sorted sets: packed while OBJECT ENCODING says so, else member by member from the highest score down.
+//! Sorted sets in Redis's format. A sorted set whose OBJECT ENCODING is `listpack` is written packed, any other one
+//! member by member, beginning with the highest score.
 
 use super::BadValue;
 use strand_chain::Blob;
@@ -10,19 +11,20 @@ use strand_rdb::packed::Listpack;
 use strand_rdb::value_type::{ZSET_2, ZSET_LISTPACK};
 use strand_rdb::write::Writer;
 
-/// A packed sorted set of more bytes is written member by member: a listpack is made in memory.
+/// Maximum size of a sorted set that is written packed. A larger one is written member by member, because a
+/// listpack is built in memory.
 const LISTPACK_BYTES_MAX: usize = 64 << 10;
 
 /// OBJECT ENCODING of a packed sorted set.
 const PACKED: &str = "listpack";
 
-/// The type number of the form in which the set is written.
+/// The type number of the form in which the sorted set is written.
 pub fn value_type(set: &ZSetValue) -> u8 {
     let packed = set.encoding() == PACKED && set.heap_bytes() <= LISTPACK_BYTES_MAX;
     if packed { ZSET_LISTPACK } else { ZSET_2 }
 }
 
-/// Writes the set, without its type.
+/// Writes the sorted set, without its type number.
 pub fn write(set: &ZSetValue, writer: &mut Writer<'_>) {
     if value_type(set) == ZSET_LISTPACK {
         let mut listpack = Listpack::new();
@@ -39,19 +41,20 @@ pub fn write(set: &ZSetValue, writer: &mut Writer<'_>) {
     }
 }
 
-/// Adds the set to a digest.
+/// Adds the sorted set to a digest.
 pub fn digest(set: &ZSetValue, digest: &mut ValueDigest) {
     set.iter(0).for_each(|(member, score)| digest.scored(&member, score));
 }
 
-/// A sorted set under construction.
+/// A sorted set that is being built.
 ///
-/// It begins packed and may become large on the way. A packed sorted set has no minus zero, a large one has, as in
-/// redis-server. So the builder keeps the members with minus zero for the case that the set becomes large.
+/// It begins packed, and may become large before all members are added. As in redis-server, a packed sorted set
+/// cannot have the score minus zero, but a large one can. So the builder remembers members with minus zero, in case
+/// the set becomes large.
 #[derive(Debug)]
 pub struct ZSetBuilder {
     set: ZSetValue,
-    /// Members with the score minus zero that were added while the set was packed.
+    /// Members with the score minus zero that were added while the sorted set was packed.
     minus_zeros: Vec<Box<[u8]>>,
 }
 
@@ -65,7 +68,7 @@ impl ZSetBuilder {
     /// Adds a member.
     ///
     /// # Errors
-    /// When the set has the member already.
+    /// When the sorted set has the member already.
     pub fn add(&mut self, member: Text<'_>, score: f64, settings: &Settings) -> Result<(), BadValue> {
         if score == 0.0 && score.is_sign_negative() && self.set.encoding() == PACKED {
             self.minus_zeros.push((*member).into());
@@ -79,12 +82,12 @@ impl ZSetBuilder {
             Set::Updated | Set::Unchanged => Err(BadValue("a sorted set with a member twice")),
         }
     }
-    /// The sorted set.
+    /// Ends the building and returns the sorted set.
     pub fn finish(self, settings: &Settings) -> ZSetValue {
         let ZSetBuilder { mut set, minus_zeros } = self;
         if set.encoding() != PACKED {
             for member in minus_zeros {
-                // Setting minus zero over zero would change nothing.
+                // Remove the member first. Setting minus zero where zero is would change nothing.
                 set.remove(&member);
                 set.set(&*member, -0.0, settings);
             }
