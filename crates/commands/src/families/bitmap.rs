@@ -1,7 +1,7 @@
-//! Strings as bitmaps: SETBIT, GETBIT, BITCOUNT and BITPOS. BITFIELD is in [`field`], BITOP in [`combine`].
+//! Strings as bitmaps: SETBIT, GETBIT, BITCOUNT and BITPOS. BITFIELD is in [`field`], and BITOP in [`combine`].
 //!
-//! The computation on bytes is in [`strand_keyspace::types::bits`]. This module parses arguments by redis-server's
-//! rules and makes strings longer.
+//! [`strand_keyspace::types::bits`] computes on bytes. This module parses arguments by redis-server's rules, and
+//! extends strings.
 
 mod combine;
 mod field;
@@ -25,7 +25,7 @@ const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BIT_VALUE: &str = "ERR bit is not an integer or out of range";
 const BIT_ARGUMENT: &str = "ERR The bit argument must be 1 or 0.";
 
-/// `SETBIT key offset value`. Reply: the bit that was there.
+/// `SETBIT key offset value`. Reply: the former bit.
 pub(crate) fn setbit(call: &mut Call<'_, '_>) {
     match set_bit(call) {
         Ok(before) => call.reply.int(before.into()),
@@ -45,9 +45,9 @@ fn set_bit(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     edit(&mut db, &call.keys[0], bytes_to(offset), |bytes| bits::set(bytes, offset, bit))
 }
 
-/// The bytes that SETBIT writes.
+/// The range of bytes that SETBIT writes.
 pub(crate) fn written_by_setbit(args: Args<'_>) -> Range<usize> {
-    // An argument that is no offset is an error, and an error is cheap.
+    // An argument that is no offset gives an error, which is cheap.
     let offset = parse_int(args.at(2)).and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
     let end = bytes_to(offset);
     end - 1..end
@@ -69,10 +69,10 @@ pub(crate) fn getbit(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `BITCOUNT key [start end [BYTE | BIT]]`. Reply: how many bits are 1.
+/// `BITCOUNT key [start end [BYTE | BIT]]`. Reply: the number of 1 bits.
 pub(crate) fn bitcount(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
-    // As in redis-server, a missing key hides errors in the arguments.
+    // When the key is missing, errors in the arguments are not reported, as in redis-server.
     let counted = match string_of(db.get(&call.keys[0])) {
         Ok(None) => Ok(0),
         Ok(Some(s)) => {
@@ -90,7 +90,7 @@ pub(crate) fn bitcount(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The bits that BITCOUNT counts in a string of `len` bytes.
+/// The range of bits that BITCOUNT counts in a string of `len` bytes.
 fn count_range(args: Args<'_>, len: usize) -> Result<Range<u64>, &'static str> {
     match args.len() {
         2 => return Ok(0..len as u64 * 8),
@@ -105,8 +105,8 @@ fn count_range(args: Args<'_>, len: usize) -> Result<Range<u64>, &'static str> {
     Ok(bits_between(start, end, len, unit))
 }
 
-/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Reply: the position of the first such bit, or -1. Without an end, zeros
-/// follow the string.
+/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Reply: the position of the first bit that equals `bit`, or -1.
+/// Without `end`, the string counts as followed by zeros.
 pub(crate) fn bitpos(call: &mut Call<'_, '_>) {
     match position(call) {
         Ok(at) => call.reply.int(at),
@@ -145,8 +145,8 @@ fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
     Ok(found.map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
 }
 
-/// A range of bits in pieces of about 50 us. Pauses between two pieces, if the reply is made on the lane. Ends early
-/// when nobody wants the reply any more.
+/// Divides a range of bits into pieces of about 50 us. On the lane, pauses between two pieces. Ends early when
+/// nobody waits for the reply any more.
 fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Range<u64>> {
     const PIECE_BITS: u64 = 8 * 512 * 1024;
     let mut from = range.start;
@@ -160,7 +160,7 @@ fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Rang
     })
 }
 
-/// Bits in the unit that the argument names.
+/// Number of bits per unit (BYTE or BIT) that the argument names.
 fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
     match () {
         () if args.is(at, "BIT") => Ok(1),
@@ -169,8 +169,8 @@ fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
     }
 }
 
-/// The bits from `start` to `end`, both included, as far as they lie in a string of `len` bytes. Both are in units of
-/// `unit` bits and count from the end when negative.
+/// The bits from `start` to `end`, both included, limited to a string of `len` bytes. `start` and `end` are in
+/// units of `unit` bits, and count from the end of the string when negative.
 fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
     let total = len as i64 * 8 / unit;
     let absolute = |i: i64| if i < 0 { i.saturating_add(total).max(0) } else { i };
@@ -178,22 +178,22 @@ fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
     if start > end { 0..0 } else { (start * unit) as u64..((end + 1) * unit) as u64 }
 }
 
-/// An offset in bits. An error when it lies beyond the longest string.
+/// Parses an offset in bits. Refuses an offset beyond the longest possible string.
 fn bit_offset(bytes: &[u8], settings: &Settings) -> Result<u64, &'static str> {
     let offset = parse_int(bytes).and_then(|offset| u64::try_from(offset).ok());
     offset.filter(|offset| is_within(*offset, settings)).ok_or(BIT_OFFSET)
 }
-/// True when the longest string has this bit.
+/// True when a string of the maximum length has this bit.
 fn is_within(offset: u64, settings: &Settings) -> bool {
     offset / 8 < settings.proto_max_bulk_len.load(Ordering::Relaxed)
 }
-/// Length in bytes of a string that ends with this bit.
+/// Length in bytes of a string whose last bit is this one.
 fn bytes_to(offset: u64) -> usize {
     (offset / 8) as usize + 1
 }
 
-/// Lets `change` edit the bytes of the string at `key`, which are made at least `len` by adding zeros. The string is
-/// `raw` afterwards, whatever its length.
+/// Lets `change` edit the bytes of the string at `key`. Zeros are appended first if the string has fewer than `len`
+/// bytes. The encoding becomes `raw`, whatever the length.
 fn edit<R>(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,

@@ -1,7 +1,8 @@
-//! What the handlers of all collection types share: they read or change the value at the first key, and send its parts.
+//! What the handlers of all collection types share: they read or change the value at the first key, and send parts
+//! of the value.
 //!
-//! A handler of a list, set, sorted set, hash or stream reaches its value only through [`read`] and [`update`]. The
-//! types are in `strand_keyspace::types`.
+//! A handler of a list, set, sorted set, hash or stream accesses its value only through [`read`] and [`update`].
+//! The types are in `strand_keyspace::types`.
 
 use crate::call::Call;
 use crate::errors;
@@ -12,8 +13,8 @@ use strand_keyspace::{Changed, Collection, Settings};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Lets `answer` reply from the collection at the first key (`None` when the key is missing). A value of another type
-/// gets WRONGTYPE. Marks the key as used.
+/// Calls `answer` with the collection at the first key (`None` when the key is missing), so that it writes the
+/// reply. For a value of another type the reply is WRONGTYPE. Marks the key as used.
 pub(crate) fn read<T: Collection>(call: &mut Call<'_, '_>, answer: impl FnOnce(Option<&T>, &mut Reply<'_>)) {
     match call.txn.db(call.db).read::<T>(&call.keys[0]) {
         Ok(collection) => answer(collection, call.reply),
@@ -21,8 +22,8 @@ pub(crate) fn read<T: Collection>(call: &mut Call<'_, '_>, answer: impl FnOnce(O
     }
 }
 
-/// Changes the collection at the first key. A missing collection is created when `change` adds an element, and the key
-/// is removed with the last element. A `change` that fails must leave the collection unchanged.
+/// Changes the collection at the first key. A missing collection is created if `change` adds an element. The key is
+/// removed together with the last element. If `change` fails, it must leave the collection unchanged.
 ///
 /// # Errors
 /// WRONGTYPE, or the error of `change`.
@@ -40,7 +41,7 @@ pub(crate) fn update<T: Collection, R>(
     changed.map_err(wrong_type)?
 }
 
-/// Like [`update`], but only for an existing collection. `None` when the key is missing.
+/// Like [`update`], but creates no collection. `None` when the key is missing.
 ///
 /// # Errors
 /// WRONGTYPE.
@@ -53,8 +54,8 @@ pub(crate) fn update_existing<T: Collection, R>(
     Ok(changed.map_err(wrong_type)?)
 }
 
-/// Like [`update_existing`], for a change that visits elements. `change` calls [`Pauses::goes_on`] after each element,
-/// so a long call pauses now and then.
+/// Like [`update_existing`], for a change that visits elements. `change` calls [`Pauses::goes_on`] after each
+/// element, so that a long call pauses now and then.
 ///
 /// # Errors
 /// WRONGTYPE.
@@ -68,7 +69,7 @@ pub(crate) fn visit_existing<T: Collection, R>(
     Ok(changed.map_err(wrong_type)?)
 }
 
-/// Argument `i` as a part of a value. An argument that arrived in its own allocation keeps it.
+/// Argument `i`, to be stored in a value. If the argument has an allocation of its own, the value shares it.
 pub(crate) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
     match args.large(i) {
         Some(blob) => Bytes::Shared(blob),
@@ -76,7 +77,7 @@ pub(crate) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
     }
 }
 
-/// Sends a bulk string. A long value in its own allocation is shared with the reply.
+/// Sends a bulk string. If the bytes are a blob, a long reply shares the blob.
 pub(crate) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
     match bytes {
         Bytes::Slice(slice) => reply.bulk(slice),
@@ -84,7 +85,7 @@ pub(crate) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
     }
 }
 
-/// Like [`send`]. Sends null for `None`.
+/// Like [`send`], but sends null for `None`.
 pub(crate) fn send_or_null(reply: &mut Reply<'_>, bytes: Option<Bytes<'_>>) {
     match bytes {
         Some(bytes) => send(reply, bytes),

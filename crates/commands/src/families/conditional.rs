@@ -1,8 +1,10 @@
-//! SETIF, DELIF and HREPLACE: writes with a condition, as HTTP's conditional requests need them. Any client can use
-//! them.
+//! SETIF, DELIF and HREPLACE: writes with a condition, as conditional requests of HTTP need them. Every client can
+//! use them.
 //!
-//! A [`Rule`] is the condition: the key exists, or is missing, or is a string with a certain [`Digest`]. It is checked
-//! with the key's shard locked. The reply is 1 (done, the key existed), 0 (done, the key was missing) or null (the
+//! A [`Rule`] is the condition: the key exists, or the key is missing, or the key has a string with a certain
+//! [`Digest`]. It is checked while the key's shard is locked. The reply is 1 (the write was done and the key had
+//! existed), 0 (the write was done and the key had been missing), or null (the condition failed, so nothing was
+//! done).
 //! condition failed, and nothing was done).
 
 use crate::call::{Call, LaneCall};
@@ -21,12 +23,12 @@ use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The options of these commands that [`Rule::read`] reads: NX or XX.
+/// The argument NX or XX of these commands: see [`Rule::read`].
 pub(crate) const CONDITION: Arg =
     Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional();
-/// The seed of the digests.
+/// The seed with which digests are computed.
 pub(crate) const SEED: Arg = Arg::integer("seed").token("SEED").optional();
-/// Longer strings have no digest.
+/// Maximum length of a string that has a digest.
 pub(crate) const LIMIT: Arg = Arg::integer("bytes").token("LIMIT").optional();
 /// The value must have one of these digests.
 pub(crate) const MATCH: Arg = Arg::string("match").token("MATCH").optional().multiple().multiple_token();
@@ -46,9 +48,9 @@ pub(crate) const EXPIRATION: Arg = Arg::oneof(
 )
 .optional();
 
-/// Stands for any value instead of a digest.
+/// In place of a digest: stands for any value.
 const ANY: &[u8] = b"*";
-/// Pairs that HREPLACE processes on the lane between two pauses.
+/// Number of fields that HREPLACE adds on the lane between two pauses.
 const PAIRS_PER_SLICE: usize = 64;
 
 /// `SETIF key value [NX | XX] [SEED seed] [LIMIT bytes] [MATCH digest ...] [NOMATCH digest ...]
@@ -100,7 +102,7 @@ pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     answer(call.reply, done);
 }
 
-/// HREPLACE with many fields. The hash is made with no shard locked.
+/// HREPLACE of many fields. The new hash is built while no shard is locked.
 pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     let (rule, first) = match read_hreplace(call.args) {
         Ok(read) => read,
@@ -122,7 +124,7 @@ pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     answer(call.reply, done);
 }
 
-/// Records the effect of HREPLACE. Its pairs begin at argument `from`.
+/// Records the effect of HREPLACE. The fields with their values begin at argument `from`.
 fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize, expire_at_ms: Option<i64>) {
     if !db.is_recorded() {
         return;
@@ -135,7 +137,7 @@ fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize,
     }
 }
 
-/// The rule, and the position of the first pair.
+/// The rule in the arguments of HREPLACE, and the position of the first field.
 fn read_hreplace(args: Args<'_>) -> Result<(Rule<'_>, usize), Text> {
     let (rule, from) = Rule::read(args, 2, Takes { digests: false, expiry: true, fields: true })?;
     match args.len() > from && (args.len() - from).is_multiple_of(2) {
@@ -144,7 +146,7 @@ fn read_hreplace(args: Args<'_>) -> Result<(Rule<'_>, usize), Text> {
     }
 }
 
-/// Adds pairs from argument `from` on. Returns the position of the next pair.
+/// Adds fields with their values, beginning at argument `from`, to a hash. Returns the position of the next field.
 fn add(hash: &mut HashValue, args: Args<'_>, from: usize, pairs_max: usize, settings: &Settings) -> usize {
     let to = args.len().min(from.saturating_add(pairs_max.saturating_mul(2)));
     for i in (from..to).step_by(2) {
@@ -161,30 +163,30 @@ fn answer(reply: &mut Reply<'_>, done: Result<Option<bool>, Text>) {
     }
 }
 
-/// The options that a command has.
+/// Which options a command has.
 struct Takes {
     digests: bool,
     expiry: bool,
-    /// The options end at the word FIELDS.
+    /// True when the options end with the word FIELDS.
     fields: bool,
 }
 
-/// The condition, and the expiry of the new value.
+/// The condition of a write, and the expiry of the new value.
 struct Rule<'a> {
     seed: u64,
-    /// Longer strings have no digest.
+    /// Maximum length of a string that has a digest.
     bytes_max: usize,
     /// The value must have one of these digests, or [`ANY`].
     wanted: SmallVec<[&'a [u8]; 2]>,
     /// The value must have none of these digests.
     unwanted: SmallVec<[&'a [u8]; 2]>,
     keep_ttl: bool,
-    /// The unit, and the position of the number.
+    /// The unit of the expiry, and the position of its number among the arguments.
     expiry: Option<(ExpiryUnit, usize)>,
 }
 
 impl<'a> Rule<'a> {
-    /// Reads the options from argument `at` on. The second value is the position after FIELDS.
+    /// Reads the options, beginning at argument `at`. Also returns the position after FIELDS.
     fn read(args: Args<'a>, mut at: usize, takes: Takes) -> Result<(Rule<'a>, usize), Text> {
         let mut rule = Rule {
             seed: 0,
@@ -227,8 +229,8 @@ impl<'a> Rule<'a> {
             false => Ok((rule, at)),
         }
     }
-    /// Calls `write` with the new value's expiry if the rule holds. Returns whether the key existed, or `None` if the
-    /// rule does not hold.
+    /// If the rule holds, calls `write` with the expiry of the new value, and returns whether the key existed.
+    /// Otherwise returns `None`.
     fn write(
         &self,
         db: &mut Db<'_, '_>,

@@ -1,7 +1,7 @@
 //! DUMP and RESTORE: a value as Redis's bytes.
 //!
-//! Short calls run on the worker, longer ones on the lane: DUMP encodes a shared copy of the value; RESTORE makes the
-//! value with no shard locked, then puts it at its key.
+//! Short calls run on the worker, and longer ones on the lane. There, DUMP encodes a clone of the value. RESTORE
+//! builds the value while no shard is locked, and then stores it.
 
 use crate::call::{Call, LaneCall};
 use crate::parse::{self, Text};
@@ -13,10 +13,10 @@ use strand_keyspace::journal::Arg;
 use strand_keyspace::{Db, Key, KeyEvent, Settings, Value};
 use strand_wire::args::Args;
 
-/// The argument of RESTORE with the payload.
+/// The index of the argument of RESTORE that is the payload.
 const PAYLOAD: usize = 3;
 
-/// `DUMP key`. Reply: the value with type, RDB version and checksum; null for a missing key.
+/// `DUMP key`. Reply: the value with its type, the RDB version and a checksum; null for a missing key.
 pub(crate) fn dump(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     match db.get(&call.keys[0]).map(|record| serial::payload(record.value(), &|| {})) {
@@ -36,7 +36,7 @@ pub(crate) fn dump_long(call: &mut LaneCall<'_>) {
     match value {
         Some(value) => {
             let payload = serial::payload(value.view(), &|| call.pause());
-            // This copy may be the last owner of the value.
+            // This clone may be the last reference to the value.
             call.keyspace.dispose(value);
             call.reply.bulk_blob(&Blob::from(payload));
         }
@@ -90,7 +90,7 @@ fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
     Ok(())
 }
 
-/// The value in a payload.
+/// Builds the value that a payload encodes.
 fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, Text> {
     serial::of_payload(payload, settings, pause).map_err(|e| match e {
         NotRestored::Payload(_) => errors::WRONG_PAYLOAD.into(),
@@ -133,7 +133,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Checks whether `key` may be set. Returns the expiry in Unix milliseconds, if there is one.
+    /// Checks whether RESTORE may set `key`. Returns the expiry in Unix milliseconds, if there is one.
     fn check(
         &self,
         db: &mut Db<'_, '_>,
@@ -147,13 +147,13 @@ impl Options {
         match parse::integer(args.at(2))? {
             0 => Ok(None),
             ..0 => Err("ERR Invalid TTL value, must be >= 0".into()),
-            // In a record the largest i64 means "no expiry".
+            // A record with the expiry `i64::MAX` never expires.
             ttl if self.absolute => Ok(Some(ttl.min(i64::MAX - 1))),
             ttl => Ok(Some(ttl.saturating_add(now_ms).min(i64::MAX - 1))),
         }
     }
 
-    /// Puts the value at `key`. A value that has already expired only removes the old one.
+    /// Stores the value at `key`. If the value has already expired, only removes the former value.
     fn put(
         &self,
         db: &mut Db<'_, '_>,

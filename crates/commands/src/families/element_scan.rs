@@ -1,6 +1,6 @@
-//! HSCAN, SSCAN and ZSCAN: one implementation for three types, on the worker and on the lane.
+//! HSCAN, SSCAN and ZSCAN: one implementation for the three types, on the worker and on the lane.
 //!
-//! With [`Scanned`] a type says how its elements are visited and encoded. SCAN, over keys, is in
+//! A type implements [`Scanned`]: how its elements are visited and encoded. SCAN, which visits keys, is in
 //! [`super::keyspace_wide`].
 
 use super::collection::read;
@@ -10,12 +10,12 @@ use crate::parse::wrong_type;
 use std::sync::atomic::Ordering;
 use strand_keyspace::Collection;
 
-/// A collection whose elements a cursor walks.
+/// A collection whose elements can be scanned with a cursor.
 pub(super) trait Scanned: Collection {
-    /// The options of the type's command.
+    /// Which options the type's command has.
     const OPTIONS: ScanOf = ScanOf::Members;
-    /// Visits about `count` elements from `from` on, and encodes those that pass the filter of the options. Returns the
-    /// next cursor (0 at the end) and the number of visited elements.
+    /// Visits about `count` elements, beginning at the cursor `from`, and encodes those that pass the filter in the
+    /// options. Returns the next cursor (0 at the end), and the number of elements visited.
     fn scan_into(
         &self,
         from: u64,
@@ -25,8 +25,8 @@ pub(super) trait Scanned: Collection {
     ) -> (u64, usize);
 }
 
-/// A scan on the worker. A small collection is returned whole. As in redis-server, a missing key hides errors in the
-/// options.
+/// A scan on the worker. A small collection is returned as a whole. When the key is missing, errors in the options
+/// are not reported, as in redis-server.
 pub(super) fn scan<T: Scanned>(call: &mut Call<'_, '_>) {
     let from = match cursor(call.args.at(2)) {
         Ok(from) => from,
@@ -46,8 +46,8 @@ pub(super) fn scan<T: Scanned>(call: &mut Call<'_, '_>) {
     });
 }
 
-/// A scan with a large COUNT, or with a pattern that takes long to match, on the lane: in slices over a snapshot of the
-/// collection, with no shard locked.
+/// A scan on the lane, because its COUNT is large or its pattern takes long to match. It runs in slices on a
+/// snapshot of the collection, while no shard is locked.
 pub(super) fn scan_long<T: Scanned>(call: &mut LaneCall<'_>) {
     let from = match cursor(call.args.at(2)) {
         Ok(from) => from,

@@ -5,14 +5,14 @@ use crate::errors;
 use crate::parse::{self, Text};
 use strand_keyspace::{Db, Key};
 
-/// How a command names a time.
+/// How a command's argument names a time.
 #[derive(Clone, Copy)]
 struct Given {
-    /// The command's name in error texts.
+    /// The command's name, for error texts.
     command: &'static str,
     /// True for seconds, false for milliseconds.
     seconds: bool,
-    /// True for a Unix time, false for a time from now.
+    /// True for a Unix time, false for a duration from now.
     absolute: bool,
 }
 
@@ -57,7 +57,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
         db.delete(key);
         db.effect(&[b"DEL".into(), key.bytes.into()]);
     } else {
-        // In a record the largest i64 means "no expiry".
+        // A record with the expiry `i64::MAX` never expires.
         let at_ms = at_ms.min(i64::MAX - 1);
         db.set_expiry(key, Some(at_ms));
         was_set(&mut db, key, at_ms);
@@ -65,7 +65,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
     Ok(true)
 }
 
-/// Records the effect of setting an expiry.
+/// Records the effect of a new expiry.
 pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
     if db.is_recorded() {
         let at_ms = at_ms.to_string();
@@ -73,7 +73,7 @@ pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
     }
 }
 
-/// The argument as Unix milliseconds. The time may lie in the past.
+/// Converts the argument to Unix milliseconds. The time may be in the past.
 fn moment_ms(bytes: &[u8], now_ms: i64, given: Given) -> Result<i64, Text> {
     let n = parse::integer(bytes)?;
     let ms = if given.seconds { n.checked_mul(1000) } else { Some(n) };
@@ -112,7 +112,7 @@ impl Condition {
         Ok(condition)
     }
 
-    /// True when the condition holds. A key without expiry counts as expiring after all others.
+    /// True when the condition holds. A key without an expiry counts as expiring later than all others.
     fn holds(&self, current_ms: Option<i64>, new_ms: i64) -> bool {
         match current_ms {
             None => !self.xx && !self.gt,
@@ -153,7 +153,7 @@ fn reply_expiry(call: &mut Call<'_, '_>, figure: impl Fn(i64, i64) -> i64) {
 }
 
 fn rounded_seconds(ms: i64) -> i64 {
-    // Unsigned, so the largest expiry plus half a second does not overflow.
+    // Unsigned, so that the largest expiry plus half a second does not overflow.
     ((ms.max(0) as u64 + 500) / 1000) as i64
 }
 

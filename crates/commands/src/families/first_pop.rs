@@ -1,6 +1,7 @@
-//! LMPOP, BLPOP, ZMPOP, BZPOPMIN and their kin: they take elements off the first collection that exists.
+//! LMPOP, BLPOP, ZMPOP, BZPOPMIN and similar commands: they remove elements from the first of their keys that
+//! exists.
 //!
-//! A blocking form makes the same attempt. If the attempt finds nothing, it tells what the command would wait for
+//! A blocking command makes the same attempt. If it finds nothing, it says what it would wait for
 //! ([`crate::wait`]).
 
 use crate::call::{Call, LaneCall};
@@ -15,18 +16,18 @@ use strand_keyspace::{Changed, Collection, Key, KeyEvent, Wanted};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// A collection with two ends.
+/// A collection from whose two ends elements can be removed.
 pub(crate) trait PopsFirst: Collection {
-    /// What a client waits for if it finds nothing.
+    /// What a client waits for if no key exists.
     const WANTED: Wanted;
-    /// The event of taking elements off this end, and the command that does only this.
+    /// The event of removing elements from this end, and the command that does only that.
     fn pop_of(from: End) -> (KeyEvent, &'static [u8]);
-    /// Takes up to `count` elements off one end, and replies with the key and an array of them. Without a count takes
-    /// one, and replies with the key and the element.
+    /// Removes up to `count` elements from one end, and replies with the key and an array of these elements.
+    /// Without a count, removes one element, and replies with the key and the element.
     fn pop_with_key(&mut self, key: &Key<'_>, from: End, count: Option<usize>, reply: &mut Reply<'_>);
 }
 
-/// LMPOP and ZMPOP. `arguments` are the end and the count.
+/// LMPOP and ZMPOP. `arguments` are the parsed end and count.
 pub(crate) fn pop_counted<T: PopsFirst>(call: &mut Call<'_, '_>, arguments: Result<(End, usize), Text>) {
     match arguments {
         Ok((from, count)) => drop(pop_first::<T>(call, from, Some(count))),
@@ -34,7 +35,7 @@ pub(crate) fn pop_counted<T: PopsFirst>(call: &mut Call<'_, '_>, arguments: Resu
     }
 }
 
-/// Long calls of LMPOP, ZMPOP, BLMPOP and BZMPOP. No shard is locked while the reply is made.
+/// Long calls of LMPOP, ZMPOP, BLMPOP and BZMPOP. No shard is locked while the reply is written.
 pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments: Result<(End, usize), Text>) {
     match arguments {
         Ok((from, count)) => {
@@ -66,7 +67,7 @@ pub(crate) fn pop_one_or_wait<T: PopsFirst>(call: &mut Call<'_, '_>, from: End) 
     }
 }
 
-/// Parses the arguments of LMPOP and ZMPOP: the number of keys (argument `number`), the keys, an end, a count.
+/// Parses the arguments of LMPOP and ZMPOP: the number of keys (argument `number`), the keys, the end, the count.
 pub(crate) fn counted_keys(
     args: Args<'_>,
     number: usize,
@@ -86,7 +87,7 @@ pub(crate) fn counted_keys(
     Ok((from, count.unwrap_or(1)))
 }
 
-/// Like [`pop_first`], but waits when there is nothing. The keys begin at argument `first`.
+/// Like [`pop_first`], but waits when no key exists. The keys begin at argument `first`.
 fn pop_or_wait<T: PopsFirst>(
     call: &mut Call<'_, '_>,
     from: End,
@@ -99,7 +100,7 @@ fn pop_or_wait<T: PopsFirst>(
     }
 }
 
-/// Takes elements off the first collection that exists. If none exists, replies with null and returns false.
+/// Removes elements from the first key that exists. If no key exists, replies with null and returns false.
 fn pop_first<T: PopsFirst>(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
     let (event, command) = T::pop_of(from);
     call.txn.call_next(event);
@@ -128,7 +129,7 @@ fn pop_first<T: PopsFirst>(call: &mut Call<'_, '_>, from: End, count: Option<usi
     false
 }
 
-/// A number of at least 1. `text` is the error for anything else.
+/// Parses a number of at least 1. `text` is the error text for anything else.
 fn positive(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     parse_int(bytes).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok()).ok_or(text)
 }

@@ -66,7 +66,7 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
     if from.bytes == to.bytes || (!replace && db.peek(to).is_some()) {
         return Ok(false);
     }
-    // The event of the new key comes first, as in redis-server.
+    // If `newkey` exists, the event `new` is reported before the other events, as in redis-server.
     let replaces = db.peek(to).is_some();
     if let Some(record) = db.remove(from) {
         if replaces {
@@ -165,10 +165,10 @@ pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `OBJECT REFCOUNT key`. Reply: 1, or the largest 32-bit integer for the small integers that redis-server shares
-/// between keys; null for a missing key.
+/// `OBJECT REFCOUNT key`. Reply: 1; for a small integer the largest 32-bit integer, because redis-server shares
+/// such integers between keys; null for a missing key.
 pub(crate) fn object_refcount(call: &mut Call<'_, '_>) {
-    /// redis-server keeps one object for each integer below this number.
+    /// redis-server has one shared object per integer from 0 up to this number, exclusive.
     const SHARED_INTEGERS: i64 = 10_000;
     let mut db = call.txn.db(call.db);
     match db.peek(&call.keys[0]).map(|r| r.value()) {

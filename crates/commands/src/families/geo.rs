@@ -1,7 +1,7 @@
-//! GEOADD, GEODIST, GEOHASH and GEOPOS: positions in sorted sets. Searches are in [`search`].
+//! GEOADD, GEODIST, GEOHASH and GEOPOS: positions on the earth in sorted sets. Searches are in [`search`].
 //!
-//! A position is a score. [`strand_keyspace::types::geo`] has the arithmetic. Any score stands for some position, so
-//! these commands work on any sorted set.
+//! A position is stored as the score of its member. [`strand_keyspace::types::geo`] has the arithmetic. Every score
+//! stands for some position, so these commands work on every sorted set.
 
 mod search;
 
@@ -26,8 +26,8 @@ use strand_wire::reply::Reply;
 
 const UNIT: &str = "ERR unsupported unit provided. please use M, KM, FT, MI";
 
-/// At worst a search looks at each member. Its distance and its part of the reply take about 700 ns, as long as this
-/// many elements.
+/// Cost per member in elements. In the worst case a search computes the distance of each member and adds it to the
+/// reply, which takes about 700 ns per member.
 const MEMBER_ELEMENTS: usize = 4;
 
 /// The cost of a search, in elements.
@@ -60,7 +60,7 @@ struct Options {
     nx: bool,
     xx: bool,
     ch: bool,
-    /// The position of the first longitude.
+    /// The position of the first longitude among the arguments.
     from: usize,
 }
 
@@ -83,7 +83,7 @@ impl Options {
             false => Ok(o),
         }
     }
-    /// The position of each member's longitude.
+    /// The positions of the members' longitudes among the arguments.
     fn members(&self, args: Args<'_>) -> impl Iterator<Item = usize> + Clone + use<> {
         (self.from..args.len()).step_by(3)
     }
@@ -165,7 +165,7 @@ pub(crate) fn geodist(call: &mut Call<'_, '_>) {
     });
 }
 
-/// The longitude and latitude at these arguments.
+/// Parses the longitude and the latitude at these arguments.
 fn point(args: Args<'_>, at: usize) -> Result<Point, Text> {
     let point = Point {
         longitude: strtod::parse(args.at(at)).ok_or(errors::NOT_A_FLOAT)?,
@@ -185,7 +185,7 @@ fn unit_m(word: &[u8]) -> Result<f64, &'static str> {
     unit.map(|(_, metres)| *metres).ok_or(UNIT)
 }
 
-/// Sends a distance with four digits. A bulk string in RESP3 too.
+/// Sends a distance with four decimals. It is a bulk string in RESP3, too.
 fn send_distance(reply: &mut Reply<'_>, distance: f64) {
     reply.bulk(format!("{distance:.4}").as_bytes());
 }
@@ -193,7 +193,7 @@ fn send_distance(reply: &mut Reply<'_>, distance: f64) {
 fn send_point(reply: &mut Reply<'_>, point: &Point) {
     reply.array(2);
     for angle in [point.longitude, point.latitude] {
-        // Seventeen digits of the unrounded number, without zeros at the end.
+        // The unrounded number with 17 decimals, without trailing zeros.
         let text = format!("{angle:.17}");
         reply.double_text(text.trim_end_matches('0').trim_end_matches('.'));
     }

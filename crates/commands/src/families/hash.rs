@@ -1,8 +1,8 @@
 //! The hash commands that read and write fields. Fields that expire are in [`expiry`], HRANDFIELD in
 //! [`random`], HSCAN in [`scan`].
 //!
-//! Reads and writes go through [`super::collection`], which makes the key with the first field and removes the key with the
-//! last field.
+//! Reads and writes use [`super::collection`], which creates the key with its first field, and removes the key with
+//! its last field.
 
 mod expiry;
 mod random;
@@ -207,7 +207,7 @@ fn update<R>(
     collection::update(call, change)
 }
 
-/// Calls `write` for each pair until nobody wants the reply any more.
+/// Calls `write` for each field and value, until nobody waits for the reply any more.
 pub(super) fn each(
     hash: Option<&HashValue>,
     reply: &mut Reply<'_>,
@@ -308,7 +308,7 @@ mod tests {
         ] {
             assert_eq!(f.run(line), WRONG_TYPE, "{line}");
         }
-        // Errors in the arguments come first.
+        // Errors in the arguments are reported before other errors.
         f.script(&[
             ("HSET s f", "-ERR wrong number of arguments for 'hset' command|"),
             ("HSET s f v f", "-ERR wrong number of arguments for 'hset' command|"),

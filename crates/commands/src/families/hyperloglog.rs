@@ -1,7 +1,7 @@
-//! HyperLogLog: PFADD, PFCOUNT and PFMERGE; PFDEBUG and PFSELFTEST, which redis-server's own tests call.
+//! HyperLogLog: PFADD, PFCOUNT and PFMERGE. Also PFDEBUG and PFSELFTEST, which the tests of redis-server call.
 //!
-//! The values are strings. [`strand_keyspace::types::hyperloglog`] knows their content. A string that is no HyperLogLog
-//! gets `WRONGTYPE`, and one with missing registers `INVALIDOBJ`.
+//! The values are strings, whose content [`strand_keyspace::types::hyperloglog`] defines. For a string that is no
+//! HyperLogLog the error is `WRONGTYPE`, and for one with missing registers `INVALIDOBJ`.
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
@@ -19,10 +19,10 @@ use strand_wire::reply::Reply;
 const NOT_ONE: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
 const CORRUPTED: &str = "INVALIDOBJ Corrupted HLL object detected";
 
-/// Sources of PFMERGE that are merged between two pauses: 12 us each.
+/// Number of sources that PFMERGE merges between two pauses, at 12 us each.
 const SLICE_SOURCES: usize = 4;
 
-/// `PFADD key [element ...]`. Reply: 1 when the estimate may have changed, or the key is new.
+/// `PFADD key [element ...]`. Reply: 1 when the estimate may have changed or the key was created, else 0.
 pub(crate) fn pfadd(call: &mut Call<'_, '_>) {
     match add(call) {
         Ok(changed) => call.reply.int(changed.into()),
@@ -37,8 +37,8 @@ fn add(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     if let Some(StrRef::Blob { blob, .. }) = value_of(db.get(key))?
         && hll::form(blob) == Some(Form::Dense)
     {
-        // After many elements, most new ones raise no register. Then nothing is written; otherwise the value is changed
-        // in place.
+        // After many elements, most new elements raise no register. If none does, write nothing. Otherwise change
+        // the value in place.
         if !elements.iter().any(|element| hll::raises(blob, element)) {
             return Ok(false);
         }
@@ -63,8 +63,8 @@ fn add(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
     Ok(changed?.unwrap_or(false))
 }
 
-/// `PFCOUNT key [key ...]`. Reply: an estimate of how many different elements were added to any of the keys. The
-/// estimate of a single key is kept in its value.
+/// `PFCOUNT key [key ...]`. Reply: an estimate of the number of different elements that were added to these keys.
+/// The estimate for a single key is cached in its value.
 pub(crate) fn pfcount(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let counted = match call.keys {
@@ -86,7 +86,7 @@ fn count_one(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<u64, &'static str> {
     let is_raw = s.encoding() == "raw";
     let (count, computed) = hll::count(s.bytes(&mut [0; 20])).map_err(corrupted)?;
     if computed || !is_raw {
-        // As in redis-server, the string is `raw` from here on.
+        // This makes the encoding `raw`, as in redis-server.
         let kept: Result<_, Infallible> = Ok(());
         let edited = db.edit_str(key, |blob| {
             hll::cache(blob.make_mut(), count);
@@ -113,7 +113,7 @@ pub(crate) fn pfmerge(call: &mut Call<'_, '_>) {
     }
 }
 
-/// PFMERGE of many keys, on the lane. The sources share their bytes and are merged with no shard locked.
+/// PFMERGE of many keys, on the lane. The sources are cloned, and merged while no shard is locked.
 pub(crate) fn pfmerge_long(call: &mut LaneCall<'_>) {
     let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
@@ -124,13 +124,13 @@ pub(crate) fn pfmerge_long(call: &mut LaneCall<'_>) {
     }
 }
 
-/// A PFMERGE that works on copies.
+/// A PFMERGE on clones of its values.
 struct Merges<'a> {
     keys: Vec<Key<'a>>,
     sparse_bytes_max: usize,
 }
 
-/// The values at the keys, up to the first key with a wrong value; then its error.
+/// The values at the keys. If a value is wrong: the values before it, and its error.
 struct Sources {
     values: Vec<Option<Str>>,
     error: Option<&'static str>,
@@ -185,7 +185,7 @@ impl Write for Merges<'_> {
     }
 }
 
-/// Records the effect: the value as it is now.
+/// Records the value as it is now as the effect.
 fn value_is_effect(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<(), &'static str> {
     if db.is_recorded()
         && let Some(value) = value_of(db.peek(key))?.map(|s| s.to_blob())
@@ -195,7 +195,8 @@ fn value_is_effect(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<(), &'static st
     Ok(())
 }
 
-/// Raises `registers` to those of the value at `key`. Returns the value's form, if there is a value.
+/// Raises each of `registers` to that of the value at `key`. Returns the representation of the value, if there is a
+/// value.
 fn merge(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,
@@ -211,7 +212,7 @@ fn merge_value(s: StrRef<'_>, registers: &mut hll::Registers) -> Result<Option<F
     Ok(hll::form(bytes))
 }
 
-/// Raises a value to `registers`.
+/// Raises each register of a value to that of `registers`.
 fn raise(
     bytes: &mut Vec<u8>,
     registers: &hll::Registers,
@@ -254,7 +255,7 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
         return Err("ERR The specified key does not exist".into());
     }
     let makes_dense = args.is(1, "GETREG") || args.is(1, "TODENSE");
-    // The string is `raw` from here on, for every subcommand.
+    // Every subcommand makes the encoding `raw`.
     let looked_at = change(&mut db, key, false, |value| {
         value.is_changed = true;
         let converted = makes_dense && hll::make_dense(&mut value.bytes)?;
@@ -282,7 +283,8 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Shows the runs of a sparse value: `z:5` and `Z:500` are registers of 0, `v:3,2` is two registers of 3.
+/// Shows the runs of a sparse value: `z:5` and `Z:500` are runs of registers with 0, `v:3,2` is a run of two
+/// registers with 3.
 fn decode(bytes: &[u8], reply: &mut Reply<'_>) {
     let text = |run: hll::Run| match (run.register, run.bytes) {
         (0, 1) => format!("z:{}", run.len),
@@ -301,8 +303,8 @@ pub(crate) fn pfselftest(call: &mut LaneCall<'_>) {
     }
 }
 
-/// At each of these numbers of elements, the estimate must be within four standard errors (1.04 divided by the square
-/// root of the number of registers), and both forms must have equal registers.
+/// Checks the estimate at each of these numbers of elements. It must be within four standard errors (1.04 divided
+/// by the square root of the number of registers), and both representations must have equal registers.
 fn self_test(call: &mut LaneCall<'_>) -> Result<(), String> {
     const CHECKED_AT: [u64; 4] = [1_000, 10_000, 50_000, 200_000];
     const PAUSE_ELEMENTS: u64 = 1_000;
@@ -338,7 +340,7 @@ fn self_test(call: &mut LaneCall<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A value that is being changed.
+/// A HyperLogLog that is being changed.
 struct Value {
     bytes: Vec<u8>,
     is_new: bool,
@@ -346,7 +348,8 @@ struct Value {
     is_changed: bool,
 }
 
-/// Calls `change` with the value at `key`; with `create`, a missing value is created. `None` when there is no value.
+/// Calls `change` with the value at `key`. With `create`, a missing value is created first. `None` when there is no
+/// value.
 fn change<R>(
     db: &mut Db<'_, '_>,
     key: &Key<'_>,
@@ -366,10 +369,10 @@ fn change<R>(
     Ok(Some(result))
 }
 
-/// The string in a record, if there is a record.
+/// The HyperLogLog in a record. `None` when there is no record.
 ///
 /// # Errors
-/// When the string is no HyperLogLog.
+/// When the value is no HyperLogLog.
 fn value_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'_>>, &'static str> {
     let Some(s) = string_of(record)? else { return Ok(None) };
     match hll::form(s.bytes(&mut [0; 20])) {

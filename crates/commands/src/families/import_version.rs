@@ -1,9 +1,9 @@
-//! IMPORT.VERSION: the state of an imported dataset in this database.
+//! IMPORT.VERSION: the state of an imported dataset in the session's database.
 //!
-//! The state is a hash with the dataset's name, in the system companion of the session's database. SELECT does not
-//! reach it, no key of an application collides with it, and FLUSHDB and SWAPDB include it. A field is the path of a
-//! container, its value is the container (docs/formats/container.md); this module treats both as opaque bytes. Nothing
-//! else writes there, so a value of another type counts as missing.
+//! The state is a hash whose key is the dataset's name. It is in the system companion of the database: SELECT
+//! cannot reach it, its key collides with no key of an application, and FLUSHDB and SWAPDB include it. A field is
+//! the path of a container, and the field's value is the container (docs/formats/container.md). This module does
+//! not look into them. Nothing else writes to the companion, so a value of another type counts as missing.
 
 use super::collection::{argument, send, send_or_null};
 use super::hash::each;
@@ -31,8 +31,8 @@ pub(crate) fn list(call: &mut Call<'_, '_>) {
     });
 }
 
-/// `IMPORT.VERSION DATASETS`, on the lane. Reply: an array of the datasets with a container that the user may read, in
-/// no order.
+/// `IMPORT.VERSION DATASETS`, on the lane. Reply: an array, in no order, of the datasets that have a container and
+/// that the user may read.
 pub(crate) fn datasets(call: &mut LaneCall<'_>) {
     let (keyspace, db) = (call.keyspace, call.keyspace.system_db(call.db));
     let mut names = Vec::new();
@@ -42,7 +42,7 @@ pub(crate) fn datasets(call: &mut LaneCall<'_>) {
         cursor = keyspace.scan(db, cursor, SLICE_KEYS, call.now_ms, &mut |record| {
             names.push(record.key().to_vec());
         });
-        // Not while a shard is locked: a user may have many patterns.
+        // Check the rights while no shard is locked, because a user may have many patterns.
         let found: Vec<Vec<u8>> = names.drain(known..).filter(|name| call.may_read(name)).collect();
         names.extend(found);
         if cursor == 0 || call.cancelled() {
@@ -69,15 +69,15 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
     call.reply.ok();
 }
 
-/// A hash with one field.
+/// A new hash with one field.
 pub(super) fn fresh(field: &[u8], value: Bytes<'_>, settings: &Settings) -> Value {
     let mut hash = HashValue::new();
     hash.set(field, value, settings);
     hash.into_value()
 }
 
-/// `IMPORT.VERSION DEL dataset path [path ...]`: removes containers, and the dataset with its last container. Reply:
-/// how many existed.
+/// `IMPORT.VERSION DEL dataset path [path ...]`: removes containers. The dataset is removed together with its last
+/// container. Reply: how many of the containers existed.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
@@ -85,7 +85,7 @@ pub(crate) fn del(call: &mut Call<'_, '_>) {
     let removed = db.change(key, |hash: &mut HashValue| {
         let removed = paths.iter().filter(|path| **path != *PUBLISHED_FIELD && hash.remove(path)).count();
         if removed > 0 && hash.len() == 1 {
-            // Without containers there is no dataset, and no version of it.
+            // A dataset without containers does not exist, so it has no published versions.
             hash.remove(PUBLISHED_FIELD);
         }
         (removed, (removed > 0).into())

@@ -1,5 +1,5 @@
-//! The list commands. [`pop`] takes elements off the ends, [`move_many`] has LMOVEM and BLMOVEM, [`search`] has the
-//! commands that compare elements.
+//! The list commands. Commands that remove elements from the ends are in [`pop`], LMOVEM and BLMOVEM in
+//! [`move_many`], and commands that compare elements in [`search`].
 
 mod move_many;
 mod pop;
@@ -23,7 +23,7 @@ use strand_keyspace::{Changed, Collection, ListValue, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Removing this many elements costs as much as one element, because whole pages are dropped.
+/// Number of elements whose removal takes as long as one element of other work, because whole pages are dropped.
 const REMOVED_PER_ELEMENT: usize = 64;
 
 /// `LPUSH key element [element ...]`. Reply: the new length.
@@ -71,7 +71,7 @@ pub(crate) fn llen(call: &mut Call<'_, '_>) {
 pub(crate) fn lindex(call: &mut Call<'_, '_>) {
     let index = call.args.at(2);
     read(call, |list: Option<&ListValue>, reply| {
-        // As in redis-server, a missing list hides an error in the index.
+        // When the list is missing, an error in the index is not reported, as in redis-server.
         let Some(list) = list else { return reply.null() };
         match parse::integer(index) {
             Ok(index) => send_or_null(reply, place(index, list.len()).and_then(|i| list.get(i))),
@@ -116,7 +116,7 @@ pub(crate) fn lrange(call: &mut Call<'_, '_>) {
     });
 }
 
-/// `LTRIM key start stop`: removes what LRANGE would not return. Reply: OK.
+/// `LTRIM key start stop`: removes all elements that LRANGE would not return. Reply: OK.
 pub(crate) fn ltrim(call: &mut Call<'_, '_>) {
     let (start, stop) = match bounds(call.args) {
         Ok(bounds) => bounds,
@@ -126,7 +126,7 @@ pub(crate) fn ltrim(call: &mut Call<'_, '_>) {
         let (len, kept) = (list.len(), range(start, stop, list.len()));
         list.remove(kept.end..len);
         list.remove(0..kept.start);
-        // LTRIM counts as a change even when it removes nothing, as in redis-server: WATCH and events depend on it.
+        // LTRIM counts as a change even if it removes nothing, as in redis-server. WATCH and events depend on this.
         ((), true.into())
     });
     match trimmed {
@@ -151,13 +151,13 @@ fn bounds(args: Args<'_>) -> Result<(i64, i64), Text> {
     Ok((parse::integer(args.at(2))?, parse::integer(args.at(3))?))
 }
 
-/// The position that an index means. A negative index counts from the end.
+/// The position to which an index refers. A negative index counts from the end.
 fn place(index: i64, len: usize) -> Option<usize> {
     let at = if index < 0 { index + len as i64 } else { index };
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-/// The positions from `start` to `stop`, both included. Negative numbers count from the end.
+/// The range of positions from `start` to `stop`, both included. Negative numbers count from the end.
 pub(crate) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     let start = if start < 0 { (start + len).max(0) } else { start };
@@ -165,7 +165,7 @@ pub(crate) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
     if start > stop || start >= len { 0..0 } else { start as usize..stop as usize + 1 }
 }
 
-/// Sends an array of the elements of a range, starting at one of its ends.
+/// Sends an array of the elements in a range, beginning at the end `from` of the range.
 fn send_range(reply: &mut Reply<'_>, list: &ListValue, range: Range<usize>, from: End) {
     reply.array(range.len());
     let elements = match from {
@@ -180,7 +180,7 @@ fn send_range(reply: &mut Reply<'_>, list: &ListValue, range: Range<usize>, from
     }
 }
 
-/// `LEFT` or `RIGHT`.
+/// Parses the argument `LEFT` or `RIGHT`.
 fn end(word: &[u8]) -> Result<End, &'static str> {
     match word {
         left if left.eq_ignore_ascii_case(b"left") => Ok(End::Front),

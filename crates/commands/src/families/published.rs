@@ -1,4 +1,4 @@
-//! IMPORT.VERSION PUBLISH, LOG and WAIT: the versions of a dataset that are complete.
+//! IMPORT.VERSION PUBLISH, LOG and WAIT: the published versions of a dataset.
 
 use super::import_version::fresh;
 use crate::call::Call;
@@ -10,8 +10,8 @@ use crate::wait::{Wait, milliseconds};
 use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
 use strand_wire::args::Args;
 
-/// `IMPORT.VERSION PUBLISH dataset version`: says that all documents of the version are in the server. Reply: the
-/// version's token. Publishing the last version again keeps its number.
+/// `IMPORT.VERSION PUBLISH dataset version`: declares that all documents of the version are stored. Reply: the
+/// version's token. If the newest version is published again, it keeps its number.
 pub(crate) fn publish(call: &mut Call<'_, '_>) {
     let (dataset, name) = (call.args.at(2), call.args.at(3));
     if !is_name(name) {
@@ -47,8 +47,8 @@ pub(crate) fn log(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version, given by token or
-/// name, is published. Reply: the version's token, or null after the timeout.
+/// `IMPORT.VERSION WAIT dataset version VISIBLE [TIMEOUT milliseconds]`: waits until the version is published. The
+/// version is given by its token or its name. Reply: the version's token, or null after the timeout.
 pub(crate) fn wait(call: &mut Call<'_, '_>) {
     let timeout_ms = match timeout(call.args) {
         Ok(timeout_ms) => timeout_ms,
@@ -85,7 +85,7 @@ fn known(call: &mut Call<'_, '_>) -> Vec<Published> {
     list(db.peek_at(&call.keys[0]).ok().flatten())
 }
 
-/// The arguments after the version: `VISIBLE [TIMEOUT milliseconds]`. 0 is for ever.
+/// Parses the arguments after the version: `VISIBLE [TIMEOUT milliseconds]`. 0 means no timeout.
 fn timeout(args: Args<'_>) -> Result<u64, &'static str> {
     match args.len() {
         5 if args.is(4, "VISIBLE") => Ok(0),

@@ -1,9 +1,9 @@
-//! SORT and SORT_RO: the sorted elements of a list, set or sorted set, or the values at keys that are made of the
-//! elements.
+//! SORT and SORT_RO: the sorted elements of a list, set or sorted set, or the values at keys whose names are made
+//! from the elements.
 //!
-//! The value is cloned (a clone shares the parts of a large value) and the clone is sorted. BY and GET read keys whose
-//! names are made of the data ([`Keys`]). A few keys are read at one moment, with all their shards locked ([`elements`]
-//! locks them). Many keys are read on the lane, in slices ([`long`]).
+//! The value is cloned, and the clone is sorted. (A clone shares the parts of a large value.) BY and GET read keys
+//! whose names are made from the data ([`Keys`]). If these keys are few, they are all read at one moment, with
+//! their shards locked by [`elements`]. If they are many, they are read on the lane, in slices ([`long`]).
 
 mod long;
 mod options;
@@ -31,26 +31,27 @@ use strand_keyspace::{
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Keys that are read together, and elements between two pauses.
+/// Number of keys that are read together, and of elements between two pauses.
 const SLICE: usize = 128;
-/// Comparisons between two pauses: about 50 us.
+/// Number of comparisons between two pauses: about 50 us.
 const PAUSE_COMPARISONS: usize = 1024;
 
 const NO_NUMBER: &str = "ERR One or more scores can't be converted into double";
 
-/// `SORT key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC|DESC] [ALPHA] [STORE destination]`. Reply: the
-/// elements, or what GET finds (null for nothing); with STORE their number.
+/// `SORT key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC|DESC] [ALPHA] [STORE destination]`. Reply:
+/// the elements, or the values that GET finds (null for a missing one); with STORE the number of elements stored.
 pub(crate) fn sort(call: &mut Call<'_, '_>) {
     at_once(call, true);
 }
 
-/// `SORT_RO`: SORT without STORE.
+/// `SORT_RO`: like SORT, without STORE.
 pub(crate) fn sort_ro(call: &mut Call<'_, '_>) {
     at_once(call, false);
 }
 
-/// The cost of a call: elements visited, and keys looked up for them. If these keys are few, their shards are locked
-/// too and stay locked. If another thread holds one of these shards, the call goes to the lane.
+/// The cost of a call: the elements visited, and the keys looked up for them. If these keys are few, this also
+/// locks their shards, which then stay locked. If somebody else holds one of these shards, the result makes the
+/// call long.
 pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
     let Ok(options) = Options::parse(args, true, None) else { return 0 };
     let keyspace = txn.keyspace();
@@ -92,7 +93,7 @@ fn at_once(call: &mut Call<'_, '_>, stores: bool) {
     }
 }
 
-/// The value at `key`, cloned.
+/// Clones the value at `key`.
 fn read(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<Option<Value>, Text> {
     match db.get(key).map(|record| record.value()) {
         None => Ok(None),
@@ -109,7 +110,7 @@ fn store(db: &mut Db<'_, '_>, key: &Key<'_>, list: ListValue) {
     }
 }
 
-/// Sends the result.
+/// Writes the result as the reply.
 fn reply(
     options: &Options<'_>,
     value: Option<&Value>,
@@ -130,7 +131,7 @@ fn reply(
     Ok(())
 }
 
-/// The result as a list. In a list, an empty string stands for nothing found.
+/// The result as a list, for STORE. Where GET finds nothing, the list has an empty string.
 fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Result<ListValue, Text> {
     let elements = sorted(options, value, keys)?;
     let mut list = ListValue::new();
@@ -149,15 +150,15 @@ fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Re
     Ok(list)
 }
 
-/// Reads the keys that BY and GET name.
+/// Access to the keys that BY and GET name.
 trait Keys {
-    /// Visits the records at `keys` in order. `None` for a missing key.
+    /// Calls `visit` with the record at each of `keys`, in order; with `None` for a missing key.
     fn look(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>));
-    /// Pauses between two pieces of work. Returns false when nobody wants the result any more.
+    /// Pauses between two pieces of work. Returns false when nobody waits for the result any more.
     fn rest(&mut self) -> bool;
 }
 
-/// Reads keys whose shards are locked.
+/// Access to keys whose shards are all locked.
 struct HeldKeys<'l, 'k> {
     keyspace: &'k Keyspace,
     db: Db<'l, 'k>,
@@ -224,7 +225,7 @@ impl<'v> Source<'v> {
     fn is_set(&self) -> bool {
         matches!(self, Source::Set(_))
     }
-    /// The elements from `from` on, in the value's own order or from its end backwards.
+    /// The elements from `from` on. They come in the order of the value, or backwards from its end.
     fn iter(self, from: usize, backwards: bool) -> Box<dyn Iterator<Item = Element<'v>> + 'v> {
         match self {
             Source::List(list) if backwards => {
@@ -243,17 +244,17 @@ impl<'v> Source<'v> {
     }
 }
 
-/// What an element is sorted by.
+/// The weight by which an element is sorted.
 enum Weight {
     Number(f64),
     /// The element itself.
     Element,
     Text(Blob),
-    /// BY found nothing. Such elements come first.
+    /// BY found no value for the element. Such elements come first.
     Nothing,
 }
 
-/// The elements that LIMIT leaves, sorted. Fewer when nobody wants them any more.
+/// The elements that LIMIT selects, sorted. Stops early when nobody waits for them any more.
 fn sorted<'v>(
     options: &Options<'_>,
     value: Option<&'v Value>,
@@ -287,12 +288,12 @@ fn sorted<'v>(
         return Err(NO_NUMBER.into());
     }
     let mut left = PAUSE_COMPARISONS;
-    // Equal elements keep their order, even when the order is reversed.
+    // Elements with equal weights keep their order, even if the order is reversed.
     entries.sort_by(|a, b| {
         left -= 1;
         if left == 0 {
             left = PAUSE_COMPARISONS;
-            // The sort must complete, whether or not somebody waits for it.
+            // Sorting must complete, even if nobody waits for the result any more.
             let _ = keys.rest();
         }
         let ordering = compare(a, b);
@@ -302,7 +303,7 @@ fn sorted<'v>(
     Ok(entries[start..end].iter().map(|(element, _)| *element).collect())
 }
 
-/// Visits elements with their weights. `None` for a weight that must be a number and is none.
+/// Visits the elements with their weights. The weight is `None` when it must be a number and is none.
 fn weigh<'v>(
     by: By<'_>,
     alpha: bool,
@@ -338,7 +339,7 @@ fn weigh<'v>(
     });
 }
 
-/// A weight: what `strtod` reads as a whole, with blanks before it. An empty text is 0.
+/// Parses a weight: `strtod` must read the whole text, which may begin with blanks. An empty text is 0.
 fn number(text: &[u8]) -> Option<f64> {
     if text.is_empty() { Some(0.0) } else { strtod::parse_with_blanks(text) }
 }
@@ -357,7 +358,7 @@ fn compare(a: &(Element<'_>, Weight), b: &(Element<'_>, Weight)) -> Ordering {
     }
 }
 
-/// The reply for an element and a pattern.
+/// The reply for one element and one pattern of GET.
 enum Found<'a> {
     Nothing,
     Int(i64),
@@ -372,7 +373,8 @@ fn own(element: &Element<'_>, visit: &mut dyn FnMut(Found<'_>) -> bool) -> bool 
     }
 }
 
-/// Visits what GET finds for each element, or the elements themselves, until `visit` returns false.
+/// Visits the values that GET finds for each element, or the elements themselves without GET, until `visit` returns
+/// false.
 fn found(
     options: &Options<'_>,
     elements: &[Element<'_>],
@@ -385,7 +387,8 @@ fn found(
         if options.gets.is_empty() {
             goes_on = slice.iter().all(|element| own(element, visit));
         }
-        // In the order of the reply: known answers, and between them answers that must be looked up.
+        // In the order of the reply. Between answers that are known already there are answers that must be looked
+        // up.
         let mut answers = slice.iter().flat_map(|element| options.gets.iter().map(move |get| (element, get)));
         let mut known = |visit: &mut dyn FnMut(Found<'_>) -> bool| loop {
             match answers.next() {
@@ -409,11 +412,11 @@ fn found(
 }
 
 impl Pattern<'_> {
-    /// The key for an element.
+    /// The name of the key for an element.
     fn key(&self, element: &Element<'_>) -> Vec<u8> {
         element.with_bytes(|bytes| [self.before, bytes, self.behind].concat())
     }
-    /// The value that the pattern selects from the record at its key.
+    /// The value that the pattern selects from the record at the key.
     fn value<'r>(&self, record: Option<RecordRef<'r>>) -> Found<'r> {
         match (record.map(|record| record.value()), self.field) {
             (Some(ValueRef::Str(s)), None) => Found::Str(s),
@@ -424,7 +427,7 @@ impl Pattern<'_> {
 }
 
 impl Options<'_> {
-    /// The keys that GET reads for these elements, in the order of the reply.
+    /// The names of the keys that GET reads for these elements, in the order of the reply.
     fn names(&self, elements: &[Element<'_>]) -> Vec<Vec<u8>> {
         let key = |element, get: &Get<'_>| match get {
             Get::Keys(pattern) => Some(pattern.key(element)),
@@ -435,14 +438,16 @@ impl Options<'_> {
             .flat_map(|element| self.gets.iter().filter_map(move |get| key(element, get)))
             .collect()
     }
-    /// What the elements are sorted by, and whether they are texts. A set has no order of its own to store elements in.
+    /// By what the elements are sorted, and whether as texts. With STORE, the elements of a set are sorted in any
+    /// case, because a set has no order of its own.
     fn order(&self, source: &Source<'_>) -> (By<'_>, bool) {
         match self.by {
             By::Nothing if source.is_set() && self.store.is_some() => (By::Element, true),
             by => (by, self.alpha),
         }
     }
-    /// The elements that are visited, and how many of them the result may have, as far as this is known before sorting.
+    /// The number of elements visited, and the maximum number of elements in the result, as far as this is known
+    /// before sorting.
     fn counts(&self, source: &Source<'_>) -> (usize, usize) {
         let window = self.window(source.len());
         match self.order(source).0 {
@@ -451,7 +456,7 @@ impl Options<'_> {
             By::Element | By::Keys(_) => (source.len(), source.len()),
         }
     }
-    /// Elements visited and keys that may be looked up. Bytes count too.
+    /// The elements visited plus the keys that may be looked up. Long elements count for more.
     fn cost(&self, source: &Source<'_>) -> usize {
         let (all, wanted) = self.counts(source);
         let bytes = source.heap_bytes() as u128 * all as u128 / source.len().max(1) as u128;
@@ -459,8 +464,8 @@ impl Options<'_> {
         let gets = wanted.saturating_mul(self.gets.iter().filter(|get| get.reads_key()).count());
         all.max((bytes as usize).div_ceil(ELEMENT_BYTES)).saturating_add(by).saturating_add(gets)
     }
-    /// The hashes of all keys that BY and GET may read. If the elements must be sorted, it is not known yet which of
-    /// them LIMIT leaves.
+    /// The hashes of all keys that BY and GET may read. If the elements must be sorted, it is not known yet which
+    /// of them LIMIT selects, so the keys of all elements count.
     fn hashes(&self, source: &Source<'_>, keyspace: &Keyspace) -> Vec<KeyHash> {
         let window = self.window(source.len());
         let (by, _) = self.order(source);

@@ -1,7 +1,8 @@
-//! The string commands about whole values. `number` has INCR and its kin, `range` commands on parts, `lcs` LCS,
-//! `compare` commands with a condition.
+//! The string commands about whole values. `number` has INCR and similar commands, `range` the commands on parts of
+//! strings, `lcs` LCS, and `compare` the commands with a condition.
 //!
-//! A large argument becomes the value without a copy, and a large value is shared with the reply.
+//! If an argument has an allocation of its own, it becomes the value without a copy. A reply shares the allocation
+//! of a long value.
 
 mod compare;
 mod lcs;
@@ -25,7 +26,7 @@ use strand_keyspace::{Db, Key, KeyEvent, KeyHash, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Longest text of an integer, in bytes. A longer argument is no integer.
+/// Maximum length of the text of an integer, in bytes. A longer argument is no integer.
 const INTEGER_BYTES_MAX: usize = 20;
 
 /// GET key
@@ -122,8 +123,8 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     call.reply.int(1);
 }
 
-/// MSETNX with many keys: looks in slices, without a long hold, whether one of the keys exists. If so, writes the
-/// reply.
+/// MSETNX of many keys: looks in slices whether one of the keys exists, so that no shard is held for long. If one
+/// exists, writes the reply and returns true.
 pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
     let args = call.args;
     if args.len().is_multiple_of(2) {
@@ -147,7 +148,7 @@ pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
     false
 }
 
-/// The reply for a string. A long string shares the value's allocation.
+/// Replies with a string. For a long string the reply shares its allocation.
 #[inline]
 pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
     match s {
@@ -157,7 +158,8 @@ pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
     }
 }
 
-/// Argument `i` as a value. An integer becomes an integer; an argument that arrived in its own allocation keeps it.
+/// Argument `i` as a string value. It is an integer if the text is one. If the argument has an allocation of its
+/// own, the value shares it.
 #[inline]
 pub(crate) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
     let bytes = args.at(i);
@@ -170,7 +172,8 @@ pub(crate) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
     }
 }
 
-/// Replies like GET. Returns true when there was a string, and `None` when the reply was an error.
+/// Replies as GET does. Returns true when the key has a string, false when it is missing, and `None` when the reply
+/// is an error.
 fn get_replied(call: &mut Call<'_, '_>) -> Option<bool> {
     let mut db = call.txn.db(call.db);
     match string_of(db.get(&call.keys[0])) {
@@ -230,14 +233,15 @@ struct Options {
     get: bool,
     keep_ttl: bool,
     persist: bool,
-    /// The argument to which the old value must be equal.
+    /// The index of the argument to which the former value must be equal.
     compared: Option<usize>,
-    /// The unit, and the position of the number.
+    /// The unit of the expiry, and the position of its number among the arguments.
     expiry: Option<(ExpiryUnit, usize)>,
 }
 
 impl Options {
-    /// Reads the options from argument `from` on. As in Redis, a unit may be repeated, and its last number counts.
+    /// Reads the options, beginning at argument `from`. A unit may be repeated; then the last number counts, as in
+    /// Redis.
     fn read(args: Args<'_>, from: usize, of_set: bool) -> Result<Options, Text> {
         let mut options = Options::default();
         let mut at = from;
@@ -273,7 +277,7 @@ impl Options {
         }
         Ok(options)
     }
-    /// The expiry of the key, if an option names one.
+    /// The expiry in unix milliseconds, if an option gives one.
     fn expiry_ms(&self, call: &Call<'_, '_>, command: &str) -> Result<Option<i64>, Text> {
         self.expiry
             .map(|(unit, at)| parse::expiry_ms(call.args.at(at), unit, call.now_ms, command))
@@ -328,7 +332,7 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
 fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 2, false)?;
     let key = &call.keys[0];
-    // As in Redis, a missing key hides an error in the number.
+    // When the key is missing, an error in the number is not reported, as in Redis.
     if string_of(call.txn.db(call.db).get(key))?.is_none() {
         call.reply.null();
         return Ok(());

@@ -1,7 +1,8 @@
-//! BITOP: combines strings bit by bit into another string.
+//! BITOP: combines strings bit by bit, and stores the result.
 //!
-//! Short strings are combined on the worker, long ones with no shard locked ([`crate::optimistic`]). To see whether a
-//! string has changed meanwhile, pointers are compared: a write to a shared string copies the string.
+//! Short strings are combined on the worker, and long ones on the lane while no shard is locked
+//! ([`crate::optimistic`]). Whether a string was written meanwhile is seen from its pointer, because a write to a
+//! shared string copies the string.
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
@@ -15,10 +16,10 @@ use strand_wire::reply::Reply;
 
 const NOT_OF_ONE: &str = "ERR BITOP NOT must be called with a single source key.";
 
-/// Bytes combined between two pauses: about 50 us.
+/// Number of bytes combined between two pauses: about 50 us.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// `BITOP operation destkey key [key ...]`. Reply: the length of what was stored.
+/// `BITOP operation destkey key [key ...]`. Reply: the length of the stored string.
 pub(crate) fn bitop(call: &mut Call<'_, '_>) {
     let stored = operation(call.args).and_then(|operation| {
         let mut combining = Combining { operation, keys: call.keys };
@@ -43,7 +44,7 @@ fn answer(reply: &mut Reply<'_>, stored: Result<Blob, Text>) {
     }
 }
 
-/// The destination and the sources.
+/// The operation, the destination and the sources of a BITOP.
 struct Combining<'a> {
     operation: Operation,
     keys: &'a [Key<'a>],
@@ -53,7 +54,7 @@ impl Write for Combining<'_> {
     type Source = Vec<Str>;
     type Outcome = Blob;
 
-    /// The strings. A missing key is an empty string. Long strings are shared.
+    /// Clones the strings. A missing key counts as an empty string. Clones share long strings.
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Vec<Str>, Text> {
         let string = |key| {
             let found = string_of(db.get(key))?;

@@ -16,8 +16,8 @@ const INVALID_TYPE: &str =
 const INVALID_OVERFLOW: &str = "ERR Invalid OVERFLOW type specified";
 const ONLY_GET: &str = "ERR BITFIELD_RO only supports the GET subcommand";
 
-/// `BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY type offset increment ...]`.
-/// Reply: an array with an integer for each operation, null for one that failed.
+/// `BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY type offset
+/// increment ...]`. Reply: an array with one integer per operation; null for an operation that failed.
 pub(crate) fn bitfield(call: &mut Call<'_, '_>) {
     run(call, false);
 }
@@ -27,9 +27,9 @@ pub(crate) fn bitfield_ro(call: &mut Call<'_, '_>) {
     run(call, true);
 }
 
-/// The bytes that BITFIELD writes.
+/// The range of bytes that BITFIELD writes.
 pub(crate) fn written_by_bitfield(args: Args<'_>) -> Range<usize> {
-    // An error is cheap. Only the end of the written bytes matters.
+    // If the arguments are wrong, the reply is an error, which is cheap. The start of the range does not matter.
     let end = operations(args, None).map_or(0, |operations| written_bytes(&operations));
     end.saturating_sub(1)..end
 }
@@ -84,7 +84,8 @@ fn results(call: &mut Call<'_, '_>, read_only: bool) -> Result<Vec<Option<i64>>,
 }
 
 impl Operation {
-    /// Runs the operation on a string that is long enough. `None` when the number overflows and OVERFLOW is FAIL.
+    /// Runs the operation on `bytes`, which must be long enough. `None` when the number overflows and OVERFLOW is
+    /// FAIL.
     fn run(&self, bytes: &mut [u8]) -> Option<i64> {
         let before = self.kind.get(bytes, self.offset);
         let (new, overflow) = match self.action {
@@ -98,13 +99,13 @@ impl Operation {
     }
 }
 
-/// The length that the string needs for what is written. 0 when nothing is written.
+/// The length that the string must have for all writes. 0 when nothing is written.
 fn written_bytes(operations: &Operations) -> usize {
     let writes = operations.iter().filter(|operation| operation.action != Action::Get);
     writes.map(|o| bytes_to(o.offset.saturating_add(o.kind.bits() - 1))).max().unwrap_or(0)
 }
 
-/// Parses all operations. `settings` limit the offsets.
+/// Parses all operations. Offsets are checked against the limit in `settings`, if it is given.
 fn operations(args: Args<'_>, settings: Option<&Settings>) -> Result<Operations, &'static str> {
     let (mut operations, mut overflow, mut at) = (Operations::new(), Overflow::Wrap, 2);
     while at < args.len() {
@@ -144,7 +145,7 @@ fn overflow_of(args: Args<'_>, at: usize) -> Result<Overflow, &'static str> {
     }
 }
 
-/// A type such as `i8` or `u63`.
+/// Parses a type such as `i8` or `u63`.
 fn field_type(text: &[u8]) -> Option<FieldType> {
     let (sign, bits) = text.split_first()?;
     let signed = match sign {
@@ -155,7 +156,7 @@ fn field_type(text: &[u8]) -> Option<FieldType> {
     FieldType::new(signed, u64::try_from(parse_int(bits)?).ok()?)
 }
 
-/// An offset in bits. After a `#` it counts integers of `bits` bits.
+/// Parses an offset in bits. An offset after `#` is in units of `bits` bits.
 fn field_offset(text: &[u8], bits: u64) -> Option<u64> {
     let (number, unit) = match text {
         [b'#', rest @ ..] => (rest, bits),

@@ -1,7 +1,8 @@
-//! GEOSEARCH and GEOSEARCHSTORE, and the older GEORADIUS family.
+//! GEOSEARCH and GEOSEARCHSTORE, and the older GEORADIUS commands.
 //!
-//! The sorted set is cloned (cheap at any size) and the clone is searched. A large search runs on the lane, on a
-//! snapshot. A large search that stores computes with no shard locked ([`crate::optimistic`]).
+//! The sorted set is cloned (which is cheap at every size), and the clone is searched. A large search runs on the
+//! lane, on a snapshot. A large search that stores its result computes it while no shard is locked
+//! ([`crate::optimistic`]).
 
 use super::{point, send_distance, send_point, unit_m};
 use crate::call::{Call, LaneCall};
@@ -24,7 +25,7 @@ const NEGATIVE_SIDE: &str = "ERR height or width cannot be negative";
 const COUNT: &str = "ERR COUNT must be > 0";
 const ANY_WITHOUT_COUNT: &str = "ERR the ANY argument requires COUNT argument";
 
-/// Members visited between two pauses: about 50 us.
+/// Number of members visited between two pauses: about 50 us.
 const PAUSE_MEMBERS: usize = 256;
 
 /// `GEORADIUS key longitude latitude radius unit [options] [STORE key | STOREDIST key]`
@@ -72,7 +73,7 @@ enum Command {
 }
 
 impl Command {
-    /// The argument with the sorted set to search.
+    /// The index of the argument that is the sorted set to search.
     fn source(self) -> usize {
         if self == (Command::Search { stores: true }) { 2 } else { 1 }
     }
@@ -83,9 +84,9 @@ struct Search {
     center: Point,
     shape: Shape,
     order: Option<Order>,
-    /// Most members in the result. 0 means all.
+    /// Maximum number of members in the result. 0 means all.
     count: usize,
-    /// ANY: take the first members that are found.
+    /// ANY: the result has the first members found, not the nearest.
     any: bool,
     with_distance: bool,
     with_score: bool,
@@ -101,13 +102,13 @@ enum Order {
 
 #[derive(Clone, Copy)]
 struct Store {
-    /// The argument with the destination.
+    /// The index of the argument that is the destination.
     at: usize,
-    /// STOREDIST: store distances as scores.
+    /// STOREDIST: the scores in the destination are the distances.
     distances: bool,
 }
 
-/// A member that was found.
+/// A member within the shape.
 struct Found<'a> {
     member: Bytes<'a>,
     score: f64,
@@ -131,7 +132,7 @@ fn run(call: &mut Call<'_, '_>, command: Command) {
 
 fn run_long(call: &mut LaneCall<'_>, command: Command) {
     let settings = call.keyspace.settings();
-    // The keys are the source and, if the row's specs find it, the destination.
+    // The keys are the source and, if the row's key specs find it, the destination.
     let first = call.keyspace.key(call.args.at(command.source()));
     let mut keys = vec![first];
     let destinations = (1..call.args.len()).filter(|at| is_destination(call.args, command, *at));
@@ -163,7 +164,7 @@ fn run_long(call: &mut LaneCall<'_>, command: Command) {
     }
 }
 
-/// True for an argument that names the destination.
+/// True when the argument at `at` names the destination.
 fn is_destination(args: Args<'_>, command: Command, at: usize) -> bool {
     match command {
         Command::Search { stores } => stores && at == 1,
@@ -174,7 +175,7 @@ fn is_destination(args: Args<'_>, command: Command, at: usize) -> bool {
     }
 }
 
-/// A running search, as [`optimistic`] needs it.
+/// A search whose result is stored, in the form that [`optimistic`] needs.
 struct Searching<'a> {
     args: Args<'a>,
     command: Command,
@@ -189,7 +190,7 @@ impl<'a> Searching<'a> {
     fn parse(&self, zset: Option<&ZSetValue>) -> Result<Search, Text> {
         Parser::new(self.args, self.command, zset).parse()
     }
-    /// The key at this argument.
+    /// The key that is the argument at `at`.
     fn key(&self, at: usize) -> Option<&Key<'a>> {
         let bytes = self.args.at(at);
         self.keys.iter().find(|key| key.bytes == bytes)
@@ -272,7 +273,8 @@ fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[Found<'_>]) {
     }
 }
 
-/// The members within the shape, in order. Calls `goes_on` now and then, and returns `None` when it returns false.
+/// The members within the shape, in the order of the options. Calls `goes_on` now and then. Returns `None` when
+/// `goes_on` returns false.
 fn find<'z>(
     zset: &'z ZSetValue,
     search: &Search,
@@ -308,13 +310,13 @@ fn find<'z>(
     Some(found)
 }
 
-/// Reads the arguments and finds errors in redis-server's order.
+/// Parses the arguments, and finds errors in the same order as redis-server.
 struct Parser<'a> {
     args: Args<'a>,
     command: Command,
     zset: Option<&'a ZSetValue>,
     center: Option<Point>,
-    /// FROMMEMBER was given.
+    /// True when the option FROMMEMBER was given.
     from_member: bool,
     shape: Option<Shape>,
 }
@@ -343,7 +345,7 @@ impl<'a> Parser<'a> {
             at += self.option(at, &mut search)?;
         }
         self.check(&search)?;
-        // Without a sorted set there is nothing to look up.
+        // Without a sorted set there is no member to look up.
         search.center = self.center.unwrap_or(search.center);
         search.shape = self.shape.unwrap_or(search.shape);
         if search.count > 0 && search.order.is_none() && !search.any {
@@ -351,7 +353,7 @@ impl<'a> Parser<'a> {
         }
         Ok(search)
     }
-    /// Reads the arguments at fixed positions. Returns the position of the options.
+    /// Parses the arguments at fixed positions. Returns the position of the first option.
     fn fixed(&mut self) -> Result<usize, Text> {
         match self.command {
             Command::Radius { by_member: false, .. } => {
@@ -369,7 +371,7 @@ impl<'a> Parser<'a> {
             Command::Search { .. } => Ok(self.command.source() + 1),
         }
     }
-    /// Reads the option at this argument. Returns how many arguments it has.
+    /// Parses the option at position `at`. Returns the number of its arguments.
     fn option(&mut self, at: usize, search: &mut Search) -> Result<usize, Text> {
         let args = self.args;
         let more = args.len() - at - 1;
@@ -390,7 +392,8 @@ impl<'a> Parser<'a> {
             () if is_destination(args, self.command, at + 1) && !is_search && more >= 1 => {
                 let is_first = (self.fixed_end()..at).all(|earlier| !args.is(earlier, word_of(args, at)));
                 if !is_first {
-                    // With two such words the key specs find only one key, and the other would not be locked.
+                    // If there are two such words, the key specs find only one key, so the other would not be
+                    // locked.
                     return Err(errors::SYNTAX.into());
                 }
                 search.store = Some(Store { at: at + 1, distances: args.is(at, "STOREDIST") });
@@ -423,14 +426,14 @@ impl<'a> Parser<'a> {
         }
         Ok(1)
     }
-    /// The position of the options.
+    /// The position of the first option.
     fn fixed_end(&self) -> usize {
         match self.command {
             Command::Radius { by_member, .. } => 6 - usize::from(by_member),
             Command::Search { .. } => self.command.source() + 1,
         }
     }
-    /// Checks whether the options fit together.
+    /// Checks whether the options are compatible.
     fn check(&self, search: &Search) -> Result<(), Text> {
         let is_search = matches!(self.command, Command::Search { .. });
         let name = || String::from_utf8_lossy(errors::c_text(self.args.at(0))).into_owned();
@@ -456,12 +459,12 @@ impl<'a> Parser<'a> {
         }
         Ok(())
     }
-    /// The position of the member that this argument names.
+    /// The position on the earth of the member that this argument names.
     fn member(&self, at: usize) -> Result<Option<Point>, Text> {
         let score = self.zset.and_then(|zset| zset.score(self.args.at(at)));
         Ok(Some(Point::of_score(score.ok_or(NO_MEMBER)?)))
     }
-    /// Reads a radius and its unit.
+    /// Parses a radius and its unit.
     fn circle(&self, at: usize) -> Result<Shape, Text> {
         let radius = strtod::parse(self.args.at(at)).ok_or(NO_RADIUS)?;
         if radius < 0.0 {
@@ -469,7 +472,7 @@ impl<'a> Parser<'a> {
         }
         Ok(Shape { form: Form::Circle { radius }, unit_m: unit_m(self.args.at(at + 1))? })
     }
-    /// Reads width, height and their unit.
+    /// Parses a width, a height and their unit.
     fn rectangle(&self, at: usize) -> Result<Shape, Text> {
         let width = strtod::parse(self.args.at(at)).ok_or(NO_WIDTH)?;
         let height = strtod::parse(self.args.at(at + 1)).ok_or(NO_HEIGHT)?;
@@ -480,7 +483,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// STORE or STOREDIST, as the argument says.
+/// STORE or STOREDIST: the one that the argument at `at` is.
 fn word_of(args: Args<'_>, at: usize) -> &'static str {
     if args.is(at, "STORE") { "STORE" } else { "STOREDIST" }
 }

@@ -1,7 +1,7 @@
-//! Fields that expire: HEXPIRE, HTTL and their kin, HPERSIST, and the commands that read or write fields together with
-//! their expiry: HGETEX, HSETEX, HGETDEL.
+//! Fields that expire: HEXPIRE, HTTL and similar commands, HPERSIST, and the commands that access fields together
+//! with their expiry (HGETEX, HSETEX, HGETDEL).
 //!
-//! No command sees an expired field: the keyspace removes expired fields when it finds the hash.
+//! No command sees an expired field, because the keyspace removes expired fields when a command looks up the hash.
 
 use super::collection::{argument, read, send_or_null, update_existing};
 use super::update;
@@ -16,7 +16,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Changed, Collection, HashValue, Settings};
 use strand_wire::args::Args;
 
-/// The codes in replies, one for each field.
+/// The codes in replies. A reply has one code per field.
 const NO_FIELD: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 const CONDITION_FAILED: i64 = 0;
@@ -101,7 +101,7 @@ pub(crate) fn hsetex(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The condition of HEXPIRE and its kin.
+/// The condition of HEXPIRE and similar commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     None,
@@ -117,8 +117,8 @@ impl Condition {
             [("NX", Condition::Nx), ("XX", Condition::Xx), ("GT", Condition::Gt), ("LT", Condition::Lt)];
         words.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, condition)| condition)
     }
-    /// True when a field that expires at `before_ms` may now expire at `at_ms`. A field without expiry counts as
-    /// expiring after all others.
+    /// True when a field with the expiry `before_ms` may get the expiry `at_ms`. A field without an expiry counts
+    /// as expiring later than all others.
     fn holds(self, before_ms: Option<i64>, at_ms: i64) -> bool {
         match self {
             Condition::None => true,
@@ -160,8 +160,8 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     Ok(())
 }
 
-/// Calls `change` with each of `fields` and replies with the codes that it returns; its other result says whether the
-/// field changed. Returns the codes, in the order of the fields.
+/// Calls `change` with each of `fields`. `change` returns the field's code for the reply, and whether it changed
+/// the field. Returns the codes, in the order of the fields.
 fn codes_of(
     call: &mut Call<'_, '_>,
     fields: Args<'_>,
@@ -183,7 +183,7 @@ fn codes_of(
     Ok(codes)
 }
 
-/// Records the effect: these fields expire at this time, or are removed (`None`).
+/// Records the effect: these fields get the expiry `at_ms`, or are removed (`None`).
 fn expires<'a>(call: &mut Call<'_, '_>, at_ms: Option<i64>, fields: impl Iterator<Item = &'a [u8]>) {
     if !call.is_recorded() {
         return;
@@ -223,7 +223,7 @@ fn expire_field(
     DONE
 }
 
-/// Replies for each field with `number` of its expiry.
+/// Replies with one number per field. `number` computes it from the field's expiry.
 fn tell(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
     let fields = match check_type(call).and_then(|()| fields_from(call.args, 2, 1, NOT_A_NUMBER)) {
         Ok(fields) => fields,
@@ -241,7 +241,7 @@ fn tell(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
     });
 }
 
-/// Whole seconds, rounded up.
+/// Converts milliseconds to whole seconds, rounded up.
 fn seconds(ms: i64) -> i64 {
     (ms + 999) / 1000
 }
@@ -265,8 +265,9 @@ fn get_and_remove(call: &mut Call<'_, '_>) -> Result<(), Text> {
     Ok(())
 }
 
-/// For each of `fields`, sends its value and then calls `change`, which returns whether it changed the field. One field
-/// after the other: a field that is named twice and removed is found once. Returns the changed fields.
+/// For each of `fields`, sends the field's value and then calls `change`, which returns whether it changed the
+/// field. This goes field by field, so that a field that is named twice and removed is found only once. Returns the
+/// changed fields.
 fn send_and_change<'a>(
     call: &mut Call<'_, '_>,
     fields: Args<'a>,
@@ -366,7 +367,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         emptied = hash.is_empty();
         Ok((true, Changed::Yes))
     })?;
-    // A hash without fields is removed, and that has its own event.
+    // A hash that has lost all its fields is removed, which has its own event.
     if set && at_ms.is_some() && !emptied {
         let event = if has_passed { named::HDEL } else { named::HEXPIRE };
         call.txn.db(call.db).tell_event(&call.keys[0], event);
@@ -393,9 +394,9 @@ struct Options {
     fxx: bool,
     keep_ttl: bool,
     persist: bool,
-    /// The unit, and the position of the number.
+    /// The unit of the expiry, and the position of its number among the arguments.
     expiry: Option<(ExpiryUnit, usize)>,
-    /// The position where FIELDS must stand.
+    /// The position at which the word FIELDS must be.
     end: usize,
 }
 
@@ -435,7 +436,7 @@ impl Options {
     }
 }
 
-/// The expiry in Unix milliseconds of the number `given`, which is not negative.
+/// Converts `given`, which must not be negative, to an expiry in Unix milliseconds.
 fn expiry_at(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
     let at_ms = match unit {
         ExpiryUnit::Seconds => given.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)),
@@ -447,7 +448,7 @@ fn expiry_at(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result
     at_ms.ok_or_else(|| errors::invalid_expire_time(command).into())
 }
 
-/// Reads `FIELDS number` at argument `at` and the arguments after it: `each` arguments for each field.
+/// Parses `FIELDS number` at argument `at`, and the arguments after it. There are `each` arguments per field.
 fn fields_from<'a>(
     args: Args<'a>,
     at: usize,
@@ -465,7 +466,7 @@ fn fields_from<'a>(
     }
 }
 
-/// Refuses a value of another type. WRONGTYPE comes before errors in the arguments.
+/// Refuses a value of another type. The error WRONGTYPE is reported before errors in the arguments.
 fn check_type(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let mut db = call.txn.db(call.db);
     match db.peek_at::<HashValue>(&call.keys[0]) {

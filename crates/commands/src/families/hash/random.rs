@@ -9,12 +9,13 @@ use strand_keyspace::types::Bytes;
 use strand_keyspace::{Collection, HashValue};
 use strand_wire::reply::{Protocol, Reply};
 
-/// Most fields that one call with a negative count draws. Without a limit the client could choose a reply of any size.
+/// Maximum number of fields that one call with a negative count returns. Without a limit, a client could request a
+/// reply of any size.
 const DRAWN_MAX: u64 = 1024 * 1024;
 
-/// `HRANDFIELD key [count [WITHVALUES]]`. Reply: without a count, one field or null. With a count, an array of that
-/// many different fields; with a negative count, of that many fields drawn independently. WITHVALUES adds the values:
-/// pairs in RESP3, a flat array in RESP2.
+/// `HRANDFIELD key [count [WITHVALUES]]`. Without a count, the reply is one random field or null. With a positive
+/// count, it is an array of this many different fields. With a negative count, each field is drawn independently,
+/// so fields may repeat. WITHVALUES adds the values: as pairs in RESP3, as a flat array in RESP2.
 pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
     let wish = match Wish::parse(call) {
         Ok(wish) => wish,
@@ -69,9 +70,10 @@ impl Wish {
     }
 }
 
-/// `count` different pairs. Every set of pairs is equally likely.
+/// Sends `count` different fields. Every set of this many fields is equally likely.
 fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, rng: &mut fastrand::Rng) {
-    /// Below the hash's size divided by this, it is faster to draw and reject repeats.
+    /// If the count is below the number of fields divided by this, it is faster to draw fields and to reject
+    /// repeated ones.
     const SPARSE: usize = 3;
     let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(hash.len());
     announce(reply, wanted, values);
@@ -85,7 +87,8 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
         }
         return;
     }
-    // One walk over the hash: each pair is taken with the probability of those still wanted among those still left.
+    // Walk over the hash once. Take each field with a probability of the number still wanted divided by the number
+    // still left.
     let (mut wanted, mut left) = (wanted, hash.len());
     for pair in hash.iter() {
         if reply.is_over() {
@@ -119,7 +122,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use strand_wire::reply::Protocol;
 
-    /// The words of a flat RESP2 array.
+    /// The words in a flat array of RESP2.
     fn words(reply: &str) -> Vec<&str> {
         reply.split('|').filter(|p| p.starts_with(['f', 'v'])).collect()
     }

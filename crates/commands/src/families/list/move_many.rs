@@ -1,4 +1,4 @@
-//! LMOVEM and BLMOVEM: LMOVE and BLMOVE of several elements at once.
+//! LMOVEM and BLMOVEM: like LMOVE and BLMOVE, for several elements at once.
 
 use super::end;
 use super::pop::{Moved, popped_at, pushed_at, taken};
@@ -14,20 +14,20 @@ use strand_keyspace::types::list::End;
 use strand_keyspace::{Changed, Collection, ListValue, ValueRef, Wanted};
 use strand_wire::args::Args;
 
-/// The argument of LMOVEM at which the number of elements begins.
+/// The index of the argument of LMOVEM at which COUNT or EXACTLY may be.
 const HOW_MANY: usize = 5;
-/// The argument of BLMOVEM at which the number of elements begins, after the timeout.
+/// The index of the argument of BLMOVEM at which COUNT or EXACTLY may be, after the timeout.
 const WAITING_HOW_MANY: usize = 6;
 
-/// What a call asks for.
+/// The options of a call.
 #[derive(Clone, Copy)]
 struct Wish {
     from: End,
     to: End,
     count: usize,
-    /// EXACTLY: with fewer elements nothing is moved.
+    /// EXACTLY: nothing is moved if the source has fewer elements.
     exactly: bool,
-    /// OBO: each element is put before the one moved before it, if both ends are the same end.
+    /// OBO: the elements are moved one by one. So their order is reversed if both ends are the same.
     one_by_one: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn blmovem(call: &mut Call<'_, '_>) {
     move_many(call, arguments());
 }
 
-/// Moves elements. With too few elements, a call with a timeout waits.
+/// Moves elements. If the source has too few, a call with a timeout waits.
 fn move_many(call: &mut Call<'_, '_>, arguments: Result<(Wish, Option<u64>), Text>) {
     let moved = arguments.and_then(|(wish, timeout_ms)| {
         let moved = match call.keys[0].bytes == call.keys[1].bytes {
@@ -91,7 +91,7 @@ pub(crate) fn blmovem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
 }
 
 impl Wish {
-    /// Parses the arguments. `at` is the position of the number of elements, if there is one.
+    /// Parses the arguments. If the number of elements is given, it begins at position `at`.
     fn parse(args: Args<'_>, at: usize) -> Result<Wish, Text> {
         let (from, to) = (end(args.at(3))?, end(args.at(4))?);
         let one = Wish { from, to, count: 1, exactly: false, one_by_one: true };
@@ -111,12 +111,12 @@ impl Wish {
     }
     fn elements(self, value: ValueRef<'_>) -> usize {
         match self.exactly && value.elements() < self.count {
-            // With too few elements nothing is moved, which costs nothing.
+            // If there are too few elements, nothing is moved, which costs nothing.
             true => 0,
             false => part_elements(self.count, value),
         }
     }
-    /// The elements to move, in the order of the destination. `None` when there are too few.
+    /// The elements to move, in the order that they get in the destination. `None` when the source has too few.
     fn of(self, list: &ListValue) -> Option<Vec<Moved>> {
         if self.exactly && list.len() < self.count {
             return None;
@@ -141,7 +141,7 @@ fn between(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Te
     let mut db = call.txn.db(call.db);
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let moved = wish.of(list);
-    // If one of the values is no list, neither list is changed.
+    // Check the type of the destination, too, before any list is changed.
     db.peek_at::<ListValue>(destination).map_err(wrong_type)?;
     let Some(moved) = moved else { return Ok(None) };
     if moved.is_empty() {
@@ -163,7 +163,7 @@ fn between(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Te
     Ok(Some(moved))
 }
 
-/// Moves elements within one list. The list keeps its expiry, even if all elements are moved.
+/// Moves elements within one list. The list keeps its expiry even if all its elements are moved.
 fn within(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Text> {
     call.txn.call_next(pushed_at(wish.to));
     let moved = update_existing(call, |list: &mut ListValue, _| {

@@ -1,6 +1,6 @@
-//! LPOP, RPOP, LMPOP, LMOVE and RPOPLPUSH, which take elements off the ends of lists, and their blocking forms.
+//! LPOP, RPOP, LMPOP, LMOVE and RPOPLPUSH, which remove elements from the ends of lists. Also their blocking forms.
 //!
-//! A blocking form makes the same attempt. If it finds nothing, it tells what the command would wait for
+//! A blocking command makes the same attempt. If it finds nothing, it says what it would wait for
 //! ([`crate::wait`]).
 
 use super::{end, send_range};
@@ -23,7 +23,7 @@ use strand_keyspace::{Changed, Collection, Key, KeyEvent, ListValue, ValueRef, W
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// An element on its way from one list to another. Short ones need no allocation.
+/// An element that is moved from one list to another. A short element needs no allocation.
 pub(super) enum Moved {
     Short(SmallVec<[u8; 64]>),
     Shared(Blob),
@@ -92,13 +92,13 @@ fn pop(call: &mut Call<'_, '_>, from: End, command: &str) {
     }
 }
 
-/// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: takes elements off the first list that exists. Reply: its
-/// key and an array of the elements, or null.
+/// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: removes elements from the first list that exists. Reply:
+/// the key of that list and an array of the elements, or null.
 pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted::<ListValue>(call, counted_keys(call.args, 1, end));
 }
 
-/// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`: LMPOP that waits.
+/// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`: like LMPOP, but waits if no list exists.
 pub(crate) fn blmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted_or_wait::<ListValue>(call, counted_keys(call.args, 2, end));
 }
@@ -113,8 +113,8 @@ pub(crate) fn blmpop_long(call: &mut LaneCall<'_>) {
     first_pop::pop_counted_long::<ListValue>(call, counted_keys(call.args, 2, end));
 }
 
-/// `BLPOP key [key ...] timeout`: takes the first element off the first list that exists, or waits for one. Reply: the
-/// key and the element, or null after the timeout.
+/// `BLPOP key [key ...] timeout`: removes the first element of the first list that exists, or waits for a list.
+/// Reply: the key and the element, or null after the timeout.
 pub(crate) fn blpop(call: &mut Call<'_, '_>) {
     first_pop::pop_one_or_wait::<ListValue>(call, End::Front);
 }
@@ -175,7 +175,7 @@ pub(crate) fn brpoplpush(call: &mut Call<'_, '_>) {
     }
 }
 
-/// Moves an element. Without a source, a call with a timeout waits.
+/// Moves an element. If the source is missing, a call with a timeout waits.
 fn move_one(call: &mut Call<'_, '_>, from: End, to: End, timeout_ms: Option<u64>) {
     let moved = match call.keys[0].bytes == call.keys[1].bytes {
         true => rotate(call, from, to),
@@ -200,7 +200,7 @@ fn move_one(call: &mut Call<'_, '_>, from: End, to: End, timeout_ms: Option<u64>
 fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, &'static str> {
     let (source, destination) = (&call.keys[0], &call.keys[1]);
     let mut db = call.txn.db(call.db);
-    // If one of the values is no list, neither list is changed.
+    // If the source or the destination is no list, this fails before any list is changed.
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let Some(moved) = list.get(end_place(list, from)).map(Moved::of) else { return Ok(None) };
     db.txn_call_next(pushed_at(to));
@@ -219,7 +219,7 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
     Ok(Some(moved))
 }
 
-/// Moves an element within one list. The list keeps its expiry, even if this is its only element.
+/// Moves an element within one list. The list keeps its expiry even if this is its only element.
 fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, Text> {
     call.txn.call_next(pushed_at(to));
     let moved = update_existing(call, |list: &mut ListValue, _| {
@@ -267,7 +267,7 @@ pub(crate) fn blmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     counted_keys(args, 2, end).map_or(0, |(_, count)| part_elements(count, value))
 }
 
-/// The positions of the `count` elements at an end.
+/// The range of positions of the `count` elements at one end.
 pub(super) fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
     let (len, count) = (list.len(), count.min(list.len()));
     match from {

@@ -1,4 +1,4 @@
-//! Looking for elements by their bytes: LINSERT, LREM, LPOS.
+//! Commands that search for elements by their bytes: LINSERT, LREM, LPOS.
 
 use crate::call::Call;
 use crate::errors;
@@ -11,7 +11,7 @@ use strand_keyspace::{Changed, Collection, ListValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Elements between two checks whether a client still waits for the reply.
+/// Number of elements compared between two checks whether the client still waits for the reply.
 const LOOKED_AT: usize = 4096;
 
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use \
@@ -44,8 +44,8 @@ pub(crate) fn linsert(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `LREM key count element`: removes the first `count` equal elements. A negative count begins at the end, 0 removes
-/// all. Reply: how many were removed.
+/// `LREM key count element`: removes the first `count` elements that equal `element`. A negative count begins at
+/// the end of the list, and 0 removes all. Reply: the number of removed elements.
 pub(crate) fn lrem(call: &mut Call<'_, '_>) {
     let count = match parse::integer(call.args.at(2)) {
         Ok(count) => count,
@@ -90,14 +90,14 @@ pub(crate) fn lpos(call: &mut Call<'_, '_>) {
     });
 }
 
-/// Which of the equal elements are wanted.
+/// The options of LPOS: which of the equal elements are wanted.
 struct Wish {
-    /// The number of the first match that is wanted. Counts from 1.
+    /// The first wanted match, counted from 1.
     rank: u64,
     from: End,
-    /// Most matches; 0 is all. `None`: one match, and the reply is not an array.
+    /// Maximum number of matches; 0 means all. `None`: one match, and the reply is no array.
     count: Option<usize>,
-    /// Most elements that are compared; 0 is all.
+    /// Maximum number of elements that are compared; 0 means all.
     len_max: usize,
 }
 
@@ -117,7 +117,8 @@ impl Wish {
                 if rank == 0 {
                     return Err(RANK_ZERO.into());
                 }
-                // `i64::MIN` has no positive counterpart. It stays negative in redis-server, so the first match counts.
+                // `i64::MIN` has no positive counterpart. In redis-server it stays negative, so the first match is
+                // wanted.
                 wish.rank = rank.checked_abs().map_or(1, i64::unsigned_abs);
                 wish.from = if rank < 0 { End::Back } else { End::Front };
             } else if args.is(at, "COUNT") {
@@ -131,7 +132,7 @@ impl Wish {
         }
         Ok(wish)
     }
-    /// Writes the indexes of the wanted elements.
+    /// Adds the indexes of the wanted elements to `found`.
     fn look(&self, list: &ListValue, element: &[u8], found: &mut Found<'_>) {
         let len = list.len();
         let elements = match self.from {
@@ -162,7 +163,7 @@ impl Wish {
     }
 }
 
-/// A number of at least 0. `text` is the error for anything else.
+/// Parses a number of at least 0. `text` is the error text for anything else.
 fn not_negative(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     parse_int(bytes).and_then(|n| usize::try_from(n).ok()).ok_or(text)
 }

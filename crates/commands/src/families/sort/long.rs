@@ -1,8 +1,9 @@
 //! SORT and SORT_RO on the lane.
 //!
-//! The value is a clone, so no shard is locked while it is sorted. Without other keys, the result is stored if the
-//! value has not changed since ([`optimistic`]). If BY and GET name few keys, these are read at one moment together
-//! with the value. Many keys are read in slices, as if several commands had read them.
+//! The value is cloned, so no shard is locked while the clone is sorted. If BY and GET read no keys, the result is
+//! stored if the value has not changed since ([`optimistic`]). If they read few keys, these are read together with
+//! the value at one moment. If they read many keys, these are read in slices, so that the result may be of several
+//! moments.
 
 use super::{HeldKeys, Keys, Options, SLICE, Source, list, read, reply, store};
 use crate::call::LaneCall;
@@ -14,18 +15,18 @@ use strand_chain::Chain;
 use strand_keyspace::journal::Arg;
 use strand_keyspace::{Collection, Db, Key, KeyHash, ListValue, Lookups, RecordRef, Value};
 
-/// How often a call begins anew because its value changed or a shard was locked. After that it reads its keys in
-/// slices.
+/// Maximum number of attempts to read all keys at one moment. An attempt fails when the value was written or a
+/// shard was busy. After the last one the call reads its keys in slices.
 const TRIES: usize = 4;
-/// Elements that one effect stores.
+/// Number of elements that one effect stores.
 const ELEMENTS_PER_EFFECT: usize = 4096;
 
-/// A large SORT, or one that needs a shard that another thread holds.
+/// A SORT of many elements, or one whose shards somebody else holds.
 pub(crate) fn sort_long(call: &mut LaneCall<'_>) {
     long(call, true);
 }
 
-/// A large SORT_RO, or one that needs a shard that another thread holds.
+/// A SORT_RO of many elements, or one whose shards somebody else holds.
 pub(crate) fn sort_ro_long(call: &mut LaneCall<'_>) {
     long(call, false);
 }
@@ -104,7 +105,7 @@ fn run(
     Ok(lookups)
 }
 
-/// Records the effect of storing a list that was made from several moments: the list itself.
+/// Records the effect of storing a list that was read at several moments. The effect is the list itself.
 fn was_stored(db: &mut Db<'_, '_>, key: &Key<'_>, list: &ListValue) {
     db.effect(&[b"DEL".into(), key.bytes.into()]);
     let elements: Vec<Vec<u8>> = list.iter(0).map(|element| element.to_vec()).collect();
@@ -120,7 +121,7 @@ fn lock<'a>(call: &LaneCall<'a>, hashes: &[KeyHash]) -> crate::call::LaneTxn<'a>
     txn
 }
 
-/// Writes the reply. Returns the list if it must be stored.
+/// Writes the reply. With STORE, returns the list to store.
 fn finish(
     call: &LaneCall<'_>,
     options: &Options<'_>,
@@ -139,7 +140,7 @@ fn finish(
     Ok(Some(list))
 }
 
-/// True when the value was not written between two reads.
+/// True when the value was not written between the read of `before` and the read of `now`.
 fn is_same(before: Option<&Value>, now: Option<&Value>) -> bool {
     match (before, now) {
         (Some(Value::List(a)), Some(Value::List(b))) => a.is_same(b),
@@ -150,7 +151,7 @@ fn is_same(before: Option<&Value>, now: Option<&Value>) -> bool {
     }
 }
 
-/// Reads keys a slice at a time, each slice at one moment.
+/// Access to keys in slices. All keys of a slice are read at one moment.
 struct SlicedKeys<'c, 'a> {
     call: &'c LaneCall<'a>,
     stores: bool,
@@ -173,12 +174,12 @@ impl Keys for SlicedKeys<'_, '_> {
     }
     fn rest(&mut self) -> bool {
         self.call.pause();
-        // A call that stores runs to its end.
+        // A call with STORE runs to its end.
         self.stores || !self.call.cancelled()
     }
 }
 
-/// No key except the value's own is read.
+/// Access to no keys, for a call whose BY and GET read none.
 struct NoKeys<'p> {
     pause: &'p dyn Fn(),
 }
@@ -191,7 +192,7 @@ impl Keys for NoKeys<'_> {
     }
 }
 
-/// SORT with STORE that reads only the value.
+/// SORT with STORE that reads no key except that of the value.
 struct Storing<'o, 'a> {
     options: &'o Options<'a>,
     key: Key<'a>,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use strand_wire::args::Args;
 
-/// Most GET patterns of one call. A result has a value for each element and pattern.
+/// Maximum number of GET patterns per call. The result has one value per element and pattern.
 const GETS_MAX: usize = 1024;
 
 const TOO_MANY_GETS: &str = "ERR too many GET patterns";
@@ -22,32 +22,32 @@ pub(super) struct Options<'a> {
     pub(super) alpha: bool,
     pub(super) by: By<'a>,
     pub(super) gets: SmallVec<[Get<'a>; 4]>,
-    /// The argument that names the destination.
+    /// The index of the argument that is the destination.
     pub(super) store: Option<usize>,
     start: i64,
-    /// A negative number means all.
+    /// Maximum number of elements in the result. A negative number means all.
     count: i64,
 }
 
-/// What elements are sorted by.
+/// By what the elements are sorted.
 #[derive(Clone, Copy)]
 pub(super) enum By<'a> {
     /// The elements themselves.
     Element,
-    /// Nothing: the elements keep the value's order.
+    /// By nothing: the elements keep the order of the value.
     Nothing,
-    /// The values at these keys.
+    /// By the values at keys that are made from the elements.
     Keys(Pattern<'a>),
 }
 
-/// The reply for each element.
+/// What GET returns for each element.
 #[derive(Clone, Copy)]
 pub(super) enum Get<'a> {
-    /// `#`: the element.
+    /// `#`: the element itself.
     Element,
-    /// A pattern without a star: nothing.
+    /// A pattern without a star finds nothing.
     Nothing,
-    /// The value at this key.
+    /// The value at a key that is made from the element.
     Keys(Pattern<'a>),
 }
 
@@ -57,7 +57,7 @@ impl Get<'_> {
     }
 }
 
-/// A key: its first star stands for the element. After `->` comes a field of the hash at the key.
+/// A pattern of a key. The element replaces its first star. After `->` follows a field of the hash at the key.
 #[derive(Clone, Copy)]
 pub(super) struct Pattern<'a> {
     pub(super) before: &'a [u8],
@@ -142,13 +142,13 @@ impl<'a> Options<'a> {
             };
             at += 1 + takes;
         }
-        // As in redis-server, a pattern without a star counts wherever it stands.
+        // As in redis-server, a BY pattern without a star has its effect wherever it is among the options.
         if !sorts {
             options.by = By::Nothing;
         }
         Ok(options)
     }
-    /// True when keys are read whose names are made of the elements.
+    /// True when BY or GET reads keys that are made from the elements.
     pub(super) fn reads_keys(&self) -> bool {
         self.reads_weights() || self.gets.iter().any(Get::reads_key)
     }
@@ -156,7 +156,7 @@ impl<'a> Options<'a> {
     pub(super) fn reads_weights(&self) -> bool {
         matches!(self.by, By::Keys(_))
     }
-    /// The positions that LIMIT leaves of `len` elements.
+    /// The range of positions that LIMIT selects of `len` elements.
     pub(super) fn window(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.start.max(0)).map_or(len, |start| start.min(len));
         let count = usize::try_from(self.count).map_or(len, |count| count.min(len));
@@ -164,7 +164,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The position of the destination, for the key specs: after the last STORE that is not the argument of another option.
+/// The position of the destination, for the key specs: after the last STORE that is not itself an argument of
+/// another option.
 pub(crate) fn destination(args: Args<'_>) -> Option<usize> {
     let (mut at, mut found) = (2, None);
     while at < args.len() {

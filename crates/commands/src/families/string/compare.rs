@@ -1,4 +1,4 @@
-//! DELIFEQ, DELEX and IFEQ of SET, which compare a string before they act; DIGEST; MSETEX.
+//! Commands that compare a string before they act (DELIFEQ, DELEX, and SET with IFEQ). Also DIGEST and MSETEX.
 
 use super::{Options, value_of, was_set};
 use crate::call::Call;
@@ -8,9 +8,9 @@ use crate::run::arg;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Db, Key, StrRef};
 
-/// Digits of a digest.
+/// Number of hexadecimal digits of a digest.
 const DIGITS: usize = 16;
-/// SET compares values of at most this length, because SET always runs on the worker.
+/// Maximum length of a value that SET compares. It is limited because SET always runs on the worker.
 pub(super) const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
 
 const BAD_DIGEST: &str = "ERR a digest has exactly 16 hexadecimal digits";
@@ -23,8 +23,8 @@ pub(crate) fn delifeq(call: &mut Call<'_, '_>) {
     remove_if(call, |s| s.is_some_and(|s| is_equal(s, value)));
 }
 
-/// `DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]`: removes a key of any type, or one whose string
-/// meets the condition. Reply: 1 when it was removed, else 0.
+/// `DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]`. Without a condition, removes a key of any
+/// type. With a condition, removes a key whose string meets it. Reply: 1 when the key was removed, else 0.
 pub(crate) fn delex(call: &mut Call<'_, '_>) {
     let args = call.args;
     if args.len() == 2 {
@@ -97,7 +97,7 @@ fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     Ok(true)
 }
 
-/// Removes the key if `is` returns true for its string.
+/// Removes the key if `is` returns true for the string at the key.
 fn remove_if(call: &mut Call<'_, '_>, is: impl FnOnce(Option<StrRef<'_>>) -> bool) {
     let mut db = call.txn.db(call.db);
     match string_of(db.peek(&call.keys[0])).map(is) {
@@ -123,7 +123,7 @@ fn digest_of(s: StrRef<'_>) -> String {
     strand_digest::xxh3_text(s.bytes(&mut Default::default()))
 }
 
-/// Checks the value that SET compares with.
+/// Refuses a value that is too long for SET to compare.
 pub(super) fn check_compared(bytes: &[u8]) -> Result<(), Text> {
     match bytes.len() > COMPARED_BYTES_MAX {
         true => Err(format!("ERR IFEQ compares values of at most {COMPARED_BYTES_MAX} bytes").into()),

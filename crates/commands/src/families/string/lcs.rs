@@ -1,6 +1,7 @@
-//! LCS: the longest common subsequence of two strings, by the dynamic programme that Redis uses.
+//! LCS: the longest common subsequence of two strings, by dynamic programming as in Redis.
 //!
-//! LCS runs on the lane, because its time is the product of both lengths. Its memory is smaller: see [`Table`].
+//! LCS runs on the lane, because its time is proportional to the product of both lengths. Its memory is less than
+//! that: see [`Table`].
 
 use crate::call::LaneCall;
 use crate::errors;
@@ -12,12 +13,12 @@ const NOT_STRINGS: &str = "ERR The specified keys must contain string values";
 const LEN_AND_IDX: &str = "ERR If you want both the length and indexes, please just use IDX.";
 const TOO_LONG: &str = "ERR String too long for LCS";
 const TOO_MUCH_MEMORY: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
-/// Bytes of a cell of Redis's table. Redis limits the memory of that table.
+/// Bytes per cell of Redis's table. Redis limits the memory of that table, and so do we.
 const CELL_BYTES: u64 = 4;
-/// Rows of a block. With the longest strings that the limit allows (11.5 KB each), the kept rows take 1 MiB and the
-/// bits of a block another 1 MiB. Redis's table takes 512 MiB.
+/// Number of rows per block. For the longest strings that the limit allows (11.5 KB each), the kept rows take 1 MiB
+/// and the bits of one block another 1 MiB. Redis's table takes 512 MiB.
 const BLOCK_ROWS: usize = 512;
-/// Cells between two pauses: about 50 us.
+/// Number of cells computed between two pauses: about 50 us.
 const PAUSE_CELLS: usize = 64 * 1024;
 
 /// `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`
@@ -35,7 +36,7 @@ struct Options {
     with_match_len: bool,
 }
 
-/// A run that both strings have: its first and last position in each string.
+/// A run of bytes that both strings have: its first and its last position in each string.
 struct Match {
     a: (usize, usize),
     b: (usize, usize),
@@ -89,7 +90,7 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Both strings. Long strings are shared, so the shards are free while they are compared.
+/// Clones both strings. Clones share long strings, so the shards are free during the comparison.
 fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
     let keys = [call.keyspace.key(call.args.at(1)), call.keyspace.key(call.args.at(2))];
     let mut txn = call.lock(&[keys[0].hash, keys[1].hash]);
@@ -122,14 +123,14 @@ fn options(call: &LaneCall<'_>) -> Result<Options, &'static str> {
     if options.idx && options.len { Err(LEN_AND_IDX) } else { Ok(options) }
 }
 
-/// Redis's table of lengths for every pair of prefixes, of which only a part exists at a time: the last row before each
-/// block of rows, and one block with one bit for each cell. Rows are prefixes of the longer string. The walk back
-/// through the table needs the bits of each block once, so every row is computed twice.
+/// Redis's table of lengths for each pair of prefixes. Only a part of it exists at a time: the last row before each
+/// block of rows, and one block with one bit per cell. A row stands for a prefix of the longer string. The walk
+/// back through the table needs the bits of each block once, so every row is computed twice.
 struct Table<'s> {
-    /// The string of the rows. The other is the string of the columns.
+    /// The longer string, which gives the rows. The other string gives the columns.
     long: &'s [u8],
     short: &'s [u8],
-    /// True when the first string is the string of the columns.
+    /// True when the first string gives the columns.
     swapped: bool,
 }
 
@@ -151,7 +152,7 @@ impl<'s> Table<'s> {
         }
         row.last().copied()
     }
-    /// The subsequence and its runs, the last run first, as Redis finds them.
+    /// The subsequence and its runs. The last run comes first, in the order in which Redis finds them.
     fn walk(&self, call: &LaneCall<'_>) -> Option<(Vec<u8>, Vec<Match>)> {
         let mut row = self.first_row();
         let mut before_blocks = Vec::with_capacity((self.long.len() / BLOCK_ROWS + 1) * row.len());
@@ -187,8 +188,8 @@ impl<'s> Table<'s> {
         path.common.reverse();
         Some((path.common, path.matches))
     }
-    /// The block of these rows: a bit is set where the walk back goes to the row before. `row` is the row before the
-    /// first.
+    /// Computes the bits of a block of these rows. A bit is set where the walk back goes to the row before. `row`
+    /// is the row before the block.
     fn block(&self, call: &LaneCall<'_>, rows: std::ops::Range<usize>, row: &mut [u32]) -> Option<Vec<u64>> {
         let width = self.short.len();
         let mut up = vec![0u64; (rows.len() * width).div_ceil(64)];
@@ -199,7 +200,7 @@ impl<'s> Table<'s> {
             next_row(self.long[i], self.short, row);
             let from = (i - rows.start) * width;
             for j in 0..width {
-                // As in Redis, a tie shortens the second string.
+                // If both lengths are equal, the second string gets shorter, as in Redis.
                 let (above, left) = (above[j + 1], row[j]);
                 let goes_up = if self.swapped { above >= left } else { above > left };
                 up[(from + j) / 64] |= u64::from(goes_up) << ((from + j) % 64);
@@ -209,7 +210,7 @@ impl<'s> Table<'s> {
     }
 }
 
-/// What the walk back has found.
+/// What the walk back has found so far.
 #[derive(Default)]
 struct Path {
     common: Vec<u8>,
@@ -218,7 +219,7 @@ struct Path {
 }
 
 impl Path {
-    /// Both strings have `byte` at these positions.
+    /// Notes that both strings have `byte` at these positions.
     fn meets(&mut self, byte: u8, (a, b): (usize, usize)) {
         self.common.push(byte);
         match self.matches.last_mut().filter(|_| self.in_run) {
@@ -229,7 +230,8 @@ impl Path {
     }
 }
 
-/// Pauses now and then, before row `i` of `width` cells. Returns `None` when nobody waits for the reply.
+/// Call this before row `i`, which has `width` cells. Pauses now and then. Returns `None` when nobody waits for the
+/// reply.
 fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
     if i.is_multiple_of(PAUSE_CELLS.div_ceil(width)) {
         call.pause();
@@ -237,7 +239,7 @@ fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
     (!call.cancelled()).then_some(())
 }
 
-/// Turns the row of a prefix into the row of the prefix that is longer by the byte `x`.
+/// Computes the next row from `row`. It stands for a prefix that is longer by the byte `x`.
 fn next_row(x: u8, columns: &[u8], row: &mut [u32]) {
     let mut diagonal = 0;
     for (j, y) in columns.iter().enumerate() {
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(f.run("LCS a b LEN"), ":2|");
     }
 
-    /// Computes the whole table and the walk back, as Redis does.
+    /// For comparison: computes the whole table and the walk back, as Redis does.
     fn plainly(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<[usize; 4]>) {
         let width = b.len() + 1;
         let mut cells = vec![0u32; (a.len() + 1) * width];

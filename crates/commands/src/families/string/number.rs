@@ -1,4 +1,5 @@
-//! INCR and its kin: integers in place, and INCRBYFLOAT in x87 long doubles.
+//! INCR and similar commands, which change an integer in place. Also INCRBYFLOAT, which computes in x87 long
+//! doubles.
 
 use crate::call::Call;
 use crate::errors;
@@ -48,7 +49,7 @@ fn add(call: &mut Call<'_, '_>, n: i64) {
     }
 }
 
-/// Adds to the integer at the key in place. The expiry stays.
+/// Adds `n` to the integer at the key, in place. The expiry stays.
 fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
@@ -71,7 +72,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, &'static str> {
     };
     let increment = parse::long_double(call.args.at(2))?;
     let text = before.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
-    // Stored as bytes even when it is an integer, because OBJECT ENCODING shows it.
+    // The sum is stored as bytes even if it is an integer, so that OBJECT ENCODING is the same as in redis-server.
     db.update_str(key, StrRef::Bytes { bytes: text.as_bytes(), edited: false });
     db.effect(&[b"SET".into(), key.bytes.into(), text.as_bytes().into(), b"KEEPTTL".into()]);
     Ok(text)

@@ -61,7 +61,7 @@ pub(crate) fn append(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The bytes from `start` to `end`, both included. Negative numbers count from the end.
+/// The range of bytes from `start` to `end`, both included. Negative numbers count from the end.
 fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
     let n = len as i64;
     if start < 0 && end < 0 && start > end {
@@ -72,7 +72,7 @@ fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
-/// The length of a string with `more` bytes at `at`.
+/// The length of a string after `more` bytes are written at `at`.
 ///
 /// # Errors
 /// `STRING_TOO_LONG` when the length exceeds `proto-max-bulk-len`.
@@ -86,7 +86,7 @@ fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let (key, bytes, settings) = (&call.keys[0], call.args.at(3), call.txn.keyspace().settings());
     let mut db = call.txn.db(call.db);
     if bytes.is_empty() {
-        // There is nothing to write, so no limit applies.
+        // Nothing is written, so no limit applies.
         return Ok(string_of(db.peek(key))?.map_or(0, |s| s.len()));
     }
     let edited = db.edit_str(key, |blob| {
