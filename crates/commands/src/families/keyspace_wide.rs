@@ -1,8 +1,8 @@
 //! Commands on a whole database: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 //!
-//! KEYS, the flushes and a SCAN with a large COUNT run on the lane, in slices. SCAN and HSCAN share [`ScanOptions`].
-//! While a shard is locked, a pattern is matched only for as long as looking the keys up takes. A longer match happens
-//! on the lane, with no shard locked ([`Found`]).
+//! KEYS, the flushes and a SCAN with a large COUNT run on the lane, in slices. SCAN and HSCAN share
+//! [`ScanOptions`]. While a shard is locked, matching a pattern takes at most as long as looking up the keys. A
+//! match that takes longer is done on the lane, while no shard is locked ([`Found`]).
 
 use crate::call::{Call, LaneCall};
 use crate::parse;
@@ -15,7 +15,7 @@ use strand_wire::reply::Reply;
 
 /// The default of COUNT.
 const SCAN_COUNT: usize = 10;
-/// Keys (or fields) that KEYS and a long SCAN visit between two pauses. A shard is locked for the keys of one segment.
+/// Keys (or fields) that KEYS and a long SCAN visit between two pauses. A shard is locked for one segment of them.
 pub(super) const SLICE_KEYS: usize = 512;
 
 /// `KEYS pattern`, on the lane. Reply: the matching keys. Other commands run between two slices, so a key that is
@@ -40,9 +40,9 @@ pub(crate) fn keys_whole(call: &mut Call<'_, '_>) {
     call.reply.raw(found.encoded);
 }
 
-/// Visits about `count` live records from the cursor on, in slices, and encodes the keys that are `wanted` and pass
-/// `filter`. Returns the next cursor: 0 at the end, or when nobody waits. A key that takes long to match is matched
-/// between two slices, with no shard locked.
+/// Visits about `count` keys from the cursor on, in slices, and encodes those whose records are `wanted` and that
+/// pass `filter`. Returns the next cursor: 0 at the end, or when nobody waits for the reply any more. A key that
+/// takes long to match is matched between two slices, while no shard is locked.
 fn walk(
     call: &LaneCall<'_>,
     found: &mut Found<'_>,
@@ -287,13 +287,13 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Pattern elements that a call may try while a shard is locked, and the additional ones for each key or field that it
-/// visits: as long as looking the key up takes. A longer match happens on the lane, with no shard locked.
+/// Pattern elements that a call may try while a shard is locked. Each visited key or field adds the number below,
+/// which takes as long as looking it up. A match that needs more is done on the lane, while no shard is locked.
 const STEPS_PER_CALL: usize = 1024;
 const STEPS_PER_ELEMENT: usize = 32;
-/// A longer pattern is never matched while a shard is locked.
+/// A pattern with more bytes is never matched while a shard is locked.
 const PATTERN_BYTES_HELD: usize = 4096;
-/// Pattern elements between two pauses of a long match: about 100 us.
+/// Pattern elements tried between two pauses of a long match: about 100 us.
 const STEPS_PER_PAUSE: usize = 32 * 1024;
 
 /// A glob pattern, or none.
@@ -301,11 +301,11 @@ const STEPS_PER_PAUSE: usize = 32 * 1024;
 pub(super) struct Filter<'a>(Option<glob::Pattern<'a>>);
 
 impl<'a> Filter<'a> {
-    /// A lone `*` is no pattern: it passes the empty key, which the matcher refuses.
+    /// The pattern `*` alone counts as none, so that it passes the empty key, which the matcher would refuse.
     fn new(pattern: &'a [u8]) -> Filter<'a> {
         Filter((pattern != b"*").then(|| glob::Pattern::new(pattern, false)))
     }
-    /// Whether `text` passes. `None` when more steps are needed than are left.
+    /// True when `text` passes the filter. `None` when this needs more steps than are left.
     fn passes_within(&self, text: &[u8], steps_left: &mut usize) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };
         if pattern.bytes().len() > PATTERN_BYTES_HELD {
@@ -318,7 +318,7 @@ impl<'a> Filter<'a> {
             is_enough
         })
     }
-    /// Whether `text` passes. Calls `go_on` now and then, and gives up (`None`) when it returns false.
+    /// True when `text` passes the filter. Calls `go_on` now and then. `None` when `go_on` returns false.
     fn passes_in_slices(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };
         let mut tried = 0;
@@ -333,15 +333,15 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// How a long match goes on.
+/// How long a match may take.
 enum Pace<'a> {
-    /// The steps that are left. A match that needs more ends the call.
+    /// This number of steps is left. When a match needs more, the call ends.
     Within(usize),
-    /// The match runs to its end. This function is called now and then and says whether to go on.
+    /// A match runs to its end, unless this function returns false. It is called now and then.
     Asking(&'a dyn Fn() -> bool),
 }
 
-/// Encoded elements, collected because their number comes first in the reply.
+/// Encoded elements of a reply. They are collected first, because their number comes before them.
 pub(super) struct Found<'a> {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
@@ -349,13 +349,13 @@ pub(super) struct Found<'a> {
     bytes_max: usize,
     count: usize,
     pace: Pace<'a>,
-    /// True when a match was given up, so elements are missing.
+    /// True when a match was given up, so that elements are missing.
     is_given_up: bool,
 }
 
 impl<'a> Found<'a> {
-    /// For `reply`. If the call may begin anew elsewhere ([`Reply::counts_copies`]), a long match is given up so that
-    /// it does. Otherwise a long match runs to its end.
+    /// Elements for `reply`. If the call may begin anew on the lane ([`Reply::counts_copies`]), a match that takes
+    /// long is given up, so that it does. Otherwise every match runs to its end.
     pub(super) fn new(reply: &Reply<'_>) -> Found<'a> {
         let pace = match reply.counts_copies() {
             true => Pace::Within(STEPS_PER_CALL),
@@ -370,7 +370,7 @@ impl<'a> Found<'a> {
             is_given_up: false,
         }
     }
-    /// For `reply`, with no shard locked. Long matches call `go_on` now and then.
+    /// Elements for `reply`, of a call that holds no shard. A match that takes long calls `go_on` now and then.
     pub(super) fn asking(reply: &Reply<'_>, go_on: &'a dyn Fn() -> bool) -> Found<'a> {
         Found { pace: Pace::Asking(go_on), ..Found::new(reply) }
     }
@@ -391,18 +391,18 @@ impl<'a> Found<'a> {
         write(&mut Reply::bounded(&mut self.encoded, self.protocol, self.bytes_max));
         self.count += 1;
     }
-    /// Encodes one element. Shares its bytes where it can.
+    /// Encodes one element. If it is a blob, the reply may share it.
     fn encode_bytes(&mut self, bytes: Bytes<'_>) {
         self.encode(|reply| match bytes {
             Bytes::Slice(bytes) => reply.bulk(bytes),
             Bytes::Shared(blob) => reply.bulk_blob(blob),
         });
     }
-    /// True when elements are missing: the reply is longer than the client's output limit, or a match was given up.
+    /// True when elements are missing: the reply exceeds the client's output limit, or a match was given up.
     pub(super) fn is_over(&self) -> bool {
         self.encoded.len() > self.bytes_max || self.is_given_up
     }
-    /// The reply of a scan: the next cursor and the elements.
+    /// Writes the reply of a scan: the next cursor and the elements.
     pub(super) fn send(self, reply: &mut Reply<'_>, next: u64) {
         if self.is_given_up && reply.counts_copies() {
             return reply.give_up();
@@ -414,7 +414,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// A cursor, read like C's `strtoul`: a sign is allowed and wraps, an empty text is 0, a zero byte ends the number.
+/// Parses a cursor as C's `strtoul` does: a minus sign wraps around, no text is 0, a zero byte ends the number.
 pub(super) fn cursor(bytes: &[u8]) -> Result<u64, &'static str> {
     let (negative, digits) = match errors::c_text(bytes) {
         [] => return Ok(0),
@@ -442,7 +442,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::Ordering;
 
-    /// The keys in a reply, sorted; keys of these tests start with `k`.
+    /// The keys in a reply, sorted. All keys of these tests begin with `k`.
     fn keys_in(reply: &str) -> BTreeSet<String> {
         reply.split('|').filter(|p| p.starts_with('k')).map(String::from).collect()
     }
@@ -487,7 +487,7 @@ mod tests {
                 let reply = f.run(&format!("{command} {pattern}"));
                 assert_eq!(keys_in(&reply).into_iter().collect::<Vec<_>>(), keys, "{command}");
             }
-            // 50,000 positions, at each of which about 100 elements are tried.
+            // 50,000 positions. At each of them about 100 elements are tried.
             let pauses = f.pauses.take();
             assert!(pauses > 100, "{command}: {pauses}");
         }

@@ -1,6 +1,6 @@
-//! What several stream commands share. Entries are added and removed in [`add`]. Ranges are in [`range`], XREAD and
-//! XREADGROUP in [`read`], XGROUP in [`group`], pending entries in [`pending`], XINFO in [`info`], IDs in [`ids`].
-//! [`costs`] estimates calls, and [`effects`] has what the journal records.
+//! What several stream commands share. [`add`] has the commands that add and remove entries, [`range`] ranges,
+//! [`read`] XREAD and XREADGROUP, [`group`] XGROUP, [`pending`] pending entries, [`info`] XINFO, and [`ids`] IDs.
+//! [`costs`] estimates the costs of calls. [`effects`] has the effects that the journal records.
 
 mod add;
 pub(crate) mod costs;
@@ -29,10 +29,10 @@ use strand_wire::args::Args;
 use strand_wire::digits::Digits;
 use strand_wire::reply::Reply;
 
-/// The longest ID as text: two numbers of 20 digits and a dash.
+/// Maximum length of an ID's text: two numbers of 20 digits and a dash.
 const ID_TEXT_MAX: usize = 41;
 
-/// An ID as a bulk string.
+/// Sends an ID as a bulk string.
 fn send_id(reply: &mut Reply<'_>, id: Id) {
     let (mut text, mut len) = ([0; ID_TEXT_MAX], 0);
     let (ms, seq) = (Digits::unsigned(id.ms), Digits::unsigned(id.seq));
@@ -43,7 +43,7 @@ fn send_id(reply: &mut Reply<'_>, id: Id) {
     reply.bulk(&text[..len]);
 }
 
-/// An entry: its ID, then its fields and values in one array.
+/// Sends an entry: its ID, then an array of its fields and values.
 fn send_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
     reply.array(2);
     send_id(reply, entry.id());
@@ -61,7 +61,7 @@ fn send_item(reply: &mut Reply<'_>, item: Item<'_>) {
     }
 }
 
-/// Sends entries, whose number was counted before, until nobody wants the rest.
+/// Sends entries, until nobody waits for the reply any more. `count` is their number.
 fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<Item = Entry<'s>>) {
     reply.array(count as usize);
     for entry in entries.take(count as usize) {

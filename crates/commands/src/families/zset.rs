@@ -1,5 +1,5 @@
-//! The sorted set commands about members and their scores. [`range`] has ranges of every kind, [`pop`] the ends,
-//! [`combine`] unions, intersections and differences. [`random`] and [`scan`] have ZRANDMEMBER and ZSCAN.
+//! The sorted set commands about members and their scores. [`range`] has ranges of every kind, [`pop`] the commands
+//! on the ends, [`combine`] unions, intersections and differences, [`random`] ZRANDMEMBER, and [`scan`] ZSCAN.
 
 mod combine;
 mod pop;
@@ -38,8 +38,9 @@ const GT_LT_NX: &str = "ERR GT, LT, and/or NX options at the same time are not c
 const INCR_OF_ONE: &str = "ERR INCR option supports a single increment-element pair";
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
-/// `ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]`. Reply: how many members are new, with CH
-/// also those whose score changed; with INCR the new score, or null when an option forbids the change.
+/// `ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]`. Reply: the number of new members; with
+/// CH the number of members that are new or have another score; with INCR the new score, or null when an option
+/// forbids the change.
 pub(crate) fn zadd(call: &mut Call<'_, '_>) {
     add(call, false);
 }
@@ -84,7 +85,7 @@ fn try_add(call: &mut Call<'_, '_>, incr: bool) -> Result<Added, Text> {
         call.txn.call_next(named::ZINCR);
     }
     let pairs = || (options.from..args.len()).step_by(2).map(|i| (args.at(i), i + 1));
-    // If any score is wrong, no member is set.
+    // Check all scores first, so that no member is set if one score is wrong.
     for (score, _) in pairs() {
         strtod::parse(score).ok_or(errors::NOT_A_FLOAT)?;
     }
@@ -117,7 +118,7 @@ struct Options {
     lt: bool,
     ch: bool,
     incr: bool,
-    /// The position of the first score.
+    /// The position of the first score among the arguments.
     from: usize,
 }
 

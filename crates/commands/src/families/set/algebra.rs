@@ -1,7 +1,7 @@
-//! SINTER, SUNION, SDIFF and their kin, and their STORE forms.
+//! SINTER, SUNION and SDIFF, their STORE forms, and SINTERCARD.
 //!
-//! Sets are cloned (clones share the parts of large sets) and combined. Large STORE forms compute on the lane, with no
-//! shard locked ([`crate::optimistic`]).
+//! Sets are cloned and the clones are combined. (Clones share the parts of large sets.) The STORE form of a large
+//! set is computed on the lane while no shard is locked ([`crate::optimistic`]).
 
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
@@ -73,7 +73,7 @@ pub(crate) fn sintercard(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The limit, 0 for none. The number of keys was used earlier, to find the keys.
+/// Parses the limit; 0 means none. The number of keys was already parsed, to find the keys.
 fn limit_of_sintercard(args: Args<'_>) -> Result<usize, Text> {
     let keys = parse::integer(args.at(1)).ok().filter(|n| *n > 0).ok_or(NO_NUMKEYS)?;
     let mut at = match usize::try_from(keys) {
@@ -124,7 +124,8 @@ fn answer(call: &mut Call<'_, '_>, operation: Operation) {
     }
 }
 
-/// Replies with an intersection. Its members are encoded before their number is known.
+/// Replies with the intersection. The members are encoded first, because their number comes before them in the
+/// reply.
 fn answer_intersection(sets: &Sources, reply: &mut Reply<'_>) {
     let mut encoded = strand_chain::Chain::new();
     let mut count = 0;
@@ -161,7 +162,7 @@ fn answer_stored(reply: &mut Reply<'_>, stored: Result<SetValue, Text>) {
     }
 }
 
-/// A STORE form: the destination and the sources.
+/// A STORE command, with its destination and its sources.
 struct Storing<'a> {
     operation: Operation,
     keys: &'a [Key<'a>],
@@ -199,7 +200,7 @@ impl Write for Storing<'_> {
     }
 }
 
-/// The resulting set. Calls `rest` now and then, and returns `None` when it returns false.
+/// Computes the resulting set. Calls `rest` now and then. Returns `None` when `rest` returns false.
 fn combine(
     operation: Operation,
     sets: &Sources,
@@ -225,7 +226,7 @@ fn combine(
     whole.then_some(result)
 }
 
-/// Visits the members that all sets have, until `visit` or `rest` returns false. Returns false if `rest` did.
+/// Visits the members that all sets have, until `visit` or `rest` returns false. Returns false if it was `rest`.
 fn intersect(
     sets: &Sources,
     rest: &mut dyn FnMut() -> bool,
@@ -250,8 +251,9 @@ fn intersect(
     true
 }
 
-/// Adds to `result` the members that only the first set has. Uses redis-server's two algorithms, each faster in some
-/// cases. After the second one the result may be a `hashtable` although only integers are left, as in redis-server.
+/// Adds the members that only the first set has to `result`. Like redis-server, uses one of two algorithms,
+/// whichever is faster in this case. After the second one, the result may have the encoding `hashtable` even if
+/// only integers are left, as in redis-server.
 fn subtract(
     sets: &Sources,
     settings: &Settings,

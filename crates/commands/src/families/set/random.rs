@@ -1,4 +1,4 @@
-//! SPOP and SRANDMEMBER: random members, removed or not.
+//! SPOP, which removes random members, and SRANDMEMBER, which returns random members.
 
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
@@ -12,15 +12,18 @@ use strand_keyspace::{Collection, Db, Key, Member, SetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Most members that one call with a negative count draws. Without a limit the client could choose a reply of any size.
+/// Maximum number of members that one call with a negative count returns. Without a limit, a client could request a
+/// reply of any size.
 const DRAWN_MAX: u64 = 1024 * 1024;
-/// Below the set's size divided by this, it is faster to draw and reject repeats.
+/// If the count is below the number of members divided by this, it is faster to draw members and to reject repeated
+/// ones.
 const SPARSE: usize = 3;
-/// Members between two pauses: about 50 us.
+/// Number of members visited between two pauses: about 50 us.
 const PAUSE_MEMBERS: usize = 512;
 
-/// `SRANDMEMBER key [count]`. Reply: without a count, one member or null. With a count, an array of that many different
-/// members; with a negative count, of that many members drawn independently.
+/// `SRANDMEMBER key [count]`. Without a count, the reply is one random member or null. With a positive count, it is
+/// an array of this many different members. With a negative count, each member is drawn independently, so members
+/// may repeat.
 pub(crate) fn srandmember(call: &mut Call<'_, '_>) {
     let count = match count_of_srandmember(call.args) {
         Ok(count) => count,
@@ -67,7 +70,8 @@ fn count_of_srandmember(args: Args<'_>) -> Result<Option<i64>, Text> {
     }
 }
 
-/// Visits `wanted` different members until `visit` returns false. Every set of members is equally likely.
+/// Visits `wanted` different members, until `visit` returns false. Every set of this many members is equally
+/// likely.
 fn distinct(
     set: &SetValue,
     wanted: usize,
@@ -84,7 +88,8 @@ fn distinct(
         }
         return;
     }
-    // One walk over the set: each member is taken with the probability of those still wanted among those still left.
+    // Walk over the set once. Take each member with a probability of the number still wanted divided by the number
+    // still left.
     let (mut wanted, mut left) = (wanted, set.len());
     for member in set.iter() {
         if rng.usize(0..left) < wanted {
@@ -121,7 +126,7 @@ pub(crate) fn spop_long(call: &mut LaneCall<'_>) {
     });
     match popped {
         Ok((true, popped)) => answer(call.reply, Ok(popped)),
-        // Only a count makes a call long, but tests run other calls here too.
+        // Only a call with a count is long, but the tests also run other calls here.
         Ok((false, popped)) => {
             let whole = popped.all.iter().flat_map(|set| set.iter()).map(|member| member.to_vec());
             match popped.members.iter().cloned().chain(whole).next() {
@@ -167,10 +172,10 @@ struct Popping<'a> {
     rng: &'a mut fastrand::Rng,
 }
 
-/// The members that SPOP removes, and the rest.
+/// The members that SPOP removes, and the members that stay.
 struct Popped {
     members: Vec<Vec<u8>>,
-    /// The whole set, if all members were taken.
+    /// The whole set, if all its members are removed.
     all: Option<SetValue>,
     left: SetValue,
 }
@@ -219,7 +224,7 @@ impl Write for Popping<'_> {
             db.delete(self.key);
         } else if !popped.members.is_empty() {
             let left = popped.left.clone();
-            // The key held a set a moment ago, and its shard is still locked.
+            // The key had a set a moment ago, and its shard is still locked.
             let _ = db.change(self.key, |set: &mut SetValue| (*set = left, strand_keyspace::Changed::Yes));
         }
         if db.is_recorded() && popped.all.is_some() {
@@ -326,7 +331,7 @@ mod tests {
                 members(&f.run(line)).into_iter().for_each(|m| *times.entry(m.into()).or_default() += 1);
             }
         }
-        // 290 each is expected. The bounds are five standard deviations of the binomial distribution.
+        // Each number is expected to be 290. The bounds are five standard deviations of the binomial distribution.
         assert!(times.len() == 20 && times.values().all(|n| (205..375).contains(n)), "{times:?}");
     }
 }

@@ -15,19 +15,19 @@ use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
 use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
 use strand_wire::args::Args;
 
-/// Approximate trimming without LIMIT removes at most the entries of this many full blocks.
+/// Without LIMIT, approximate trimming removes at most as many entries as this many full blocks have.
 const LIMIT_BLOCKS: u64 = 100;
-/// That limit, if a block may have any number of entries.
+/// The default LIMIT when the number of entries per block is not limited.
 const LIMIT_DEFAULT: u64 = 10_000;
-/// That limit for blocks of any size.
+/// The highest default LIMIT, however many entries a block may have.
 const LIMIT_MAX: u64 = 1_000_000;
 
 const TOO_SMALL: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
 
-/// redis-server sends this error also when a millisecond has no sequence number left.
+/// redis-server also sends this error when no sequence number is left for a millisecond.
 const TOO_LARGE: &str = "ERR Elements are too large to be stored";
 
-/// What XADD and XTRIM trim by.
+/// How XADD and XTRIM trim a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trimming {
     pub(super) trim: Trim,
@@ -40,14 +40,15 @@ pub(super) struct Trimming {
 pub(super) struct Options {
     pub(super) trimming: Option<Trimming>,
     no_make: bool,
-    /// The ID, and whether the client gave its sequence number. `None` for a new ID of the current time.
+    /// The ID of the new entry, and whether the client gave the sequence number. `None`: a new ID with the current
+    /// time (`*`).
     id: Option<(Id, bool)>,
-    /// The position of the ID.
+    /// The position of the ID among the arguments.
     at: usize,
 }
 
 impl Options {
-    /// Parses the arguments from the second on: up to the ID (`adds`), or to the end.
+    /// Parses the arguments, beginning after the key. For XADD (`adds`) it stops at the ID, otherwise at the end.
     pub(super) fn parse(args: Args<'_>, adds: bool, settings: &Settings) -> Result<Options, Text> {
         let (mut trim, mut approximate, mut limit, mut limited) = (None, false, 0u64, false);
         let mut options = Options { trimming: None, no_make: false, id: None, at: 2 };
@@ -192,7 +193,8 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
     }
 }
 
-/// XTRIM of many entries, on the lane: a copy is trimmed with no shard locked, and takes the stream's place.
+/// XTRIM of many entries, on the lane. A copy of the stream is trimmed while no shard is locked, and then replaces
+/// the stream.
 pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
     let options = Options::parse(call.args, false, call.keyspace.settings());
     let Ok(Options { trimming: Some(trimming), .. }) = options else {
@@ -210,17 +212,17 @@ pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
     }
 }
 
-/// XTRIM on a copy.
+/// An XTRIM on a copy.
 struct Trims<'a> {
     key: Key<'a>,
     trimming: Trimming,
-    /// The old stream. It is freed when no shard is locked.
+    /// The former stream. It is freed while no shard is locked.
     replaced: RefCell<Option<StreamValue>>,
 }
 
 impl Write for Trims<'_> {
     type Source = Option<StreamValue>;
-    /// How many entries were removed, and the stream without them.
+    /// The number of removed entries, and the stream without them.
     type Outcome = (u64, Option<StreamValue>);
 
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<StreamValue>, Text> {
@@ -257,11 +259,12 @@ impl Write for Trims<'_> {
     }
 }
 
-/// `XDEL key id [id ...]`: deletes entries. Groups keep them pending. Reply: how many existed.
+/// `XDEL key id [id ...]`: deletes entries. In groups where they are pending, they stay pending. Reply: how many
+/// existed.
 pub(crate) fn xdel(call: &mut Call<'_, '_>) {
     let args = call.args.skip(2);
     let deleted = change_existing(call, |stream, _| {
-        // All IDs are checked before the first entry is deleted.
+        // Check all IDs before the first entry is deleted.
         let all: Vec<Id> = args.iter().map(|id| ids::strict(id, 0)).collect::<Result<_, _>>()?;
         let deleted = all.into_iter().filter(|id| stream.delete(*id)).count();
         Ok((deleted, Changed::from(deleted > 0)))
@@ -279,8 +282,8 @@ pub(crate) fn xlen(call: &mut Call<'_, '_>) {
     });
 }
 
-/// `XSETID key last-id [ENTRIESADDED n] [MAXDELETEDID id]`: sets the fields that replication and RESTORE need. Reply:
-/// OK.
+/// `XSETID key last-id [ENTRIESADDED n] [MAXDELETEDID id]`: sets the stream's counters, for replication and
+/// RESTORE. Reply: OK.
 pub(crate) fn xsetid(call: &mut Call<'_, '_>) {
     match set_id(call) {
         Ok(()) => call.reply.ok(),
@@ -325,7 +328,7 @@ fn set_id(call: &mut Call<'_, '_>) -> Result<(), Text> {
 /// Changes the stream at the first key. `None` when the key is missing.
 ///
 /// # Errors
-/// WRONGTYPE, or the error of `change`, which then has changed nothing.
+/// WRONGTYPE, or the error of `change`. If `change` fails, it must have changed nothing.
 pub(super) fn change_existing<R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut StreamValue, &Settings) -> Result<(R, Changed), Text>,

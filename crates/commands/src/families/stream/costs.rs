@@ -1,4 +1,4 @@
-//! The costs of calls on streams, estimated from their arguments and the stream. See
+//! The costs of calls on streams, in elements, estimated from the arguments and the stream: see
 //! [`Cost::InData`](crate::cost::Cost).
 
 use super::add::{Options, Trimming};
@@ -10,21 +10,21 @@ use strand_keyspace::types::stream::{Id, StreamValue, Trim};
 use strand_keyspace::{Settings, ValueRef};
 use strand_wire::args::Args;
 
-/// A call that costs this much is long in any case.
+/// A cost at which a call is long, so that counting may stop.
 const ENOUGH: u64 = LONG_ELEMENTS as u64 + 1;
 
-/// XRANGE.
+/// The cost of XRANGE.
 pub(crate) fn range(args: Args<'_>, value: ValueRef<'_>) -> usize {
     Range::parse(args, false).map_or(0, |range| span(value, &range))
 }
 
-/// XREVRANGE.
+/// The cost of XREVRANGE.
 pub(crate) fn range_back(args: Args<'_>, value: ValueRef<'_>) -> usize {
     Range::parse(args, true).map_or(0, |range| span(value, &range))
 }
 
 fn span(value: ValueRef<'_>, range: &Range) -> usize {
-    // A few entries are expensive only by their bytes, and bytes are counted while they are written.
+    // A few entries are expensive only if they are large, and their bytes are counted while the reply is written.
     let count = range.count.unwrap_or(u64::MAX);
     match value {
         ValueRef::Stream(stream) => read_of(stream, range.start, range.end, count),
@@ -42,30 +42,30 @@ fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
     (count.min(entries) as usize).max(share(bytes) as usize / ELEMENT_BYTES)
 }
 
-/// XREAD and XREADGROUP, for one of their streams.
+/// The cost of XREAD and XREADGROUP on one of their streams.
 pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Ok(options) = read::Options::parse(args, args.is(0, "XREADGROUP")) else { return 0 };
     let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
-    // A call with nothing to read must cost nothing: it waits, and a long call cannot wait.
+    // With nothing to read, the cost must be 0: the call may wait, and a long call cannot wait.
     match options.lowest(args, stream).filter(|after| *after < last) {
         Some(after) => read_of(stream, after.next().unwrap_or(Id::MAX), Id::MAX, options.count),
         None => options.history(args, stream),
     }
 }
 
-/// True for an XADD without options: the ID follows the key.
+/// True for an XADD without options, in which the ID follows the key.
 pub(crate) fn adds_only(args: Args<'_>) -> bool {
     let is_word = |id: &[u8]| id.first().is_some_and(u8::is_ascii_alphabetic);
     args.len() <= QUICK_ARGUMENTS && !args.get(2).is_some_and(is_word)
 }
 
-/// XADD: its arguments, and the blocks that its trimming removes.
+/// The cost of XADD: its arguments, and the blocks that its trimming removes.
 pub(crate) fn add(args: Args<'_>, value: ValueRef<'_>) -> usize {
     trim(Options::parse(args, true, &Settings::default()).ok().and_then(|options| options.trimming), value)
 }
 
-/// XTRIM: the blocks that it removes.
+/// The cost of XTRIM: the blocks that it removes.
 pub(crate) fn xtrim(args: Args<'_>, value: ValueRef<'_>) -> usize {
     trim(Options::parse(args, false, &Settings::default()).ok().and_then(|options| options.trimming), value)
 }
@@ -86,13 +86,13 @@ fn trim(trimming: Option<Trimming>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// XAUTOCLAIM: the pending entries that it visits.
+/// The cost of XAUTOCLAIM: the pending entries that it visits.
 pub(crate) fn autoclaim(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     autoclaim_looks(args).min(stream.group(args.at(2)).map_or(0, |group| group.pending()))
 }
 
-/// XPENDING: the consumers, or the pending entries that it visits.
+/// The cost of XPENDING: the consumers, or the pending entries that it visits.
 pub(crate) fn pending(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Some(group) = stream.group(args.at(2)) else { return 0 };
@@ -103,7 +103,7 @@ pub(crate) fn pending(args: Args<'_>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// XGROUP DESTROY and DELCONSUMER: the pending entries that they free.
+/// The cost of XGROUP DESTROY and DELCONSUMER: the pending entries that they free.
 pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Some(group) = stream.group(args.at(3)) else { return 0 };
@@ -113,11 +113,11 @@ pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// Pending entries that are freed in the time of one element.
+/// Number of pending entries that are freed in the time of one element.
 const FREED_PER_ELEMENT: usize = 8;
 
-/// XINFO: all blocks are counted. FULL also shows the requested number of entries of the stream, its groups and their
-/// consumers.
+/// The cost of XINFO: all blocks, because they are counted. With FULL, also the requested number of entries of the
+/// stream, of its groups and of their consumers.
 pub(crate) fn info(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let groups = stream.groups();

@@ -1,4 +1,5 @@
-//! The effects of stream commands. As in redis-server's replication, they have the resulting IDs, lengths and times.
+//! The effects of stream commands. They contain the resulting IDs, lengths and times, as in redis-server's
+//! replication.
 
 use crate::call::Call;
 use crate::run::arg;
@@ -6,7 +7,7 @@ use strand_keyspace::journal::Arg;
 use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_keyspace::{Db, Key};
 
-/// XADD: the new ID, and the length after trimming.
+/// Records the effect of XADD: the new ID, and the length after trimming.
 pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Option<u64>) {
     if !call.is_recorded() {
         return;
@@ -22,14 +23,14 @@ pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Op
     call.effect(&effect);
 }
 
-/// XTRIM: the length after trimming.
+/// Records the effect of XTRIM: the length after trimming.
 pub(super) fn trimmed(db: &mut Db<'_, '_>, key: &Key<'_>, len: u64) {
     let len = len.to_string();
     let key = key.bytes.into();
     db.effect(&[b"XTRIM".into(), key, b"MAXLEN".into(), b"=".into(), len.as_bytes().into()]);
 }
 
-/// Entries that are no longer pending, and entries that were deleted.
+/// Records that these entries are no longer pending, and that these entries were deleted.
 pub(super) fn removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], deleted: &[Id]) {
     if !call.is_recorded() {
         return;
@@ -46,7 +47,7 @@ pub(super) fn removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], d
     }
 }
 
-/// `all` are now pending at `consumer`, whatever their state was before.
+/// Records that the entries `all` are pending at `consumer` now, whatever their state was before.
 pub(super) fn claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8], all: &[Id]) {
     if !db.is_recorded() {
         return;
@@ -75,12 +76,12 @@ pub(super) fn claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer
     }
 }
 
-/// A consumer was created.
+/// Records that a consumer was created.
 pub(super) fn consumer_made(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8]) {
     db.effect(&[b"XGROUP".into(), b"CREATECONSUMER".into(), key.bytes.into(), group.into(), consumer.into()]);
 }
 
-/// The group has read up to another ID.
+/// Records up to which ID the group has read now.
 pub(super) fn group_advanced(db: &mut Db<'_, '_>, key: &Key<'_>, name: &[u8]) {
     if !db.is_recorded() {
         return;

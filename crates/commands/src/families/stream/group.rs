@@ -13,12 +13,12 @@ use strand_wire::args::Args;
 
 const NO_KEY: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
                       MKSTREAM option to create an empty stream automatically.";
-/// Most arguments of XGROUP CREATE: with both options and the number of read entries.
+/// Maximum number of arguments of XGROUP CREATE: with both options.
 const CREATE_ARGUMENTS_MAX: usize = 8;
-/// Most arguments of XGROUP SETID: with the number of read entries.
+/// Maximum number of arguments of XGROUP SETID: with the option ENTRIESREAD.
 const SET_ID_ARGUMENTS_MAX: usize = 7;
 
-/// The options after the ID in CREATE and SETID.
+/// The options of CREATE and SETID, which follow the ID.
 struct Options {
     make: bool,
     entries_read: Option<u64>,
@@ -59,7 +59,7 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     let args = call.args;
     let options = Options::parse(args, true)?;
     let change = |stream: &mut StreamValue, _: &Settings| {
-        // If one of these steps fails, no stream is created.
+        // If one of these steps fails, no stream must be created.
         let done = (|| {
             if args.len() > CREATE_ARGUMENTS_MAX {
                 return Err(wrong_subcommand_arguments(args));
@@ -83,7 +83,7 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     done.map_err(|text| text.into_owned().into_bytes())?.unwrap_or(Err(NO_KEY.into()))
 }
 
-/// `XGROUP SETID key group id|$ [ENTRIESREAD n]`: sets up to which entry a group has read. Reply: OK.
+/// `XGROUP SETID key group id|$ [ENTRIESREAD n]`: sets the ID up to which a group has read. Reply: OK.
 pub(crate) fn xgroup_setid(call: &mut Call<'_, '_>) {
     let args = call.args;
     let set = Options::parse(args, false).and_then(|options| {
@@ -167,7 +167,7 @@ pub(crate) fn xgroup_help(call: &mut Call<'_, '_>) {
     );
 }
 
-/// Changes the group that the fourth argument names.
+/// Changes the group that is named by argument 3.
 ///
 /// # Errors
 /// When the key or group is missing, and the errors of `change`.

@@ -1,16 +1,16 @@
-//! Stream IDs as arguments, by redis-server's rules.
+//! Parses IDs of streams, by redis-server's rules.
 
 use crate::errors;
 use crate::parse::Text;
 use strand_keyspace::types::stream::Id;
 use strand_keyspace::types::string::parse_int;
 
-/// The text is no ID.
+/// The error text for an argument that is no ID.
 pub(super) const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
-/// A longer text is no ID.
+/// Maximum length of an ID. A longer text is no ID.
 const ID_BYTES_MAX: usize = 127;
 
-/// `ms-seq`, or `ms` alone, which gets `missing_seq`.
+/// Parses `ms-seq`, or only `ms`, which gets the sequence number `missing_seq`.
 pub(super) fn strict(bytes: &[u8], missing_seq: u64) -> Result<Id, &'static str> {
     let text = checked(bytes)?;
     if matches!(text, b"-" | b"+") {
@@ -19,7 +19,7 @@ pub(super) fn strict(bytes: &[u8], missing_seq: u64) -> Result<Id, &'static str>
     id(text, missing_seq)
 }
 
-/// Like [`strict`]. `-` is the lowest ID and `+` the highest.
+/// Like [`strict`], and `-` is the lowest ID, `+` the highest.
 pub(super) fn any(bytes: &[u8], missing_seq: u64) -> Result<Id, &'static str> {
     match checked(bytes)? {
         b"-" => Ok(Id::MIN),
@@ -28,8 +28,8 @@ pub(super) fn any(bytes: &[u8], missing_seq: u64) -> Result<Id, &'static str> {
     }
 }
 
-/// The ID of XADD, like [`strict`] with 0 for a missing number, and true. `ms-*` gives `ms-0` and false: the sequence
-/// number must still be found.
+/// Parses the ID of XADD, like [`strict`] with sequence number 0 for `ms` alone; the second value is true. For
+/// `ms-*` returns `ms-0` and false: the caller must choose the sequence number.
 pub(super) fn for_add(bytes: &[u8]) -> Result<(Id, bool), &'static str> {
     let text = checked(bytes)?;
     match text.strip_suffix(b"-*") {
@@ -38,7 +38,7 @@ pub(super) fn for_add(bytes: &[u8]) -> Result<(Id, bool), &'static str> {
     }
 }
 
-/// The start of an interval. After `(` the ID itself is not included.
+/// Parses the start of a range. If `(` is before the ID, the ID itself is excluded.
 pub(super) fn start(bytes: &[u8]) -> Result<Id, Text> {
     match exclusive(bytes) {
         Some(rest) => strict(rest, 0)?.next().ok_or("ERR invalid start ID for the interval".into()),
@@ -46,7 +46,7 @@ pub(super) fn start(bytes: &[u8]) -> Result<Id, Text> {
     }
 }
 
-/// The end of an interval. After `(` the ID itself is not included.
+/// Parses the end of a range. If `(` is before the ID, the ID itself is excluded.
 pub(super) fn end(bytes: &[u8]) -> Result<Id, Text> {
     match exclusive(bytes) {
         Some(rest) => strict(rest, u64::MAX)?.previous().ok_or("ERR invalid end ID for the interval".into()),
@@ -70,8 +70,8 @@ fn id(text: &[u8], missing_seq: u64) -> Result<Id, &'static str> {
     Ok(Id::new(ms.ok_or(INVALID_ID)?, seq.ok_or(INVALID_ID)?))
 }
 
-/// A number as redis-server reads it: an integer of 64 bits, or what C's `strtoull` accepts: blanks and a sign before
-/// the digits, leading zeros, and negative numbers, which wrap around.
+/// Parses a number as redis-server does. It is an integer of 64 bits, or a text that C's `strtoull` accepts: blanks
+/// and a sign before the digits, leading zeros, and negative numbers, which wrap around.
 fn number(text: &[u8]) -> Option<u64> {
     if let Some(n) = parse_int(text) {
         return u64::try_from(n).ok();

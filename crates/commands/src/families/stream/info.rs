@@ -10,7 +10,8 @@ use strand_keyspace::types::stream::{Consumer, Entries, Group, Id, StreamValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Entries that XINFO STREAM FULL shows without COUNT. It shows equally many pending entries of a group or a consumer.
+/// Number of entries that XINFO STREAM FULL shows without COUNT. Also its number of pending entries per group and
+/// per consumer.
 const COUNT_DEFAULT: u64 = 10;
 
 /// `XINFO STREAM key [FULL [COUNT n]]`. Reply: a map.
@@ -26,7 +27,7 @@ pub(crate) fn xinfo_stream(call: &mut Call<'_, '_>) {
     });
 }
 
-/// The count of FULL, `u64::MAX` for all. `None` without FULL.
+/// The COUNT of FULL; `u64::MAX` means all. `None` without FULL.
 pub(super) fn full_count(args: Args<'_>) -> Result<Option<u64>, Vec<u8>> {
     match args.len() {
         3 => return Ok(None),
@@ -143,7 +144,7 @@ fn shown(there: usize, count: u64) -> usize {
     there.min(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Up to which entry a group has read.
+/// Sends up to which entry a group has read.
 fn progress(stream: &StreamValue, group: &Group, reply: &mut Reply<'_>) {
     reply.bulk(b"last-delivered-id");
     send_id(reply, group.last_id());

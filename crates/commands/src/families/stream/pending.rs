@@ -1,4 +1,5 @@
-//! XACK, XPENDING, XCLAIM and XAUTOCLAIM: entries that were delivered and not acknowledged.
+//! Commands about pending entries (entries that were delivered and not acknowledged): XACK, XPENDING, XCLAIM and
+//! XAUTOCLAIM.
 
 use super::add::change_existing;
 use super::{effects, ids, no_group, send_entry, send_id};
@@ -15,9 +16,9 @@ use strand_wire::reply::Reply;
 
 /// The default COUNT of XAUTOCLAIM.
 const CLAIMS_DEFAULT: i64 = 100;
-/// Pending entries that XAUTOCLAIM visits for each entry that it may claim.
+/// Number of pending entries that XAUTOCLAIM visits per entry of its COUNT.
 const LOOKS_PER_CLAIM: i64 = 10;
-/// The greatest COUNT of XAUTOCLAIM.
+/// Maximum COUNT of XAUTOCLAIM.
 const CLAIMS_MAX: i64 = i64::MAX / 16;
 
 /// `XACK key group id [id ...]`: acknowledges entries. Reply: how many were pending.
@@ -25,7 +26,7 @@ pub(crate) fn xack(call: &mut Call<'_, '_>) {
     let (group, args) = (call.args.at(2), call.args.skip(3));
     let done = change_existing(call, |stream, _| {
         let done = stream.change_group(group, |group, _| {
-            // All IDs are checked before the first is acknowledged.
+            // Check all IDs before the first entry is acknowledged.
             let all: Vec<Id> = args.iter().map(|id| ids::strict(id, 0)).collect::<Result<_, _>>()?;
             Ok::<usize, Text>(all.into_iter().filter(|id| group.acknowledge(*id)).count())
         });
@@ -67,17 +68,19 @@ impl<'a> Span<'a> {
         let count = usize::try_from(parse::integer(args.at(from + 2))?).unwrap_or(0);
         let (start, end) = (ids::start(args.at(from))?, ids::end(args.at(from + 1))?);
         let consumer = args.get(from + 3);
-        // redis-server reads no further: XPENDING k g - + 1 c more is not an error.
+        // redis-server reads no further argument, so XPENDING k g - + 1 c more is not an error.
         Ok(Some(Span { idle_ms, start, end, count, consumer }))
     }
-    /// How many pending entries may be visited: all, if entries that are not idle enough are skipped.
+    /// Maximum number of pending entries that are visited. With IDLE that is all, because entries that are not idle
+    /// long enough are skipped.
     pub(super) fn looks(&self) -> usize {
         if self.idle_ms == 0 { self.count } else { usize::MAX }
     }
 }
 
-/// `XPENDING key group [[IDLE ms] start end count [consumer]]`. Reply: the number of pending entries, the first and the
-/// last ID, and the number for each consumer; or for each entry its ID, consumer, idle time and number of deliveries.
+/// `XPENDING key group [[IDLE ms] start end count [consumer]]`. Without a range, the reply is the number of pending
+/// entries, the first and the last ID, and the number per consumer. With a range, the reply has per entry its ID,
+/// consumer, idle time and number of deliveries.
 pub(crate) fn xpending(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let span = match Span::parse(args) {
@@ -117,7 +120,7 @@ fn summary(group: &Group, reply: &mut Reply<'_>) {
 
 fn list(group: &Group, span: &Span<'_>, now_ms: i64, reply: &mut Reply<'_>) {
     let only = match span.consumer.map(|name| group.find_consumer(name)) {
-        // An unknown consumer has nothing pending.
+        // A consumer that does not exist has no pending entries.
         Some(None) => return reply.array(0),
         Some(Some(id)) => group.consumer(id),
         None => None,
@@ -147,7 +150,7 @@ fn list(group: &Group, span: &Span<'_>, now_ms: i64, reply: &mut Reply<'_>) {
 
 /// The arguments of XCLAIM and XAUTOCLAIM.
 struct Claiming {
-    /// XAUTOCLAIM: the first ID, and how many entries to claim at most.
+    /// XAUTOCLAIM: the first ID. The next field is the maximum number of entries to claim.
     start: Id,
     count: i64,
     claim: Claim,
@@ -216,10 +219,10 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
     }
 }
 
-/// What XCLAIM or XAUTOCLAIM changed.
+/// What XCLAIM or XAUTOCLAIM has changed.
 #[derive(Default)]
 struct Done {
-    /// Entries that are no longer pending, because they were deleted.
+    /// Entries that are no longer pending, because the stream does not have them any more.
     acknowledged: Vec<(Vec<u8>, Id)>,
     claimed: Vec<Id>,
     /// True when the last ID of the group has changed.
@@ -243,7 +246,7 @@ impl Done {
     }
 }
 
-/// The options of XCLAIM, from argument `from` on.
+/// Parses the options of XCLAIM, beginning at argument `from`.
 fn claim_options(args: Args<'_>, from: usize, now_ms: i64, asked: &mut Claiming) -> Result<(), Vec<u8>> {
     let (mut delivered_ms, mut at) = (None, from);
     while at < args.len() {
@@ -267,7 +270,7 @@ fn claim_options(args: Args<'_>, from: usize, now_ms: i64, asked: &mut Claiming)
         }
         at += if is("FORCE") || is("JUSTID") { 1 } else { 2 };
     }
-    // An impossible time counts as now: clients compute it by their own clocks.
+    // A time in the future or before 1970 counts as now, because clients compute the time by their own clocks.
     asked.claim.delivered_ms = delivered_ms.filter(|ms| (0..=now_ms).contains(ms)).unwrap_or(now_ms);
     Ok(())
 }
@@ -356,13 +359,13 @@ fn autoclaim_options(args: Args<'_>, now_ms: i64) -> Result<Claiming, Text> {
     Ok(asked)
 }
 
-/// The COUNT of XAUTOCLAIM, for its cost. 0 when the arguments are wrong.
+/// The number of entries that XAUTOCLAIM visits, for its cost. 0 when the arguments are wrong.
 pub(super) fn autoclaim_looks(args: Args<'_>) -> usize {
     let count = autoclaim_options(args, 0).map_or(0, |asked| asked.count);
     usize::try_from(count.saturating_mul(LOOKS_PER_CLAIM)).unwrap_or(usize::MAX)
 }
 
-/// Calls `change` with the group that the second argument names.
+/// Calls `change` with the group that is named by argument 2.
 ///
 /// # Errors
 /// NOGROUP when the key or group is missing, and the errors of `change`.

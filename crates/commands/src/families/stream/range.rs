@@ -12,7 +12,7 @@ use strand_wire::args::Args;
 pub(super) struct Range {
     pub(super) start: Id,
     pub(super) end: Id,
-    /// Most entries. `None` for all.
+    /// Maximum number of entries. `None`: all.
     pub(super) count: Option<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Range {
             if !args.is(at, "COUNT") || at + 1 >= args.len() {
                 return Err(errors::SYNTAX.into());
             }
-            // redis-server marks a missing COUNT with -1, and treats a COUNT of -1 as 0.
+            // redis-server uses -1 for a missing COUNT, and treats a given COUNT of -1 as 0.
             count = Some(u64::try_from(parse::integer(args.at(at + 1))?).unwrap_or(0));
         }
         Ok(Range { start, end, count })

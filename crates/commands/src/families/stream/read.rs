@@ -1,6 +1,7 @@
 //! XREAD and XREADGROUP.
 //!
-//! With nothing to read the reply is null. With BLOCK the command then tells what it would wait for ([`crate::wait`]).
+//! When there is nothing to read, the reply is null. A command with BLOCK also says what it would wait for
+//! ([`crate::wait`]).
 
 use super::{effects, ids, no_group, send_entries, send_entry, send_id};
 use crate::call::Call;
@@ -17,16 +18,16 @@ use strand_wire::reply::{Protocol, Reply};
 /// The arguments of XREAD and XREADGROUP.
 #[derive(Debug)]
 pub(super) struct Options<'a> {
-    /// Most entries of each stream.
+    /// Maximum number of entries per stream.
     pub(super) count: u64,
-    /// The time to wait. `None` without BLOCK.
+    /// BLOCK: the time to wait. `None` without BLOCK.
     block_ms: Option<u64>,
     no_ack: bool,
     /// The group and the consumer.
     group: Option<(&'a [u8], &'a [u8])>,
-    /// The position of the first key.
+    /// The position of the first key among the arguments.
     first: usize,
-    /// The number of keys. Equally many IDs follow the keys.
+    /// The number of keys. The same number of IDs follows the keys.
     pub(super) streams: usize,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Options<'a> {
 enum From {
     /// The entries after this ID.
     After(Id),
-    /// The entries that the group has not read.
+    /// The entries that the group has not read yet.
     New,
 }
 
@@ -82,12 +83,12 @@ impl<'a> Options<'a> {
         }
         Ok(options)
     }
-    /// The ID for stream `i`.
+    /// The argument that is the ID for the stream with index `i`.
     fn id(&self, args: Args<'a>, i: usize) -> &'a [u8] {
         args.at(self.first + self.streams + i)
     }
-    /// The ID after which the stream is read. The caller does not know which of the IDs belongs to the stream, so with
-    /// several streams this is the lowest.
+    /// The ID after which the stream is read. The caller does not know which of several streams this is, so it gets
+    /// the lowest of all IDs.
     pub(super) fn lowest(&self, args: Args<'a>, stream: &StreamValue) -> Option<Id> {
         let after = |i: usize| match (self.id(args, i), self.group) {
             (b"$", _) => None,
@@ -97,15 +98,15 @@ impl<'a> Options<'a> {
         };
         (0..self.streams).filter_map(after).min()
     }
-    /// The entries of the group's history that the call may read.
+    /// Maximum number of pending entries that the call may read (those of a consumer, with an ID instead of `>`).
     pub(super) fn history(&self, args: Args<'a>, stream: &StreamValue) -> usize {
         let Some((group, _)) = self.group else { return 0 };
         let is_history = (0..self.streams).any(|i| self.id(args, i) != b">");
         let pending = stream.group(group).map_or(0, |group| group.pending());
         if is_history { pending.min(usize::try_from(self.count).unwrap_or(usize::MAX)) } else { 0 }
     }
-    /// True when the row's key specs found the keys that these options name. They did not if a group or a consumer is
-    /// named STREAMS.
+    /// True when the row's key specs have found the same keys as these options. They have not if a group or a
+    /// consumer has the name STREAMS.
     fn has_keys(&self, args: Args<'a>, keys: &[Key<'_>]) -> bool {
         let named = (0..self.streams).map(|i| args.at(self.first + i));
         keys.len() == self.streams && named.eq(keys.iter().map(|key| key.bytes))
@@ -125,8 +126,9 @@ pub(crate) fn may_wait(args: Args<'_>) -> bool {
     Options::parse(args, args.is(0, "XREADGROUP")).is_ok_and(|options| options.block_ms.is_some())
 }
 
-/// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map of keys to the entries after these IDs
-/// (RESP2: an array of pairs), without streams that have none; null when no stream has any.
+/// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map from keys to the entries after
+/// these IDs (in RESP2 an array of pairs). A stream without such entries is left out. The reply is null when no
+/// stream has any.
 pub(crate) fn xread(call: &mut Call<'_, '_>) {
     if let Err(text) = read(call) {
         call.reply.error_bytes(&text);
@@ -154,7 +156,7 @@ fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
         };
         froms.push(from);
     }
-    // The first entry to read, if there is one.
+    // The first entry to read. `None` when there is none.
     let next = |stream: &StreamValue, from: Id| {
         let last = stream.entries().last_entry_id()?;
         if last > from { from.next() } else { None }
@@ -185,9 +187,9 @@ fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// `XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key [key ...] id [id ...]`: `>` reads entries
-/// that the group has not read, which are then pending at the consumer; an ID reads entries that are pending there.
-/// Reply: like XREAD.
+/// `XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key [key ...] id [id ...]`. With the ID
+/// `>`, it reads entries that the group has not read, which are then pending at the consumer. With any other ID, it
+/// reads entries that are pending at the consumer. The reply has the form of XREAD's.
 pub(crate) fn xreadgroup(call: &mut Call<'_, '_>) {
     if let Err(text) = read_group(call) {
         call.reply.error_bytes(&text);
@@ -225,7 +227,7 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     }
     call.txn.no_effect();
     let mut db = call.txn.db(call.db);
-    // If a key is given twice, the second read depends on the first.
+    // Stream by stream: if a key is given twice, the second read depends on the first.
     let (mut out, mut served) = (Chain::new(), 0);
     let mut reply = call.reply.part(&mut out);
     for (key, from) in keys.iter().zip(&froms) {
@@ -269,8 +271,8 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// Sends one stream of XREADGROUP. Returns the entries that are now pending at the consumer, or `None` when there was
-/// nothing to read.
+/// Sends one stream of an XREADGROUP. Returns the entries that are pending at the consumer now, or `None` when
+/// there was nothing to read.
 fn send_from_group(
     stream: &mut StreamValue,
     from: From,
@@ -327,7 +329,7 @@ fn send_from_group(
     sent.flatten()
 }
 
-/// The arguments with `$` replaced by the last ID of each stream. `None` when there is no `$`.
+/// The arguments, with the last ID of each stream in place of `$`. `None` when there is no `$`.
 fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv> {
     if !(0..options.streams).any(|i| options.id(args, i) == b"$") {
         return None;
@@ -343,7 +345,7 @@ fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv>
     Some(argv)
 }
 
-/// Begins a reply with `streams` streams.
+/// Begins a reply that has this number of streams.
 fn open(reply: &mut Reply<'_>, streams: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(streams),
@@ -351,7 +353,7 @@ fn open(reply: &mut Reply<'_>, streams: usize) {
     }
 }
 
-/// Begins the entries of one stream.
+/// Begins the entries of the stream at `key`.
 fn open_stream(reply: &mut Reply<'_>, key: &[u8]) {
     if reply.protocol() == Protocol::Resp2 {
         reply.array(2);

@@ -1,4 +1,5 @@
-//! XDELEX and XACKDEL, which delete entries and let the client say what happens to pending entries in consumer groups.
+//! XDELEX and XACKDEL: they delete entries, and the client decides what happens to entries that are pending in
+//! groups.
 
 use super::add::change_existing;
 use super::{effects, ids};
@@ -10,7 +11,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Changed, ValueRef};
 use strand_wire::args::Args;
 
-/// The codes in replies, one for each ID.
+/// The codes in replies. A reply has one code per ID.
 const NOT_THERE: i64 = -1;
 const DELETED: i64 = 1;
 const STILL_NEEDED: i64 = 2;
@@ -39,14 +40,14 @@ pub(crate) fn delete_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     }
 }
 
-/// What happens to pending entries in groups.
+/// What happens to deleted entries that are pending in groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum References {
-    /// KEEPREF: they stay pending.
+    /// KEEPREF: the entries stay pending.
     Keep,
-    /// DELREF: they are no longer pending.
+    /// DELREF: the entries are no longer pending.
     Delete,
-    /// ACKED: an entry that a group has not read, or not acknowledged, is not deleted.
+    /// ACKED: an entry is not deleted if some group has not read it or not acknowledged it.
     Acked,
 }
 
@@ -72,10 +73,10 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
     }
 }
 
-/// What a call changed.
+/// What a call has changed.
 #[derive(Default)]
 struct Gone {
-    /// By group: entries that are no longer pending.
+    /// Entries that are no longer pending, each with its group.
     acknowledged: Vec<(Vec<u8>, Id)>,
     deleted: Vec<Id>,
 }
@@ -117,7 +118,7 @@ fn remove(
     if is_there || group.is_some() { DELETED } else { NOT_THERE }
 }
 
-/// The options from argument `at` on, and the IDs.
+/// Parses the options, beginning at argument `at`, and the IDs.
 fn parse(args: Args<'_>, mut at: usize) -> Result<(References, Vec<Id>), Text> {
     let (mut references, mut all) = (None, None);
     while at < args.len() {

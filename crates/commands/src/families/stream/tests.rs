@@ -1,4 +1,5 @@
-//! Scripts of stream commands, on a worker and on the lane. The corpus compares exact replies with redis-server.
+//! Scripts of stream commands, on a worker and on the lane. The corpus compares exact replies with those of
+//! redis-server.
 
 use crate::fixture::Fixture;
 use strand_wire::reply::Protocol;

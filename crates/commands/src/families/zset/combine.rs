@@ -1,8 +1,8 @@
-//! Unions, intersections and differences of sorted sets, which are replied, stored or counted. Members of plain sets
-//! have the score 1.
+//! Unions, intersections and differences of sorted sets. The result is sent, stored or counted. Plain sets may be
+//! sources, too; their members have the score 1.
 //!
-//! Sources are cloned (clones share the parts of large sets) and combined. Large STORE forms compute on the lane, with
-//! no shard locked ([`crate::optimistic`]).
+//! The sources are cloned and the clones are combined. (Clones share the parts of large sets.) The result of a
+//! large STORE is computed on the lane while no shard is locked ([`crate::optimistic`]).
 
 use super::range::{announce, send_member};
 use crate::call::{Call, LaneCall};
@@ -18,7 +18,7 @@ use strand_wire::args::Args;
 const NOT_A_WEIGHT: &str = "ERR weight value is not a float";
 const NEGATIVE_LIMIT: &str = "ERR LIMIT can't be negative";
 
-/// The operation on the sources.
+/// The set operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -34,25 +34,25 @@ enum Wanted {
     Number,
 }
 
-/// How several scores of one member are combined.
+/// How the scores of one member in several sources are combined.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
     Min,
     Max,
-    /// COUNT: each source adds its weight, whatever the member's score there.
+    /// COUNT: each source that has the member adds its weight, whatever the member's score is there.
     Count,
 }
 
 impl Aggregate {
-    /// The share of one source in a member's score.
+    /// What one source contributes to a member's score.
     fn weighted(self, score: f64, weight: f64) -> f64 {
         match self {
             Aggregate::Count => weight,
             Aggregate::Sum | Aggregate::Min | Aggregate::Max => score * weight,
         }
     }
-    /// The combined score. As in redis-server, infinity plus minus infinity is 0.
+    /// Combines two scores. As in redis-server, infinity plus minus infinity is 0.
     fn of(self, score: f64, other: f64) -> f64 {
         match self {
             Aggregate::Sum | Aggregate::Count => number_or_zero(score + other),
@@ -78,7 +78,7 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A source that exists.
+/// A source: a value that exists.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     ZSet(&'a ZSetValue),
@@ -108,7 +108,7 @@ impl<'a> Source<'a> {
             Source::Set(set) => set.contains(member).then_some(1.0),
         }
     }
-    /// Visits members and scores until `visit` returns false.
+    /// Calls `visit` with each member and its score, until `visit` returns false.
     fn visit(&self, visit: &mut dyn FnMut(Bytes<'_>, f64) -> bool) {
         match self {
             Source::ZSet(zset) => {
@@ -122,12 +122,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The arguments after the keys.
+/// The options, which follow the keys.
 struct Options {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// 0 means no limit.
+    /// LIMIT; 0 means none.
     limit: usize,
     is_stored: bool,
 }
@@ -170,7 +170,7 @@ pub(crate) fn zdiffstore(call: &mut Call<'_, '_>) {
     run(call, Operation::Diff, Wanted::Stored, "zdiffstore");
 }
 
-/// The cost of these commands on one of their sources, in elements. A large destination counts too.
+/// The cost of one of these commands on one of its sources, in elements. A large destination counts like a source.
 pub(crate) fn source_elements(_: Args<'_>, value: ValueRef<'_>) -> usize {
     part_elements(value.elements(), value)
 }
@@ -241,7 +241,7 @@ fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
     }
 }
 
-/// The number of sources that the call names. At least that many arguments follow.
+/// Parses the number of sources. There must be at least this many arguments after it.
 fn number_of_keys(args: Args<'_>, wanted: Wanted, command: &str) -> Result<usize, Text> {
     let number_at = if wanted == Wanted::Stored { 2 } else { 1 };
     let count = parse::integer(args.at(number_at))?;
@@ -254,7 +254,7 @@ fn number_of_keys(args: Args<'_>, wanted: Wanted, command: &str) -> Result<usize
     }
 }
 
-/// Shared copies of the sources. `None` for a missing key.
+/// Clones the values of the sources. `None` for a missing key.
 fn values(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Option<Value>>, Text> {
     let value = |key| {
         let record = db.get(key);
@@ -273,12 +273,12 @@ fn sources<'a>(
     weighed.collect()
 }
 
-/// A STORE form: the destination and the sources.
+/// A STORE command, with its destination and its sources.
 struct Storing<'a> {
     operation: Operation,
     args: Args<'a>,
     keys: &'a [Key<'a>],
-    /// The number of sources.
+    /// Number of sources.
     count: usize,
     settings: &'a Settings,
 }
@@ -363,11 +363,11 @@ impl Options {
     }
 }
 
-/// The sources in the order of the keys, each with its weight. `None` for a missing key.
+/// The sources, in the order of the keys, each with its weight. `None`: the key is missing.
 type Sources<'a> = [(Option<Source<'a>>, f64)];
 
-/// The resulting sorted set. Calls `rest` now and then; when it returns false, nobody wants the result any more, and
-/// the result is incomplete.
+/// Computes the resulting sorted set. Calls `rest` now and then. If `rest` returns false, nobody waits for the
+/// result any more, and the result is incomplete.
 fn combine(
     operation: Operation,
     sources: &mut Sources<'_>,
@@ -413,7 +413,8 @@ fn combine(
     result
 }
 
-/// Visits the members that all sources have. Returns their number, at most the limit. Ends when `rest` returns false.
+/// Visits the members that all sources have. Returns their number, but at most the limit. Stops when `rest` returns
+/// false.
 fn intersection(
     sources: &mut Sources<'_>,
     options: &Options,
@@ -438,7 +439,7 @@ fn intersection(
     found
 }
 
-/// Sorts the sources, the smallest first. Scores are added in redis-server's order.
+/// Sorts the sources by size, the smallest first, so that scores are added in the same order as in redis-server.
 fn sort(sources: &mut Sources<'_>) {
     sources.sort_by_key(|(source, _)| source.as_ref().map_or(0, Source::len));
 }

@@ -1,6 +1,6 @@
-//! ZPOPMIN, ZPOPMAX and ZMPOP, which take members off the ends of sorted sets, and their blocking forms.
+//! ZPOPMIN, ZPOPMAX and ZMPOP, which remove members from the ends of sorted sets. Also their blocking forms.
 //!
-//! A blocking form makes the same attempt. If it finds nothing, it tells what the command would wait for
+//! A blocking command makes the same attempt. If it finds nothing, it says what it would wait for
 //! ([`crate::wait`]).
 
 use super::super::collection::{read, send};
@@ -18,8 +18,8 @@ use strand_keyspace::{Changed, Collection, Key, KeyEvent, ValueRef, Wanted, ZSet
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// `ZPOPMIN key [count]`. Reply: an array of the members with the lowest scores, each followed by its score. In RESP3
-/// with a count, an array of pairs.
+/// `ZPOPMIN key [count]`: removes the members with the lowest scores. Reply: an array in which each member is
+/// followed by its score; in RESP3 with a count, an array of pairs.
 pub(crate) fn zpopmin(call: &mut Call<'_, '_>) {
     pop(call, End::Front);
 }
@@ -57,13 +57,13 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
     }
 }
 
-/// `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: takes members off the first sorted set that exists. Reply: its
-/// key and an array of pairs, or null.
+/// `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: removes members from the first sorted set that exists.
+/// Reply: the key of that set and an array of pairs, or null.
 pub(crate) fn zmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted::<ZSetValue>(call, arguments(call.args, 1));
 }
 
-/// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`: ZMPOP that waits.
+/// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`: like ZMPOP, but waits if no sorted set exists.
 pub(crate) fn bzmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted_or_wait::<ZSetValue>(call, arguments(call.args, 2));
 }
@@ -78,8 +78,8 @@ pub(crate) fn bzmpop_long(call: &mut LaneCall<'_>) {
     first_pop::pop_counted_long::<ZSetValue>(call, arguments(call.args, 2));
 }
 
-/// `BZPOPMIN key [key ...] timeout`: takes the member with the lowest score off the first sorted set that exists, or
-/// waits for one. Reply: the key, the member and its score, or null after the timeout.
+/// `BZPOPMIN key [key ...] timeout`: removes the member with the lowest score from the first sorted set that
+/// exists, or waits for a sorted set. Reply: the key, the member and its score, or null after the timeout.
 pub(crate) fn bzpopmin(call: &mut Call<'_, '_>) {
     first_pop::pop_one_or_wait::<ZSetValue>(call, End::Front);
 }

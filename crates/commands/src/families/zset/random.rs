@@ -9,11 +9,13 @@ use std::collections::HashSet;
 use strand_keyspace::{Collection, ZSetValue};
 use strand_wire::reply::Reply;
 
-/// Most members that one call with a negative count draws. Without a limit the client could choose a reply of any size.
+/// Maximum number of members that one call with a negative count returns. Without a limit, a client could request a
+/// reply of any size.
 const DRAWN_MAX: u64 = 1024 * 1024;
 
-/// `ZRANDMEMBER key [count [WITHSCORES]]`. Reply: without a count, one member or null. With a count, an array of that
-/// many different members; with a negative count, of that many members drawn independently.
+/// `ZRANDMEMBER key [count [WITHSCORES]]`. Without a count, the reply is one random member or null. With a positive
+/// count, it is an array of this many different members. With a negative count, each member is drawn independently,
+/// so members may repeat.
 pub(crate) fn zrandmember(call: &mut Call<'_, '_>) {
     let wish = match wish(call) {
         Ok(wish) => wish,
@@ -46,7 +48,7 @@ pub(crate) fn zrandmember(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The count, and whether scores are wanted. `None` without a count.
+/// Parses the count, and whether scores are wanted. `None` without a count.
 fn wish(call: &Call<'_, '_>) -> Result<Option<(i64, bool)>, Text> {
     let Some(count) = call.args.get(2) else { return Ok(None) };
     let count = parse::integer_in(count, -i64::MAX, i64::MAX)?;
@@ -61,9 +63,10 @@ fn wish(call: &Call<'_, '_>) -> Result<Option<(i64, bool)>, Text> {
     Ok(Some((count, scores)))
 }
 
-/// `count` different members. Every set of members is equally likely.
+/// Sends `count` different members. Every set of this many members is equally likely.
 fn distinct(zset: &ZSetValue, count: u64, scores: bool, reply: &mut Reply<'_>, rng: &mut fastrand::Rng) {
-    /// Below the set's size divided by this, it is faster to draw and reject repeats.
+    /// If the count is below the number of members divided by this, it is faster to draw members and to reject
+    /// repeated ones.
     const SPARSE: usize = 3;
     let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(zset.len());
     announce(reply, wanted, scores);
@@ -79,7 +82,8 @@ fn distinct(zset: &ZSetValue, count: u64, scores: bool, reply: &mut Reply<'_>, r
         }
         return;
     }
-    // One walk over the set: each member is taken with the probability of those still wanted among those still left.
+    // Walk over the set once. Take each member with a probability of the number still wanted divided by the number
+    // still left.
     let (mut wanted, mut left) = (wanted, zset.len());
     for (member, score) in zset.iter(0) {
         if reply.is_over() {

@@ -1,6 +1,6 @@
-//! Ranges of a sorted set by rank, by score or by member: they are counted, read, stored or removed.
+//! Ranges of a sorted set by rank, by score or by member. They are counted, sent, stored or removed.
 //!
-//! The arguments of each command become a [`Query`]. On a sorted set, a query is a range of ranks.
+//! The arguments of each command are parsed to a [`Query`]. For a given sorted set, a query is a range of ranks.
 
 use super::super::collection::{read, send, visit_existing};
 use crate::call::{Call, LaneCall};
@@ -36,7 +36,7 @@ impl Score {
             all => (false, all),
         };
         let found = Number::read(number);
-        // As in C, a zero byte ends the text, and an empty text is 0.
+        // A zero byte ends the text, as in C. An empty text is 0.
         let ends = number.get(found.used).is_none_or(|byte| *byte == 0);
         if ends && !found.value.is_nan() {
             Ok(Score { value: found.value, excluded })
@@ -64,7 +64,7 @@ impl<'a> Lex<'a> {
             _ => Err(NOT_A_STRING),
         }
     }
-    /// True for a member below the range that begins here.
+    /// As the start of a range: true when `member` is before the range.
     fn is_above(&self, member: &[u8]) -> bool {
         match self {
             Lex::First => false,
@@ -72,7 +72,7 @@ impl<'a> Lex<'a> {
             Lex::At { member: at, excluded } => member < *at || (*excluded && member == *at),
         }
     }
-    /// True for a member within the range that ends here.
+    /// As the end of a range: true when `member` is not after the range.
     fn is_not_below(&self, member: &[u8]) -> bool {
         match self {
             Lex::First => false,
@@ -82,7 +82,7 @@ impl<'a> Lex<'a> {
     }
 }
 
-/// The bounds of a range.
+/// The start and the end of a range.
 #[derive(Clone, Copy, Debug)]
 enum Bounds<'a> {
     Ranks(i64, i64),
@@ -90,7 +90,7 @@ enum Bounds<'a> {
     Members(Lex<'a>, Lex<'a>),
 }
 
-/// The kind of the bounds.
+/// Whether the bounds are ranks, scores or members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -106,7 +106,7 @@ impl<'a> Bounds<'a> {
             By::Lex => Bounds::Members(Lex::parse(low)?, Lex::parse(high)?),
         })
     }
-    /// The ranks in the range. With `reverse`, bounds by rank count from the end.
+    /// The ranks in the range. With `reverse`, bounds that are ranks count from the end.
     fn ranks(&self, zset: &ZSetValue, reverse: bool) -> Range<usize> {
         let len = zset.len();
         let (start, end) = match *self {
@@ -131,21 +131,21 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// The range of a command, its direction, and the part that LIMIT leaves.
+/// The range that a command names, its direction, and its LIMIT.
 #[derive(Debug)]
 struct Query<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
     offset: i64,
-    /// A negative number means all.
+    /// The count of LIMIT. A negative number means all.
     limit: i64,
     with_scores: bool,
 }
 
-/// What the command's name says.
+/// What the name of a command says about its arguments.
 #[derive(Clone, Copy)]
 struct Form {
-    /// The position of the key to read.
+    /// The index of the argument that is the key to read.
     key: usize,
     by: Option<By>,
     reverse: Option<bool>,
@@ -194,7 +194,7 @@ impl<'a> Query<'a> {
     /// The ranks that the query selects.
     fn ranks(&self, zset: &ZSetValue) -> Range<usize> {
         let all = self.bounds.ranks(zset, self.reverse);
-        // As in redis-server, a negative offset skips every member.
+        // A negative offset skips all members, as in redis-server.
         let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX).min(all.len());
         let taken = usize::try_from(self.limit).unwrap_or(usize::MAX).min(all.len() - skipped);
         match self.reverse {
@@ -204,7 +204,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// The members at these ranks, in the query's direction.
+/// The members with these ranks, in the direction of the query.
 fn members<'z>(
     zset: &'z ZSetValue,
     ranks: &Range<usize>,
@@ -264,7 +264,7 @@ fn answer(call: &mut Call<'_, '_>, form: Form) {
     });
 }
 
-/// Begins an array of members. With scores it is flat in RESP2, and has pairs in RESP3.
+/// Begins an array of members. If it has scores, it is a flat array in RESP2 and an array of pairs in RESP3.
 pub(super) fn announce(reply: &mut Reply<'_>, members: usize, with_scores: bool) {
     reply.array(if with_scores && reply.protocol() == Protocol::Resp2 { 2 * members } else { members });
 }
@@ -302,7 +302,7 @@ pub(crate) fn zrangestore_long(call: &mut LaneCall<'_>) {
     }
 }
 
-/// ZRANGESTORE: the destination, the source, and the range.
+/// A ZRANGESTORE, with its destination, its source and its query.
 struct Storing<'a> {
     query: Query<'a>,
     keys: &'a [Key<'a>],
