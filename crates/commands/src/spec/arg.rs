@@ -3,9 +3,10 @@
 /// One argument in the documentation tree (`COMMAND DOCS`).
 #[derive(Clone, Copy, Debug)]
 pub struct Arg {
-    /// Its name.
+    /// Name of the argument.
     pub name: &'static str,
-    /// Its type, by Redis's names: string, integer, double, key, pattern, unix-time, pure-token, oneof, block.
+    /// Type of the argument, by Redis's names: string, integer, double, key, pattern, unix-time, pure-token, oneof,
+    /// block.
     pub kind: &'static str,
     /// The literal word before the argument, if there is one.
     pub token: Option<&'static str>,
@@ -15,9 +16,9 @@ pub struct Arg {
     pub multiple: bool,
     /// True when the token is repeated with the argument.
     pub multiple_token: bool,
-    /// For a key, the index of its key spec.
+    /// For a key: the index of its key spec.
     pub key_spec: Option<usize>,
-    /// The version that added the argument, if later than the command.
+    /// The version that added the argument, if that was later than the command.
     pub since: Option<&'static str>,
     /// The version that deprecated the argument.
     pub deprecated_since: Option<&'static str>,
@@ -25,11 +26,11 @@ pub struct Arg {
     pub args: &'static [Arg],
 }
 
-/// How many words some arguments take.
+/// The number of words that some arguments take: at least `least`.
 #[derive(Clone, Copy)]
 struct Words {
     least: i32,
-    /// True when there may be more words.
+    /// True when more words than `least` are possible.
     open: bool,
 }
 
@@ -67,7 +68,7 @@ impl Arg {
                 Words { least, open }
             }
             b"block" => words_of(self.args),
-            // The token is all of it, and is counted below.
+            // A pure token is only its word, which is counted below.
             b"pure-token" => Words { least: 0, open: false },
             _ => Words { least: 1, open: false },
         };
@@ -79,7 +80,7 @@ impl Arg {
     }
 }
 
-/// The forms that the rows use: `Arg::key("key", 0)`, `Arg::integer("count").optional().token("COUNT")`.
+/// Constructors, as rows use them: `Arg::key("key", 0)`, `Arg::integer("count").optional().token("COUNT")`.
 #[allow(missing_docs)]
 impl Arg {
     pub const fn new(name: &'static str, kind: &'static str) -> Arg {

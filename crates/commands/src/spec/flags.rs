@@ -1,6 +1,7 @@
-//! The bits of a row: [`Flags`] of a command, [`KeyFlags`] of its keys, [`Categories`] for ACL rules.
+//! Sets of bits in a row: the [`Flags`] of a command, the [`KeyFlags`] of its keys, and its [`Categories`] for ACL
+//! rules.
 //!
-//! Names and their order are redis-server's, as in the reply of COMMAND INFO.
+//! The names and their order are those of redis-server, as in the reply of COMMAND INFO.
 
 /// A command's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,15 +38,15 @@ flags! {
     NO_AUTH = "no_auth",
     MAY_REPLICATE = "may_replicate",
     NO_MANDATORY_KEYS = "no_mandatory_keys",
-    // redis-server does not show this flag.
+    // redis-server does not show this flag to clients.
     PROTECTED = "",
     NO_ASYNC_LOADING = "no_async_loading",
     NO_MULTI = "no_multi",
     MOVABLEKEYS = "movablekeys",
     ALLOW_BUSY = "allow_busy",
-    // Strand's own: the service makes something that snapshots keep.
+    // Only in Strand: the command makes something outside the keyspace that snapshots must include.
     DEFINES = "",
-    // Strand's own: what the command makes grows with the data, like an index.
+    // Only in Strand: the command makes something that grows with the data, like an index.
     INDEXES = "",
 }
 
@@ -127,12 +128,12 @@ impl KeyFlags {
     }
 }
 
-/// The ACL categories of a command: a bit for each of [`Categories::NAMES`].
+/// The ACL categories of a command: one bit per name in [`Categories::NAMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Categories(pub u32);
 
 impl Categories {
-    /// redis-server's categories in its order, then Strand's own.
+    /// The categories of redis-server in its order, followed by the categories that only Strand has.
     pub const NAMES: [&str; 23] = [
         "keyspace",
         "read",
@@ -158,7 +159,7 @@ impl Categories {
         "import",
         "search",
     ];
-    /// Number of the categories that redis-server has.
+    /// Number of the categories that redis-server has, too.
     pub const REDIS: usize = 21;
 
     /// The categories that follow from a command's flags and group, as in redis-server: `read` and `write`, `fast` or

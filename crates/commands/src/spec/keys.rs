@@ -6,41 +6,42 @@ use strand_wire::args::Args;
 /// Where a command's keys are, as in the key specifications of COMMAND INFO.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// A remark on when these arguments are keys. Mostly empty.
+    /// A remark that says when these arguments are keys. Usually empty.
     pub notes: &'static str,
-    /// What the command does to those keys.
+    /// What the command does to these keys.
     pub flags: KeyFlags,
     /// Where the search begins.
     pub begin: BeginSearch,
-    /// Which arguments from there on are keys.
+    /// Which arguments are keys, counted from where the search begins.
     pub find: FindKeys,
 }
 
-/// The forms that the rows use.
+/// Constructors, as rows use them.
 impl KeySpec {
     /// The key at argument `at`.
     pub const fn one(at: usize, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::range(at, 0, 1, flags)
     }
-    /// Keys from argument `at` to `last` (relative to `at`; a negative number counts from the end), at every `step`-th
-    /// argument.
+    /// Every `step`-th argument from `at` to `last` is a key. `last` is relative to `at`; a negative number counts
+    /// from the end of the arguments.
     pub const fn range(at: usize, last: i32, step: usize, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::new(flags, BeginSearch::Index(at), FindKeys::Range { last, step, limit: 0 })
     }
-    /// Keys whose number is argument `at`. The first key follows the number.
+    /// Argument `at` is the number of keys, and the keys follow it.
     pub const fn counted(at: usize, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::new(flags, BeginSearch::Index(at), FindKeys::KeyNumber { number: 0, first: 1, step: 1 })
     }
-    /// Any spec.
+    /// A spec with these parts.
     pub const fn new(flags: &[KeyFlags], begin: BeginSearch, find: FindKeys) -> KeySpec {
         KeySpec { notes: "", flags: KeyFlags::all(flags), begin, find }
     }
-    /// Keys that COMMAND INFO calls `unknown`. `find` returns the position of the only key, if it is an argument.
-    /// Without `find` the data has the names of the keys, and the command needs rights on every key.
+    /// A spec that COMMAND INFO shows as `unknown`. If the command has one such key and the key is an argument,
+    /// `find` returns its position. Without `find`, the names of the keys are in the data, and the command needs
+    /// rights on every key.
     pub const fn unknown(find: Option<fn(Args<'_>) -> Option<usize>>, flags: &[KeyFlags]) -> KeySpec {
         KeySpec::new(flags, BeginSearch::Unknown, FindKeys::Unknown(find))
     }
-    /// Adds a remark on when these arguments are keys.
+    /// Adds a remark that says when these arguments are keys.
     pub const fn notes(self, notes: &'static str) -> KeySpec {
         KeySpec { notes, ..self }
     }
@@ -49,7 +50,7 @@ impl KeySpec {
     pub const fn is_no_key(&self) -> bool {
         self.flags.has(KeyFlags::NOT_KEY)
     }
-    /// True when the arguments alone do not tell all keys.
+    /// True when the command may use keys that are not among its arguments.
     pub const fn has_hidden_keys(&self) -> bool {
         self.is_incomplete() || matches!(self.find, FindKeys::Unknown(None))
     }
@@ -68,7 +69,7 @@ impl KeyFlags {
     }
 }
 
-/// What a command does to a key, as far as ACL rules distinguish it.
+/// How a command uses a key, as far as ACL rules distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The command reads the value, or the reply depends on it (`access`).
@@ -89,32 +90,35 @@ impl Access {
 pub enum BeginSearch {
     /// At this argument.
     Index(usize),
-    /// After this keyword, searched from argument `start_from` on. A negative number searches backwards from the end.
+    /// After this keyword. The number is the argument at which the search for the keyword begins. If it is
+    /// negative, the search begins at that distance from the end, and goes backwards.
     Keyword(&'static str, i32),
-    /// At no place that can be told to a client.
+    /// At a place that COMMAND INFO cannot describe.
     Unknown,
 }
 
 /// Which arguments are keys.
 #[derive(Clone, Copy, Debug)]
 pub enum FindKeys {
-    /// From the beginning to `last` (relative; a negative number counts from the end of the arguments, -1 is the last),
-    /// at every `step`-th argument. As in Redis, `limit` 2 halves the range.
+    /// Every `step`-th argument from the begin to `last` is a key. `last` is relative to the begin; a negative
+    /// number counts from the end of the arguments, and -1 is the last one. As in Redis, a `limit` of 2 halves the
+    /// range.
     Range {
-        /// Relative to the beginning. A negative number counts from the end.
+        /// The last key, relative to the begin. A negative number counts from the end.
         last: i32,
-        /// Distance from key to key.
+        /// Distance from one key to the next.
         step: usize,
-        /// 0 and 1: no limit; n: only the first 1/n of the rest.
+        /// 0 or 1: all of the range. n: only the first 1/n of the remaining arguments.
         limit: usize,
     },
-    /// A count at `number` (relative), and keys from `first` (relative) on, at every `step`-th argument.
+    /// The argument at `number` (relative to the begin) is the number of keys. From `first` (relative) on, every
+    /// `step`-th argument is a key.
     KeyNumber {
-        /// Where the count is.
+        /// Where the number of keys is, relative to the begin.
         number: usize,
-        /// Where the first key is.
+        /// Where the first key is, relative to the begin.
         first: usize,
-        /// Distance from key to key.
+        /// Distance from one key to the next.
         step: usize,
     },
     /// See [`KeySpec::unknown`].

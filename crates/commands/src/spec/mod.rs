@@ -1,7 +1,8 @@
 //! [`CommandSpec`]: one row of the command table, and [`Exec`]: how the command runs.
 //!
-//! A row says everything about one command. Arity follows from the arguments, ACL categories from flags and group; a
-//! row writes only exceptions. Flags are [`flags`](Flags), key specs are [`KeySpec`], arguments are [`Arg`].
+//! A row says everything about one command. The arity follows from the arguments, and the ACL categories follow
+//! from the flags and the group; a row states only exceptions. The parts of a row are [`flags`](Flags), key specs
+//! ([`KeySpec`]) and arguments ([`Arg`]).
 
 mod arg;
 mod flags;
@@ -19,23 +20,23 @@ use std::any::Any;
 /// How a command runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Exec {
-    /// At once on the worker, with the shards of its keys locked. For commands of a few elements, whatever the
-    /// arguments and the data.
+    /// At once on the worker, with the shards of its keys locked. For commands that cost a few elements, whatever
+    /// the arguments and the data are.
     Inline(fn(&mut Call<'_, '_>)),
     /// Like [`Exec::Inline`] while the estimated cost of the call is small. A longer call leaves the worker and runs as
     /// the [`SlowPath`] says.
     Estimated(fn(&mut Call<'_, '_>), Cost, SlowPath),
-    /// Always on a helper thread, shard by shard. Its session waits; other sessions go on.
+    /// Always on a helper thread, shard by shard. The command's session waits, and other sessions go on.
     Walk(fn(&mut LaneCall<'_>)),
-    /// Like [`Exec::Walk`], for commands that may take seconds. Short jobs do not queue behind them.
+    /// Like [`Exec::Walk`], for commands that may take seconds. Short jobs do not queue behind such commands.
     Heavy(fn(&mut LaneCall<'_>)),
     /// By the session itself: the command reads or changes the state of the session or of the server. The value has a
     /// type of the engine, and only the engine uses it.
     Session(&'static (dyn Any + Send + Sync)),
     /// On a helper thread, by a service outside this crate (search), within the service's own budget.
     Service(ServiceRun),
-    /// By a service: on the worker while the text in this argument is short and the service finds the call cheap, else
-    /// on the lane.
+    /// By a service. The service runs on the worker if the text in this argument is short and the service finds
+    /// that the call is cheap. Otherwise it runs on the lane.
     ServiceOnText(ServiceRun, usize),
     /// A container of subcommands. Without a subcommand it is an arity error.
     Container,
@@ -63,22 +64,22 @@ impl Exec {
     }
 }
 
-/// One row of the command table, written with [`CommandSpec::new`] and the methods after it. A row leaves out what
-/// follows from its other parts (arity, ACL categories).
+/// One row of the command table. It is written with [`CommandSpec::new`] and the methods after it. A row does not
+/// state what follows from its other parts (arity, ACL categories).
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
-    /// The name in lower case. For a subcommand its own word: `setname` in the container `client`.
+    /// The name, in lower case. For a subcommand only its own word: `setname` in the container `client`.
     pub name: &'static str,
-    /// Redis's arity: n for exactly n words, -n for at least n. The name counts, and a subcommand's container too. It
-    /// follows from [`CommandSpec::args`] unless the row says otherwise.
+    /// Redis's arity: n for exactly n words, -n for at least n words. The name counts as a word, and so does the
+    /// container of a subcommand. The arity follows from [`CommandSpec::args`] unless the row states it.
     pub arity: i32,
     /// Flags.
     pub flags: Flags,
-    /// The names of the ACL categories, without `@`, if they do not follow from flags and group. Else empty.
+    /// The names of all ACL categories, without `@`. Empty when they follow from the flags and the group.
     acl: &'static [&'static str],
     /// Where the keys are.
     pub keys: &'static [KeySpec],
-    /// One sentence in our own words.
+    /// What the command does, in one sentence of our own.
     pub summary: &'static str,
     /// The first version with this command: of Redis, or of Strand for our own commands.
     pub since: &'static str,
@@ -90,17 +91,18 @@ pub struct CommandSpec {
     pub doc_flags: &'static [&'static str],
     /// For a deprecated command: since which version, and what to use instead.
     pub deprecated: Option<(&'static str, &'static str)>,
-    /// Later changes, as (version, change).
+    /// Later changes of the command, each with its version.
     pub history: &'static [(&'static str, &'static str)],
     /// Redis's command tips.
     pub tips: &'static [&'static str],
-    /// The documentation tree of its arguments.
+    /// The arguments, as COMMAND DOCS shows them.
     pub args: &'static [Arg],
     /// Subcommands of a container.
     pub subcommands: &'static [CommandSpec],
     /// How the command runs.
     pub exec: Exec,
-    /// How an [`Exec::Walk`] command runs on a transaction that holds all shards (inside EXEC). `None` when it cannot.
+    /// The handler with which an [`Exec::Walk`] command runs in a transaction that holds all shards (in EXEC).
+    /// `None`: the command cannot run there.
     pub whole: Option<fn(&mut Call<'_, '_>)>,
 }
 
@@ -133,7 +135,7 @@ impl CommandSpec {
             whole: None,
         }
     }
-    /// A subcommand: like [`CommandSpec::new`], with the container's name first.
+    /// A subcommand: like [`CommandSpec::new`], but the container's name counts in the arity.
     pub const fn sub(
         name: &'static str,
         group: &'static str,
@@ -173,11 +175,12 @@ impl CommandSpec {
     pub const fn arity(self, arity: i32) -> CommandSpec {
         CommandSpec { arity, ..self }
     }
-    /// Sets ACL categories that do not follow from flags and group: all names, without `@`.
+    /// Sets the names of all ACL categories, without `@`, for a command whose categories do not follow from its
+    /// flags and group.
     pub const fn acl(self, acl: &'static [&'static str]) -> CommandSpec {
         CommandSpec { acl, ..self }
     }
-    /// Sets the later changes, as (version, change).
+    /// Sets the later changes of the command, each with its version.
     pub const fn history(self, history: &'static [(&'static str, &'static str)]) -> CommandSpec {
         CommandSpec { history, ..self }
     }
@@ -193,7 +196,7 @@ impl CommandSpec {
     pub const fn deprecated(self, since: &'static str, instead: &'static str) -> CommandSpec {
         CommandSpec { deprecated: Some((since, instead)), doc_flags: &["deprecated"], ..self }
     }
-    /// Sets the subcommands of a command that also runs by itself (COMMAND).
+    /// Sets the subcommands of a command that can also run without one (COMMAND).
     pub const fn subcommands(self, subcommands: &'static [CommandSpec]) -> CommandSpec {
         CommandSpec { subcommands, ..self }
     }
@@ -205,7 +208,7 @@ impl CommandSpec {
     pub const fn whole(self, run: fn(&mut Call<'_, '_>)) -> CommandSpec {
         CommandSpec { whole: Some(run), ..self }
     }
-    /// The ACL categories: from flags and group, or as the row says.
+    /// The ACL categories: those that the row states, or else those that follow from the flags and the group.
     pub fn categories(&self) -> Categories {
         match self.acl {
             [] => Categories::of(self.flags, self.group),

@@ -3,7 +3,7 @@
 use super::{Arg, CommandSpec};
 
 impl CommandSpec {
-    /// The arguments, each as one piece: `key`, `[NX|XX]`.
+    /// The arguments, each as one text: `key`, `[NX|XX]`.
     pub fn syntax(&self) -> Vec<String> {
         self.args.iter().map(piece).collect()
     }

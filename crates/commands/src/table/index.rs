@@ -1,16 +1,17 @@
-//! Finds a row by name. The compiler builds the table; a lookup is one multiplication and one comparison.
+//! Finds a row by its name. The compiler builds the index. A look-up is one multiplication and one comparison.
 //!
-//! A name of up to 24 bytes is folded into three integers: its first, middle and last eight bytes in lower case. They
-//! are hashed into an open-addressed table and compared there, so the hot commands compare no strings.
+//! A name of at most 24 bytes is packed into three integers: its first, middle and last eight bytes, in lower case.
+//! The integers are hashed into an open-addressed table and compared there. So a look-up of a frequent command
+//! compares no strings.
 
 use crate::spec::CommandSpec;
 
-/// Longest name of a command, in bytes: three integers hold no more.
+/// Maximum length of a command's name in bytes, because it is packed into three integers.
 const NAME_BYTES_MAX: usize = 24;
-/// A search looks at fewer slots than this after the first.
+/// A search looks at one slot, and at fewer than this many slots after it.
 const STEPS_MAX: usize = 8;
 
-/// Finds the row of `name`, whatever its ASCII case.
+/// Finds the row of `name`, in any ASCII case.
 #[inline]
 pub(super) fn lookup(
     rows: &'static [CommandSpec],
@@ -28,7 +29,8 @@ pub(super) fn lookup(
             && slot.len as usize == name.len()
         {
             let spec = &rows[slot.row as usize];
-            // Packing also changes some bytes that are no letters. A name with such bytes is compared byte by byte.
+            // Packing also changes some bytes that are no letters. If a name has such bytes, it is also compared
+            // byte by byte.
             return (slot.letters_only || name.eq_ignore_ascii_case(spec.name.as_bytes())).then_some(spec);
         }
         if slot.is_free() {
@@ -43,11 +45,11 @@ pub(super) fn lookup(
 struct Packed {
     low: u64,
     high: u64,
-    /// Bytes 8 to 16 of a name of more than 16 bytes.
+    /// Bytes 8 to 16, of a name with more than 16 bytes.
     middle: u64,
 }
 
-/// A slot of the index: a name and the number of its row, or nothing.
+/// A slot of the index: a packed name with the number of its row, or nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     packed: Packed,
@@ -57,7 +59,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Marks a free slot: no name packs to zeros.
+    /// A free slot. No name is packed to zeros.
     const FREE: Slot =
         Slot { packed: Packed { low: 0, high: 0, middle: 0 }, row: 0, len: 0, letters_only: false };
 
@@ -66,8 +68,8 @@ impl Slot {
     }
 }
 
-/// Builds the index of rows. The number of slots is a power of two, at least twice the number of rows, so a search ends
-/// soon.
+/// Builds the index of these rows. The number of slots is a power of two and at least twice the number of rows, so
+/// that searches are short.
 ///
 /// # Panics
 /// At compile time, when there are too many rows, or a name is empty or too long.
@@ -95,8 +97,8 @@ pub const fn index<const SLOTS: usize>(rows: &[CommandSpec]) -> [Slot; SLOTS] {
     slots
 }
 
-/// The bytes of the name with the lower-case bit set. Together with the length they differ for any two names of
-/// letters.
+/// Packs a name: sets the bit for lower case in each of its bytes. If two names consist of letters, their packed
+/// forms and lengths differ.
 const fn pack(name: &[u8]) -> Option<Packed> {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     if name.len() > NAME_BYTES_MAX {

@@ -4,7 +4,7 @@ use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::list;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// How many elements LMOVEM and BLMOVEM move, and in which order.
+/// The arguments of LMOVEM and BLMOVEM that say how many elements are moved, and in which order.
 const HOW_MANY: &[Arg] = &[
     Arg::oneof("selector", &[Arg::integer("count").token("COUNT"), Arg::integer("exactly").token("EXACTLY")]),
     Arg::oneof("ordering", &[Arg::word("obo", "OBO"), Arg::word("bulk", "BULK")]),

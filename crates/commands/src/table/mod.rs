@@ -1,9 +1,9 @@
-//! [`Table`]: all commands, sorted by name, with an index to find them. A table is made of groups of rows at compile
+//! [`Table`]: commands, sorted by name, with an index to find them. A table is made from groups of rows at compile
 //! time.
 //!
-//! [`GROUPS`] are the rows of this crate: the commands about the data. The engine makes THE table from them, from the
-//! rows of its sessions, and from the rows of the services. Each group is a module with one list of rows. A new group
-//! is one line in [`GROUPS`].
+//! [`GROUPS`] has the rows of this crate, which are the commands about the data. The engine makes the table of all
+//! commands from them, from the rows of its sessions, and from the rows of the services. Each group is a module
+//! with one list of rows. A new group is one more line in [`GROUPS`].
 
 mod bitmap;
 mod generic;
@@ -28,8 +28,7 @@ use crate::errors;
 use crate::spec::CommandSpec;
 use strand_wire::args::Args;
 
-/// The commands about the data. [`MEMORY`] and [`IMPORT_VERSION`] are left out, because other crates add subcommands to
-/// them.
+/// The commands about the data, except [`MEMORY`] and [`IMPORT_VERSION`], to which other crates add subcommands.
 pub const GROUPS: &[&[CommandSpec]] = &[
     bitmap::BITMAP,
     generic::GENERIC,
@@ -44,10 +43,10 @@ pub const GROUPS: &[&[CommandSpec]] = &[
     zset::ZSET,
 ];
 
-/// The commands of this crate alone: for commands that run other commands, and for tests.
+/// A table of only the commands of this crate, for commands that run other commands, and for tests.
 pub(crate) static DATA: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION]]);
 
-/// Commands by name. [`table!`](crate::table!) makes one.
+/// Commands by name. The macro [`table!`](crate::table!) makes a table.
 #[derive(Debug)]
 pub struct Table {
     rows: &'static [CommandSpec],
@@ -55,7 +54,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of sorted rows and their index. [`table!`](crate::table!) makes both.
+    /// A table of sorted rows and their index, both of which [`table!`](crate::table!) makes.
     pub const fn new(rows: &'static [CommandSpec], slots: &'static [Slot]) -> Table {
         assert!(slots.len().is_power_of_two());
         Table { rows, slots }
@@ -65,12 +64,12 @@ impl Table {
     pub const fn rows(&self) -> &'static [CommandSpec] {
         self.rows
     }
-    /// Finds the row of `name`, whatever its ASCII case. Finds no subcommands.
+    /// Finds the row of the command `name`, in any ASCII case. Finds no subcommands.
     #[inline]
     pub fn lookup(&self, name: &[u8]) -> Option<&'static CommandSpec> {
         index::lookup(self.rows, self.slots, name)
     }
-    /// Finds the row for `args` (down to the subcommand) and checks its arity.
+    /// Finds the row of the command or subcommand that `args` name, and checks the number of arguments.
     ///
     /// # Errors
     /// The whole error reply as redis-server words it (`ERR unknown command ...`, `ERR unknown subcommand ...`,
@@ -105,7 +104,7 @@ impl Table {
     }
 }
 
-/// Makes a [`Table`] of groups of rows at compile time.
+/// Makes a [`Table`] from groups of rows at compile time.
 #[macro_export]
 macro_rules! table {
     ($groups:expr) => {{
@@ -116,8 +115,8 @@ macro_rules! table {
     }};
 }
 
-/// Makes one sorted list of groups of rows at compile time: for a table, or for a container whose subcommands come from
-/// different crates.
+/// Makes one sorted list from groups of rows at compile time. The list is for a table, or for a container whose
+/// subcommands are in different crates.
 #[macro_export]
 macro_rules! rows {
     ($groups:expr) => {{
@@ -128,7 +127,7 @@ macro_rules! rows {
     }};
 }
 
-/// The number of rows in all groups.
+/// Number of rows in all groups.
 pub const fn total(groups: &[&[CommandSpec]]) -> usize {
     let (mut n, mut g) = (0, 0);
     while g < groups.len() {
@@ -138,7 +137,7 @@ pub const fn total(groups: &[&[CommandSpec]]) -> usize {
     n
 }
 
-/// All rows, sorted by name with insertion sort.
+/// All rows of the groups, sorted by name (with insertion sort).
 pub const fn gather<const TOTAL: usize>(groups: &[&[CommandSpec]]) -> [CommandSpec; TOTAL] {
     let mut out = [CommandSpec::new("", "", "", "", ""); TOTAL];
     let (mut n, mut g) = (0, 0);
@@ -188,7 +187,7 @@ mod tests {
         })
     }
 
-    /// For any arguments, a handler writes exactly one reply of valid RESP and does not panic.
+    /// Whatever the arguments are, a handler writes exactly one reply of valid RESP and does not panic.
     #[test]
     fn every_command_answers_once_whatever_its_arguments() {
         const WORDS: [&str; 30] = [
@@ -244,7 +243,7 @@ mod tests {
             };
             f.advance_ms(rng.i64(0..3));
             f.all_long = rng.bool();
-            // Keep the strings small: SETRANGE may take one to the limit.
+            // Keep strings small, because SETRANGE may extend one to the limit.
             f.keyspace.settings().proto_max_bulk_len.store(1 << 16, std::sync::atomic::Ordering::Relaxed);
             let bytes = f.run_args(&args);
             let mut chain = Chain::new();

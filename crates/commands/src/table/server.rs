@@ -1,4 +1,4 @@
-//! The rows of group `server` that are about the data, and the subcommands of MEMORY that are.
+//! The rows of group `server` that are about the data, and those of MEMORY's subcommands that are.
 
 use crate::cost::{Cost, SlowPath};
 use crate::families::{dump, keyspace_wide, memory};

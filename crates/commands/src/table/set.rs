@@ -129,7 +129,7 @@ pub(crate) const SET: &[CommandSpec] = &[
 const OF_ALL: &str = "O(N), N members of all sets";
 const OF_SMALLEST: &str = "O(N*M), N members of the smallest set, M sets";
 
-/// What the rows of SINTER, SUNION and SDIFF share.
+/// A row of SINTER, SUNION or SDIFF, which are alike.
 const fn combination(name: &'static str, complexity: &'static str, summary: &'static str) -> CommandSpec {
     const KEYS: &[KeySpec] = &[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])];
     const ARGS: &[Arg] = &[Arg::key("key", 0).multiple()];
@@ -140,7 +140,7 @@ const fn combination(name: &'static str, complexity: &'static str, summary: &'st
         .tips(&["nondeterministic_output_order"])
 }
 
-/// What the rows of SINTERSTORE, SUNIONSTORE and SDIFFSTORE share.
+/// A row of SINTERSTORE, SUNIONSTORE or SDIFFSTORE, which are alike.
 const fn storing(name: &'static str, complexity: &'static str, summary: &'static str) -> CommandSpec {
     const KEYS: &[KeySpec] =
         &[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::range(2, -1, 1, &[K::RO, K::ACCESS])];

@@ -4,7 +4,7 @@ use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::zset;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// How several scores of one member are combined.
+/// The values of AGGREGATE: how the scores of one member in several sources are combined.
 const AGGREGATES: &[Arg] = &[
     Arg::word("sum", "SUM"),
     Arg::word("min", "MIN"),
