@@ -100,8 +100,8 @@ pub enum SlowPath {
     /// At once, with the shards locked to the end. For commands that must do all or nothing. Sessions that need one
     /// of the shards are parked, and their workers serve other sessions.
     Held,
-    /// Like [`SlowPath::Held`], unless this function returns true. It does so when there is nothing to do, after it
-    /// has written the reply. The function locks shards only for short times.
+    /// Like [`SlowPath::Held`], unless this function returns true. True means that there was nothing to do, and
+    /// that the function has written the reply. The function locks shards only for short times.
     HeldUnless(fn(&mut LaneCall<'_>) -> bool),
     /// By a function of its own, which this names.
     Own(fn(&mut LaneCall<'_>)),

@@ -349,7 +349,7 @@ fn fold(byte: u8, nocase: bool) -> u8 {
 
 /// A member of a class: a byte or a range.
 enum Member {
-    /// This byte.
+    /// A single byte.
     Exact(u8),
     /// The bytes from the first to the second, compared as signed numbers. Under `nocase`, a byte is converted to
     /// lower case before it is compared.

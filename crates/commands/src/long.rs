@@ -33,7 +33,8 @@ pub(crate) type Run = fn(&mut Call<'_, '_>);
 /// When the command does not work on keys.
 pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     let (run, slow) = match spec.exec {
-        // This command is never long itself. Only the check of its user's rights is, because of the many arguments.
+        // The command itself is cheap. The call is long because its user's rights must be checked for many
+        // arguments.
         Exec::Inline(run) => return whole(spec, run, call),
         Exec::Estimated(run, _, slow) => (run, slow),
         _ => panic!("{} is no command on keys", spec.name),

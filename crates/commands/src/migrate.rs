@@ -73,7 +73,7 @@ pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
     }
 }
 
-/// Positions of the keys among the arguments. If the arguments are invalid: the position 3.
+/// Positions of the keys among the arguments. If the arguments are invalid: position 3.
 pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
     match Wish::parse(args) {
         Ok(wish) => wish.keys,
@@ -182,7 +182,7 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     talk.refused.map_or(Ok("OK"), Err)
 }
 
-/// Those of `keys` that exist.
+/// The keys among `keys` that exist.
 fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
     let mut there = Vec::with_capacity(keys.len());
     for some in keys.chunks(BATCH_KEYS) {

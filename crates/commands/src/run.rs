@@ -1,8 +1,8 @@
 //! Runs commands on a transaction that holds their shards.
 //!
-//! Every handler is run by [`execute`]. [`whole`] and [`once`] also find the keys and run a command to its end: in
-//! EXEC, in scripts, and for clients that have waited. A command outside of these may be long. The session
-//! (`engine`) decides that before, and [`crate::long`] runs a long one.
+//! [`execute`] runs the handlers, except those on the copies of [`crate::on_copy`]. [`whole`] and [`once`] also
+//! find the keys and run a command to its end: in EXEC, in scripts, and for clients that have waited. A command
+//! outside of these may be long. The session (`engine`) decides that before, and [`crate::long`] runs a long one.
 
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
@@ -49,8 +49,9 @@ pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
     spec.whole.or(spec.exec.on_keys())
 }
 
-/// Runs a handler. This is the only function through which commands reach data. The shards that the command needs
-/// must be locked. `client` is the client's id; 0 when no client runs the command.
+/// Runs a handler as one command: its changes get the command's event name, and the command's effect is recorded.
+/// The shards that the command needs must be locked. `client` is the client's id; 0 when no client runs the
+/// command.
 #[inline]
 pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Call<'a, '_>, client: u64) {
     // Without a listener and a journal, this branch is the only cost.

@@ -308,7 +308,7 @@ impl Keyspace {
             let (mut slot, mut from) = *hand;
             let shard_index = self.shard_at(from);
             let shard = &self.shards[shard_index];
-            // This check needs no lock. Thousands of shards may have no records.
+            // `records` takes no lock, because thousands of shards may have no records.
             while shard.records(policy.expiring_only) > 0 {
                 if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);

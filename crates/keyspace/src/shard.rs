@@ -194,7 +194,7 @@ type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 pub(crate) struct FieldsExpired {
     /// The place of the record after the change.
     pub(crate) at: At,
-    /// True when the record stays. If false, the caller must remove it.
+    /// True when the record stays. If false, the caller must remove the record.
     pub(crate) stays: bool,
     /// True when at least one field expired.
     any: bool,

@@ -77,7 +77,7 @@ impl SnapshotLoad {
         }
     }
     /// Notes whether this snapshot exceeds its budget. `alerts` has the bit [`SNAPSHOT_OVER`] while any snapshot
-    /// does.
+    /// exceeds its budget.
     fn tell(&self, is_over: bool) {
         if self.is_over.load(Relaxed) == is_over {
             return;

@@ -90,7 +90,7 @@ impl ChangedKeys {
             return;
         }
         // Positions of one shard differ only in their low bits. Copy these bits to the top too, because the hash
-        // table takes its tags from there.
+        // table takes its tags from the top bits.
         let spread = |position: u64| position << 48 | position;
         let is = |noted: &(u64, Vec<u8>)| noted.0 == position && noted.1 == key;
         if self.touched.find(spread(position), is).is_none() {

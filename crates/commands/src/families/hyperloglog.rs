@@ -86,7 +86,7 @@ fn count_one(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<u64, &'static str> {
     let is_raw = s.encoding() == "raw";
     let (count, computed) = hll::count(s.bytes(&mut [0; 20])).map_err(corrupted)?;
     if computed || !is_raw {
-        // This makes the encoding `raw`, as in redis-server.
+        // Caching the estimate edits the string. So its encoding becomes `raw`, as in redis-server.
         let kept: Result<_, Infallible> = Ok(());
         let edited = db.edit_str(key, |blob| {
             hll::cache(blob.make_mut(), count);

@@ -284,7 +284,7 @@ pub fn load<R: Read>(
 
 /// Why the reader stopped.
 enum Stopped {
-    /// This is wrong at the current place of the file.
+    /// The file has this problem at the current offset.
     Here(Problem),
     /// `put` returned this error.
     ByPut(NotLoaded),

@@ -1,5 +1,5 @@
 //! [`Item`]: one item of a table. [`Entries`]: where items are stored. [`Payload`] and [`Content`]: values on their
-//! way into a table, and in it.
+//! way into a table, and values in a table.
 
 use super::entry::{Body, EntryLayout};
 use crate::types::Bytes;

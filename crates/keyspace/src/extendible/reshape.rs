@@ -67,7 +67,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
                 return i;
             }
             if !self.split(i) {
-                return i; // Its table grows past the size of a segment.
+                return i; // The table of the segment grows past the size of a segment.
             }
         }
     }

@@ -11,7 +11,7 @@ use super::{SEGMENT_ITEMS_MAX, spread};
 use hashbrown::HashTable;
 
 /// Maximum size of a segment's heap, because handles have 24 bits. Full-grown segments need less than a twelfth of
-/// it.
+/// this size.
 const HEAP_BYTES_MAX: usize = 1 << 24;
 /// A heap larger than this is *crowded*: it takes no more keys and values, only their metadata. The hash is keyed,
 /// so this happens only when a client makes keys collide at great cost. An entry then takes about 16 bytes, so

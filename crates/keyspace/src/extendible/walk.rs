@@ -122,7 +122,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// A random item. All items are equally likely.
     pub(crate) fn random(&self, rng: &mut fastrand::Rng) -> Option<Item<'_, V>> {
         // Each directory entry has SEGMENT_ITEMS_MAX tickets. A segment with several entries spreads its items over
-        // the tickets of them all. So every item has one ticket. A draw of a ticket without an item is repeated.
+        // the tickets of all these entries. So every item has one ticket. A draw of a ticket without an item is
+        // repeated.
         let mut segment = None;
         for _ in 0..DRAWS_MAX {
             let candidate = match self.directory.is_empty() {

@@ -139,7 +139,7 @@ impl Fields {
     pub(super) fn segment_parts(&self) -> usize {
         self.0.parts()
     }
-    /// True when one was cloned from the other and neither was changed since.
+    /// True when one of the two was cloned from the other and neither was changed since.
     pub(super) fn is_same(&self, other: &Fields) -> bool {
         self.0.shares_all_with(&other.0)
     }

@@ -70,7 +70,7 @@ impl HashValue {
         }
     }
     /// Sets the value of `field` and removes the field's expiry. Returns true when the field is new. At the
-    /// thresholds in `settings` the hash changes to a table, and it never changes back.
+    /// thresholds in `settings` the hash leaves Redis's compact form, and it never returns to it.
     pub fn set<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
         let value = value.into();
         let bytes_max = settings.hash_max_listpack_value.load(Relaxed);

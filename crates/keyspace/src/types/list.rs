@@ -63,7 +63,7 @@ impl ListValue {
     pub fn new() -> ListValue {
         ListValue::default()
     }
-    /// True when one was cloned from the other and neither was changed since. Compares packed lists element by
+    /// True when one of the two was cloned from the other and neither was changed since. Compares packed lists element by
     /// element.
     pub fn is_same(&self, other: &ListValue) -> bool {
         match (&self.0, &other.0) {

@@ -132,7 +132,7 @@ impl ZSetValue {
             Form::Large(large) => large.score(member),
         }
     }
-    /// True when one was cloned from the other and neither was changed since. Compares small sorted sets by
+    /// True when one of the two was cloned from the other and neither was changed since. Compares small sorted sets by
     /// content. May return false for large ones that are equal.
     pub fn is_same(&self, other: &ZSetValue) -> bool {
         match (&self.0, &other.0) {

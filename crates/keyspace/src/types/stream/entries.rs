@@ -145,7 +145,7 @@ impl Entries {
         (entries, bytes)
     }
     /// Number of entries ever added with an ID up to `id`, if that is known. Redis estimates a group's
-    /// `entries-read` with it.
+    /// `entries-read` with this number.
     pub fn distance_from_first(&self, id: Id) -> Option<u64> {
         if self.added == 0 {
             return Some(0);

@@ -229,7 +229,7 @@ impl Group {
             None => claim.force,
         }
     }
-    /// Makes an entry pending at `consumer`, if `claim` allows it. Returns true when it does.
+    /// Makes an entry pending at `consumer`, if `claim` allows it. Returns true if `claim` allows it.
     pub fn claim(&mut self, id: Id, consumer: ConsumerId, claim: &Claim) -> bool {
         if !self.can_claim(id, claim) {
             return false;

@@ -4,8 +4,8 @@ use super::page::Page;
 use std::ops::Range;
 use strand_chain::Blob;
 
-/// Bytes of the allocation of a leaf: the reference count, the page's pointer, the list of blobs, and the bytes of
-/// all blobs.
+/// Bytes of the allocation of a leaf: the reference count, the page's pointer, the list of blobs, and the number of
+/// the blobs' bytes.
 const LEAF_BYTES: usize = size_of::<Leaf>() + size_of::<usize>();
 /// Bytes that a blob takes in its leaf: a pointer.
 const POINTER_BYTES: usize = size_of::<Blob>();
