@@ -27,7 +27,7 @@ pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 
 /// Bits of an element's hash that choose the register.
 const INDEX_BITS: u32 = 14;
-/// The other bits of an element's hash. A register counts the run of zeros at their start.
+/// The other bits of an element's hash. A register counts their trailing zeros.
 const RUN_BITS: u32 = 64 - INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const HEADER_BYTES: usize = 16;
@@ -308,7 +308,7 @@ fn put(value: &mut [u8], index: usize, register: u8) {
 }
 
 /// The index of the register for an element, and the value to which the element raises it: one more than the number
-/// of zeros at the start of the other bits of its hash.
+/// of trailing zeros in the other bits of its hash.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let run = (hash >> INDEX_BITS | 1 << RUN_BITS).trailing_zeros() + 1;
