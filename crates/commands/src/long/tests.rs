@@ -1,4 +1,4 @@
-//! Long calls in the fixture: what they answer, how often they pause.
+//! Long calls in the fixture: their replies, and how often they pause.
 
 use super::*;
 use crate::errors;
@@ -11,7 +11,7 @@ fn numbered(words: &[&str], n: usize, each: impl Fn(usize) -> Vec<String>) -> Ve
     words.iter().map(|w| w.to_string()).chain((0..n).flat_map(each)).collect()
 }
 
-/// Runs `args`; the reply as text, CR LF as `|`.
+/// Runs a command. Returns the reply as text, with `|` for CR LF.
 fn run(f: &mut Fixture, args: &[String]) -> String {
     String::from_utf8_lossy(&f.run_args(args)).replace("\r\n", "|")
 }
@@ -22,7 +22,7 @@ fn many_keys_are_set_read_counted_and_removed_in_slices() {
     let n = LONG_ELEMENTS + 100;
     assert_eq!(run(&mut f, &numbered(&["MSET"], n, |i| vec![format!("k{i}"), format!("{i}")])), "+OK|");
     assert_eq!(f.pauses.take(), (2 * n).div_ceil(SLICE_ARGUMENTS));
-    // A key that is named twice, one that is missing and one of another type, in different slices.
+    // One key that is named twice, one that is missing, and one of another type. They are in different slices.
     f.run("HSET k7 f v");
     f.script(&[("DEL k7", ":1|"), ("HSET k7 f v", ":1|"), ("DEL k300", ":1|")]);
     let mut all = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
@@ -112,7 +112,7 @@ fn who_left_gets_no_long_reply_but_what_he_changed_is_changed() {
     let mut keys = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
     assert_eq!(run(&mut f, &keys), "*0|", "stopped before the first slice");
     assert_eq!(f.run("SCAN 0 COUNT 100000"), "*2|$1|0|*0|");
-    // Nulls are counted as values are.
+    // Nulls count like values.
     let fields = numbered(&["HMGET", "none"], 5 * n, |i| vec![format!("f{i}")]);
     f.pauses.take();
     let reply = f.run_args(&fields).len();
@@ -166,7 +166,7 @@ fn pops_of_many_from_the_first_of_several_keys_are_made_on_a_copy() {
             ("LRANGE l 0 -1", &format!("*1|$4|{many}|")),
             ("ZRANGE z 0 -1", &format!("*1|$4|{many}|")),
         ]);
-        // The key goes with the last element.
+        // The key is removed together with its last element.
         f.all_long = true;
         f.run(&format!("{left} none l RIGHT COUNT 5"));
         f.run(&format!("{right} none z MAX COUNT 5"));

@@ -1,4 +1,4 @@
-//! Values of each type are written and read: the digests are equal, and contradictory bytes are refused.
+//! Values of each type are written and read: the digests must be equal, and contradictory bytes must be refused.
 
 use super::zset::ZSetBuilder;
 use super::{BadValue, list, stream, zset};
@@ -13,7 +13,7 @@ use strand_rdb::value::{Kind, Part, StreamEntries};
 use strand_rdb::value_type::{LIST_QUICKLIST_2, STREAM_2};
 use strand_rdb::write::Writer;
 
-/// Passes the parts of what `write` writes to `add`.
+/// Encodes a value with `write`, and passes each part that a reader returns to `add`.
 fn through_bytes(
     value_type: u8,
     write: impl FnOnce(&mut Writer<'_>),
@@ -118,7 +118,7 @@ fn a_large_sorted_set_keeps_its_minus_zero() {
     assert_eq!((again.encoding(), signs), ("skiplist", vec![true, true, false]));
 }
 
-/// Some thousand entries, of which some are deleted, and two groups with pending entries.
+/// A stream with some thousand entries, some of them deleted, and with two groups that have pending entries.
 fn a_stream() -> StreamValue {
     let (settings, mut value) = (Settings::default(), StreamValue::new());
     for i in 0..3000u64 {

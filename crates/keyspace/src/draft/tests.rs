@@ -1,4 +1,5 @@
-//! Compares transactions on drafts with a twin on which they run at once, during random work of every kind.
+//! Transactions on drafts are compared with a twin keyspace on which the same commands run at once, with random
+//! writes in between.
 
 use super::*;
 use crate::journal::Arg;
@@ -13,14 +14,14 @@ use strand_chain::Chain;
 const LATER_MS: i64 = NOW_MS + 1000;
 const SET: KeyEvent = KeyEvent::of(crate::Class::String, "set");
 
-/// A database and a key of it.
+/// A database and a key in it.
 type Place = (usize, Vec<u8>);
-/// The arguments of [`Listener::tell`] for a key.
+/// The events of one key, each with the arguments of [`Listener::tell`].
 type Events = Vec<(KeyEvent, bool, u64)>;
-/// For each key its value as text, and its expiry.
+/// For each key: its value as text, and its expiry.
 type InWords = BTreeMap<Place, (Vec<u8>, Option<i64>)>;
 
-/// What was told of each key.
+/// A listener that collects the events of each key.
 #[derive(Debug, Default)]
 struct Told(Mutex<BTreeMap<Place, Events>>);
 
@@ -75,7 +76,7 @@ fn command(txn: &mut Txn<'_>, db: usize, name: &str, rng: &mut fastrand::Rng) {
     txn.end_command(db, || Sent::Args([Arg::Bytes(b"DO"), Arg::Bytes(name.as_bytes())].into_iter()));
 }
 
-/// Bytes in the journal.
+/// Takes the bytes out of the journal.
 fn taken(keyspace: &Keyspace) -> Vec<u8> {
     let mut out = Chain::new();
     keyspace.journal().take(&mut out);
@@ -87,7 +88,7 @@ fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
     for seed in 1..5 {
         let [(drafted, told), (twin, told_of_twin)] = [(); 2].map(|()| keyspace(seed));
         let rng = &mut fastrand::Rng::with_seed(seed);
-        // Both do equal work, because their generators have equal seeds.
+        // Both keyspaces get the same random writes, because the generators have equal seeds.
         let [mut one, mut other] = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
         for round in 0..20 {
             for _ in 0..200 {
@@ -98,7 +99,7 @@ fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
             let names: Vec<String> = (0..300).map(|_| format!("key:{}", rng.usize(..400))).collect();
             let keys: Vec<Key<'_>> = names.iter().map(|name| drafted.key(name.as_bytes())).collect();
             let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
-            // The other work names no effects.
+            // The journal is off otherwise, because `write` names no effects.
             [&drafted, &twin].iter().for_each(|keyspace| _ = keyspace.switch_journal(true));
             {
                 let mut txn = twin.lock_all(NOW_MS);
@@ -138,7 +139,8 @@ fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
             assert!(all(&drafted) == all(&twin), "seed {seed}");
             assert_eq!(taken(&drafted), taken(&twin), "seed {seed}");
             assert_eq!(drafted.changes(), twin.changes(), "seed {seed}");
-            // A key that was only looked for is told of after the others.
+            // The order of events may differ: for a key that was only looked up, they are reported after the
+            // others.
             let told = std::mem::take(&mut *told.0.lock());
             let told_of_twin = std::mem::take(&mut *told_of_twin.0.lock());
             for (key, mut events) in told_of_twin {
@@ -177,7 +179,7 @@ fn a_view_tells_whether_its_keys_were_written_or_promised() {
         does();
         assert_eq!(view.is_unchanged(&keyspace.lock_all(NOW_MS)), is_unchanged);
     }
-    // What was promised before the view is carried out for it, if it is one of its keys.
+    // Promises made before a view are carried out when it begins, if they are for one of its keys.
     promise(&mine);
     promise(&other);
     assert!(view().is_unchanged(&keyspace.lock_all(NOW_MS)));

@@ -1,10 +1,10 @@
-//! The table with chosen positions, compared with a `BTreeMap`.
+//! Tables whose positions the tests choose are compared with a `BTreeMap`.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The first eight bytes of a key are its position.
+/// Takes the position of a key from the key's first eight bytes.
 #[derive(Debug, Clone)]
 struct Told;
 
@@ -14,7 +14,7 @@ impl Positions for Told {
     }
 }
 
-/// An outside value with a size of its own.
+/// An outside value with heap bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Large(Vec<u8>);
 
@@ -23,7 +23,7 @@ impl OffHeap for Large {
         self.0.len()
     }
     fn from_int(n: i64) -> Large {
-        // Its form before it became an integer: see `payload`.
+        // The bytes from which `payload` made the integer.
         Large([b"#".to_vec(), vec![b'1'; n as usize]].concat())
     }
     fn from_bytes(bytes: &[u8], _: bool) -> Large {
@@ -43,7 +43,7 @@ fn key(position: u64, number: u32, more: usize) -> Vec<u8> {
 fn spread_out(rng: &mut fastrand::Rng) -> u64 {
     rng.u64(..1 << POSITION_BITS)
 }
-/// A value as a payload, of any form that a value can have.
+/// Converts a value to a payload. The first byte of the value decides the form.
 fn payload(value: &[u8]) -> Payload<'_, Large> {
     match value {
         [b'#', n @ ..] => Payload::Int(n.len() as i64),
@@ -80,7 +80,7 @@ fn take(table: &mut Tested, key: &[u8]) -> bool {
 }
 
 impl Tested {
-    /// Checks every invariant between two operations.
+    /// Checks all invariants. Called between two operations.
     fn check(&self) {
         let entries = if self.depth == 0 { 0 } else { 1 << self.depth };
         assert_eq!(self.directory.len(), entries);
@@ -121,8 +121,8 @@ impl Tested {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Grows to thousands of items and shrinks again, in turns. Positions are spread out or crowded. Clones must
-    /// not change.
+    /// The table grows to thousands of items and shrinks again, several times. Positions are spread out or crowded.
+    /// Clones must not change.
     #[test]
     fn does_what_a_map_does(
         seed in any::<u64>(),
@@ -132,7 +132,7 @@ proptest! {
     ) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (mut table, mut twin) = (Tested::new(base_bits, Told), BTreeMap::new());
-        // The table's share of all positions is the last one.
+        // The positions of the table are the last ones of all.
         let range = 1u64 << (POSITION_BITS - u32::from(base_bits));
         let start = (1 << POSITION_BITS) - range;
         for (grow, many) in turns {
@@ -165,7 +165,8 @@ proptest! {
             prop_assert!(clone.all() == cloned, "a clone has changed");
             let shape = table.shape();
             prop_assert!(crowded || shape.moved_max <= SEGMENT_ITEMS_MAX, "{:?}", shape);
-            // A scan with steps of any size sees each item once, in order of position from step to step.
+            // Scan steps of any size visit each item once, and visit positions in ascending order from step to
+            // step.
             let (mut next, mut seen, step) = (Some(start), Vec::new(), rng.usize(1..700));
             while let Some(from) = next {
                 let mut stretch = Vec::new();
@@ -225,7 +226,7 @@ fn churn_at_one_size_neither_grows_nor_moves_more_than_a_segment() {
     table.check();
     let shape = table.shape();
     assert!(shape.moved_max <= SEGMENT_ITEMS_MAX, "{shape:?}");
-    // 58 bytes each, in heaps and tables that are at least half full.
+    // Items have 58 bytes, and heaps and tables are at least half full.
     assert!(bytes_max_after_growth < 5000 * (58 + 5) * 2, "{bytes_max_after_growth}");
 }
 
@@ -253,7 +254,7 @@ fn expiry_opens_only_segments_with_something_due() {
         due = later;
         table.check();
         assert!(table.iter().all(|i| i.expiry_ms() > now_ms));
-        // The walk reached the end, so nothing is due before the earliest expiry left.
+        // The walk has reached the end, so the bound is the earliest expiry of the items that are left.
         assert_eq!(table.expiry_ms(), *due.keys().next().expect("some never expire"));
         assert_eq!(
             table.expire_step(0, now_ms, &mut |_, _, _| panic!("nothing is due"), &mut Vec::new()),
@@ -292,7 +293,7 @@ fn an_outside_value_is_changed_in_place_and_counted() {
 
 #[test]
 fn keys_made_to_collide_get_segments_of_their_own_size() {
-    // Like keys made by a client that knows ten bits of each key's position.
+    // The keys are like those of a client that knows ten bits of each key's position.
     let mut table = Tested::new(0, Told);
     let mut rng = fastrand::Rng::with_seed(6);
     for number in 0..20_000 {
@@ -306,7 +307,7 @@ fn keys_made_to_collide_get_segments_of_their_own_size() {
 
 #[test]
 fn a_crowded_segment_loses_nothing() {
-    // 24 MB of keys and values whose positions share 25 bits, so no segment can be split.
+    // 24 MB of keys and values. Their positions share 25 bits, so no segment can be split.
     let mut table = Tested::new(0, Told);
     let keys: Vec<_> = (0..24_000).map(|number| key(u64::from(number), number, 500)).collect();
     for (i, key) in keys.iter().enumerate() {
@@ -317,7 +318,7 @@ fn a_crowded_segment_loses_nothing() {
     for (i, key) in keys.iter().enumerate() {
         let at = table.locate(Told.position(key), key).expect("it was put there");
         assert_eq!(stored(table.at(at).content()), [b'a' + (i % 26) as u8; INLINE_BYTES_MAX]);
-        // Values of other forms lie where their keys lie.
+        // A new value of any form is stored where the key is: in the heap or outside.
         put(&mut table, key, if i % 2 == 0 { b"@changed" } else { b"#111" }, 1);
     }
     table.check();
@@ -332,7 +333,7 @@ fn a_crowded_segment_loses_nothing() {
     assert_eq!(table.heap_bytes(), 0);
 }
 
-/// Counts the bytes of keys that were hashed.
+/// Counts the bytes of the keys that are hashed.
 #[derive(Debug, Clone)]
 struct Weighed(std::rc::Rc<std::cell::Cell<usize>>);
 

@@ -1,4 +1,4 @@
-//! The journal: order, offsets, panics, shared arguments, and the behaviour when it is full.
+//! Tests of the journal: order, offsets, panics, shared arguments, and a full journal.
 
 use super::effects::Arg;
 use super::*;
@@ -66,7 +66,8 @@ fn large_arguments_are_shared_and_come_at_their_places() {
     assert_eq!(all, [one.clone(), one].concat());
 }
 
-/// Threads write while one thread takes. The stream is complete, and the effects of each thread are in order.
+/// Several threads write while one thread takes. The stream is complete, and the effects of each thread are in
+/// order.
 #[test]
 fn many_threads_make_one_stream() {
     const THREADS: usize = 4;
@@ -148,7 +149,7 @@ fn a_taker_that_sleeps_is_woken_when_much_waits() {
     assert_eq!(woken.load(Relaxed), 1, "the taker is awake");
 }
 
-/// A listener that panics like a broken handler, with shards held and half of the work done.
+/// A listener that panics, like a handler with a fault, while shards are held and half of the work is done.
 #[derive(Debug)]
 struct Panics;
 

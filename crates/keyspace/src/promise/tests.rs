@@ -1,4 +1,5 @@
-//! Compares promises with a twin that carries out each at once, during random work of every kind.
+//! Promises are compared with a twin keyspace on which the same changes are made at once, with random writes in
+//! between.
 
 use super::*;
 use crate::journal::Sent;
@@ -26,7 +27,7 @@ fn promise(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]
     keyspace.lock(&hashes, NOW_MS).promise(db, promises)
 }
 
-/// Carries out at once what [`promise`] promises.
+/// Makes at once the changes that [`promise`] promises.
 fn at_once(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]>) -> u64 {
     let mut removed = 0;
     for name in names {
@@ -50,7 +51,7 @@ fn a_promise_is_as_good_as_the_deed_whatever_is_done_meanwhile() {
     for seed in 1..4 {
         let [promised, twin] = [(); 2].map(|()| Keyspace::new(4, DATABASES, [seed, 2, 3, 4]));
         let rng = &mut fastrand::Rng::with_seed(seed);
-        // Both do equal work, because their generators have equal seeds.
+        // Both keyspaces get the same random writes, because the generators have equal seeds.
         let [mut one, mut other] = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
         for _ in 0..15 {
             let db = rng.usize(..DATABASES);
@@ -58,7 +59,7 @@ fn a_promise_is_as_good_as_the_deed_whatever_is_done_meanwhile() {
             let value = [None, Some(&b"promised"[..]), Some(b"17")][rng.usize(..3)];
             let removed = promise(&promised, db, &names, value);
             let counted = at_once(&twin, db, &names, value);
-            // Sometimes before the promise above is carried out.
+            // Some keys get a second promise before the first one is carried out.
             let more: Vec<String> = names[..150].iter().rev().cloned().collect();
             promise(&promised, db, &more, Some(b"later"));
             at_once(&twin, db, &more, Some(b"later"));
@@ -88,7 +89,7 @@ fn snapshots_and_views_see_what_is_promised() {
     let seen =
         keys.map(|key| view.read(&mut keyspace.lock_all(NOW_MS), &key).map(|(value, _)| words(value.view())));
     assert_eq!(seen, [None, Some(b"after".to_vec()), Some(b"before".to_vec())]);
-    // A promise after a view does not change what the view reads.
+    // A promise made after the view began does not change what the view reads.
     promise(&keyspace, 0, &names, None);
     let again =
         keys.map(|key| view.read(&mut keyspace.lock_all(NOW_MS), &key).map(|(value, _)| words(value.view())));
@@ -112,7 +113,8 @@ fn who_watches_a_key_finds_out_at_the_moment() {
     promise(&keyspace, 0, &names, None);
     let raised = |flags: &[crate::WatchFlag]| flags.iter().map(|flag| flag.load(Relaxed)).collect::<Vec<_>>();
     assert_eq!(raised(&flags), [true, false, false]);
-    // After that moment the key is gone already, so carrying out the promise is not a change.
+    // A promise raises the flags of earlier watches when it is made. Carrying it out raises no flag of a watch that
+    // began in between.
     promise(&keyspace, 0, &["another".into()], Some(b"2"));
     let later = watch("another");
     names.iter().for_each(|name| carry_out(&keyspace, 0, name));
@@ -127,7 +129,7 @@ fn a_promise_is_its_own_work_wherever_it_is_carried_out() {
     let names = ["a".to_string(), "b".to_string()];
     promise(&keyspace, 0, &names, Some(b"x"));
     let tail = keyspace.journal().tail();
-    // A command that only reads meets the promise, and has no effect.
+    // A command that only reads carries out the promise, and has no effect of its own.
     let key = keyspace.key(b"a");
     let mut txn = keyspace.lock(&[key.hash], NOW_MS);
     txn.begin_command(|| (KeyEvent::NONE, true), true, 7);

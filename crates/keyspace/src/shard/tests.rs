@@ -1,4 +1,4 @@
-//! The sums of a shard, compared with a fresh count.
+//! The sums of a shard are compared with a fresh count.
 
 use super::*;
 use crate::{Keyspace, StrRef};
@@ -9,7 +9,7 @@ fn put(keyspace: &Keyspace, db: usize, key: &str, expire_at_ms: Option<i64>) {
     let key = keyspace.key(key.as_bytes());
     keyspace.lock(&[key.hash], NOW_MS).db(db).set_str(&key, StrRef::of(b"a value"), expire_at_ms);
 }
-/// Running sums equal a fresh count, and published sums equal the running sums.
+/// Checks that the running sums equal a fresh count, and that the published sums equal the running sums.
 fn check(keyspace: &Keyspace) {
     for place in &keyspace.shards {
         let shard = place.lock.lock();
@@ -32,7 +32,8 @@ fn a_high_database_costs_one_table() {
     let mut shard = keyspace.shards[0].lock.lock();
     assert_eq!(shard.others.len(), 1);
     assert!(shard.sums().bytes < 2000, "{:?}", shard.sums());
-    // While nothing is due, expiry checks one bound. When something is due, it finds the only table.
+    // While no expiry has passed, active expiry only compares one bound. When one has passed, it finds the only
+    // table.
     assert_eq!(shard.next_due(0, NOW_MS), None);
     assert_eq!(shard.next_due(0, NOW_MS + 1000), Some(2 * 999));
     assert_eq!(shard.next_due(2 * 999 + 1, NOW_MS + 1000), None);

@@ -1,4 +1,5 @@
-//! Snapshots, compared with a copy made at the same moment, during random writes of every kind.
+//! Snapshots are compared with a copy that was made at the same moment, with random writes of every kind in
+//! between.
 
 use super::*;
 use crate::{Changed, HashValue, Key, Str, StrRef, Value, ValueRef};
@@ -8,7 +9,7 @@ pub(crate) const DATABASES: usize = 3;
 pub(crate) const NOW_MS: i64 = 1_700_000_000_000;
 const LATER_MS: i64 = NOW_MS + 1_000_000;
 
-/// For each key its value as text, and its expiry.
+/// For each key: its value as text, and its expiry.
 type Twin = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
 fn over() -> Arc<AtomicU8> {
@@ -42,7 +43,7 @@ fn all(keyspace: &Keyspace) -> Twin {
     twin
 }
 
-/// Adds the records of a snapshot. No record comes twice.
+/// Adds the records of a snapshot to `twin`. No record may come twice.
 fn add(twin: &mut Twin, saved: &mut Vec<Saved>) {
     for part in saved.drain(..) {
         let db = part.db() + usize::from(part.is_system()) * DATABASES;

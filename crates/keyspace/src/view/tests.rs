@@ -1,4 +1,4 @@
-//! Views, compared with the data at their moments, during random writes of every kind.
+//! Views are compared with the data as of their moments, with random writes of every kind in between.
 
 use super::*;
 use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};

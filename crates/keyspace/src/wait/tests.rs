@@ -1,4 +1,4 @@
-//! Whose turn it is, how many waiters are asked, and who is told.
+//! Tests of waiters: whose turn it is, how many waiters are served, and which waiters are woken.
 
 use super::*;
 use crate::types::{Bytes, Changed};
@@ -6,7 +6,7 @@ use crate::{ListValue, StrRef};
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// Takes an element of the list when it is served.
+/// A waiter that takes one element of the list when it is served.
 #[derive(Debug, Default)]
 struct Taker {
     answers: Mutex<Vec<WaiterOutcome>>,
@@ -60,7 +60,7 @@ fn as_many_are_asked_as_are_served_however_many_wait() {
     let asked = |takers: &[Arc<Taker>]| takers.iter().map(|t| t.served.load(Relaxed)).sum::<usize>();
     for taker in &takers {
         waits(&space, b"k", Wanted::List, taker, 7);
-        // Nothing that these wait for comes.
+        // The key never has what these registrations wait for.
         waits(&space, b"k", Wanted::ZSet, taker, 8);
         waits(&space, b"k", Wanted::After(Id::MIN), taker, 9);
     }
@@ -86,7 +86,7 @@ fn who_is_told_to_come_keeps_those_behind_waiting_and_who_left_does_not() {
     push(&space, b"k", 1);
     let woken = [&left, &told, &behind].map(|t| t.woken.load(Relaxed));
     assert_eq!((woken, len(&space, b"k")), ([0, 1, 0], 2), "told once");
-    // The told waiter does not come.
+    // The waiter that was told to fetch the data leaves instead.
     space.leave_turn(0, b"k", registration, 0);
     assert_eq!((behind.woken.load(Relaxed), len(&space, b"k")), (1, 1));
 }

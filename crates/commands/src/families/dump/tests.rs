@@ -1,4 +1,4 @@
-//! DUMP and RESTORE: options and errors; values that redis-server dumps and restores; damaged payloads.
+//! DUMP and RESTORE: options and errors, values that redis-server dumps and restores, and damaged payloads.
 
 use crate::cost::{Cost, LONG_ELEMENTS};
 use crate::fixture::{Fixture, START_MS};
@@ -11,7 +11,7 @@ use strand_testkit::process::Server;
 use strand_wire::args::Argv;
 use strand_wire::client::Value as Reply;
 
-/// The string in a reply.
+/// The bytes of the bulk string that is the reply.
 fn bulk(reply: &[u8]) -> Vec<u8> {
     let (head, rest) = reply.split_at(reply.iter().position(|b| *b == b'\n').expect("a line") + 1);
     assert_eq!(head[0], b'$', "{}", reply.escape_ascii());
@@ -22,7 +22,7 @@ fn text(reply: Vec<u8>) -> String {
     String::from_utf8_lossy(&reply).replace("\r\n", "|")
 }
 
-/// A payload of this type and body with the checksum that belongs to it.
+/// A payload with this version and body, and with its correct checksum.
 fn sealed(version: u16, body: &[u8]) -> Vec<u8> {
     let mut payload = [body, &version.to_le_bytes()].concat();
     payload.extend_from_slice(&Crc64::of(&payload).to_le_bytes());
@@ -119,7 +119,7 @@ fn of(reply: Reply) -> Vec<u8> {
     }
 }
 
-/// Commands that make values of every type that is held here, small and large, and the key that has them.
+/// Commands that make values of every type that Strand has, small and large. Each comes with the key that it sets.
 fn makers() -> Vec<Vec<Vec<u8>>> {
     let words = |line: &str| line.split(' ').map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>();
     let many = |head: &str, each: &dyn Fn(usize) -> String, n: usize| {
@@ -180,7 +180,8 @@ fn of_digest(client: &mut Client, key: &str) -> Vec<u8> {
     }
 }
 
-/// Restores `body` under a right checksum; the key is either not there, or a value that can be dumped and restored.
+/// Restores `body` with a correct checksum. Then the key is either missing, or has a value that can be dumped and
+/// restored.
 fn restore_any(f: &mut Fixture, version: u16, body: &[u8]) {
     f.run("DEL k l");
     let reply = f.run_args(&[&b"RESTORE"[..], b"k", b"0", &sealed(version, body)]);
@@ -196,7 +197,7 @@ fn restore_any(f: &mut Fixture, version: u16, body: &[u8]) {
 
 static BODIES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
 
-/// The values of [`makers`] as they are dumped, without version and checksum; of long ones the beginning.
+/// The values of [`makers`] as DUMP encodes them, without version and checksum. Of long ones only the beginning.
 fn bodies() -> Vec<Vec<u8>> {
     let body = |maker: Vec<Vec<u8>>| {
         let mut f = Fixture::new();

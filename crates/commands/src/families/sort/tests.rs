@@ -94,7 +94,7 @@ fn the_result_is_stored() {
     );
 }
 
-/// More keys than can be read at one moment are read in slices, and the call pauses.
+/// Keys that are too many to be read at one moment are read in slices, and the call pauses between them.
 #[test]
 fn much_is_sorted_in_slices() {
     let mut f = Fixture::new();

@@ -89,7 +89,7 @@ fn groups_deliver_claim_and_acknowledge() {
     f.script(&[("XREAD STREAMS s 0", "%1|$1|s|*1|*2|$3|1-2|*2|$1|f|$1|v|"), ("XREAD STREAMS s $", "_|")]);
 }
 
-/// A call has the same reply and effect on a worker and on the lane.
+/// A call has the same reply and the same effect on a worker and on the lane.
 #[test]
 fn long_forms_do_the_same() {
     let lines = [

@@ -1,4 +1,5 @@
-//! Files of ours load here and in redis-server, and the reverse, with equal digests. Damaged files are refused.
+//! Strand's files are loaded by Strand and by redis-server, and redis-server's files by Strand, with equal digests.
+//! Damaged files are refused.
 
 use super::{Loaded, Loading, NotLoaded, Problem, Saving, load, save};
 use crate::fixture::{Fixture, START_MS};
@@ -37,7 +38,7 @@ fn loaded(file: &[u8], keyspace: &Keyspace, loading: Loading) -> Result<Loaded, 
     load(file, keyspace, loading, &mut |_| {}, &mut |batch| batch.put(keyspace))
 }
 
-/// Some databases with values of every type, small and large, with and without expiry.
+/// A keyspace with several databases and values of every type, small and large, with and without an expiry.
 fn filled() -> Fixture {
     let mut f = Fixture::new();
     for i in 0..2000 {
@@ -178,7 +179,7 @@ fn files_are_exchanged_with_redis_server() {
     let Reply::Array(dir) = redis.call(&["CONFIG", "GET", "dir"]).unwrap() else { panic!("a pair") };
     let dump = PathBuf::from(text(dir.into_iter().nth(1).expect("a folder"))).join("dump.rdb");
     let mut f = filled();
-    // redis-server has another clock, so the expiries lie years ahead.
+    // redis-server has another clock, so the expiries are years ahead.
     for (db, key) in [(0, "soon"), (5, "other")] {
         f.db = db;
         assert_eq!(f.run(&format!("PEXPIREAT {key} 4000000000000")), ":1|");
@@ -228,7 +229,7 @@ fn a_key_twice_is_refused_as_by_redis_server() {
         });
         assert_eq!(found.as_deref(), Some(&b"two"[..]));
     }
-    // The server's folder holds the file. Both go when the server is dropped.
+    // The file is in the server's folder. Both are removed when `server` is dropped.
     let server = Server::redis(&["--enable-debug-command", "yes"], None).expect("redis-server");
     let mut client = server.connect().expect("it listens");
     let Ok(Reply::Array(dir)) = client.call(&["CONFIG", "GET", "dir"]) else { panic!("no array") };

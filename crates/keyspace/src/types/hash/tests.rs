@@ -1,4 +1,4 @@
-//! Hashes compared with plain maps: fields, values, expiries.
+//! Hashes are compared with plain maps: fields, values, expiries.
 
 use super::*;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn pairs(hash: &HashValue) -> BTreeMap<Vec<u8>, Vec<u8>> {
     map
 }
 
-/// A scan in progress: the cursor, the fields that exist throughout, the fields seen.
+/// A scan that has begun: its cursor, the fields that exist throughout the scan, and the fields visited so far.
 type Scan = (u64, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 #[derive(Debug, Clone)]
@@ -144,7 +144,7 @@ fn stays_packed_while_it_is_cheap_to_look_through() {
     assert!(grown.heap_bytes() <= 2 * OUTGROWN_BYTES_MAX && grown.len() == 8);
     few.set(&[0], &[0; INLINE_BYTES_MAX + 1], &settings);
     assert!(is_table(&few));
-    // Unchanged: small fields are a listpack up to Redis's default size.
+    // Small fields stay in the listpack encoding up to Redis's default size.
     let mut small = HashValue::new();
     (0..512u16).for_each(|i| assert!(small.set(&i.to_le_bytes(), b"value", &settings)));
     assert_eq!(small.encoding(), "listpack");
@@ -194,7 +194,7 @@ fn random_fields_are_as_likely_as_each_other() {
             let (field, _) = hash.random(&mut rng).expect("not empty");
             hits[usize::from(u16::from_le_bytes([field[0], field[1]]))] += 1.0;
         }
-        // Chi squared with n-1 degrees of freedom: mean n-1, deviation sqrt(2(n-1)).
+        // Chi squared with n-1 degrees of freedom has the mean n-1 and the deviation sqrt(2(n-1)).
         let chi: f64 = hits.iter().map(|h| (h - 100.0).powi(2) / 100.0).sum();
         let free = fields as f64 - 1.0;
         assert!((chi - free).abs() < 5.0 * (2.0 * free).sqrt(), "{fields} fields: {chi}");
@@ -225,7 +225,7 @@ fn a_large_hash_is_freed_in_pieces() {
     HashValue::new().into_pieces(&mut |_| panic!("a packed hash is freed quickly"));
 }
 
-/// Compares a hash with expiries with a map of values and expiries.
+/// Compares a hash whose fields expire with a map of values and expiries.
 #[test]
 fn fields_expire() {
     let mut rng = fastrand::Rng::with_seed(5);
@@ -286,7 +286,7 @@ fn fields_expire() {
     }
 }
 
-/// Hidden fields are removed gradually, and an empty hash is recognised at once.
+/// Hidden fields are removed a few at a time. A hash that has only hidden fields counts as empty at once.
 #[test]
 fn many_fields_may_expire_together() {
     let settings = Settings::default();

@@ -1,11 +1,11 @@
-//! Compared with values and counts of redis-server 7.0.15, and with plain arrays of registers.
+//! Values and counts are compared with those of redis-server 7.0.15, and with plain arrays of registers.
 
 use super::*;
 use proptest::prelude::*;
 
 const SPARSE_MAX: usize = 3000;
 
-/// FNV-1a of 64 bits, to compare long values.
+/// The 64-bit hash FNV-1a, with which long values are compared.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -49,7 +49,7 @@ fn stores_and_counts_what_redis_does() {
     cache(&mut value, 7);
     assert_eq!(count(&value), Ok((7, false)));
     assert_eq!(added(numbers(0), 0), b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff");
-    // Elements of each length, so that every way to hash the last bytes is used.
+    // Elements of each length, so that all branches for the last bytes of the hash are used.
     let lengths = added((0..40).map(|n| vec![b'x'; n]), SPARSE_MAX);
     assert_eq!((lengths.len(), fnv(&lengths)), (130, 0x5c881e15d7951ed1));
 }
@@ -106,7 +106,7 @@ proptest! {
         prop_assert!(dense(&other).eq(twin.iter().copied()));
     }
 
-    /// A string that a client set is not trusted.
+    /// A string that a client has set may be corrupted in any way.
     #[test]
     fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..60), dense in any::<bool>(), index in 0..REGISTERS) {
         bytes.splice(0..0, *b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80");

@@ -1,4 +1,4 @@
-//! Sets compared with a plain set, with snapshots and scans in progress, and the sizes of the forms.
+//! Sets are compared with a plain set, while snapshots and scans exist. Also the sizes of the forms.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn members(set: &SetValue) -> BTreeSet<Vec<u8>> {
     twin
 }
 
-/// A scan in progress: the cursor, the members that exist throughout, the members seen.
+/// A scan that has begun: its cursor, the members that exist throughout the scan, and the members visited so far.
 type Scan = (u64, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 #[derive(Debug, Clone)]
@@ -127,8 +127,8 @@ fn forms_are_as_small_as_promised() {
         (0..n).for_each(|i| assert!(set.add(member(i).as_bytes(), &settings)));
         set
     };
-    // Like redis-server's intset: a head of 8 bytes, and 2, 4 or 8 bytes each. An eighth of the former size may be
-    // spare room.
+    // As in redis-server's intset, a head of 8 bytes, and 2, 4 or 8 bytes per integer. An eighth of the former size
+    // may be spare room.
     for (width, offset) in [(2, 0), (4, 100_000), (8, 10_000_000_000u64)] {
         let set = filled(512, &|i| (offset + i).to_string());
         assert_eq!(set.encoding(), "intset");
@@ -139,7 +139,7 @@ fn forms_are_as_small_as_promised() {
     assert!(few.heap_bytes() < 1000 && few.parts() == 2, "{}", few.heap_bytes());
     let many = filled(100_000, &|i| format!("{i:016}"));
     let bytes = many.heap_bytes() as f64 / 100_000.0;
-    // redis-server 7.0 takes 64 bytes for entry and string, and 10.5 bytes for the bucket: 74.5.
+    // redis-server 7.0 takes 74.5 bytes per member: 64 for entry and string, and 10.5 for the bucket.
     assert!(bytes < 37.0, "{bytes} a member");
     assert!(matches!(filled(65, &|i| format!("m{i}")).0, Form::Table(_)));
     assert!(matches!(filled(64, &|i| format!("m{i}")).0, Form::Small(_)));
@@ -180,7 +180,7 @@ fn random_members_are_as_likely_as_each_other() {
             let n = parse_int(&member[prefix.len()..]).expect("a number");
             hits[n as usize] += 1.0;
         }
-        // Chi squared with n-1 degrees of freedom: mean n-1, deviation sqrt(2(n-1)).
+        // Chi squared with n-1 degrees of freedom has the mean n-1 and the deviation sqrt(2(n-1)).
         let chi: f64 = hits.iter().map(|h| (h - 100.0).powi(2) / 100.0).sum();
         let free = members as f64 - 1.0;
         assert!((chi - free).abs() < 5.0 * (2.0 * free).sqrt(), "{members} members: {chi}");

@@ -1,4 +1,5 @@
-//! Model tests: a stream compared with plain vectors and maps, with snapshots that are compared during writes.
+//! Streams are compared with plain vectors and maps. Snapshots of streams must not change while the streams are
+//! written.
 
 use super::*;
 use proptest::prelude::*;
@@ -19,7 +20,7 @@ struct Twin {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct TwinGroup {
     last: Id,
-    /// ID to consumer, time, deliveries.
+    /// By ID: the consumer, the time of the last delivery, and the number of deliveries.
     pending: BTreeMap<Id, (Vec<u8>, i64, u64)>,
     consumers: BTreeMap<Vec<u8>, i64>,
 }
@@ -61,13 +62,13 @@ fn twin_of(stream: &StreamValue) -> Twin {
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Number of entries, and kind of fields.
+    /// Number of entries to add, and which fields they have.
     Add(u8, u8),
-    /// The entry at this share of all.
+    /// Deletes the entry at this share of all entries, in 256ths.
     Delete(u8),
     TrimLen(u8),
     TrimId(u8),
-    /// Group, consumer, number of entries.
+    /// Numbers of the group and the consumer, and number of entries to read.
     Read(u8, u8, u8),
     Acknowledge(u8, u8),
     Claim(u8, u8, u8),
@@ -90,7 +91,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Snapshot),
     ]
 }
-/// The key at this share of all, in 256ths.
+/// The key at this share of all keys, in 256ths.
 fn at_share<V>(map: &BTreeMap<Id, V>, share: u8) -> Option<Id> {
     map.keys().nth(map.len() * usize::from(share) / 256).copied()
 }
@@ -216,7 +217,7 @@ impl Both {
         (self.twin.last, self.twin.added) = (id, self.twin.added + 1);
     }
     fn trim(&mut self, trim: Trim) {
-        // Whole blocks first: at most the entries that exact trimming removes, and no others.
+        // Approximate trimming removes whole blocks. It must remove no entry that exact trimming would keep.
         let before = self.stream.entries().len();
         let blocks = self.stream.entries().blocks();
         let whole = self.stream.trim(trim, true, 0);
@@ -236,7 +237,7 @@ impl Both {
     }
 }
 
-/// The running sums equal those of a stream rebuilt from the stored form of this one.
+/// Checks that the running sums of a stream equal those of a stream that is rebuilt from its stored form.
 fn check_sums(stream: &StreamValue) {
     let mut again = StreamValue::new();
     for (master, list) in stream.entries().raw_blocks() {
@@ -249,7 +250,7 @@ fn check_sums(stream: &StreamValue) {
     let mut want = twin_of(stream);
     want.groups.clear();
     assert_eq!(twin_of(&again), want);
-    // They may differ only by spare room in the last block and in nodes.
+    // The heap bytes may differ only by the spare room in the last block and in nodes.
     let spare = 2 * 4096 + entries.blocks() * 64;
     let groups = stream.0.groups.heap_bytes() + stream.0.group_bytes;
     assert!(stream.heap_bytes() - groups <= again.heap_bytes() + spare, "{stream:?}");
@@ -322,7 +323,7 @@ proptest! {
         prop_assert!(pieces <= parts);
     }
 
-    /// Bytes that claim to be a block are refused, or are a usable block.
+    /// Whatever bytes are given as a stored block, they are refused, or the block is usable.
     #[test]
     fn a_mutated_block_is_refused_or_consistent(
         kinds in prop::collection::vec((0..30u8, 0..3u8), 1..20),

@@ -1,12 +1,12 @@
-//! The tree compared with a Vec of its elements, with snapshots that must not change.
+//! Trees are compared with a `Vec` of their elements. Snapshots of trees must not change.
 
 use super::*;
 use proptest::prelude::*;
 
-/// An element of the Vec: inline bytes and the long part.
+/// An element of the `Vec`: its bytes in the page, and its rest outside.
 type Plain = (Vec<u8>, Option<Vec<u8>>);
 
-/// Unordered elements. The pages are small, so that trees get deep.
+/// The layout of unordered elements. The pages are small, so that trees become deep.
 #[derive(Debug)]
 struct Unordered;
 impl Layout for Unordered {
@@ -16,7 +16,7 @@ impl Layout for Unordered {
     }
 }
 
-/// Elements ordered by their bytes, with the shortest possible separators.
+/// The layout of elements that are ordered by their bytes, with the shortest possible separators.
 #[derive(Debug)]
 struct Ordered;
 impl Layout for Ordered {
@@ -24,10 +24,10 @@ impl Layout for Ordered {
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
         let same = left.inline.iter().zip(right.inline).take_while(|(a, b)| a == b).count();
         out.extend_from_slice(&right.inline[..same + 1]);
-        // A long part in a separator must not matter.
+        // A rest outside the page in a separator must not matter.
         right.outside.cloned()
     }
-    /// The first byte, which many elements have in common.
+    /// The score is the first byte, which many elements share.
     fn score(separator: Element<'_>) -> f64 {
         score_of(separator.inline)
     }
@@ -35,7 +35,7 @@ impl Layout for Ordered {
 fn score_of(text: &[u8]) -> f64 {
     text.first().map_or(-1.0, |byte| f64::from(*byte))
 }
-/// Half of the places have a score.
+/// The place of a text. Half of the texts give a score, too.
 fn by_text(text: &[u8]) -> Place<impl FnMut(Element<'_>) -> bool> {
     Place {
         score: text.last().is_some_and(|byte| byte % 2 == 0).then(|| score_of(text)),
@@ -51,7 +51,7 @@ fn new(element: &Plain) -> New<'_> {
     New { head, body, outside: element.1.as_ref().map(|bytes| Blob::from(bytes.as_slice())) }
 }
 
-/// Checks every property of a tree: its content, the counts at each node, its shape.
+/// Checks all properties of a tree: its content, the counts at each node, its shape.
 fn check<L: Layout>(tree: &Tree<L>, twin: &[Plain]) {
     assert_eq!((tree.len(), tree.is_empty()), (twin.len(), twin.is_empty()));
     assert!(tree.iter(0).map(plain).eq(twin.iter().cloned()));
@@ -171,7 +171,7 @@ proptest! {
         let (mut tree, mut twin) = (Tree::<Ordered>::new(), Vec::<Plain>::new());
         let mut snapshots = Vec::new();
         for (n, (op, key, more)) in ops.into_iter().enumerate() {
-            // Different lengths, with long common prefixes.
+            // Texts of different lengths that share long prefixes.
             let text = format!("{}{key:04}", "p".repeat(usize::from(key % 3) * 4)).into_bytes();
             let element = (text.clone(), (key % 50 == 0).then(|| vec![1; 5]));
             let point = tree.partition_point(by_text(&text));
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// Pages of the size that lists have.
+/// A layout with pages of the size that lists use.
 #[derive(Debug)]
 struct Large;
 impl Layout for Large {
@@ -228,7 +228,7 @@ fn many_elements_are_dense_and_are_freed_in_pieces() {
         let each = tree.heap_bytes() as f64 / 3e5;
         assert!(each < 17.5, "{each} bytes an element");
         let snapshot = tree.clone();
-        // A shared root is dropped whole, which frees nothing.
+        // A shared root is one piece, and dropping it frees nothing.
         assert_eq!(tree.into_pieces().count(), 1);
         assert_eq!(snapshot.get(299_999).map(|e| e.inline), Some(&element[..]));
         assert!((8..40).contains(&snapshot.into_pieces().count()));

@@ -1,4 +1,4 @@
-//! Sorted sets compared with a sorted Vec, in both forms, with snapshots that must not change.
+//! Sorted sets in both forms are compared with a sorted `Vec`. Snapshots of sorted sets must not change.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn pieces(zset: ZSetValue) -> usize {
     pieces
 }
 
-/// Members and scores, sorted.
+/// The members with their scores, sorted.
 type Twin = Vec<(f64, Vec<u8>)>;
 
 fn check(zset: &ZSetValue, twin: &Twin) {
@@ -68,7 +68,7 @@ proptest! {
         let (mut zset, mut twin) = (ZSetValue::new(), Twin::new());
         let mut snapshots = Vec::new();
         for (n, (op, number, score)) in ops.into_iter().enumerate() {
-            // Some members are long, and share long prefixes.
+            // Some members are long and share long prefixes.
             let long = if number % 40 == 0 { 520 } else { 0 };
             let member = format!("{}{number}", "m".repeat(long)).into_bytes();
             let at = twin.iter().position(|(_, m)| *m == member);
@@ -139,10 +139,10 @@ fn sizes_beside_redis_s() {
         }
         zset
     };
-    // A listpack of redis-server 7.0 takes 7 bytes, plus 20 to 22 an entry.
+    // A listpack of redis-server 7.0 takes 7 bytes, plus 20 to 22 bytes per entry.
     assert!(filled(5).heap_bytes() <= 7 + 5 * 21 + 16, "{}", filled(5).heap_bytes());
     assert!(filled(50).heap_bytes() <= 50 * 22, "{}", filled(50).heap_bytes());
-    // A skip list and a table of redis-server 7.0 take at least 106 bytes a member.
+    // A skip list and a table of redis-server 7.0 take at least 106 bytes per member.
     let large = filled(100_000);
     assert!(large.heap_bytes() < 100_000 * 75, "{}", large.heap_bytes());
     assert!(large.parts() > 1000 && pieces(large.clone()) < 100);

@@ -1,4 +1,4 @@
-//! Fields that expire: transcripts and payloads of redis-server, and what happens to fields in the keyspace.
+//! Fields that expire: transcripts and payloads of redis-server, and what becomes of such fields in the keyspace.
 
 use crate::fixture::Fixture;
 use crate::serial::digest::ValueDigest;
@@ -6,7 +6,7 @@ use crate::serial::digest_of;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_wire::reply::Protocol;
 
-/// What redis-server of October 2024 replied. Left out are transactions, scripts and notifications.
+/// Replies of redis-server of October 2024. Transactions, scripts and notifications are left out.
 const TRANSCRIPTS: [(&str, &str); 9] = [
     ("active", include_str!("../../../../../testkit/transcripts/hexpire-active.txt")),
     ("basic", include_str!("../../../../../testkit/transcripts/hexpire-basic.txt")),
@@ -50,7 +50,7 @@ fn the_transcripts_of_redis_are_answered_alike() {
     assert!(compared > 350, "{compared}");
 }
 
-/// The reply. `None` for commands on which Strand differs.
+/// Runs a command. Returns `None` for a command that Strand answers differently.
 fn run(f: &mut Fixture, command: &str) -> Option<Vec<u8>> {
     let args = words(command);
     match args[0].as_slice() {
@@ -68,7 +68,7 @@ fn run(f: &mut Fixture, command: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Words as redis-cli reads them.
+/// Splits a line into words as redis-cli does.
 fn words(line: &str) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -89,14 +89,14 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// Reads a bytes literal of Python.
+/// Parses a bytes literal of Python.
 fn literal(text: &str) -> Vec<u8> {
     let text = text.trim_end().strip_prefix('b').expect("a bytes literal");
     let quote = text.chars().next().expect("a quote");
     unescaped(&text[1..], quote).0
 }
 
-/// The bytes up to `quote`, and the length of their text.
+/// The bytes of a literal up to the closing `quote`, and the length of their text.
 fn unescaped(text: &str, quote: char) -> (Vec<u8>, usize) {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
@@ -251,8 +251,8 @@ fn a_watched_key_changes_when_a_field_expires() {
     assert!(flag.load(Relaxed));
 }
 
-/// Payloads of redis-server in both forms of hashes with expiries. The value has the digest that redis-server gave it,
-/// also after another DUMP and RESTORE.
+/// Payloads of redis-server, in both its forms of hashes whose fields expire. The value must have the digest that
+/// it has in redis-server, and must have it after another DUMP and RESTORE, too.
 #[test]
 fn payloads_of_redis_are_restored() {
     let lines = include_str!("../../../../../rdb/tests/data/dump-redis-head.jsonl").lines();
