@@ -190,8 +190,8 @@ impl<'a> LaneCall<'a> {
     pub fn hold(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         let long_lock =
             self.long_locks.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
-        // A worker on this core may have looked before the announcement. This pause lets its command end. Workers
-        // on other cores run meanwhile.
+        // A worker on this core may have checked for long locks before the announcement. This pause lets the worker
+        // end its command. Workers on other cores run meanwhile.
         self.pause();
         let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));

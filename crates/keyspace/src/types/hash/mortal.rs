@@ -24,7 +24,7 @@ pub(super) struct Mortal {
     expiries: ZSetValue,
     /// Fields with this expiry or an earlier one are hidden.
     hidden_ms: i64,
-    /// Expiry of the key, `i64::MAX` for never. It is here because the record has the earliest expiry of the key
+    /// Expiry of the key, `i64::MAX` for never. Stored here, because the record has the earliest expiry of the key
     /// and all fields. Only valid while some field expires.
     pub(super) key_expiry_ms: i64,
 }

@@ -229,7 +229,7 @@ impl Group {
             None => claim.force,
         }
     }
-    /// Makes an entry pending at `consumer`, if `claim` allows it. Returns true if `claim` allows it.
+    /// Makes an entry pending at `consumer`. If `claim` does not allow this, does nothing and returns false.
     pub fn claim(&mut self, id: Id, consumer: ConsumerId, claim: &Claim) -> bool {
         if !self.can_claim(id, claim) {
             return false;
