@@ -17,15 +17,18 @@ run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import example
 	@PORT=$(PORT) scripts/run.sh
 
 test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
-	$(CARGO) test --workspace --quiet
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target suites
+	$(CARGO) test --workspace --quiet --no-run
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target suites
 
-# What runs beside real clients and servers, two suites at a time: they wait for each other's processes more than they compute.
-# The longest stand first. Each is a target of its own too, once target/debug/strand is built: `make test-sources`.
-SUITES = test-clients test-real-clients test-sources test-bindings test-cli test-console test-sinks test-jobs
+# The tests of the workspace, and what runs beside real clients and servers: three suites at a time, because they wait for each
+# other's processes more than they compute. The longest stand first. Each is a target of its own too, once target/debug/strand is
+# built: `make test-sources`.
+SUITES = test-workspace test-real-clients test-sources test-clients test-sinks test-console test-jobs test-bindings test-cli
 .PHONY: suites $(SUITES)
 suites: $(SUITES)
 
+test-workspace:
+	@$(CARGO) xtask test
 test-clients:
 	@$(VENV_PYTHON) tests/clients.py $(STRAND)
 test-cli:
@@ -72,7 +75,7 @@ lint: ## format, clippy with warnings denied, tidy rules
 	$(CARGO) xtask tidy
 
 slowest: ## the ten slowest tests of the workspace, with their seconds (runs all of them)
-	@scripts/slowest.sh $(ARGS)
+	@$(CARGO) xtask test --slowest $(ARGS)
 
 bench: ## microbenchmarks: chain, decoder, keyspace, container diff
 	$(CARGO) bench --workspace --quiet $(ARGS)

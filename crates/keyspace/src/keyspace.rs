@@ -55,7 +55,7 @@ pub struct Keyspace {
     pub(crate) shards: Box<[LockedShard]>,
     /// Hashes keys. Clients choose the keys, so the hash is keyed with 256 secret bits of this process, and a
     /// client cannot compute which keys collide. The cursors of SCAN show parts of hashes, but only to users who
-    /// may read all keys. If a client finds keys with equal positions all the same, only their segment grows past
+    /// may read all keys. If a client does find keys with equal positions, only their segment grows past
     /// its size and becomes slower.
     hasher: ahash::RandomState,
     /// Seeds of the hashers that a snapshot uses for its marks.

@@ -1,7 +1,7 @@
 //! [`Promises`]: a write of many keys that takes effect at one moment and is carried out afterwards, in slices.
 //!
 //! At that moment the shards of all the keys are held, just long enough to store the promises in them. From then
-//! on, whoever looks up one of the keys carries out its promises first ([`Db`] does this), so nobody sees the
+//! on, a lookup of one of the keys carries out its promises first ([`Db`] does this), so nobody sees the
 //! former value. The writer carries out the promises of all other keys in slices. So the write is atomic, nobody
 //! waits for it, and no shard is held for long. A key for which clients wait (BLPOP) is written at that moment, and
 //! its waiters are served.

@@ -80,7 +80,8 @@ scenario("blocking pops", async () => {
   };
   const all = workers.map(work);
   for (let i = 0; i < 200; i++) await r.rpush(i % 2 ? "jobs" : "urgent", i);
-  await r.rpush("jobs", "end", "end", "end");
+  // In the list that is looked at last: who finds an end has left no job behind.
+  await r.rpush("urgent", "end", "end", "end");
   await Promise.all(all);
   assert.deepEqual(done.map(Number).sort((a, b) => a - b), Array.from({ length: 200 }, (_, i) => i));
   assert.equal(await workers[0].blpop("jobs", 0.01), null);

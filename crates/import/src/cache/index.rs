@@ -144,7 +144,7 @@ impl Index {
         })
     }
 
-    /// Removes the object, whichever version the cache has.
+    /// Removes the object, of any version.
     pub(super) fn remove(&mut self, object: u128) -> Result<(), String> {
         let folder = self.folder.clone();
         self.used.remove(&object);

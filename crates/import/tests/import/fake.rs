@@ -58,6 +58,8 @@ impl Fake {
         // Ends with the process: it is blocked in accept() for ever.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                // As the real server does. Otherwise a second small reply waits 40 ms for the first one's delayed ACK.
+                stream.set_nodelay(true).expect("a TCP socket");
                 let shared = shared.clone();
                 std::thread::spawn(move || serve(stream, &shared));
             }

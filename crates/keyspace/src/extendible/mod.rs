@@ -45,7 +45,7 @@ const SPLIT_ITEMS_MIN: usize = SEGMENT_ITEMS_MAX / 4 * 3;
 /// Two buddies are merged when they have at most this many items together.
 const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
 /// The directory has at most this many entries per segment, or one entry per item if that is more. Keyed hashes
-/// stay far below this limit. If many positions collide all the same, a segment grows past its size instead of the
+/// stay far below this limit. If many positions do collide, a segment grows past its size instead of the
 /// directory.
 const DIRECTORY_PER_SEGMENT_MAX: usize = 16;
 

@@ -303,7 +303,7 @@ impl<V: OffHeap> Segment<V> {
     fn add(&mut self, handle: Handle, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let grows = self.table.len() == self.table.capacity();
         if grows {
-            // An empty segment with a depth was split in advance, so many items will follow the first one.
+            // An empty segment with a depth was split in advance, so more items than the first one will come.
             let more = if self.depth > 0 && self.table.is_empty() { SEGMENT_ITEMS_MAX } else { 1 };
             self.with_table(|table, hash_of| table.reserve(more, hash_of), position_of);
             self.recount();

@@ -203,7 +203,8 @@ fn every_kind_of_query_checks_the_deadline() {
         many("(aa bb)", 500),
         many("(aa -zero)", 500),
         many("(aa @n:[1999 1999])", 300),
-        many("@n:[5000 6000]", 900),
+        // Between two values: outside of all values the column is not read.
+        many("@n:[0.2 0.8]", 900),
         many("*nosuchend", 60),
         many("%%eveny9z%%", 60),
         format!("\"{}\"", "c ".repeat(120)),

@@ -57,7 +57,7 @@ use tls::Tls;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
-/// Default number of shards for each worker. With so many shards, two workers rarely need one shard at the same time.
+/// Default number of shards for each worker. With this number of shards, two workers rarely need one shard at the same time.
 const SHARDS_PER_WORKER: usize = 64;
 /// Maximum number of worker threads.
 const WORKERS_MAX: usize = 256;

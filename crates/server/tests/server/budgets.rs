@@ -32,7 +32,7 @@ const END_MS_MAX: u64 = 120_000;
 /// Repetitions of a shape that costs too much.
 const AGAIN_MAX: usize = 2;
 /// One of this many shapes is sent. `make hostile` sends all of them to a release build.
-const EVERY: usize = 64;
+const EVERY: usize = 128;
 /// Elements of the collections at the keys.
 const ELEMENTS: usize = 4_000;
 /// Bytes of the long field and member. The string is shorter.

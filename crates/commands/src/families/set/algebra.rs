@@ -252,7 +252,7 @@ fn intersect(
 }
 
 /// Adds the members that only the first set has to `result`. Like redis-server, uses one of two algorithms,
-/// whichever is faster in this case. After the second one, the result may have the encoding `hashtable` even if
+/// the faster one in this case. After the second one, the result may have the encoding `hashtable` even if
 /// only integers are left, as in redis-server.
 fn subtract(
     sets: &Sources,

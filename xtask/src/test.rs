@@ -1,0 +1,321 @@
+//! `cargo xtask test`: builds all tests of the workspace, then runs as many test binaries side by side as there are cores.
+//!
+//! `cargo test` runs one binary after another. Most of ours wait for servers and disks half of the time: one after another they
+//! took 278 s on two cores and used 1.0 of them (`time cargo test --workspace`, warm). Side by side they take half of that.
+//!
+//! [`TestBinary`] is what cargo built, [`Outcome`] is what became of it. A binary that fails prints all of its output. `--slowest`
+//! measures each test and prints the slowest. Documentation tests are left out: no crate has one (`doctest = false`).
+//!
+//! `cargo-nextest` was not taken: it starts a process for each test (1,500 processes here) and must be installed first.
+
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Binaries that start first, because they take longest (16 to 84 s). The others end beside them.
+const FIRST: &[&str] = &["server", "import", "differential", "strand_keyspace", "strand_search", "session"];
+/// A binary that takes longer is ended.
+const BINARY_SECONDS_MAX: u64 = 900;
+/// Time between two looks at a running binary.
+const LOOK: Duration = Duration::from_millis(20);
+/// Number of tests that `--slowest` prints.
+const SLOWEST: usize = 10;
+
+/// Why the tests cannot run.
+#[derive(Debug)]
+enum TestError {
+    /// A program cannot be started or read.
+    Io(io::Error),
+    /// Cargo could not build the tests. Cargo has printed why.
+    Build,
+    /// A line of cargo's is not the JSON that is documented.
+    Json(serde_json::Error),
+}
+
+impl fmt::Display for TestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TestError::Io(error) => write!(f, "{error}"),
+            TestError::Build => write!(f, "the tests do not build"),
+            TestError::Json(error) => write!(f, "cargo's list of binaries: {error}"),
+        }
+    }
+}
+
+impl From<io::Error> for TestError {
+    fn from(error: io::Error) -> TestError {
+        TestError::Io(error)
+    }
+}
+
+impl From<serde_json::Error> for TestError {
+    fn from(error: serde_json::Error) -> TestError {
+        TestError::Json(error)
+    }
+}
+
+/// A program with tests.
+#[derive(Debug, PartialEq, Eq)]
+struct TestBinary {
+    /// The name of the target, as in `cargo test --test NAME`.
+    name: String,
+    program: PathBuf,
+    /// The folder of the package, where cargo runs tests.
+    folder: PathBuf,
+}
+
+/// What became of a binary.
+struct Outcome {
+    name: String,
+    took: Duration,
+    is_passed: bool,
+    output: String,
+}
+
+/// Runs the tests. `args` begins with `--slowest` or not. The rest selects packages for cargo (`-p strand-engine`); without it, all
+/// packages are tested.
+pub fn run(args: &[&str]) -> ExitCode {
+    let (is_slowest, selection) = match args {
+        ["--slowest", rest @ ..] => (true, rest),
+        all => (false, all),
+    };
+    let selection = if selection.is_empty() { &["--workspace"] } else { selection };
+    let outcomes = match built(selection) {
+        Ok(binaries) => run_all(ordered(binaries), is_slowest),
+        Err(error) => {
+            eprintln!("test: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (mut passed, mut failed) = (0, 0);
+    for outcome in &outcomes {
+        let (p, f) = counts(&outcome.output);
+        // A binary that was ended, or that ended itself, counts as a failure even when no test says so.
+        (passed, failed) = (passed + p, failed + f.max(u64::from(!outcome.is_passed)));
+    }
+    if is_slowest {
+        for (seconds, test) in slowest(&outcomes) {
+            println!("{seconds:9.3} s  {test}");
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Builds the tests and lists their binaries.
+fn built(selection: &[&str]) -> Result<Vec<TestBinary>, TestError> {
+    let output = cargo()
+        .args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"])
+        .args(selection)
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(TestError::Build);
+    }
+    binaries(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// The test binaries in cargo's messages: one JSON object per line.
+fn binaries(messages: &str) -> Result<Vec<TestBinary>, TestError> {
+    let mut list = Vec::new();
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line)?;
+        let is_test = message["profile"]["test"] == true;
+        let (program, manifest) = (message["executable"].as_str(), message["manifest_path"].as_str());
+        if let (true, Some(program), Some(manifest)) = (is_test, program, manifest) {
+            list.push(TestBinary {
+                name: message["target"]["name"].as_str().unwrap_or(program).to_owned(),
+                program: program.into(),
+                folder: PathBuf::from(manifest).parent().map(PathBuf::from).unwrap_or_default(),
+            });
+        }
+    }
+    Ok(list)
+}
+
+/// The binaries in the order of their start: the slow ones, then the others as cargo names them.
+fn ordered(mut list: Vec<TestBinary>) -> VecDeque<TestBinary> {
+    list.sort_by_key(|binary| FIRST.iter().position(|name| *name == binary.name).unwrap_or(FIRST.len()));
+    list.into()
+}
+
+/// Runs the binaries, as many at once as there are cores. Prints a line for each, and the output of one that failed.
+fn run_all(list: VecDeque<TestBinary>, is_slowest: bool) -> Vec<Outcome> {
+    let (list, outcomes) = (Mutex::new(list), Mutex::new(Vec::new()));
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let next = list.lock().expect("nobody panics with it").pop_front();
+                    let Some(binary) = next else { return };
+                    let outcome = outcome(binary, is_slowest);
+                    let mut outcomes = outcomes.lock().expect("nobody panics with it");
+                    report(&outcome);
+                    outcomes.push(outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("nobody panics with it")
+}
+
+fn report(outcome: &Outcome) {
+    let (name, seconds) = (&outcome.name, outcome.took.as_secs_f64());
+    if outcome.is_passed {
+        let (passed, _) = counts(&outcome.output);
+        println!("ok   {name}: {passed} tests in {seconds:.1} s");
+    } else {
+        println!("FAIL {name} after {seconds:.1} s:\n{}", outcome.output);
+    }
+}
+
+/// Runs a binary to its end, or until [`BINARY_SECONDS_MAX`].
+fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
+    let from = Instant::now();
+    let mut command = Command::new(&binary.program);
+    command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
+    if is_slowest {
+        // The stable toolchain hides the option that measures each test. The variable shows it to the binary alone; given to cargo,
+        // it would build everything again.
+        command.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
+    }
+    let (is_passed, output) = match ended(&mut command) {
+        Ok(ended) => ended,
+        Err(error) => (false, format!("{}: {error}", binary.program.display())),
+    };
+    Outcome { name: binary.name, took: from.elapsed(), is_passed, output }
+}
+
+/// Whether a command succeeded, and what it wrote to both outputs. The outputs go to a file, because a pipe stays open as long as a
+/// server that a test left behind.
+fn ended(command: &mut Command) -> io::Result<(bool, String)> {
+    let mut file = unnamed_file()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?).spawn()?;
+    let is_passed = wait(&mut child)?;
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    let mut output = String::from_utf8_lossy(&bytes).into_owned();
+    if is_passed.is_none() {
+        output.push_str(&format!("\nended: it took more than {BINARY_SECONDS_MAX} s\n"));
+    }
+    Ok((is_passed.unwrap_or(false), output))
+}
+
+/// A new file that is gone when its last handle is closed.
+fn unnamed_file() -> io::Result<File> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("strand-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// Whether the child succeeded. None when the child had to be ended.
+fn wait(child: &mut Child) -> io::Result<Option<bool>> {
+    let end = Instant::now() + Duration::from_secs(BINARY_SECONDS_MAX);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status.success()));
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// The tests that passed and failed: the sum of the lines `test result: ok. 5 passed; 0 failed; ...`.
+fn counts(output: &str) -> (u64, u64) {
+    let number = |line: &str, what: &str| -> u64 {
+        let words: Vec<&str> = line.split([' ', ';']).collect();
+        let at = words.iter().position(|word| *word == what);
+        at.and_then(|at| words.get(at.checked_sub(1)?)?.parse().ok()).unwrap_or(0)
+    };
+    let lines = output.lines().filter(|line| line.starts_with("test result: "));
+    lines.fold((0, 0), |(passed, failed), line| {
+        (passed + number(line, "passed"), failed + number(line, "failed"))
+    })
+}
+
+/// The slowest tests with their seconds: lines such as `test expiry::a_key_ends ... ok <1.234s>`.
+fn slowest(outcomes: &[Outcome]) -> Vec<(f64, String)> {
+    let mut tests = Vec::new();
+    for outcome in outcomes {
+        for line in outcome.output.lines().filter(|line| line.starts_with("test ")) {
+            let seconds = line.rsplit_once('<').and_then(|(_, time)| time.strip_suffix("s>")?.parse().ok());
+            if let (Some(seconds), Some(test)) = (seconds, line.split(' ').nth(1)) {
+                tests.push((seconds, format!("{} {test}", outcome.name)));
+            }
+        }
+    }
+    tests.sort_by(|a: &(f64, String), b| b.0.total_cmp(&a.0));
+    tests.truncate(SLOWEST);
+    tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn cargo_s_messages_name_the_binaries() {
+        let artifact = |package: &str, name: &str, is_test: bool, executable: Option<&str>| {
+            let manifest = format!("/w/{package}/Cargo.toml");
+            json!({
+                "reason": "compiler-artifact", "manifest_path": manifest, "target": { "name": name },
+                "profile": { "test": is_test }, "executable": executable,
+            })
+        };
+        let messages = [
+            artifact("a", "library", false, None),
+            artifact("a", "tool", false, Some("/t/tool")),
+            artifact("a", "later", true, Some("/t/later-1")),
+            artifact("b", "server", true, Some("/t/server-1")),
+            json!({ "reason": "build-finished", "success": true }),
+        ];
+        let messages: Vec<String> = messages.iter().map(Value::to_string).collect();
+        let list = ordered(binaries(&messages.join("\n")).expect("it is JSON"));
+        let names: Vec<&str> = list.iter().map(|binary| binary.name.as_str()).collect();
+        assert_eq!(names, ["server", "later"]);
+        assert_eq!((list[0].folder.to_str(), list[0].program.to_str()), (Some("/w/b"), Some("/t/server-1")));
+        assert!(binaries("no JSON").is_err());
+    }
+
+    #[test]
+    fn results_are_added_up_and_times_are_sorted() {
+        let output = "test a::quick ... ok <0.001s>\ntest a::slow ... ok <2.500s>\ntest a::bad ... FAILED <0.010s>\n\
+                      test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n\
+                      test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(counts(output), (42, 1));
+        let outcome =
+            Outcome { name: "a".into(), took: Duration::ZERO, is_passed: false, output: output.into() };
+        assert_eq!(slowest(&[outcome])[..2], [(2.5, "a a::slow".to_owned()), (0.01, "a a::bad".to_owned())]);
+    }
+
+    #[test]
+    fn a_command_that_fails_is_told_with_all_it_wrote() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out; echo err >&2; exit 3"]);
+        assert_eq!(ended(&mut command).expect("it starts"), (false, "out\nerr\n".to_owned()));
+        assert!(ended(&mut Command::new("/no/such/program")).is_err());
+    }
+}
