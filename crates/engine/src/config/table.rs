@@ -429,8 +429,8 @@ options! {
     UnixSocketPerm "unixsocketperm", Kind::Octal(0, 0o777), "0", Startup,
         "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;
     UseExitOnPanic "use-exit-on-panic", Kind::Bool, "no", Anytime, "Exit in place of an abort", no effect: FOR_TESTS;
-    WatchdogPeriod "watchdog-period", Kind::Integer(0, INT), "0", Anytime,
-        "Milliseconds after which a slow command is logged with its stack", no effect: FOR_TESTS;
+    WatchdogPeriod "watchdog-period", Kind::Integer(0, INT), "100", Anytime,
+        "Milliseconds after which a worker in one turn is reported with its stack, in the log and by doctor; 0 is never";
     Workers "workers", Kind::Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
     ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Kind::Integer(0, LONG), "128", Anytime,
         "Members up to which a sorted set is stored packed";

@@ -99,7 +99,11 @@ impl Engine {
     }
     /// Finds workers in one turn for too long and logs them. Called ten times per second.
     pub(crate) fn look_for_stuck_workers(&self, now: Now) {
-        for found in self.diag.stuck.look(now.mono_us) {
+        let period_us = self.config.number(Opt::WatchdogPeriod).unsigned_abs() * 1000;
+        if period_us == 0 {
+            return;
+        }
+        for found in self.diag.stuck.look(period_us, now.mono_us) {
             let (ms, command) = (found.for_us / 1000, self.stats.ids.name(found.command));
             let place = self.host.worker_place(found.worker);
             let text = format!(

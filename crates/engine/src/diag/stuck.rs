@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Maximum number of workers that are checked.
 const WORKERS_MAX: usize = 256;
-/// A turn of this duration is reported.
-pub(crate) const STUCK_US: u64 = 100_000;
 
 /// A worker's current turn. Each has its own cache line, so that workers do not disturb one another.
 #[derive(Debug, Default)]
@@ -62,13 +60,13 @@ impl Stuck {
     pub(crate) fn ends(&self, worker: usize) {
         self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);
     }
-    /// Workers in a long turn. Each turn is reported once.
-    pub(crate) fn look(&self, now_us: u64) -> Vec<Found> {
+    /// Workers in a turn of `period_us` (`watchdog-period`) or more. Each turn is reported once.
+    pub(crate) fn look(&self, period_us: u64, now_us: u64) -> Vec<Found> {
         let stuck = |(worker, turn): (usize, &WorkerTurn)| {
             let since_us = turn.since_us.load(Relaxed);
             let for_us = now_us.saturating_sub(since_us);
             let is_new =
-                since_us > 0 && for_us >= STUCK_US && turn.reported_us.swap(since_us, Relaxed) != since_us;
+                since_us > 0 && for_us >= period_us && turn.reported_us.swap(since_us, Relaxed) != since_us;
             let (client, command) = (turn.client.load(Relaxed), turn.command.load(Relaxed));
             is_new.then_some(Found { worker, for_us, client, command })
         };
@@ -92,20 +90,22 @@ impl Stuck {
 mod tests {
     use super::*;
 
+    const PERIOD_US: u64 = 100_000;
+
     #[test]
     fn a_turn_that_lasts_is_told_once() {
         let stuck = Stuck::default();
-        assert!(stuck.look(1 << 40).is_empty());
+        assert!(stuck.look(PERIOD_US, 1 << 40).is_empty());
         stuck.begins(3, 77, 1_000);
         stuck.runs(3, 5);
-        assert!(stuck.look(1_000 + STUCK_US - 1).is_empty());
-        let found = [Found { worker: 3, for_us: STUCK_US, client: 77, command: 5 }];
-        assert_eq!(stuck.look(1_000 + STUCK_US), found);
-        assert!(stuck.look(1_000 + 2 * STUCK_US).is_empty());
+        assert!(stuck.look(PERIOD_US, 1_000 + PERIOD_US - 1).is_empty());
+        let found = [Found { worker: 3, for_us: PERIOD_US, client: 77, command: 5 }];
+        assert_eq!(stuck.look(PERIOD_US, 1_000 + PERIOD_US), found);
+        assert!(stuck.look(PERIOD_US, 1_000 + 2 * PERIOD_US).is_empty());
         assert_eq!((stuck.longest_us(2_000), Stuck::default().longest_us(9)), (1_000, 0));
         stuck.ends(3);
         stuck.begins(3, 78, 500_000);
-        assert!(stuck.look(500_100).is_empty());
-        assert_eq!(stuck.look(900_000).len(), 1);
+        assert!(stuck.look(PERIOD_US, 500_100).is_empty());
+        assert_eq!(stuck.look(PERIOD_US, 900_000).len(), 1);
     }
 }

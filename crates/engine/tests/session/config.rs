@@ -159,7 +159,7 @@ fn options_without_effect_are_checked_taken_and_shown() {
             ("CONFIG SET crash-memcheck-enabled maybe", &refused("crash-memcheck-enabled", "argument must be 'yes' or 'no'")),
             ("CONFIG SET io-threads 4", &refused("io-threads", "can't set immutable config")),
             ("CONFIG GET watchdog-p*", "*0|"),
-            ("CONFIG GET watchdog-period", "*2|$15|watchdog-period|$1|0|"),
+            ("CONFIG GET watchdog-period", "*2|$15|watchdog-period|$3|100|"),
             (
                 "CONFIG SET max-memory 1gb",
                 "-ERR Unknown option or number of arguments for CONFIG SET - 'max-memory', did you mean 'maxmemory'?|",

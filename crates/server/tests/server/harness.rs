@@ -26,12 +26,17 @@ pub struct Server {
     pub folder: Folder,
 }
 
+/// On a busy machine a worker looks stuck, and the names of its stack cost a debug build a second and 300 MB: more than what
+/// tests of time and memory allow.
+const NO_STACKS: [&str; 2] = ["--watchdog-period", "0"];
+
 impl Server {
     /// `strand serve --port 0 --bind 127.0.0.1` and `options`.
     pub fn start(options: &[&str]) -> Server {
         // HTTP and snapshots only where a test asks for them.
         let mut args = [&["--http-port", "0", "--save", ""], options].concat();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
+        args.extend(NO_STACKS);
         let driver = io_driver(options);
         args.extend(driver.iter().map(String::as_str));
         Server::start_as(&args, "")
@@ -53,6 +58,7 @@ impl Server {
             let mut args: Vec<String> = options.iter().map(|o| o.to_string()).collect();
             args.extend(io_driver(options));
             args.extend(["--port", &port].map(str::to_string));
+            args.extend(NO_STACKS.map(str::to_string));
             if !options.contains(&"--bind") {
                 args.extend(["--bind", "127.0.0.1"].map(str::to_string));
             }
