@@ -64,9 +64,9 @@ pub enum Cost {
     /// The bytes of all strings and the elements of all collections at the keys. Read while the keys' shards are
     /// locked.
     Sources,
-    /// The elements of the collection that SORT visits, plus the keys that it looks up for these elements (BY,
-    /// GET). Read while the key's shard is locked. If the looked-up keys are few, the estimate also locks their
-    /// shards.
+    /// The elements of the collection that SORT visits, plus the keys that SORT looks up for these elements
+    /// (BY, GET). The estimate is made while the key's shard is locked. If SORT looks up few keys, the estimate
+    /// locks the shards of these keys too.
     Sort,
     /// The absolute value of the number in this argument.
     CountArgument(usize),

@@ -112,7 +112,7 @@ impl Search {
             if cancelled() {
                 return Err(SearchError::Cancelled);
             }
-            // Let other threads and the background take the lock between slices.
+            // Other threads, among them those of background work, take the lock between two slices.
             std::thread::yield_now();
         }
         entry.index.refresh(now_ms)

@@ -60,7 +60,8 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.functions.iter().for_each(|code| writer.function(code));
     let (mut keys, mut slice, mut place) = (0, Vec::new(), FileProgress::default());
     while snapshot.next(&mut slice) {
-        // Free the part here, where nobody waits. Most of its memory is shared with the keyspace.
+        // The part is freed on this thread, because no client waits for it. Freeing is cheap: the keyspace still
+        // uses most of the part's memory.
         for part in slice.drain(..) {
             keys += put_part(&part, &snapshot, saving, &mut place, &mut writer);
         }

@@ -48,8 +48,8 @@ impl Queue {
     fn first(&self) -> u64 {
         self.last + 1 - self.posts.len() as u64
     }
-    /// The first message and those of its channel right behind it. A client gets them together and writes them with
-    /// one call.
+    /// The first message, and the messages of the same channel directly behind it. A subscriber's session gets these
+    /// messages together and sends them with one write.
     fn next(&mut self, is_alone: bool) -> Option<Vec<Arc<Message>>> {
         let front = self.posts.front()?;
         if self.at.is_begin() {

@@ -115,7 +115,7 @@ pub(super) enum Awaited {
     Nothing,
     /// The login, if a password is set. Otherwise the first byte, without a limit.
     Login { since_us: u64 },
-    /// The rest of the head of the first request, if no login is needed.
+    /// The client needs no login. The head of its first HTTP request is not complete yet.
     Head { since_us: u64 },
 }
 

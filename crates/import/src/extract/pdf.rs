@@ -68,7 +68,7 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
             let _ = answers.send((answer, String::from_utf8_lossy(&complaint).into_owned()));
         });
         scope.spawn(move || {
-            // A child that does not want all of the document closes its end.
+            // A child that needs only a part of the document closes its end of the pipe. An error here is no failure.
             let _ = stdin.write_all(bytes);
         });
         let answer = answer.recv_timeout(TIME_MAX);

@@ -381,8 +381,8 @@ impl Job<'_> {
         }
     }
 
-    /// The document at `path` is about to be removed or replaced. It is laid aside if a document comes later that may be
-    /// this one.
+    /// The document at `path` is about to be removed or replaced. If a later document may be this one under a new path,
+    /// the document is kept aside for that later document.
     pub(super) fn leaves(&mut self, path: &[u8]) -> Result<(), ImportError> {
         let Some(identity) = self.moves.by_path.remove(&digest(path)) else { return Ok(()) };
         let leaving = self.moves.leaving.get(&identity);

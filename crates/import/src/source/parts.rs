@@ -24,7 +24,7 @@ pub const PARTS: usize = 256;
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// The beginning of a part's name. Two hexadecimal digits follow. No source may have a folder with such a name.
 const BEGINNING: &[u8] = b"\x01part-";
-/// The reason why a folder with the name of a part is not imported.
+/// The reason that is told when a folder is not imported: its name is reserved for the parts of a container.
 pub const RESERVED: &str = "folders of this name are parts of others: rename it";
 
 /// The name of a part.

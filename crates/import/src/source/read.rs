@@ -7,7 +7,7 @@
 use super::{Object, ReadError, Stat};
 use std::io;
 
-/// Bytes that decide whether a file is mail. No more is read of a file that is not wanted whole.
+/// Number of leading bytes that show whether a file is mail. If the whole file is not needed, only these bytes are read.
 pub const BEGINNING_BYTES: u64 = 64 * 1024;
 /// Reads of an object that changes during each read.
 pub const READS_MAX: usize = 2;

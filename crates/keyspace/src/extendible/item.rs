@@ -210,7 +210,8 @@ pub(super) enum OffHeapSlot<V> {
     Keyed(Box<Keyed<V>>),
 }
 
-/// A value with its long key. The position is stored too, so that moving the item does not hash the long key again.
+/// A value with its long key. The key's position (its hash) is stored too, because moving the item to another segment
+/// must not hash the long key again.
 #[derive(Clone, Debug)]
 pub(super) struct Keyed<V> {
     /// A blob, which a copy of the segment and a reader without a lock share instead of copying the key.

@@ -6,7 +6,8 @@
 //! joins the lanes in the order of the stream. One thread, the *taker*, calls it, for a file or for replicas. A
 //! long range of one lane is taken without a copy. [`effects`] describes the content of the stream.
 //!
-//! Left out: files, and the versions of imports, which redis-server does not have.
+//! This module writes no files. The stream does not contain the versions of imported datasets, because redis-server has
+//! no such versions.
 
 pub(crate) mod effects;
 mod padding;

@@ -76,7 +76,7 @@ impl<'a> Budget<'a> {
         let answer_left = Cell::new(ANSWER_BYTES_MAX);
         Budget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
-    /// The budget of a search that always runs to its end on the current thread.
+    /// The budget of a search that never leaves the current thread before its end.
     pub(crate) fn whole(cancelled: &'a dyn Fn() -> bool) -> Budget<'a> {
         Budget::new(RunsOn::Hard, cancelled, None)
     }

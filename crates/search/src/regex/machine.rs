@@ -22,7 +22,7 @@ use strand_commands::call::RunsOn;
 /// The sizes of a lazy DFA's cache, in bytes.
 pub(crate) const TIERS_BYTES: [usize; 3] = [2 << 20, 16 << 20, 64 << 20];
 
-/// The sizes that fit into `bytes`, and always the smallest one.
+/// The cache sizes to try: those of at most `bytes`. The smallest size is included even when `bytes` is less.
 pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
     let fit = TIERS_BYTES.iter().take_while(|tier| **tier <= bytes).count();
     &TIERS_BYTES[..fit.max(1)]

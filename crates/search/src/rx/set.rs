@@ -55,7 +55,7 @@ pub(crate) struct Set {
 pub(crate) struct Member {
     pub(crate) id: Vec<u8>,
     pub(crate) pattern: Pattern,
-    /// True when the reverse machine is counted in the bytes of the set.
+    /// True when the set's count of bytes includes the automaton that matches backwards.
     reverse_is_counted: AtomicBool,
 }
 

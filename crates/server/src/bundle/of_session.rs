@@ -42,7 +42,8 @@ impl Packer for Place {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();
         let work = move || {
-            // The worker on this core goes first. Without the right to a lower priority the work is the same.
+            // The lowest priority: the worker on this core runs first. If the system refuses, the work goes on at normal
+            // priority.
             let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
             let replies =
                 replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();

@@ -115,9 +115,9 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
 /// Default port of HTTP. Only the default port may be taken by another server: then this server starts without HTTP.
 const HTTP_PORT_DEFAULT: u16 = 8379;
 
-/// Listens for HTTP on the addresses of `bind`. Addresses beyond loopback are used only with `needs_password`
-/// (nobody may do anything without a password, by requirepass and the users), or when the operator has turned off
-/// protected-mode.
+/// Listens for HTTP on the addresses of `bind`. Addresses beyond loopback are used only when
+/// `needs_password` is true (requirepass and the ACL users allow nothing without a password), or when protected-mode is
+/// off.
 ///
 /// # Errors
 /// As [`open`].

@@ -90,8 +90,8 @@ impl TlsStream {
     pub fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
-    /// Reads once into `target`, which may take several reads of the socket. The second value is true when there
-    /// is no more data now. 0 bytes mean the end, always in a separate read.
+    /// Fills `target`, with one or several reads of the socket. Returns the number of bytes, and true when no more
+    /// data is there now. A count of 0 means the end of the stream. The end is never returned together with data.
     ///
     /// # Errors
     /// Errors of the socket ([`ErrorKind::WouldBlock`] without data), and [`TlsError`], after an alert was sent to

@@ -30,7 +30,7 @@ const CHUNKS_WAITING_MAX: usize = 8;
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const TOLD_CHARS_MAX: usize = 500;
 
-/// Status and words of an answer, or the reason why there is none.
+/// The HTTP status and the text of a response, or the reason why there is no response.
 pub(super) type Answer = Result<(u16, String), String>;
 
 /// Asks the servers of a collection.

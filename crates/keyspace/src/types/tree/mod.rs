@@ -297,7 +297,8 @@ fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
             }
             match Arc::try_unwrap(inner) {
                 Ok(inner) => nodes.extend(inner.children.into_iter().map(|child| child.node)),
-                // Another tree shares this node. Dropping this reference frees nothing, so it is one piece.
+                // Another tree shares this node. Dropping this reference frees no memory, so the reference counts as one piece
+                // of the work.
                 Err(shared) => return Some(Piece { _node: Node::Inner(shared) }),
             }
         }
