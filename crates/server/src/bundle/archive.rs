@@ -11,16 +11,16 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Name of the manifest.
+/// Name of the manifest's entry.
 const MANIFEST: &str = "manifest.json";
-/// Format name in the manifest.
+/// Name and version of the bundle's format, as the manifest records them.
 const FORM: &str = "strand-bundle-1";
-/// Maximum number of entries.
+/// Maximum number of entries in one bundle.
 const ENTRIES_MAX: usize = 256;
 /// Maximum number of bytes of one entry, and of all entries together.
 const ENTRY_BYTES_MAX: u64 = 128 << 20;
 const BUNDLE_BYTES_MAX: u64 = 512 << 20;
-/// Longest name, in bytes.
+/// Longest name of an entry, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 /// Largest decompression window that a reader allocates, as a power of 2.
 const WINDOW_LOG_MAX: u32 = 27;
@@ -29,7 +29,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// A file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Path in the bundle.
+    /// Path of the entry in the bundle.
     pub name: String,
     /// Content of the entry.
     pub bytes: Vec<u8>,
@@ -48,7 +48,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle of these entries, from which `redacted` secrets were removed.
+    /// Makes a bundle of `entries`, from which `redacted` secrets were removed.
     pub fn new(entries: Vec<Entry>, redacted: usize) -> Bundle {
         let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         let version = env!("CARGO_PKG_VERSION").to_string();
@@ -164,7 +164,7 @@ impl Bundle {
     }
 }
 
-/// True for a relative path without `.` and `..`.
+/// True when `name` is a relative path without `.` and `..`.
 fn is_plain(name: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     name.len() <= NAME_BYTES_MAX && name.split('/').all(plain) && name.bytes().all(|b| b.is_ascii_graphic())
@@ -189,7 +189,7 @@ mod tests {
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
             header.set_mode(0o600);
-            // Bypasses the check in `append_data`.
+            // Sets the name directly, because `append_data` would reject a bad name.
             header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             tar.append(&header, *bytes).expect("a vector takes everything");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use strand_engine::config::OPTIONS;
 use strand_wire::client::Value as Reply;
 
-/// Text in place of a secret.
+/// Text that replaces a secret.
 const REDACTED: &str = "(redacted)";
 /// Secrets with fewer bytes are not searched for, because they would match parts of ordinary numbers.
 const SECRET_BYTES_MIN: usize = 4;
@@ -30,7 +30,7 @@ enum How {
     Text,
     /// Any reply, as JSON.
     Json,
-    /// The configuration. The values of secret options are left out, and searched for in all entries.
+    /// The reply of CONFIG GET. Values of secret options are replaced, here and in all other entries.
     Config,
     /// The users. The digests of passwords are left out.
     Users,
@@ -104,7 +104,7 @@ pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: 
     Bundle::new(entries, redacted)
 }
 
-/// The configuration. Collects the values of secret options.
+/// Makes the entry of the configuration, and adds the values of secret options to `secrets`.
 fn config(reply: Reply, secrets: &mut Vec<Vec<u8>>) -> Vec<u8> {
     let values: Vec<Vec<u8>> = match reply {
         Reply::Array(all) => all.into_iter().map(bytes_of).collect(),
@@ -129,7 +129,7 @@ fn config(reply: Reply, secrets: &mut Vec<Vec<u8>>) -> Vec<u8> {
     Value::Object(all).to_string().into_bytes()
 }
 
-/// The users, without the digests of their passwords.
+/// Makes the entry of the users, without the digests of their passwords.
 fn users(reply: Reply) -> Vec<u8> {
     let users = match reply {
         Reply::Array(users) => users.into_iter().map(bytes_of).collect(),
@@ -144,7 +144,7 @@ fn users(reply: Reply) -> Vec<u8> {
     json!(users.collect::<Vec<_>>()).to_string().into_bytes()
 }
 
-/// Slow commands, without their arguments unless `with_arguments`.
+/// Makes the entry of the slow commands, without their arguments unless `with_arguments` is set.
 fn slow_log(log: &[u8], with_arguments: bool) -> Vec<u8> {
     let mut log: Value = serde_json::from_slice(log).unwrap_or_default();
     for list in ["slow", "waited"] {

@@ -42,15 +42,15 @@ impl Packer for Place {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();
         let work = move || {
-            // The lowest priority: the worker on this core runs first. If the system refuses, the work goes on at normal
-            // priority.
+            // Set the lowest priority, so that the worker on this core runs first. If the system refuses, the thread
+            // works at normal priority.
             let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
             let replies =
                 replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();
             let bytes = assemble(replies, secrets, false).bytes();
-            // A client that has the answer may ask again at once.
+            // Drop the right first, because a client that has its bundle may ask for the next one at once.
             drop(self);
-            // When the client has disconnected, nobody receives the answer.
+            // This fails only when the client has disconnected.
             let _ = done.send(bytes.map_err(|e| e.to_string()));
         };
         let begun = std::thread::Builder::new().name("bundle".into()).spawn(work);

@@ -88,7 +88,7 @@ impl Progress for Supervised {
         }
     }
     fn pace(&mut self, path: &[u8], pace: &Pace) {
-        // The numbers that were counted here are newer.
+        // Keep the numbers counted here, which are newer than those in `pace`.
         let Pace { listed, done, .. } = self.pace;
         self.pace = Pace { listed, done, ..*pace };
         self.report(path);

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 const STOP_GRACE_MS: u64 = 5_000;
 /// Pause after a failed `accept` (no descriptors left), because it would fail again at once.
 const ACCEPT_PAUSE_MS: u64 = 50;
-/// At most one failure to accept is logged within this time.
+/// Time within which at most one failure to accept is logged.
 const ACCEPT_LOG_MS: u64 = 1_000;
 
 /// What the loop waits for besides doors, and what it notifies.
@@ -82,7 +82,7 @@ pub async fn accept_until_stopped(
                 let time = if request.now { Duration::ZERO } else { grace };
                 if !engine.saves_at_end(request) {
                     tracing::info!("{name}: stopping");
-                    // Nothing is saved, so nothing can fail.
+                    // This request saves nothing, so no error is possible.
                     let _ = engine.save_at_end(request, clock.now());
                     return Ok(time);
                 }
@@ -109,7 +109,7 @@ pub async fn accept_until_stopped(
                     tracing::info!("SHUTDOWN: stopping");
                     return Ok(if request.now { Duration::ZERO } else { grace });
                 }
-                // The engine holds the sender for its whole life.
+                // `recv` never returns `None`, because the engine holds the sender for its whole life.
                 None => return Ok(grace),
             },
         }
@@ -119,13 +119,13 @@ pub async fn accept_until_stopped(
 /// The final save that a signal started.
 struct Saving {
     name: &'static str,
-    /// Time for commands in flight after the save.
+    /// Time that commands in flight get after the save.
     grace: Duration,
     done: oneshot::Receiver<Result<(), SaveError>>,
 }
 
-/// Waits for the end of the final save: the signal, the time that follows, and the result. Never ready without a
-/// save.
+/// Waits for the end of the final save. Returns the signal's name, the grace time and the result of the save. Never
+/// ready without a save.
 async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<(), SaveError>) {
     match saving {
         Some(Saving { name, grace, done }) => {
@@ -136,7 +136,7 @@ async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<()
     }
 }
 
-/// Saves on a separate thread, while clients are served.
+/// Starts the final save on a separate thread, while the workers still serve clients.
 fn save_at_end(
     engine: &Arc<Engine>,
     request: ShutdownRequest,
@@ -145,7 +145,7 @@ fn save_at_end(
     let (tell, told) = oneshot::channel();
     let engine = engine.clone();
     std::thread::Builder::new().name("save".into()).spawn(move || {
-        // After a second signal nobody listens.
+        // This fails only after a second signal, when the main thread no longer waits for the save.
         let _ = tell.send(engine.save_at_end(request, clock.now()));
     })?;
     Ok(told)

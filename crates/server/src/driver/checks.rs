@@ -3,7 +3,7 @@
 
 use std::fs;
 
-/// A setting that should change: the rule, the finding, what to do.
+/// A setting that should change: the name of the rule, the finding, and the advice.
 pub type Check = (&'static str, String, String);
 
 /// The settings that are checked.

@@ -126,9 +126,9 @@ struct Connection<'c> {
     wake: Arc<WakeCell>,
     context: &'c Context,
     state: State,
-    /// Deadline of the TLS handshake. `None` after it.
+    /// Deadline of the TLS handshake. `None` when the handshake is done.
     greets_until: Option<u64>,
-    /// True while authentication is required and has not happened.
+    /// True while the client must authenticate and has not done so.
     stranger: bool,
     /// True when no bytes have arrived yet.
     fresh: bool,
@@ -136,17 +136,17 @@ struct Connection<'c> {
     unread: bool,
     /// True when the socket may take bytes, so a write is worthwhile.
     unwritten: bool,
-    /// Time since which the socket has not taken all output. 0 when it has.
+    /// Time since which the socket has not taken all output. 0 when the socket has taken all output.
     stuck_since_us: u64,
     /// True when the peer has closed its sending side. Its earlier requests are still answered.
     ended: bool,
     /// Monotonic time at which a job is given up because its client closed its side.
     given_up_at_us: Option<u64>,
-    /// Armed only while there is a deadline.
+    /// Timer for the next deadline of the state. Armed only while there is a deadline.
     timer: Option<Pin<Box<Sleep>>>,
     /// Turns since the task last yielded.
     turns: u32,
-    /// Bytes moved since the task last yielded.
+    /// Bytes read and written since the task last yielded.
     moved: usize,
 }
 
@@ -273,7 +273,7 @@ impl Connection<'_> {
             }
         }
         if read.as_ref().is_err_and(TlsError::is) {
-            // Send the alert with the reason.
+            // Send the TLS alert, which tells the peer the reason.
             self.stream.hang_up();
         }
         self.session.received(read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0)));
@@ -407,7 +407,7 @@ impl Connection<'_> {
                 self.state = State::Aborted("peer closed");
             }
             _ if greets_too_long => self.state = State::Aborted("no TLS handshake in time"),
-            // The idle deadline, which may have moved. The session checks again.
+            // The idle deadline has passed. The session checks again, because the deadline may have moved.
             _ => self.run_turn(),
         }
     }

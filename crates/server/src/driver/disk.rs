@@ -77,7 +77,7 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
 /// A file that another thread syncs while it is written.
 struct Synced<'f> {
     file: &'f File,
-    /// Receives the number of bytes written.
+    /// Sends the number of bytes written so far to the syncing thread.
     ask: mpsc::SyncSender<u64>,
     bytes: u64,
     unsynced_bytes: usize,

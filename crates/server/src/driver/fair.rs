@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Owner of a job: the number of a user, and an address without port.
+/// Owner of a job: the number of its user, and the client's address without port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     pub(super) user: u64,
@@ -17,9 +17,9 @@ pub(super) struct Owner {
 /// The waiting jobs, and the number of running jobs of each owner.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// The waiting and running jobs of each owner that has any.
+    /// The waiting and running jobs of each owner that has at least one.
     lines: BTreeMap<Owner, Line<T>>,
-    /// Number of running jobs by user, for users with any.
+    /// Number of running jobs by user. Users without a running job have no entry.
     users: BTreeMap<u64, usize>,
     running: usize,
     waiting: usize,
@@ -28,7 +28,7 @@ pub(super) struct Fair<T> {
 
 #[derive(Debug)]
 struct Line<T> {
-    /// Jobs with the numbers of their arrival.
+    /// The waiting jobs, each with the number of its arrival.
     waiting: VecDeque<(u64, T)>,
     running: usize,
 }

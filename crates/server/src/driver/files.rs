@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Descriptors that are not clients: listeners, log, files that are read.
+/// Descriptors that the server needs besides its clients: listeners, log, files that are read.
 const RESERVED: u64 = 64;
 /// Descriptors of each worker: its event queue, its ring and their wake-ups.
 const RESERVED_PER_WORKER: u64 = 8;
@@ -20,7 +20,7 @@ pub fn clients_max(wanted: usize, workers: usize) -> usize {
     if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }).is_ok() {
         files = raised;
     }
-    // At least one client.
+    // Allow at least one client.
     files.saturating_sub(reserved).clamp(1, wanted.max(1) as u64) as usize
 }
 

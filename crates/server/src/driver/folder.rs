@@ -15,7 +15,7 @@ use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 /// The folder, see the module.
 #[derive(Debug)]
 pub struct DiskFolder {
-    /// The working folder at the time of opening.
+    /// Path of the process's working folder at the time of opening.
     outside: PathBuf,
     path: PathBuf,
     _lock: DirLock,

@@ -37,7 +37,7 @@ const TICKS_PER_S: u64 = 100;
 /// When at most this many random bytes are asked for, the kernel returns all of them, and no signal interrupts the
 /// call.
 const RANDOM_BYTES_AT_ONCE: usize = 256;
-/// Maximum number of bytes of a script's log message that are written.
+/// Maximum number of bytes of a script's message that are written to the log.
 const SCRIPT_LOG_BYTES_MAX: usize = 4096;
 
 /// Requests of the engine to the server's main thread.
@@ -60,11 +60,11 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// `workers` workers. With `rings` all of them try for a ring.
+    /// Creates the counts for `workers` workers. With `rings` every worker tries to get a ring.
     pub fn new(workers: usize, rings: bool) -> Loops {
         Loops { workers, polled: AtomicUsize::new(if rings { 0 } else { workers }) }
     }
-    /// True when every worker should try for a ring. Asked before the first one starts.
+    /// True when every worker should try to get a ring. Valid only before the first worker starts.
     pub fn wants_rings(&self) -> bool {
         self.polled.load(Relaxed) == 0
     }
@@ -110,7 +110,8 @@ struct FailedLogins {
 }
 
 impl FailedLogins {
-    /// Notes a failed login at `now_us`. Returns whether it gets a log line, and how many earlier ones got none.
+    /// Counts a failed login at `now_us`. Returns whether this login gets a log line, and how many earlier logins got
+    /// none.
     fn add(&mut self, now_us: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if now_us.saturating_sub(self.since_us) >= LOGINS_LOGGED_US {
@@ -122,7 +123,7 @@ impl FailedLogins {
     }
 }
 
-/// Failed logins that are logged in this interval (microseconds). The next line counts the others.
+/// Maximum number of failed logins that are logged per interval. The next line counts those that were not logged.
 const LOGINS_LOGGED_MAX: u64 = 10;
 const LOGINS_LOGGED_US: u64 = 10_000_000;
 /// Maximum number of bytes of a user's name that are logged.
@@ -162,7 +163,7 @@ impl ServerHost {
         for (rule, what, todo) in &checks {
             tracing::warn!("{what}. To do: {todo}. [{rule}]");
         }
-        // This is called once.
+        // `set` fails only at a second call, and this is called once.
         let _ = self.checks.set(checks);
     }
     /// Keeps other servers from writing the snapshot `name`.
@@ -428,7 +429,7 @@ struct YieldingReport {
     writes: usize,
 }
 
-/// Pieces of the report between two yields.
+/// Writes of the report between two yields.
 const WRITES_A_TURN: usize = 32;
 
 impl std::io::Write for YieldingReport {
@@ -468,7 +469,7 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     name.push(".");
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix(&name).suffix(".tmp").permissions(fs::Permissions::from_mode(mode));
-    // Removed on drop unless it is persisted.
+    // The temporary file is removed on drop unless it is persisted.
     let mut file = builder.tempfile_in(folder)?;
     if let Ok(old) = fs::metadata(path) {
         file.as_file().set_permissions(old.permissions())?;
@@ -480,7 +481,7 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// Memory of the machine, or of the control group if that has less.
+/// Memory of the machine, or the limit of the control group if that limit is lower.
 fn system_bytes() -> u64 {
     let machine = kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0);
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];

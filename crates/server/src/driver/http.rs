@@ -34,7 +34,7 @@ const MOVED_BYTES_MAX: usize = 64 * 1024;
 const OUT_BYTES_MAX: usize = 128 * 1024;
 /// When this many bytes are unsent, they are sent, even if hyper has more to do.
 const SEND_BYTES_MIN: usize = 32 * 1024;
-/// Bytes of one read before a request has entered the session. Bytes sent ahead wait in the kernel.
+/// Bytes of one read before the first login. Further bytes of the client wait in the kernel.
 const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 
 /// Serves one connection until it closes.
@@ -119,7 +119,7 @@ struct HttpSide<'c> {
     greeting: Option<Pin<Box<Sleep>>>,
     idle: IdleWatch,
     patience: Patience,
-    /// Bytes that wait for the socket, or in it for hyper.
+    /// Counts the bytes that wait to be sent, and the received bytes that wait for hyper.
     waiting: Holding,
     watch: Watch,
     /// The turn of the task in which the clock was last checked.
@@ -185,7 +185,7 @@ impl Future for HttpSide<'_> {
                     "not authenticated in time"
                 }));
             }
-            // The current response is the last one, and gets as much time again.
+            // End the connection after the current response. The client gets one more time limit to take the response.
             this.told_to_end = true;
             this.connection.end_gracefully();
             cx.waker().wake_by_ref();
@@ -194,7 +194,7 @@ impl Future for HttpSide<'_> {
             if !this.connection.give_up() {
                 return Poll::Ready(Ok("idle"));
             }
-            // The response with the reason goes out, and gets as much time again.
+            // Send the response with the reason. The client gets one more timeout to take the response.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -236,9 +236,9 @@ impl IdleWatch {
 struct Patience {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Start of the wait for the client. `None` while it is not waited for.
+    /// Start of the current wait for the client. `None` while nothing is expected from the client.
     since: Option<Instant>,
-    /// Bytes received while a request was last answered. Later bytes belong to the next head.
+    /// Total bytes received when the last request was answered. Later bytes belong to the next HTTP head.
     received: u64,
 }
 
@@ -246,14 +246,14 @@ impl Patience {
     fn new(limit: Duration) -> Patience {
         Patience { limit, timer: None, since: None, received: 0 }
     }
-    /// Ready when the time is over. Then an equal time starts.
+    /// Ready when the time limit is over. The next wait then starts with the full limit.
     fn poll(&mut self, cx: &mut task::Context<'_>, entered: bool, answers: bool, received: u64) -> Poll<()> {
         if answers {
             self.received = received;
         }
         let awaits = !entered || received > self.received;
         if !awaits || self.limit.is_zero() {
-            // An armed timer is left alone. It costs one check when it fires.
+            // Do not disarm the timer. It costs one check when it fires.
             self.since = None;
             return Poll::Pending;
         }
@@ -399,7 +399,7 @@ impl Read for Io {
             socket.input.filled(n);
             let (read, dry) = match read {
                 Err(e) if TlsError::is(&e) => {
-                    // Send the alert with the reason.
+                    // Send the TLS alert, which tells the peer the reason.
                     socket.stream.hang_up();
                     socket.no_tls = Some(e);
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));

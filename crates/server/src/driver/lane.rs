@@ -63,7 +63,7 @@ struct Jobs {
     light: VecDeque<Ticket>,
     heavy: Fair<Ticket>,
     hard: Fair<Ticket>,
-    /// True when all handles are dropped.
+    /// True when all handles to the threads are dropped.
     closed: bool,
 }
 
@@ -75,7 +75,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next job, with its owner if it is heavy. Waits for one. `None` at the end.
+    /// Waits for the next light or heavy job. Returns the job, with its owner if it is heavy. `None` when the threads
+    /// must end.
     fn take(&self) -> Option<(Ticket, Option<Owner>)> {
         let mut jobs = self.jobs.lock();
         loop {
@@ -98,7 +99,7 @@ impl Queue {
             self.changed.wait(&mut jobs);
         }
     }
-    /// The next hard job and its owner. Waits for one. `None` at the end.
+    /// Waits for the next hard job. Returns its owner and the job. `None` when the threads must end.
     fn take_hard(&self) -> Option<(Owner, Ticket)> {
         let mut jobs = self.jobs.lock();
         loop {
@@ -235,7 +236,7 @@ impl Reclaimer {
     }
     /// Frees `garbage` later, on that thread.
     pub fn reclaim(&self, garbage: Box<dyn Send>) {
-        // Without the thread (after a panic in a destructor) it is freed here.
+        // Without the thread (after a panic in a destructor) the failed `send` frees the garbage here.
         drop(self.garbage.send(garbage));
     }
 }

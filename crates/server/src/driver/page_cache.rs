@@ -10,20 +10,21 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Minimum number of bytes that are returned at once, because `appendfsync always` syncs after every few commands.
+/// Minimum number of bytes dropped from the page cache in one call, because `appendfsync always` syncs after every few
+/// commands.
 const GIVEN_BACK_MIN: u64 = 1 << 20;
-/// The last page of the file stays, because the next write adds to it.
+/// Size of a page. The file's last, incomplete page stays in the cache, because the next write adds to that page.
 const PAGE_BYTES: u64 = 4096;
 
-/// The bytes of a file that were returned.
+/// The part of a file that was dropped from the page cache.
 #[derive(Debug, Default)]
 pub struct PageCache {
     given_back: AtomicU64,
 }
 
 impl PageCache {
-    /// Notes that the first `synced` bytes of the file are on the disk. One thread at a time calls this. If the system
-    /// keeps the pages, nothing is lost.
+    /// Drops the synced part of the file from the page cache. `synced`: the number of bytes that are on the disk. Only
+    /// one thread at a time may call this. The system may keep the pages, which does no harm.
     pub fn give_back(&self, file: &File, synced: u64) {
         let (from, end) = (self.given_back.load(Relaxed), synced - synced % PAGE_BYTES);
         if end < from {

@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use strand_commands::migrate::{Lost, NotConnected, PeerLink, Target};
 
-/// Bytes after which the timeout starts again.
+/// Bytes sent after which the timeout starts again.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Longest line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;

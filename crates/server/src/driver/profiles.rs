@@ -32,7 +32,7 @@ const DUMP_BYTES_MAX: u64 = 256 << 20;
 #[derive(Default)]
 pub struct Profiles {
     cpu: Mutex<Option<Running>>,
-    /// Locked while the heap's profile is made, because that takes memory.
+    /// Locked while a heap profile is made, because a profile takes memory.
     heap: Mutex<u64>,
 }
 
@@ -169,7 +169,7 @@ fn now_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// The profile compressed by gzip, or folded as text by its second value.
+/// Encodes the profile: compressed by gzip, or as folded stacks with the second of the profile's values.
 fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
     if folded {
         return Ok(profile.folded(1).into_bytes());

@@ -17,7 +17,7 @@ use strand_diag::profile::Frame;
 
 /// Maximum number of threads of one call.
 const THREADS_MAX: usize = 256;
-/// Maximum time for one thread, and for all threads.
+/// Maximum time to wait for the stack of one thread (`THREAD_MAX`) and for all stacks of a call (`ALL_MAX`).
 const THREAD_MAX: Duration = Duration::from_millis(50);
 const ALL_MAX: Duration = Duration::from_secs(1);
 /// Time between two checks whether the handler has recorded a stack.

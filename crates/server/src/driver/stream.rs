@@ -108,7 +108,7 @@ impl Stream {
             Stream::Pipe(_) => None,
         }
     }
-    /// True for a pipe in memory, which needs no waiting and has no peer to end with.
+    /// True for a pipe in memory: the session need not wait for the pipe, and no peer can disconnect.
     pub fn is_pipe(&self) -> bool {
         matches!(self, Stream::Pipe(_))
     }
@@ -339,7 +339,7 @@ fn send_encrypted(socket: &TcpStream, tls: &mut ServerConnection, cx: &mut Conte
 
 /// Ready when a watched socket breaks.
 async fn broken(socket: &TcpStream, watching: bool) {
-    // A socket that the runtime refuses to watch never counts as broken.
+    // If the runtime refuses to watch the socket, the socket never counts as broken.
     if !watching || socket.ready(Interest::ERROR).await.is_err() {
         std::future::pending().await
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use strand_diag::history::Figure;
 
-/// Maximum number of names of threads with a series of their own. The other threads share one series.
+/// Maximum number of thread names that get a series of their own. All other threads share one series.
 const THREAD_NAMES_MAX: usize = 16;
 /// Name of the shared series.
 const OTHERS: &str = "others";
@@ -21,7 +21,7 @@ const CGROUP: &str = "/sys/fs/cgroup";
 const NS: f64 = 1e9;
 const US: f64 = 1e6;
 
-/// Last counters of a thread.
+/// Counters of a thread at the last round.
 #[derive(Debug, Default)]
 struct Thread {
     name: String,

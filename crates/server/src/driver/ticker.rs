@@ -20,7 +20,7 @@ const SAMPLE_US: u64 = 1_000_000;
 /// While much has expired, expiry pauses this many times the duration of its last slice. So expiry takes a quarter of a
 /// core, as in redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
-/// The shortest of these pauses, in microseconds.
+/// Shortest pause of expiry, in microseconds.
 const EXPIRE_PAUSE_US_MIN: u64 = 200;
 
 /// The watch over the memory limit pauses this many times its own duration. So the watch takes half a core while it

@@ -133,7 +133,8 @@ fn server_config(config: &Config) -> Result<ServerConfig, String> {
     Ok(server)
 }
 
-/// ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option means all suites.
+/// The crypto provider: ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option
+/// means all suites.
 fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();
     let mut wanted = Vec::new();
@@ -157,7 +158,7 @@ fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String>
     Ok(provider)
 }
 
-/// `tls-protocols`. Empty means both.
+/// The TLS versions that `tls-protocols` names. An empty option means both versions.
 fn versions(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     if names.trim().is_empty() {
         return Ok(vec![&version::TLS13, &version::TLS12]);
@@ -177,7 +178,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err("no certificate in it".into()) } else { Ok(found) }
 }
 
-/// The first key of a PEM file. `password` is for an encrypted one (PKCS #8).
+/// The first private key of a PEM file. `password` decrypts an encrypted key (PKCS #8).
 fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let text = std::fs::read(path).map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&text);

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use strand_chain::Chain;
 use tokio::net::TcpStream;
 
-/// Bytes that are encrypted ahead of the socket.
+/// Maximum number of encrypted bytes that wait for the socket.
 const SENT_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of slices of one call.
+/// Maximum number of slices of one vectored write.
 const SLICES_MAX: usize = 64;
 
 /// A TLS error between peer and server.
@@ -127,7 +127,7 @@ impl TlsStream {
                 Err(e) => return Err(e),
             }
             let processed = self.tls.process_new_packets();
-            // Replies of the handshake, or the alert with the reason.
+            // Send replies of the handshake, or the TLS alert that tells the peer the reason.
             let sent = self.send();
             if let Err(error) = processed {
                 return Err(io::Error::new(ErrorKind::InvalidData, TlsError(error)));

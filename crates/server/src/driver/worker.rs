@@ -133,14 +133,14 @@ pub struct Context {
     pub(super) ring: Option<Ring>,
     loops: Arc<Loops>,
     stopping: Cell<bool>,
-    /// Connections that yielded and have more to do.
+    /// Number of connections that yielded and have more to do.
     busy: Cell<usize>,
     connections: Arc<AtomicUsize>,
     emptied: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
     next: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
-    /// Warnings in the current interval, and its start.
+    /// Start of the current interval, and the number of warnings in the interval.
     warned: Cell<Option<(Instant, u32)>>,
 }
 
