@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
 
-/// Most bytes of a chain sent in one piece.
+/// Maximum number of bytes of a chain that are sent in one piece.
 pub const PIECE_BYTES_MAX: usize = 64 * 1024;
 /// Slices of at least this length are shared with the socket's output. Shorter ones are copied.
 pub const SHARE_BYTES_MIN: usize = 8 * 1024;
@@ -71,7 +71,7 @@ impl std::error::Error for CutShort {}
 /// The output that a connection buffers for its socket, see [`Outgoing::push`].
 #[derive(Clone, Default)]
 pub struct Outgoing {
-    /// Long slices of bodies that the HTTP codec has taken and not yet handed back for writing.
+    /// Long slices of response bodies that the HTTP codec has taken but not yet passed to [`Outgoing::push`].
     shared: Rc<RefCell<Chain>>,
     /// Bytes that wait for the socket.
     unsent_bytes: Rc<Cell<usize>>,
@@ -88,14 +88,14 @@ impl Outgoing {
     }
     fn announce(&self, piece: &Chain) {
         let mut shared = self.shared.borrow_mut();
-        // Slices that `push` does not recognise are copied. Bound the slices kept here.
+        // Limit the bytes kept here. Slices that `push` does not find here are copied, so nothing is lost.
         if shared.len() > 16 * PIECE_BYTES_MAX {
             shared.clear();
         }
         shared.push_chain(piece.share());
     }
     /// Appends `slices`, which the HTTP codec wants to write, to `output`. A slice that is a body's own memory is
-    /// shared, not copied. It is recognised by its address, which is unique while the body is kept here.
+    /// shared, not copied. Such a slice is recognised by its address, which is unique while the body is kept here.
     pub fn push(&self, slices: &[IoSlice<'_>], output: &mut Chain) -> usize {
         let mut shared = self.shared.borrow_mut();
         for slice in slices {
@@ -157,7 +157,7 @@ impl Writer {
     pub fn is_free(&self) -> bool {
         self.slot.borrow().is_none()
     }
-    /// Passes on a piece, after the previous piece is gone.
+    /// Waits until the previous piece has been taken, then passes on `piece`.
     pub async fn send(&self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl Writer {
         poll_fn(|_| if self.slot.borrow().is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
         self.put(piece);
     }
-    /// Passes on a piece. The previous piece must be gone.
+    /// Passes on `piece`. The previous piece must have been taken ([`Writer::is_free`]).
     pub fn put(&self, piece: Vec<u8>) {
         if !piece.is_empty() {
             *self.slot.borrow_mut() = Some(Bytes::from(piece));
@@ -180,7 +180,7 @@ type Making = dyn Future<Output = Result<(), CutShort>>;
 pub struct Made {
     slot: Rc<RefCell<Option<Bytes>>>,
     future: Option<Pin<Box<Making>>>,
-    /// The error to report after the written pieces, if `making` failed.
+    /// The error to report after the written pieces, if `future` failed.
     cut: Option<CutShort>,
 }
 

@@ -18,7 +18,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `bytes_max` bytes. `holding` follows the bytes taken.
+    /// Creates a budget of `bytes_max` bytes. `holding` always shows the bytes taken.
     pub fn new(holding: Holding, bytes_max: usize) -> Budget {
         Budget { holding, held: 0, bytes_max }
     }
@@ -32,16 +32,16 @@ impl Budget {
         self.holding.set(held);
         Ok(())
     }
-    /// Returns `bytes` that were taken and are now freed.
+    /// Returns `bytes` to the budget, after the caller has freed them.
     pub fn give(&mut self, bytes: usize) {
         self.held = self.held.saturating_sub(bytes);
         self.holding.set(self.held);
     }
-    /// Returns all bytes.
+    /// Returns all taken bytes to the budget.
     pub fn clear(&mut self) {
         self.give(self.held);
     }
-    /// Bytes taken.
+    /// Number of bytes taken.
     pub fn held(&self) -> usize {
         self.held
     }

@@ -13,15 +13,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-/// Most bytes of the replies together.
+/// Maximum number of bytes of all replies together.
 const REPLIES_BYTES_MAX: usize = 256 << 20;
 
-/// Makes one bundle. Another can begin when this is dropped.
+/// Makes one bundle. The next bundle can begin when this packer is dropped.
 pub trait Packer {
-    /// The commands to ask, in order.
+    /// The commands whose replies the bundle needs, in order.
     fn commands(&self) -> Vec<&'static [&'static str]>;
-    /// The archive of the replies to the commands, in their order. An error reply is its text. `secrets`: the passwords that
-    /// must not be in it.
+    /// Makes the archive from the replies to the commands, in the order of the commands. `Err` is the text of an error
+    /// reply. `secrets`: the passwords that the archive must not contain.
     fn pack(
         self: Box<Self>,
         replies: Vec<Result<Value, Vec<u8>>>,
@@ -39,9 +39,10 @@ impl std::fmt::Debug for Bundler {
     }
 }
 
-/// Answers the request.
+/// Answers a request for a bundle.
 pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
-    // What another right forbids becomes an entry that says so. Without this right nothing would be left.
+    // Only this right is required, because without it nothing would be left. For a command that the user may not run,
+    // the entry contains the error reply.
     context.check_rights(&[&[b"DIAG", b"SYSTEM"]])?;
     let Some(packer) = context.settings.bundler.0() else {
         let detail = "a bundle is being made: one at a time";

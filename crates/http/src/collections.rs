@@ -15,12 +15,12 @@ use hyper::StatusCode;
 use serde_json::Value as Json;
 use strand_wire::events::Event;
 
-/// How often a write starts again because the watched key changed.
+/// Maximum number of attempts of a write, because the watched key may change during each attempt.
 const TRIES: usize = 4;
-/// Elements per command. A transaction may have any number of commands.
+/// Maximum number of elements per command. A transaction may have any number of commands.
 const ELEMENTS_PER_COMMAND: usize = 1024;
 
-/// A type of values, with Redis's name.
+/// A type of values that are not strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A JSON object of fields.
@@ -35,7 +35,7 @@ pub enum Kind {
     Stream,
 }
 
-/// The condition of a write on the existing key.
+/// What a write requires of the existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The key may exist or not.
@@ -52,7 +52,7 @@ impl Kind {
         let all = [Kind::Hash, Kind::List, Kind::Set, Kind::ZSet, Kind::Stream];
         all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
-    /// Redis's name.
+    /// Redis's name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Hash => "hash",
@@ -104,7 +104,7 @@ impl Kind {
         }
         Ok(commands)
     }
-    /// The arguments that add an element.
+    /// The arguments of the writing command for one element. `None` when the element does not fit the type.
     fn element(self, element: Json, last_id: &mut (u64, u64)) -> Option<Vec<Vec<u8>>> {
         match (self, element) {
             (Kind::List | Kind::Set, element) => Some(vec![string(element)?]),
@@ -138,7 +138,7 @@ impl Kind {
     }
 }
 
-/// A string, or the text of a number.
+/// The bytes of a JSON string, or the text of a JSON number.
 fn string(json: Json) -> Option<Vec<u8>> {
     match json {
         Json::String(text) => text::unquote(text),
@@ -147,7 +147,7 @@ fn string(json: Json) -> Option<Vec<u8>> {
     }
 }
 
-/// A score: a number, or the name of a number that JSON cannot express.
+/// The score as an argument of ZADD: a number, or a string that names a number that JSON cannot express.
 fn score_of(json: Json) -> Option<Vec<u8>> {
     match json {
         Json::Number(number) => Some(number.to_string().into_bytes()),

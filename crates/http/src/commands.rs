@@ -23,13 +23,14 @@ use std::rc::Rc;
 use std::task::{self, Poll, ready};
 use strand_wire::events::Event;
 
-/// Most commands sent and not yet answered.
+/// Maximum number of commands sent and not yet answered.
 const OUTSTANDING_MAX: usize = 1024;
-/// Most bytes of results held for a client that sends without reading. Above it the body is not read.
+/// Maximum number of bytes of results held for a client that sends without reading. Above this limit the request's body
+/// is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
 /// Commands taken from a body before other tasks run.
 const COMMANDS_PER_TURN: u64 = 64;
-/// Most arguments of a command, equal to RESP's limit.
+/// Maximum number of arguments of a command, equal to RESP's limit.
 const ARGUMENTS_MAX: usize = 1 << 20;
 
 /// Refused commands: they change the state of the connection or have no reply. The request sets credentials and the

@@ -20,12 +20,12 @@ const SLICE_BYTES: usize = 256 * 1024;
 /// A strong entity tag, quotes included.
 pub type Tag = String;
 
-/// The tag for a digest.
+/// The entity tag of a value with this digest.
 pub fn tag_of(digest: &str) -> Tag {
     format!("\"{digest}\"")
 }
 
-/// The tag of `value`.
+/// Computes the entity tag of `value`.
 pub async fn tag(value: &Chain, seed: u64) -> Tag {
     if value.front().len() == value.len() && value.len() <= SLICE_BYTES {
         return tag_of(&Digest::of(value.front(), seed));
@@ -70,7 +70,7 @@ impl Condition {
     pub fn digests(&self, weak: bool) -> Vec<&str> {
         let Condition::Tags(tags) = self else { return vec!["*"] };
         let digest = |tag| match Some(tag).and_then(|t: &str| t.strip_prefix('"')?.strip_suffix('"')) {
-            // `"*"` in quotes is a tag that no value has.
+            // `"*"` in quotes is a tag that no value has. It keeps its quotes, because `*` alone would match any value.
             None | Some("*") => tag,
             Some(digest) => digest,
         };

@@ -24,7 +24,7 @@ use strand_digest::xxh3_text;
 
 /// Allowed interval between two events of the stream, in milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
-/// Interval without `every`, in milliseconds.
+/// Interval between two events without the parameter `every`, in milliseconds.
 const EVERY_MS_DEFAULT: u64 = 1_000;
 
 /// The headers of every file of the console.
@@ -206,7 +206,7 @@ async fn live(context: Rc<Context>, request: Request) -> Result<Response, Proble
     Ok(response)
 }
 
-/// Waits. Returns false when the connection must end.
+/// Waits for `ms` milliseconds. Returns false when the connection must end.
 async fn pause(context: &Context, ms: u64) -> bool {
     let mut sleep = pin!((context.settings.sleep.0)(ms));
     poll_fn(|cx| match (context.is_ending(), sleep.as_mut().poll(cx)) {

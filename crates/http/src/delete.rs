@@ -15,9 +15,9 @@ use crate::xml::{Position, at};
 const SCAN_COUNT: &[u8] = b"1000";
 /// Documents per search.
 const PAGE: &[u8] = b"1000";
-/// Most documents that are compared and kept: FT.SEARCH allows no larger offset.
+/// Maximum number of documents that are compared and kept, because FT.SEARCH allows no larger offset.
 const KEPT_MAX: usize = 1_000_000;
-/// Most text indexes that are searched for a field.
+/// Maximum number of text indexes that are searched for a field.
 const INDEXES_MAX: usize = 256;
 
 /// The type of an indexed field.
@@ -192,7 +192,7 @@ fn term(query: &str) -> Option<(&str, String)> {
     plain.then(|| (field, value.to_string()))
 }
 
-/// Puts a backslash before every character that is not a letter or a digit.
+/// Puts a backslash before every ASCII character that is not a letter, a digit or an underscore.
 fn escaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &b in text {
@@ -204,7 +204,7 @@ fn escaped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// 422 at a place of the document.
+/// 422 at the position `place` of the document.
 fn refused(place: Position, detail: &str) -> Problem {
     let Position { line, column } = place;
     at(Problem::unprocessable(format!("line {line}, column {column}: {detail}")), place)

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 /// Interval between two events of `/v1/live`.
 const LIVE_STEP: Duration = Duration::from_secs(1);
-/// Most events of one response of `/v1/live`: half an hour. After that a browser's event source reconnects by
-/// itself.
+/// Maximum number of events of one response of `/v1/live`: half an hour. After that a browser's event source reconnects
+/// by itself.
 const LIVE_EVENTS_MAX: usize = 1_800;
 
-/// The parameters of `/v1/history` and the matching words of DIAG HISTORY.
+/// The parameters of `/v1/history`, each with the matching argument of DIAG HISTORY.
 const PARAMETERS: [(&str, &str); 5] =
     [("from", "FROM"), ("to", "TO"), ("step", "STEP"), ("points", "POINTS"), ("series", "SERIES")];
 

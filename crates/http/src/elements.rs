@@ -5,7 +5,7 @@
 
 use crate::problem::Problem;
 
-/// Longest command, in bytes of JSON. It is parsed without a pause, at about 5 ns a byte.
+/// Longest command, in bytes of JSON. The parser takes about 5 ns per byte and does not yield inside a command.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// Deepest nesting inside a command.
 const DEPTH_MAX: usize = 64;
@@ -23,11 +23,11 @@ pub enum Form {
 #[derive(Debug)]
 pub struct Elements {
     buffer: Vec<u8>,
-    /// Start of the bytes that are not consumed.
+    /// Offset in `buffer` of the first byte that is not consumed.
     from: usize,
-    /// Start of the bytes that are not scanned.
+    /// Offset in `buffer` of the first byte that is not scanned.
     at: usize,
-    /// Brackets that are open inside the current command.
+    /// Number of brackets that are open inside the current command.
     depth: usize,
     in_string: bool,
     escaped: bool,

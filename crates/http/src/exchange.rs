@@ -43,7 +43,7 @@ pub struct Settings {
     pub users_version: Version,
     /// The rights of users, for refusals before a body is read. The session checks every command again.
     pub rights: Rights,
-    /// Waits between repeated events.
+    /// Creates the pauses between repeated events.
     pub sleep: Sleeper,
     /// Makes bundles.
     pub bundler: Bundler,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Unready {
     }
 }
 
-/// Returns a number that changes.
+/// Returns a version number, which changes with every change of the versioned data.
 #[derive(Clone)]
 pub struct Version(pub Rc<dyn Fn() -> u64>);
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Version {
 /// Returns whether a user (first argument) may call a command (its arguments, name first), regardless of its keys.
 pub type MayCall = dyn Fn(&[u8], &[&[u8]]) -> bool;
 
-/// The rights of users as far as they are known before the session checks. True when only the session knows.
+/// The rights of users, as far as they are known before the session checks. Returns true when only the session knows.
 #[derive(Clone)]
 pub struct Rights(pub Rc<MayCall>);
 
@@ -100,21 +100,21 @@ pub type Response = hyper::Response<ResponseBody>;
 
 /// A request with its query parsed.
 pub struct Request {
-    /// The head.
+    /// The HTTP head.
     pub parts: Parts,
-    /// The query.
+    /// The parsed query of the URI.
     pub query: Query,
     /// The part of the body that is not read yet.
     pub body: Incoming,
-    /// Most bytes that the body may still have.
+    /// Maximum number of bytes that the rest of the body may have.
     pub body_bytes_left: u64,
-    /// Counts the bytes held of the body.
+    /// Counts the bytes of the body that are held in memory.
     holding: Holding,
     context: Rc<Context>,
 }
 
 impl Request {
-    /// A request from its head and query.
+    /// Creates a request from its HTTP head, query and body.
     pub(crate) fn new(context: Rc<Context>, parts: Parts, query: Query, body: Incoming) -> Request {
         let (holding, body_bytes_left) =
             (context.session.http_end().holding(), context.settings.body_bytes_max);
@@ -125,7 +125,7 @@ impl Request {
         let said = self.parts.headers.get(CONTENT_TYPE).and_then(|m| m.to_str().ok()).unwrap_or_default();
         said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
-    /// Sets the number of held bytes of the body. They count as the client's memory.
+    /// Sets the number of bytes of the body that are held. Held bytes count as the client's memory.
     pub fn hold(&mut self, bytes: usize) {
         self.holding.set(bytes);
     }

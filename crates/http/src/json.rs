@@ -16,7 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use strand_chain::Chain;
 use strand_wire::events::Event;
 
-/// Bytes gathered before they are sent.
+/// Number of bytes gathered before they are sent.
 const GATHER_BYTES: usize = 16 * 1024;
 
 /// A JSON document that is being sent to a client.
@@ -24,7 +24,7 @@ pub struct JsonWriter {
     writer: Writer,
     buffer: Vec<u8>,
     holding: Holding,
-    /// Bytes held before a write waits for the client.
+    /// Number of bytes that are held before a write waits for the client.
     held_bytes_max: usize,
 }
 
@@ -38,7 +38,8 @@ struct Open {
 }
 
 impl JsonWriter {
-    /// A writer into `writer`. Held bytes count as the memory of `session`'s client.
+    /// Creates a writer that sends a JSON document through `writer`. Held bytes count as the memory of `session`'s
+    /// client.
     pub fn new(writer: Writer, session: &SessionClient) -> JsonWriter {
         let holding = session.http_end().holding();
         JsonWriter { writer, buffer: Vec::new(), holding, held_bytes_max: GATHER_BYTES }
@@ -54,11 +55,11 @@ impl JsonWriter {
             self.writer.put(std::mem::take(&mut self.buffer));
         }
     }
-    /// Appends finished JSON.
+    /// Appends `json` unchanged.
     pub fn raw(&mut self, json: &str) {
         self.buffer.extend_from_slice(json.as_bytes());
     }
-    /// Appends a string.
+    /// Appends `bytes` as a JSON string.
     pub fn string(&mut self, bytes: &[u8]) {
         text::quote(bytes, &mut self.buffer);
     }
@@ -205,7 +206,7 @@ async fn is_plain(chain: &Chain) -> bool {
     if chain.peek(&mut head) && head == *text::BASE64_PREFIX.as_bytes() {
         return false;
     }
-    // The incomplete character at the end of the last slice, and its length.
+    // The bytes of the incomplete character at the end of the last piece, and their number.
     let (mut cut, mut held) = ([0; 4], 0);
     for piece in chain.slices().flat_map(|s| s.chunks(PIECE_BYTES_MAX)) {
         // A piece may start inside a character of the previous piece.

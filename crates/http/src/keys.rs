@@ -30,7 +30,7 @@ use strand_wire::events::Event;
 
 /// Longest body of unknown length, in bytes.
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
-/// Longest JSON value, in bytes. It is parsed without a pause, at about 5 ns a byte.
+/// Longest JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
 /// The header with a value's type.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
@@ -54,7 +54,7 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
             other(context, &conditions, &key, ttl_ms).await
         }
         other => {
-            // An unread reply would hold a block of memory.
+            // Read the reply to its end, because an unread reply would hold a block of memory.
             session.settle().await?;
             Err(match other {
                 Event::Error(text) => Problem::of_reply(&text),
@@ -169,7 +169,7 @@ async fn other(
 
 /// Longest time to live: half of the largest expiry, because the current time is added to it.
 const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
-/// Shorter parts of a chunked body are joined, up to this many bytes.
+/// Parts of a body that are shorter than `SMALL_PART_BYTES` are joined until they have `GATHERED_BYTES`.
 const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
 
@@ -246,7 +246,7 @@ async fn put_string(
         return Err(Problem::too_large(context.settings.bulk_bytes_max as u64));
     }
     let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
-    // SET does not report whether the key existed; its conditions do.
+    // Only a SET with a condition reports whether the key existed. Ask with EXISTS before any other SET.
     let asks = matches!(rule, Rule::None);
     if asks {
         session.command(&[b"EXISTS", key]);
@@ -284,7 +284,7 @@ async fn put_string(
     }
     session.end_argument();
     options.iter().for_each(|option| session.argument(option));
-    // A user who may write but not read is not told which it was.
+    // A user who may write but not read is not told whether the key existed.
     let was_there = if asks { session.line().await.ok().flatten().map(|n| n != b"0") } else { None };
     let done = session.line().await?;
     let was_there = match (&rule, done) {
@@ -462,7 +462,7 @@ async fn gather(request: &mut Request, bytes_max: usize) -> Result<Vec<Bytes>, P
     if announced.is_some_and(|n| n > bytes_max as u64) {
         return Err(Problem::too_large(bytes_max as u64));
     }
-    // Join small parts: a body of one-byte chunks would need 32 bytes per byte.
+    // Join small parts, because a body of one-byte chunks would need 32 bytes of memory per byte.
     let (mut parts, mut small, mut len) = (Vec::new(), Vec::new(), 0);
     while let Some(part) = request.data().await? {
         len += part.len();

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// Fields that only grow. All others are gauges.
+/// Fields of INFO that only grow. All other fields are gauges.
 const COUNTERS: [&str; 17] = [
     "client_idle_disconnections",
     "client_output_buffer_limit_disconnections",
@@ -35,7 +35,7 @@ const COUNTERS: [&str; 17] = [
     "uptime_in_seconds",
 ];
 
-/// Fields that repeat other fields or are not measurements.
+/// Fields of INFO that are left out, because they repeat other fields or are not measurements.
 const LEFT_OUT: [&str; 6] =
     ["arch_bits", "process_id", "redis_git_dirty", "redis_git_sha1", "server_time_usec", "uptime_in_days"];
 
@@ -60,7 +60,7 @@ pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
     Ok(response)
 }
 
-/// Slow commands that are read for exemplars.
+/// Number of slow commands that are read for exemplars.
 const EXEMPLARS_OF: &[u8] = b"128";
 
 /// The newest slow command of each name, as an exemplar: trace, duration, time. Empty without the right to DIAG
@@ -81,7 +81,7 @@ async fn exemplars(context: &Context) -> HashMap<String, String> {
     found
 }
 
-/// Lines between two yields to other tasks.
+/// Lines of INFO between two yields to other tasks.
 const LINES_A_TURN: usize = 32;
 
 /// Converts the text of INFO. `slow` has the exemplars by command. In OpenMetrics (`is_open`) a counter is declared
@@ -152,7 +152,7 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
             before = series;
         }
         let _ = write!(out, "strand_{series}{{{labels}}} {n}");
-        // This series counts microseconds, so the exemplar's value is its duration.
+        // Only this series counts microseconds, so only here the exemplar's value is the command's duration.
         let command = labels.strip_prefix("command=\"").and_then(|name| name.strip_suffix('"'));
         let exemplar =
             command.filter(|_| series == "commands_microseconds_total").and_then(|name| slow.get(name));
@@ -195,7 +195,7 @@ fn label(name: &str, value: &str) -> String {
     format!("{name}=\"{value}\"")
 }
 
-/// The number after `name=`.
+/// The number after `name=` in `value`; 0 when there is no number.
 fn part(value: &str, name: &str) -> String {
     let found = value.split(',').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
     found.filter(|n| n.parse::<f64>().is_ok()).unwrap_or("0").into()

@@ -24,11 +24,12 @@ pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
 /// Request parts of at least this length are queued without a copy. Shorter ones are copied.
 const QUEUE_BYTES_MIN: usize = 1024;
-/// Most rounds of both sides in one turn of the task, before other tasks run. A small request takes one round.
+/// Maximum number of rounds of both sides in one turn of the task, before other tasks run. A small request takes one
+/// round.
 const ROUNDS_MAX: usize = 32;
-/// Longest turn of the task, as far as its work can be divided.
+/// Longest turn of the task, in microseconds. A single poll of a side may take longer.
 const TURN_US_MAX: u128 = 200;
-/// Most bytes through a pipe in one turn of the task.
+/// Maximum number of bytes through a pipe in one turn of the task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 
 /// A piece of the requests as it arrived.
@@ -76,7 +77,7 @@ impl Shared {
 /// The HTTP side's end. Dropping it ends the requests.
 pub struct HttpEnd(Rc<Shared>);
 
-/// Bytes held by a part of the HTTP side. They count as the client's memory until this is dropped.
+/// Bytes held by a part of the HTTP side. These bytes count as the client's memory until the `Holding` is dropped.
 pub struct Holding {
     shared: Rc<Shared>,
     bytes: usize,
@@ -123,7 +124,7 @@ impl HttpEnd {
         drop(requests);
         self.0.count(self.0.request_bytes.get() + bytes.len());
     }
-    /// Appends `bytes` to the requests. Long ones are not copied.
+    /// Appends `bytes` to the requests. A long `bytes` is not copied.
     pub fn push_bytes(&self, bytes: Bytes) {
         if bytes.len() < QUEUE_BYTES_MIN {
             return self.push(&bytes);
@@ -133,11 +134,11 @@ impl HttpEnd {
         self.0.requests.borrow_mut().push_back(RequestChunk::Queued(bytes));
         self.0.count(self.0.request_bytes.get() + len);
     }
-    /// A counter for bytes held on this side.
+    /// Creates a counter for bytes held on the HTTP side.
     pub fn holding(&self) -> Holding {
         Holding { shared: self.0.clone(), bytes: 0 }
     }
-    /// True while few enough bytes wait for the session to send more.
+    /// True while few enough bytes are unread by the session that the HTTP side may send more.
     pub fn has_room(&self) -> bool {
         self.0.request_bytes.get() < REQUEST_BYTES_MAX
     }
@@ -283,8 +284,9 @@ impl Watch {
     }
 }
 
-/// Two futures, one at each end of a pipe, as one future. Each is polled again while the other moves bytes. The
-/// joined future ends with the HTTP side. If the session side ends first, its result is passed to `ended` once.
+/// Joins two futures, one at each end of a pipe, to one future. Each of the two is polled again while the other one
+/// moves bytes. The joined future ends with the HTTP side. If the session side ends first, its result is passed to
+/// `ended` once.
 pub struct Joined<F, B: Future, E> {
     http_side: Pin<Box<F>>,
     session_side: Option<Pin<Box<B>>>,

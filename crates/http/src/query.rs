@@ -4,7 +4,7 @@
 use crate::problem::Problem;
 use crate::text;
 
-/// Most parameters of one query.
+/// Maximum number of parameters of one query.
 pub const PARAMETERS_MAX: usize = 256;
 
 /// A query.
@@ -67,7 +67,7 @@ impl Query {
             Some(_) => Err(Problem::bad_request(format!("the query parameter `{name}` is true or false"))),
         }
     }
-    /// Sets `name` to `value`, in its old place.
+    /// Sets the parameter `name` to `value`. A parameter that exists keeps its place in the query.
     pub fn with(mut self, name: &str, value: String) -> Query {
         match self.pairs.iter_mut().find(|(n, _)| n == name) {
             Some(pair) => pair.1 = Some(value),

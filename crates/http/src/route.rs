@@ -13,11 +13,11 @@ pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
 /// A parameter of a route, for the description.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// `path`, `query` or `header`.
+    /// Where the parameter is: `path`, `query` or `header`.
     pub place: &'static str,
-    /// `string`, `integer` or `boolean`.
+    /// Type of the parameter: `string`, `integer` or `boolean`.
     pub kind: &'static str,
     /// True when the parameter is required.
     pub required: bool,
@@ -35,7 +35,7 @@ pub struct Route {
     pub operation: &'static str,
     /// A summary of the route.
     pub summary: &'static str,
-    /// Its parameters.
+    /// Parameters of the route.
     pub parameters: &'static [Parameter],
     /// The accepted media types of the body.
     pub takes: &'static [&'static str],

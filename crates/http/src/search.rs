@@ -9,11 +9,11 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
 use strand_wire::events::Event;
 
-/// Results of a search without `limit`.
+/// Maximum number of results of a search without `limit`.
 const LIMIT_DEFAULT: u64 = 10;
-/// Most results and largest offset of a search, equal to FT.SEARCH's limit.
+/// Maximum number of results, and largest offset, of a search. Equal to FT.SEARCH's limit.
 const LIMIT_MAX: u64 = 1_000_000;
-/// Matches of a grep without `limit`.
+/// Maximum number of matches of a grep without `limit`.
 const GREP_LIMIT_DEFAULT: u64 = 1000;
 
 /// `GET /v1/search/{index}?q=...&limit=...&offset=...&fields=a,b&sortby=f&desc`
@@ -154,7 +154,7 @@ async fn ask(context: &Context, args: &[Vec<u8>]) -> Result<Event, Problem> {
     }
 }
 
-/// A map's key.
+/// Reads the next key of a map.
 async fn name(session: &SessionClient) -> Result<Vec<u8>, Gone> {
     match session.event().await? {
         Event::Simple(name) => Ok(name),
@@ -163,7 +163,7 @@ async fn name(session: &SessionClient) -> Result<Vec<u8>, Gone> {
     }
 }
 
-/// The length of an array that starts here.
+/// Reads the start of an array, and returns the array's length.
 async fn items(session: &SessionClient) -> Result<usize, Gone> {
     match session.event().await? {
         Event::Open { values, .. } => Ok(values),

@@ -24,9 +24,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
 
-/// Longest head of a request, in bytes. Also the most that is read ahead of a request.
+/// Longest HTTP head, in bytes. Also the maximum number of bytes that are read ahead of a request.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Most header lines of a request.
+/// Maximum number of header lines of a request.
 pub const HEADERS_MAX: usize = 100;
 
 /// Serves HTTP.
@@ -111,7 +111,7 @@ pub fn refusal(reply: &[u8]) -> Vec<u8> {
 pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
     let is_refusal = head.starts_with(b"HTTP/1.1 4");
     let find = |text: &[u8]| memchr::memmem::find(head, text).filter(|_| is_refusal);
-    // The output must be exactly one head.
+    // `head` must be exactly one HTTP head, without a body.
     find(b"\r\n\r\n").filter(|end| end + 4 == head.len())?;
     find(b"\r\ncontent-length: 0\r\n")?;
     let status = StatusCode::from_bytes(head.get(9..12)?).ok()?;

@@ -29,24 +29,24 @@ impl From<Gone> for Problem {
 
 /// Largest reply that is read whole ([`SessionClient::value`]), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a value in such a reply, without its text.
+/// Bytes that one value of a whole reply takes, without its text.
 const VALUE_BYTES: usize = 2 * size_of::<Value>();
-/// The user of requests that name none.
+/// The user of requests that name no user.
 const DEFAULT_USER: &[u8] = b"default";
 
 /// The HTTP side's client of the session.
 pub struct SessionClient {
     http_end: HttpEnd,
-    /// The last string read. It counts as the client's memory until the next event.
+    /// Counts the last string read as the client's memory, until the next event.
     text: RefCell<Holding>,
-    /// The last whole reply read. It counts until the next one.
+    /// Counts the last whole reply read as the client's memory, until the next whole reply.
     value: RefCell<Budget>,
     events: RefCell<Events>,
-    /// Number of replies not read to their end.
+    /// Number of replies that are not yet read to their end.
     owed: Cell<usize>,
     /// Arguments that the current command still needs.
     arguments_left: Cell<usize>,
-    /// The user of the session, and the version of the users at login; `None` before the first request.
+    /// The user of the session, and the version of the users at login. `None` without a successful login.
     identity: RefCell<Option<(Option<Credentials>, u64)>>,
     db: Cell<u64>,
 }
@@ -231,7 +231,7 @@ impl SessionClient {
                 Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
             })
         };
-        // Incomplete lists, and the number of values that each lacks.
+        // The lists that are not complete yet, each with the number of its missing values.
         let mut open: Vec<(Vec<Value>, usize)> = Vec::new();
         loop {
             let mut value = match self.event().await? {
@@ -374,7 +374,7 @@ impl SessionClient {
         *self.identity.borrow_mut() = Some((credentials, version));
         Ok(())
     }
-    /// Counts the replies that have ended.
+    /// Subtracts the replies that have ended from the replies owed.
     fn count(&self, events: &mut Events) {
         self.owed.set(self.owed.get().saturating_sub(events.take_ended()));
     }
@@ -392,7 +392,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Bytes of all texts in it.
+    /// Bytes of all texts in this value.
     pub fn bytes(&self) -> usize {
         match self {
             Value::Null => 0,
@@ -400,7 +400,7 @@ impl Value {
             Value::List(values) => values.iter().map(Value::bytes).sum(),
         }
     }
-    /// The text, if this is one.
+    /// The text; `None` when this value is not a text.
     pub fn text(&self) -> Option<&[u8]> {
         match self {
             Value::Text(text) => Some(text),

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use percent_encoding::percent_decode_str;
 
-/// The prefix of Base64 for bytes that are not text.
+/// Prefix of a JSON string that holds bytes as Base64, because they are not text.
 pub const BASE64_PREFIX: &str = "base64:";
 
 /// Appends `bytes` as a JSON string, quotes included.

@@ -25,19 +25,19 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Most fields of a document, repetitions included.
+/// Maximum number of fields of a document, repetitions included.
 pub const FIELDS_MAX: usize = 65_536;
 /// Largest document, in bytes: the text of its fields, their separators, and [`FIELD_BYTES`] for each field.
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
-/// Longest separator, in bytes. Each repetition of a field adds one separator.
+/// Longest separator of joined values, in bytes. Each repetition of a field adds one separator.
 pub const SEPARATOR_BYTES_MAX: usize = 256;
-/// Longest prefix, in bytes. Each key contains it.
+/// Longest key prefix, in bytes. Each key contains the prefix.
 pub const PREFIX_BYTES_MAX: usize = 1024;
-/// Bytes of a field without its text: its entry and its place in the table of names.
+/// Bytes that a field takes without its text: its entry and its place in the table of names.
 const FIELD_BYTES: usize = 256;
 /// Bytes of a value sent to the session at once.
 const VALUE_PART_BYTES: usize = 64 * 1024;
-/// Most commands sent before the first reply is read.
+/// Maximum number of commands sent whose replies are not yet read.
 const OUTSTANDING_MAX: usize = 256;
 
 /// Counts of what a message has done.
@@ -260,7 +260,7 @@ impl Update {
                 return Err(too_large(xml, OverBudget));
             }
             if name == "id" {
-                // The id is held here and in the key.
+                // The id takes memory twice: here and in the key.
                 let bytes = 2 * value.len() + self.prefix.len();
                 self.budget.take(bytes).map_err(|over| too_large(xml, over))?;
                 id = Some(value.clone());

@@ -17,18 +17,20 @@ use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
 /// Deepest nesting of elements.
 pub const DEPTH_MAX: usize = 16;
-/// Most attributes of one element.
+/// Maximum number of attributes of one element.
 pub const ATTRIBUTES_MAX: usize = 16;
-/// Longest node (a tag, a text, a comment), in bytes. It is parsed without a pause, at about 1 ns a byte.
+/// Longest node (a tag, a text, a comment), in bytes. The parser takes about 1 ns per byte and does not yield inside a
+/// node.
 pub const NODE_BYTES_MAX: usize = 8 << 20;
 
-/// Line ends remembered within a node. A place after the last remembered one is reported approximately.
+/// Maximum number of line ends remembered within a node. A place after the last remembered line end is reported
+/// approximately.
 const LINE_ENDS_MAX: usize = 4096;
-/// The parser holds the bytes of a node, and the node holds a copy.
+/// Copies of a node's bytes in memory: the parser holds one, and the node holds one.
 const HELD_PER_BYTE: u64 = 2;
 /// Buffer capacity kept between nodes, in bytes.
 const BUFFER_KEPT_BYTES: usize = 64 * 1024;
-/// Bytes read before other tasks run: about 100 us.
+/// Number of bytes read before other tasks run: about 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
 
 /// A source of bytes.
@@ -55,7 +57,7 @@ pub enum Node {
     Open {
         /// The element's name.
         name: String,
-        /// Its attributes.
+        /// The element's attributes, each a name and a value.
         attributes: Vec<(String, String)>,
     },
     /// An end tag.
@@ -80,7 +82,7 @@ pub struct Xml<S> {
     reader: Reader<Counted<S>>,
     buffer: Vec<u8>,
     depth: usize,
-    /// Start of the last node.
+    /// Position in the document at which the last node starts, in bytes.
     at: u64,
 }
 
@@ -95,7 +97,7 @@ impl<S: Source + Unpin> Xml<S> {
     pub fn place(&self) -> Position {
         self.reader.get_ref().place(self.at)
     }
-    /// 400 at the last node.
+    /// 400 at the place of the last node.
     pub fn problem(&self, detail: impl AsRef<str>) -> Problem {
         at(Problem::bad_request(described(detail.as_ref(), self.place())), self.place())
     }
@@ -203,12 +205,12 @@ pub fn at(problem: Problem, place: Position) -> Problem {
 struct Counted<S> {
     source: S,
     current: Bytes,
-    /// Bytes handed out.
+    /// Number of bytes handed to the parser.
     taken: u64,
-    /// Start of the current node.
+    /// Position in the document at which the current node starts, in bytes.
     node: u64,
     lines: Lines,
-    /// Position at the last yield to other tasks.
+    /// Value of `taken` at the last yield to other tasks.
     rested: u64,
     problem: Option<Problem>,
 }
@@ -225,7 +227,7 @@ impl<S> Counted<S> {
             problem: None,
         }
     }
-    /// Drops the lines before `node`. No later call may ask for a place before it.
+    /// Drops the lines that end before `node`. No later call may ask for a place before `node`.
     fn forget(&mut self, node: u64) {
         self.lines.forget(node);
         self.node = node;
@@ -240,9 +242,9 @@ struct Lines {
     /// The line of the node, from 1, and the position where that line starts.
     line: u64,
     start: u64,
-    /// Line ends after the start of the node, at most [`LINE_ENDS_MAX`].
+    /// Positions of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
     ends: Vec<u64>,
-    /// The number of further line ends, and the position of the last one.
+    /// Number of line ends after those in `ends`, and the position of the last one.
     more: u64,
     last: u64,
 }
@@ -257,7 +259,8 @@ impl Lines {
             }
         }
     }
-    /// The number of lines that end before `at`, and the start of the line that contains `at`.
+    /// Counts the lines that end before `at`: first those in `ends`, then all of them. Also returns the start of the
+    /// line that contains `at`.
     fn before(&self, at: u64) -> (usize, u64, u64) {
         let kept = self.ends.partition_point(|end| *end < at);
         match self.more > 0 && self.last < at {
@@ -265,7 +268,7 @@ impl Lines {
             false => (kept, kept as u64, kept.checked_sub(1).map_or(self.start, |last| self.ends[last] + 1)),
         }
     }
-    /// Drops the lines before `node`. No later call may ask for a place before it.
+    /// Drops the lines that end before `node`. No later call may ask for a place before `node`.
     fn forget(&mut self, node: u64) {
         let (kept, lines, start) = self.before(node);
         if lines > kept as u64 {
