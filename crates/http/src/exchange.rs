@@ -204,11 +204,11 @@ impl Context {
         self.begun.set(self.begun.get() + 1);
         self.stalled.set(false);
     }
-    /// Makes the current response the last one.
+    /// Makes the current response the last one of the connection.
     pub(crate) fn set_ending(&self) {
         self.is_ending.set(true);
     }
-    /// True when the current response is the last one and must end soon.
+    /// True when the current response is the last one of the connection. An endless response must then end.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.get()
     }
@@ -216,7 +216,7 @@ impl Context {
     pub(crate) fn begun(&self) -> u64 {
         self.begun.get()
     }
-    /// Stops waiting for the client. Returns false when this was done before.
+    /// Stops waiting for the client. Returns false when the wait was stopped before, during the same request.
     pub(crate) fn give_up(&self) -> bool {
         !self.stalled.replace(true)
     }
@@ -224,7 +224,7 @@ impl Context {
     pub(crate) fn can_go_on(&self) -> bool {
         self.is_held_back.get() && self.may_answer()
     }
-    /// True when few enough bytes wait for the client to answer one more request.
+    /// True when one more request may be answered, because few enough response bytes are unsent.
     fn may_answer(&self) -> bool {
         let unsent_bytes = self.outgoing.unsent_bytes();
         unsent_bytes == 0 || (self.session.has_entered() && unsent_bytes <= UNSENT_BYTES_MAX)

@@ -49,9 +49,9 @@ struct Done {
 
 /// The command that a reply belongs to.
 pub(crate) enum Sent {
-    /// Writes a document, which is counted.
+    /// Writes a document. Its success counts in `done`.
     Document(Position),
-    /// Deletes keys, which are counted.
+    /// Deletes keys. Their number counts in `done`.
     Removal(Position),
     /// Changes a part of a document.
     Part(Position),
@@ -73,7 +73,7 @@ pub(crate) struct Update {
     separator: Vec<u8>,
     sent: VecDeque<Sent>,
     done: Done,
-    /// The memory of the current document.
+    /// Counts the memory of the current document.
     budget: Budget,
 }
 
@@ -310,7 +310,7 @@ impl Update {
                 Change::Put(_) | Change::Set(_) => continue,
             };
             self.send(command, Sent::Part(place)).await?;
-            // Nothing is sent after a refused command.
+            // Wait for the reply, because nothing may be sent after a refused command.
             self.settle(0).await?;
         }
         let is_put = |change: &Change| matches!(change, Change::Put(_) | Change::Set(_));

@@ -107,7 +107,7 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), String> {
     cut(args, path, bytes, report.good_bytes)
 }
 
-/// True when truncating the file can repair it. A damaged RDB cannot be repaired so.
+/// True when truncation can repair the file. Truncation cannot repair a damaged RDB part.
 fn can_be_cut(report: &Report) -> bool {
     !matches!(report.problem, Some(Problem::Rdb { .. }) | None)
 }

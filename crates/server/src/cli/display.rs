@@ -57,7 +57,7 @@ impl Display {
             None => print_line(line),
         }
     }
-    /// Shows on the bar which path the run has reached, and how long the rest takes.
+    /// Shows on the bar which path the run has reached, and how long the rest of the run takes.
     fn place(&self, path: &[u8]) {
         if let Some(bar) = &self.bar {
             let place = if path.is_empty() { String::new() } else { printable(path) };
@@ -142,7 +142,7 @@ pub fn seconds(time: Duration) -> String {
     }
 }
 
-/// Set when documents go to the standard output.
+/// True when documents go to the standard output, so that other lines must go to the standard error.
 static IS_STDOUT_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Sends all later lines of [`print_line`] to the standard error.
@@ -150,7 +150,8 @@ pub fn lines_to_stderr() {
     IS_STDOUT_TAKEN.store(true, Ordering::Relaxed);
 }
 
-/// Prints to the standard output. Ignores a closed pipe instead of panicking.
+/// Prints a line to the standard output, or to the standard error after [`lines_to_stderr`]. Ignores a closed pipe
+/// instead of panicking.
 pub fn print_line(line: &str) {
     let _ = match IS_STDOUT_TAKEN.load(Ordering::Relaxed) {
         true => writeln!(std::io::stderr(), "{line}"),
@@ -158,7 +159,7 @@ pub fn print_line(line: &str) {
     };
 }
 
-/// A path for display: invalid UTF-8 is replaced, and the rest made [`safe`].
+/// A path for display. Invalid UTF-8 is replaced, then the text is made [`safe`].
 pub fn printable(path: &[u8]) -> String {
     if path.is_empty() {
         return ".".to_owned();

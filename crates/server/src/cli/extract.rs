@@ -5,20 +5,20 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use strand_import::extract::child::{ExtractorProgram, serve};
 
-/// This program, even if its file was replaced since the start.
+/// Path of the running program. The path stays right even if the program's file was replaced since the start.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// How an import starts the process.
+/// The program and arguments with which an import starts the extracting process.
 pub fn program() -> ExtractorProgram {
     ExtractorProgram::new(PROGRAM, ["extract".into()])
 }
 
-/// Serves the socket on the standard input.
+/// Serves the import through the socket that is this process's standard input.
 pub fn run() -> ExitCode {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
     match socket.and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
-        // The import notices that it has lost this process, and reports that.
+        // No message here, because the import reports that it has lost this process.
         Err(_) => ExitCode::FAILURE,
     }
 }

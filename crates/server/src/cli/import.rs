@@ -260,7 +260,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
     print_line(&summary.to_string());
 }
 
-/// Prints the use of the cache, if there is one.
+/// Prints how much the run used the cache, if there is a cache.
 pub fn report_cache(summary: &Summary) {
     let Some(cache) = &summary.cache else { return };
     if let Some(why) = &cache.aside {
@@ -278,11 +278,11 @@ pub fn report_cache(summary: &Summary) {
     );
 }
 
-/// Number of allocations of this process, as the allocator counts them. Those that threads have not reported yet
+/// Number of allocations of this process, as the allocator counts them. Allocations that threads have not reported yet
 /// are missing.
 pub fn allocations() -> u64 {
     let _ = tikv_jemalloc_ctl::epoch::advance();
-    // This number stands for all arenas together.
+    // jemalloc's index for all arenas together.
     let count = |name: &str| -> u64 {
         let name = format!("stats.arenas.4096.{name}.nrequests\0");
         name.as_bytes().name().read().unwrap_or(0)

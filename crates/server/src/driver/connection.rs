@@ -222,7 +222,7 @@ impl Connection<'_> {
         self.state = match self.session.run(now) {
             Turn::Read => State::Reading,
             Turn::Again => {
-                // Write first, then yield to the other connections.
+                // Makes the task write the replies and then yield to the other connections.
                 self.turns = TURNS_MAX;
                 State::Running
             }

@@ -82,7 +82,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     if config.port() == 0
         && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
     {
-        // INFO and CONFIG GET show the picked port.
+        // Set the option, so that INFO and CONFIG GET show the port that the system picked.
         settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     give_back_freed_pages();
@@ -104,7 +104,7 @@ fn give_back_freed_pages() {
         let _ = tikv_jemalloc_ctl::background_thread::write(false);
         let _ = tikv_jemalloc_ctl::background_thread::write(true);
     };
-    // Without this thread, the allocating threads return pages.
+    // If the thread cannot start, the allocating threads return pages themselves.
     if let Ok(starter) = std::thread::Builder::new().name("purge".into()).spawn(start) {
         let _ = starter.join();
     }
@@ -275,7 +275,7 @@ async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> i
     let (done, joined) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("stop".into()).spawn(move || {
         workers.into_iter().for_each(Worker::join);
-        // After a second signal nobody listens.
+        // This fails only after a second signal, when the main thread no longer waits.
         let _ = done.send(());
     })?;
     tokio::select! {

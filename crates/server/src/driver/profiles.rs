@@ -89,7 +89,7 @@ impl Profiles {
         if running.is_some() {
             return Err(BUSY.into());
         }
-        // In these libraries an unwinder may deadlock on its own locks.
+        // Leave these libraries out, because an unwinder in them may deadlock on its own locks.
         let builder = ProfilerGuardBuilder::default().frequency(CPU_HZ);
         let builder = builder.blocklist(&["libc.so", "libgcc", "pthread", "vdso"]);
         let guard = builder.build().map_err(|e| format!("ERR processor time cannot be sampled: {e}"))?;
@@ -153,7 +153,7 @@ impl Profiles {
             time_ns: now_ns(),
             duration_ns: 0,
         };
-        // The tables of names take tens of megabytes.
+        // Free the tables of function names, because they take tens of megabytes.
         backtrace::clear_symbol_cache();
         encode(&profile, folded)
     }

@@ -60,7 +60,7 @@ pub fn take(threads: &[i32]) -> Result<Stacks, String> {
     drop(guard);
     let mut symbols = Symbols::default();
     let stacks = found.into_iter().map(|(tid, addresses)| (tid, own(symbols.frames(&addresses)))).collect();
-    // The tables of names take tens of megabytes.
+    // Free the tables of function names, because they take tens of megabytes.
     backtrace::clear_symbol_cache();
     Ok(stacks)
 }
@@ -87,12 +87,12 @@ fn sample(guard: &ProfilerGuard<'_>, tid: i32, seen: &mut HashSet<u64>) -> io::R
     Ok(None)
 }
 
-/// The kernel's PIDFD_THREAD, which has the value of O_EXCL: the descriptor is of one thread.
+/// The kernel's flag PIDFD_THREAD, which has the value of O_EXCL. With this flag the descriptor refers to one thread.
 fn of_thread() -> PidfdFlags {
     PidfdFlags::from_bits_retain(OFlags::EXCL.bits())
 }
 
-/// The thread's own frames.
+/// Removes the frames of the signal handler, so that the thread's own frames are left.
 fn own(mut frames: Vec<Frame>) -> Vec<Frame> {
     if let Some(at) = frames.iter().rposition(|frame| frame.function.contains(HANDLER)) {
         frames.drain(..(at + 2).min(frames.len()));
@@ -100,7 +100,8 @@ fn own(mut frames: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
-/// Where the thread of this name is: in the kernel, and in the program. For a log line. Empty without such a thread.
+/// Where the thread `name` is, in the kernel and in the program, as text for a log line. Empty when there is no such
+/// thread.
 pub fn place(profiles: &Profiles, name: &str) -> String {
     let Some((tid, place)) = super::system::thread_place(name) else { return String::new() };
     let stacks = profiles.stacks(&[tid]);

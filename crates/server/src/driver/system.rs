@@ -117,7 +117,8 @@ fn process(me: &Process, out: &mut Vec<Figure>) {
     }
 }
 
-/// The share of time in which a task waited for the processor, for memory, or for the disk.
+/// Adds the shares of time in which some tasks, or all tasks (`full`), waited for the processor, for memory, or for the
+/// disk.
 fn pressure(out: &mut Vec<Figure>) {
     let mut add = |name: &'static str, us: Option<u64>| {
         if let Some(us) = us {
@@ -237,7 +238,7 @@ pub fn report(stacks: &Result<Stacks, String>) -> Vec<(String, String)> {
         let file = |name: &str| {
             fs::read_to_string(format!("/proc/self/task/{}/{name}", task.tid)).unwrap_or_default()
         };
-        // The kernel stack, which only root may read.
+        // Only root may read the kernel stack (`stack`).
         let (waits_in, stack) = (file("wchan"), file("stack"));
         threads += &format!(
             "{} {} {} {cpu_ms} ms, waits in {waits_in}\n{stack}",

@@ -165,7 +165,7 @@ impl TlsStream {
     /// Sends a TLS close alert.
     pub fn say_end(&mut self) {
         self.tls.send_close_notify();
-        // A peer that is gone does not get it.
+        // The peer may be gone already, so an error of the socket does not matter.
         let _ = self.send();
     }
 }

@@ -11,14 +11,14 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// The wake-up of one connection. Waiting for it costs no allocation and, while nothing happens, no wake-up.
+/// The wake-up of one connection. Waiting for a wake-up costs no allocation and, while nothing happens, no wake-up.
 #[derive(Default)]
 pub struct WakeCell {
     state: Mutex<State>,
 }
 
 impl WakeCell {
-    /// Ready once for any number of wakes since it was last ready.
+    /// Ready once after any number of wakes. Later calls wait for the next wake.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.woken) {
@@ -29,12 +29,12 @@ impl WakeCell {
         }
         Poll::Pending
     }
-    /// Stores the result of the session's lane job and wakes its task.
+    /// Stores the result of the session's lane job and wakes the session's task.
     pub fn lane_done(&self, done: LaneDone) {
         self.state.lock().lane = Some(done);
         self.wake();
     }
-    /// Takes the result of the lane job, if it is there.
+    /// Takes the result of the lane job, if the job has finished.
     pub fn take_lane(&self) -> Option<LaneDone> {
         self.state.lock().lane.take()
     }

@@ -25,7 +25,7 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 /// The path of the figures for Prometheus, and their media type.
 const METRICS: &str = "/metrics";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Time limit for the head of a request.
+/// Time limit for reading the HTTP head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;
@@ -176,7 +176,7 @@ impl Service {
             Ok(actions) => {
                 self.apply(&mut state, actions);
                 self.watch(&mut state);
-                // An accepted change must survive the service.
+                // Save the state, because an accepted change must survive the end of the service.
                 state.is_dirty = true;
                 self.save(&mut state);
                 let shown = state.board.show(name).unwrap_or(Value::Null);

@@ -24,10 +24,10 @@ use strand_import::jobs::{Action, Board, Report};
 
 /// Longest sleep of the service.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Name of the jobs' state in the state folder.
+/// Name of the file in the state folder that has the jobs' state.
 const STATE_FILE: &str = "jobs.json";
 
-/// The service.
+/// The service behind `strand jobs serve`.
 pub struct Service {
     state: Mutex<State>,
     changed: Condvar,
@@ -39,9 +39,9 @@ pub struct Service {
 struct State {
     board: Board,
     processes: BTreeMap<String, Process>,
-    /// Jobs that the file defines.
+    /// Names of the jobs that the definitions file defines.
     fixed: BTreeSet<String>,
-    /// Jobs, with their sources, whose folders are watched.
+    /// The watched jobs: name and source of each job.
     watched: BTreeSet<(String, String)>,
     is_dirty: bool,
 }

@@ -26,11 +26,11 @@ const FOLDERS_MAX: usize = 100_000;
 const EVENTS_BYTES: usize = 64 << 10;
 /// Time between two checks whether the job must still be watched.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// The pause before a folder that cannot be watched is tried again.
+/// Pause before the next attempt to watch a folder that could not be watched.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Service {
-    /// Begins to watch the folders of jobs that want it and are not watched yet.
+    /// Begins to watch the folders of all jobs that ask to be watched and are not watched yet.
     pub(super) fn watch(self: &Arc<Self>, state: &mut State) {
         for (name, source) in state.board.watched() {
             let key = (name.clone(), source.clone());
@@ -66,7 +66,7 @@ impl Service {
         }
     }
 
-    /// False when the job must not be watched any more. The job is then forgotten.
+    /// False when the job must not be watched any more. The job is then removed from the set of watched jobs.
     fn still_watches(&self, name: &str, source: &str) -> bool {
         let mut state = self.lock();
         let is_wanted = state.board.watched().iter().any(|(n, s)| n == name && s == source);
@@ -91,7 +91,7 @@ struct Folders {
 }
 
 impl Folders {
-    /// Watches `root` and all folders below.
+    /// Watches `root` and all folders below `root`.
     fn watch(root: &Path) -> Result<Folders, String> {
         let failed = |error: Errno| format!("{}: {error}", root.display());
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
@@ -152,7 +152,8 @@ impl Folders {
         Ok(())
     }
 
-    /// Calls `stir` after changes, until `goes_on` says no. Fails when the root is gone, or when events were lost.
+    /// Calls `stir` after changes, until `goes_on` returns false. Fails when the root is gone, or when events were
+    /// lost.
     fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), String> {
         let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BYTES];
         loop {

@@ -23,11 +23,11 @@ use strand_http::console::{GUARDS, asset};
 const BODY_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of commands of a request.
 const COMMANDS_MAX: usize = 256;
-/// Time limit for the head of a request.
+/// Time limit for reading the HTTP head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 64;
-/// Default rows of a history, without POINTS.
+/// Number of rows of a history without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
 
 /// Serves the console until the process ends. Passes the address to `ready`.
@@ -122,7 +122,7 @@ fn told(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     with(status, "application/problem+json", json!({ "detail": why }).to_string().into())
 }
 
-/// Runs commands, each a list of words on one line. Returns one line for each.
+/// Runs the commands of `body`, each a list of words on one line. Returns one line per command.
 fn run_all(bundle: &Bundle, body: &[u8]) -> Result<String, &'static str> {
     let mut lines = String::new();
     let asked = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -197,7 +197,7 @@ fn info(bundle: &Bundle) -> String {
     format!("{text}\r\n# Bundle\r\nstrand_bundle:{}\r\n", bundle.made_s)
 }
 
-/// The form of SLOWLOG GET with PHASES.
+/// Converts the log to the form that SLOWLOG GET with PHASES replies.
 fn slow_log(log: &Value) -> Value {
     let row = |entry: &Value| {
         json!([
