@@ -32,11 +32,11 @@ pub struct Elements {
     in_string: bool,
     escaped: bool,
     form: Option<Form>,
-    /// An opening bracket was read. It may open the array or a command.
+    /// True when the body's first bracket was read. That bracket may open the array or a command.
     opened: bool,
-    /// The end of the array was read.
+    /// True when the end of the array was read.
     closed: bool,
-    /// In an array: the last token was a comma or the opening bracket.
+    /// In an array: true when the last token was a comma or the opening bracket.
     wants_command: bool,
     taken: u64,
 }

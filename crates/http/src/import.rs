@@ -67,7 +67,7 @@ async fn running(context: &Context, dataset: &[u8], json: &mut JsonWriter) -> Re
     Ok(())
 }
 
-/// The number of recorded folders, and of folders with an unfinished run (names that end in a slash).
+/// The number of recorded folders, and the number of folders with an unfinished run (their names end in a slash).
 async fn folders(context: &Context, dataset: &[u8]) -> Result<(u64, u64), Gone> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"LIST", dataset]);

@@ -63,8 +63,8 @@ pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
 /// Number of slow commands that are read for exemplars.
 const EXEMPLARS_OF: &[u8] = b"128";
 
-/// The newest slow command of each name, as an exemplar: trace, duration, time. Empty without the right to DIAG
-/// SLOWLOG.
+/// The newest slow command per command name, as an exemplar: trace, duration, time. Empty when the user may not run
+/// DIAG SLOWLOG.
 async fn exemplars(context: &Context) -> HashMap<String, String> {
     context.session.command(&[b"DIAG", b"SLOWLOG", EXEMPLARS_OF]);
     let Ok(log) = context.session.line().await else { return HashMap::new() };

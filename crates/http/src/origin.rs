@@ -18,7 +18,7 @@ use hyper::http::request::Parts;
 use hyper::{StatusCode, Version};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The relation between the requesting page and the server, as the browser reports it.
+/// The header in which the browser reports how the requesting page is related to the server.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses requests from pages of other sites. `peer_is_local`: the client is on this machine.
@@ -33,8 +33,8 @@ pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
     of_headers(&parts.headers, peer_is_local, leads_to_console(parts))
 }
 
-/// True for a link to the console from any page. The console reveals nothing without a login, changes nothing and
-/// cannot be framed.
+/// True when a page of any site links to the console. This is safe, because the console's page reveals nothing without
+/// a login, changes nothing and cannot be framed.
 fn leads_to_console(parts: &Parts) -> bool {
     let says = |name, value: &str| {
         parts.headers.get(name).is_some_and(|v: &HeaderValue| v.as_bytes() == value.as_bytes())

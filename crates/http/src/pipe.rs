@@ -43,13 +43,13 @@ struct Shared {
     requests: RefCell<VecDeque<RequestChunk>>,
     request_bytes: Cell<usize>,
     replies: RefCell<Chain>,
-    /// No more requests will come.
+    /// True when no more requests will come.
     closed: Cell<bool>,
-    /// No more replies will come.
+    /// True when no more replies will come.
     gone: Cell<bool>,
-    /// True when bytes went through since the last check.
+    /// True when bytes went through the pipe since the last check.
     moved: Cell<bool>,
-    /// Bytes that went through in this turn of the task.
+    /// Number of bytes that went through the pipe in this turn of the task.
     moved_bytes: Cell<usize>,
     /// True when the session side has yielded to other tasks.
     rests: Cell<bool>,
@@ -84,7 +84,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Sets the number of bytes.
+    /// Sets the number of bytes held.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if before != bytes {

@@ -151,7 +151,7 @@ fn save_at_end(
     Ok(told)
 }
 
-/// All listeners, and the next one in turn.
+/// All listeners, and the index of the listener that is asked first for the next connection.
 struct Doors {
     listeners: Vec<(TcpListener, Door)>,
     next: usize,
@@ -162,7 +162,7 @@ impl Doors {
         let listeners = listeners.into_iter().map(|l| Ok((TcpListener::from_std(l.socket)?, l.door)));
         Ok(Doors { listeners: listeners.collect::<io::Result<Vec<_>>>()?, next: 0 })
     }
-    /// The next connection of any listener, in turn.
+    /// Waits for the next connection of any listener. The listeners take turns.
     async fn accept(&mut self) -> io::Result<(StdStream, SocketAddr, Door)> {
         std::future::poll_fn(|cx| {
             for i in 0..self.listeners.len() {
@@ -203,7 +203,7 @@ fn hand_over(
     let _ = options.set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX);
     let keepalive_s = engine.config().tcp_keepalive_s();
     if keepalive_s > 0 {
-        // Like redis-server: three probes, each after a third of the time.
+        // As in redis-server, three probes follow, each after a third of `tcp-keepalive`.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(keepalive_s))
             .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))

@@ -29,7 +29,8 @@ impl Clock {
     }
     /// The instant at which the monotonic part is `mono_us`.
     pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
-        // A deadline further ahead counts as this far ahead. Its waiter then checks the time again.
+        // Longest time from now to the instant. A later deadline is shortened to this time, and its waiter then checks
+        // the clock again.
         const AHEAD_MS_MAX: u64 = 24 * 3600 * 1000;
         let from_start =
             Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));

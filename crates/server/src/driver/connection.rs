@@ -184,7 +184,8 @@ impl Connection<'_> {
                         && !self.stream.is_pipe()
                         && self.session.prefetch()
                     {
-                        // At pipeline 1, 32 connections, 1 M keys: 3 to 8 % more operations per CPU-second.
+                        // Yield while the prefetched memory arrives. At pipeline 1, 32 connections, 1 M keys this gives
+                        // 3 to 8 % more operations per CPU-second.
                         step_back().await;
                     }
                 }
@@ -343,8 +344,9 @@ impl Connection<'_> {
     /// Waits for any event that lets this connection continue.
     async fn wait(&mut self, drained: bool) -> Waited<Event> {
         if self.session.in_frame() {
-            // The rest of a frame is coming. A peer with Nagle's algorithm sends it only after an acknowledgement,
-            // so the kernel must not delay that. The option is not sticky, so it is set at each of these waits.
+            // A part of a frame has arrived. A peer with Nagle's algorithm sends the rest only after an
+            // acknowledgement, so the kernel must not delay the acknowledgement. The kernel forgets this option, so set
+            // the option at each of these waits.
             self.stream.acknowledge_quickly();
         }
         self.arm_timer();
@@ -435,8 +437,8 @@ impl Connection<'_> {
     }
 }
 
-/// True for the first bytes of a TLS client: a handshake record of version 3 with a ClientHello. As a frame they
-/// would announce 369 MB that begin with no command.
+/// True for the first bytes of a TLS client: a handshake record of version 3 with a ClientHello. These bytes are no
+/// pack4 request, because as a frame they would announce 369 MB that begin with no command.
 pub fn is_client_hello(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 3, _, _, _, 1, ..])
 }

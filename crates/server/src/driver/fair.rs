@@ -56,7 +56,7 @@ impl<T> Fair<T> {
         self.arrivals += 1;
         self.waiting += 1;
     }
-    /// The next job that may have the slot. It counts as running until [`Fair::ended`].
+    /// Takes the next job that may have the slot. The job counts as running until [`Fair::ended`].
     pub(super) fn take(&mut self, slot: SlotKind) -> Option<(Owner, T)> {
         let of_user = |owner: &Owner| self.users.get(&owner.user).copied().unwrap_or(0);
         let waiting = self.lines.iter().filter_map(|(owner, line)| {

@@ -292,7 +292,7 @@ impl HostFiles for ServerHost {
     }
     fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
         self.lock_snapshot(name)?;
-        // Read once, because CONFIG SET dir may change the working folder meanwhile.
+        // Read the working folder once, because CONFIG SET dir may change it during the save.
         std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write))
     }
     fn open_file(&self, name: &str) -> io::Result<Option<OpenedFile>> {
@@ -415,7 +415,7 @@ impl HostFigures for ServerHost {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;
         let (user, system) = ticks().unwrap_or_default();
-        // The total is exact. The shares are known to a tick.
+        // The total is exact, but user time and system time are known only in clock ticks.
         let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
         let user_us = ((total_us as f64 * share) as u64).max(user * 1_000_000 / TICKS_PER_S).min(total_us);
         CpuFacts { system_us: total_us - user_us, user_us }

@@ -351,7 +351,7 @@ impl Socket {
         }
         Ok(())
     }
-    /// True when something that hyper waits for can continue at once. Otherwise the task is woken later.
+    /// True when hyper can continue at once with something for which hyper waits. Otherwise the task is woken later.
     fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> bool {
         let reading = std::mem::take(&mut self.wants_read);
         let ending = std::mem::take(&mut self.wants_end);

@@ -80,7 +80,8 @@ impl Queue {
     fn take(&self) -> Option<(Ticket, Option<Owner>)> {
         let mut jobs = self.jobs.lock();
         loop {
-            // Neither kind starves the other.
+            // Heavy jobs go first while less than half of the heavy slots are used, so that neither heavy nor light
+            // jobs starve.
             let running = jobs.heavy.running();
             let heavy_first = running < self.heavy_max.div_ceil(2);
             let slot = match heavy_first || (jobs.light.is_empty() && running < self.heavy_max) {

@@ -47,7 +47,7 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
         "json" => plain.event_format(Json).boxed(),
         _ => plain.boxed(),
     };
-    // A second log in one process (in tests) keeps the first.
+    // Only tests start a second log in one process. The first log then stays in use.
     let _ = tracing_subscriber::registry().with(levels).with(lines).try_init();
     let level = LogLevel(handle);
     // Set again, now that errors in the levels can be logged.
@@ -71,10 +71,10 @@ fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
 
 /// The latest lines of the log.
 static TAIL: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
-/// Bytes of `TAIL`.
+/// Maximum number of bytes in `TAIL`.
 const TAIL_BYTES_MAX: usize = 128 << 10;
 
-/// Writes the log and keeps its end.
+/// Writes the log, and keeps the latest lines of the log in `TAIL`.
 struct Tee(Box<dyn Write + Send>);
 
 impl Write for Tee {

@@ -167,7 +167,7 @@ fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
-        // One set of listeners for both phases, so no signal is lost between them.
+        // One set of signal handlers for serving and for stopping, so that no signal is lost in between.
         let mut signals = Signals::new()?;
         let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;

@@ -13,9 +13,9 @@ use strand_engine::{Engine, OtlpCursor};
 
 /// Time between two messages.
 const STEP: Duration = Duration::from_secs(5);
-/// Time limit for each of: connecting, reading, writing.
+/// Time limit of each step: connecting, reading and writing.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Maximum number of bytes of a response that are read. Its first line is enough.
+/// Maximum number of bytes of a response that are read, because only the first line of the response is used.
 const ANSWER_BYTES_MAX: usize = 256;
 
 /// Starts sending, while `otlp-endpoint` is set.

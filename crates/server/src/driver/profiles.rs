@@ -130,7 +130,8 @@ impl Profiles {
         };
         encode(&profile, folded)
     }
-    /// The profile of memory. `first`: 0 for memory in use, 2 for all allocations.
+    /// Makes a memory profile. `first`: index of the first number used of each [`Stack`], 0 for memory in use, 2 for
+    /// all allocations.
     fn heap(&self, first: usize, folded: bool) -> Result<Vec<u8>, String> {
         let Some(mut dumps) = self.heap.try_lock() else { return Err(BUSY.into()) };
         *dumps += 1;

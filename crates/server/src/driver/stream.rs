@@ -120,7 +120,7 @@ impl Stream {
             Stream::Pipe(back) => back.measure(meter),
         }
     }
-    /// Bytes of the peer that are held here unread.
+    /// Number of bytes that the stream has received from the peer and the task has not yet read.
     pub fn unread_bytes(&self) -> usize {
         match self {
             Stream::Ring(port) => port.unread_bytes(),
@@ -134,7 +134,7 @@ impl Stream {
             port.receive_ahead(stranger.then_some(STRANGER_BYTES_MAX));
         }
     }
-    /// Call this before other tasks run. `reading`: the next step is to read.
+    /// Call this before the task yields to other tasks. `reading`: the task's next step is to read.
     pub fn attend(&mut self, reading: bool) {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
@@ -424,7 +424,8 @@ pub async fn drive(ring: &Ring) -> io::Result<()> {
     let descriptor = AsyncFd::with_interest(ring.descriptor()?, Interest::READABLE)?;
     loop {
         if ring.turn()? {
-            // Let the woken tasks read and prefetch, then run. Then submit their replies at once.
+            // Yield twice: the woken tasks first read and prefetch, then run. After that the ring submits their replies
+            // at once.
             step_back().await;
             step_back().await;
             continue;

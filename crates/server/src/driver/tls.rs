@@ -50,7 +50,7 @@ const CIPHERSUITES: &[(&str, CipherSuite)] = &[
 pub struct Tls {
     /// `None` when no door uses TLS.
     current: RwLock<Option<Arc<ServerConfig>>>,
-    /// Locked while the files are read again, so the result in use is that of the last reader.
+    /// Locked while the TLS files are read again, so that the configuration in use comes from the latest read.
     reloading: Mutex<()>,
 }
 

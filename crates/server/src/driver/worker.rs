@@ -92,7 +92,7 @@ impl Worker {
                 rng: RefCell::new(fastrand::Rng::new()),
                 warned: Cell::new(None),
             });
-            // The starter waits for this.
+            // Tell the thread that starts this worker, because that thread waits for the worker.
             let _ = ready.send(());
             // Drop ends the remaining connections when the grace time is over.
             LocalSet::new().block_on(&runtime, attend(index, inbox, context));
@@ -100,7 +100,7 @@ impl Worker {
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
     }
-    /// Connections assigned to this worker and not ended yet.
+    /// Number of connections that were assigned to this worker and have not ended yet.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -162,7 +162,7 @@ impl Context {
     pub fn seed(&self) -> u64 {
         self.rng.borrow_mut().u64(..)
     }
-    /// True for a limited number of warnings, so that faults of peers do not fill the log.
+    /// True when one more warning about a peer may be logged. The limit keeps faults of peers from filling the log.
     pub fn may_warn(&self) -> bool {
         let (since, count) = match self.warned.get() {
             Some((since, count)) if since.elapsed() < Duration::from_millis(WARN_MS) => (since, count),

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Time limit for each of: connecting, reading, writing.
+/// Time limit of each step: connecting, reading and writing.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest response, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
