@@ -68,7 +68,7 @@ impl std::fmt::Display for CutShort {
 }
 impl std::error::Error for CutShort {}
 
-/// The output that a connection buffers for its socket, see [`Outgoing::push`].
+/// The response bytes that a connection buffers before its socket takes them, see [`Outgoing::push`].
 #[derive(Clone, Default)]
 pub struct Outgoing {
     /// Long slices of response bodies that the HTTP codec has taken but not yet passed to [`Outgoing::push`].
@@ -132,7 +132,7 @@ impl ResponseBody {
     pub fn whole(bytes: impl Into<Bytes>) -> ResponseBody {
         ResponseBody::Whole(bytes.into())
     }
-    /// A shared chain. `holding` counts its unsent bytes.
+    /// A body that is a shared chain. `holding` counts the unsent bytes of the chain.
     pub fn chain(chain: Chain, outgoing: Outgoing, mut holding: Holding) -> ResponseBody {
         holding.set(chain.len());
         ResponseBody::Chain(chain, outgoing, holding)

@@ -60,7 +60,7 @@ pub enum Verdict {
 pub enum Condition {
     /// `*`: any existing value.
     Any,
-    /// A value with one of these tags. Weak tags keep their `W/`.
+    /// A value with one of these tags. A weak tag includes its prefix `W/`.
     Tags(Vec<String>),
 }
 

@@ -75,7 +75,7 @@ impl Elements {
     pub fn held(&self) -> usize {
         self.buffer.len()
     }
-    /// The form of the body; `Array` until it is known.
+    /// The form of the body; `Array` while the form is not known.
     pub fn form(&self) -> Form {
         self.form.unwrap_or(Form::Array)
     }
@@ -125,7 +125,7 @@ impl Elements {
         }
     }
 
-    /// Scans a byte inside a command. Returns true when the command ends with it.
+    /// Scans a byte inside a command. Returns true when this byte ends the command.
     fn inside(&mut self, byte: u8) -> Result<bool, Problem> {
         if self.in_string {
             match byte {

@@ -37,7 +37,7 @@ pub struct Settings {
     pub update_prefix: String,
     /// True when the client is on this machine.
     pub peer_is_local: bool,
-    /// The reason why the server is not ready; empty when it is.
+    /// Returns the reasons why the server is not ready; empty when the server is ready.
     pub unready: Unready,
     /// A number that changes when the rights or passwords of users change.
     pub users_version: Version,
@@ -49,7 +49,7 @@ pub struct Settings {
     pub bundler: Bundler,
 }
 
-/// Returns the reason why the server is not ready.
+/// Returns the reasons why the server is not ready; empty when the server is ready.
 #[derive(Clone)]
 pub struct Unready(pub Rc<dyn Fn() -> Vec<String>>);
 

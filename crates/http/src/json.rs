@@ -63,7 +63,8 @@ impl JsonWriter {
     pub fn string(&mut self, bytes: &[u8]) {
         text::quote(bytes, &mut self.buffer);
     }
-    /// Sends what was gathered when it is enough.
+    /// Sends everything gathered when at least `GATHER_BYTES` are gathered. If the client is not ready, more bytes may
+    /// be held first.
     pub async fn pour(&mut self) {
         if self.buffer.len() >= GATHER_BYTES
             && (self.writer.is_free() || self.buffer.len() >= self.held_bytes_max)

@@ -300,7 +300,7 @@ async fn put_string(
     Ok(response)
 }
 
-/// 201 for a new key; 204 for an existing one, or when that is unknown.
+/// 201 for a new key. 204 for an existing key, or when it is unknown whether the key existed.
 fn written(was_there: Option<bool>) -> Response {
     let mut response = Response::new(ResponseBody::Empty);
     let is_new = was_there == Some(false);
@@ -308,7 +308,7 @@ fn written(was_there: Option<bool>) -> Response {
     response
 }
 
-/// The condition of a write, expressed with commands that check it and write in one step.
+/// The condition of a write, as options of commands that check the condition and write in one step.
 enum Rule {
     None,
     /// `If-None-Match: *`

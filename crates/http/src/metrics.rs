@@ -209,7 +209,7 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Polls until the task is done: it only yields.
+    /// Polls the task until it is done. This works because the task waits for nothing and only yields.
     fn polled<T>(task: impl Future<Output = T>) -> T {
         let mut task = std::pin::pin!(task);
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

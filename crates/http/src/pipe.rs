@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// The HTTP side's end. Dropping it ends the requests.
+/// The HTTP side's end of the pipe. Dropping this end ends the requests.
 pub struct HttpEnd(Rc<Shared>);
 
 /// Bytes held by a part of the HTTP side. These bytes count as the client's memory until the `Holding` is dropped.
@@ -100,7 +100,7 @@ impl Drop for Holding {
     }
 }
 
-/// The session's end. Dropping it ends the replies.
+/// The session's end of the pipe. Dropping this end ends the replies.
 pub struct SessionEnd(Rc<Shared>);
 
 /// Creates a pipe.
@@ -434,7 +434,7 @@ mod tests {
         let mut both = Joined::new(asks, answers, watch, |_| None);
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert!(Pin::new(&mut both).poll(&mut cx).is_pending(), "the session rested");
-        // A turn also ends when its time is over, which a busy machine may need more than once.
+        // A turn also ends when its time is over, so a busy machine may need several turns.
         let end = (0..1000).map(|_| Pin::new(&mut both).poll(&mut cx)).find(Poll::is_ready);
         assert_eq!(end, Some(Poll::Ready("asked")));
     }

@@ -67,7 +67,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     }
     /// True while a request is being answered.
     pub fn is_answering(&self) -> bool {
-        // The connection and the service hold one reference each, and the request holds one.
+        // The connection and the service hold one reference each. A third reference belongs to a request.
         Rc::strong_count(&self.context) > 2
     }
     /// True while the session works, so the client can only wait.

@@ -52,7 +52,7 @@ pub struct SessionClient {
 }
 
 impl SessionClient {
-    /// A client at one end of a pipe.
+    /// Creates a client at the HTTP side's end of a pipe.
     pub fn new(http_end: HttpEnd) -> SessionClient {
         SessionClient {
             text: RefCell::new(http_end.holding()),
@@ -115,7 +115,7 @@ impl SessionClient {
         })
         .await
     }
-    /// True while the session works: it has a whole command, and no unread part of the reply has arrived.
+    /// True while the session works: a whole command was sent, and no unread part of its reply has arrived.
     pub fn is_at_work(&self) -> bool {
         let half = usize::from(self.arguments_left.get() > 0);
         self.owed.get() > half && !self.http_end.has_replies() && !self.http_end.is_gone()
@@ -421,7 +421,7 @@ impl Value {
     }
 }
 
-/// Copies a chain into one piece.
+/// Copies the bytes of a chain into one vector.
 pub fn flat(chain: &Chain) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(chain.len());
     chain.slices().for_each(|s| bytes.extend_from_slice(s));

@@ -4,8 +4,8 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Queues this task behind the tasks that are ready, without polling the sockets in between. Long work calls it
-/// between slices; prefetched memory arrives meanwhile.
+/// Queues this task behind the tasks that are ready, without polling the sockets in between. Long work calls this
+/// between slices. Prefetched memory arrives during the call.
 #[inline]
 pub async fn step_back() {
     let mut stepped = false;

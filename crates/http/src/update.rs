@@ -77,7 +77,7 @@ pub(crate) struct Update {
     budget: Budget,
 }
 
-/// The commands that write. A user who may run none of them is refused before the body is read.
+/// The commands that write. A user who may run none of these commands is refused before the body is read.
 const WRITES: [&[&[u8]]; 5] = [
     &[b"HREPLACE", b"", b"FIELDS", b"", b""],
     &[b"HSET", b"", b"", b""],
@@ -168,7 +168,7 @@ impl Update {
             }
         }
     }
-    /// The text of the current element, up to its end. The budget counts its capacity.
+    /// Reads the text of the current element up to the element's end. The budget counts the capacity of the text.
     async fn text<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<String, Problem> {
         let mut text = Vec::new();
         loop {

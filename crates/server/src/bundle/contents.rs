@@ -34,7 +34,7 @@ enum How {
     Config,
     /// The users. The digests of passwords are left out.
     Users,
-    /// Slow commands. Their arguments are left out unless the caller wants them.
+    /// The slow commands. Arguments of slow commands are left out unless the caller wants them.
     SlowLog,
 }
 

@@ -10,7 +10,7 @@ use strand_http::session_client::Value;
 use strand_http::{Bundler, Packer};
 use strand_wire::client::Value as Reply;
 
-/// True while a bundle is made. The replies take some 20 MB, so only one bundle is made at a time.
+/// True while a bundle is being made. Only one bundle is made at a time, because the replies take some 20 MB.
 static IS_MADE: AtomicBool = AtomicBool::new(false);
 
 /// The bundler of a connection.

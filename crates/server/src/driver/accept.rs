@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 /// Time that a stopping server gives commands in flight and unsent replies.
 const STOP_GRACE_MS: u64 = 5_000;
-/// Pause after a failed `accept` (no descriptors left), because it would fail again at once.
+/// Pause after a failed `accept` (no descriptors left), because another `accept` would fail at once.
 const ACCEPT_PAUSE_MS: u64 = 50;
 /// Time within which at most one failure to accept is logged.
 const ACCEPT_LOG_MS: u64 = 1_000;
@@ -198,7 +198,7 @@ fn hand_over(
     door: Door,
 ) {
     let options = SockRef::from(&socket);
-    // A socket that refuses an option is already closed, and its worker will notice.
+    // Errors do not matter: a socket that refuses an option is already closed, and the worker will notice.
     let _ = options.set_tcp_nodelay(true);
     let _ = options.set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX);
     let keepalive_s = engine.config().tcp_keepalive_s();
@@ -227,8 +227,8 @@ fn hand_over(
     worker.serve(Arrival { socket, peer, door, tls });
 }
 
-/// The message that the server takes commands. It goes to the standard output, one line for each address, and to
-/// the service manager.
+/// The message that the server takes commands. The message goes to the service manager and, with one line per address,
+/// to the standard output.
 struct Ready(Vec<String>);
 
 impl Ready {

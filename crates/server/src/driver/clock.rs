@@ -1,4 +1,4 @@
-//! [`Clock`]: the only place that reads the time. The state machines get it as an argument.
+//! [`Clock`]: the only place that reads the time. The state machines get the time as an argument.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strand_engine::Now;

@@ -106,7 +106,7 @@ enum State {
     Fed,
     /// The session has more to run.
     Running,
-    /// The session continues when its output has drained.
+    /// The session continues when all its output has been written.
     Draining,
     /// The session waits for a lane job.
     AwaitsWake,
@@ -138,9 +138,9 @@ struct Connection<'c> {
     unwritten: bool,
     /// Time since which the socket has not taken all output. 0 when the socket has taken all output.
     stuck_since_us: u64,
-    /// True when the peer has closed its sending side. Its earlier requests are still answered.
+    /// True when the peer has closed its sending side. The peer's earlier requests are still answered.
     ended: bool,
-    /// Monotonic time at which a job is given up because its client closed its side.
+    /// Monotonic time at which a lane job is given up, because the client has closed its sending side.
     given_up_at_us: Option<u64>,
     /// Timer for the next deadline of the state. Armed only while there is a deadline.
     timer: Option<Pin<Box<Sleep>>>,
@@ -247,7 +247,8 @@ impl Connection<'_> {
         }
     }
 
-    /// True while the socket should be read. Otherwise bytes wait there, which finally stops the peer.
+    /// True while the socket should be read. Otherwise unread bytes wait in the socket, and finally the peer can send
+    /// no more.
     fn wants_read(&self) -> bool {
         match self.state {
             _ if self.ended => false,
@@ -327,7 +328,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Measures how long the socket does not take all output, and reports it when everything is out.
+    /// Measures how long the socket does not take all output, and reports this time when all output is written.
     #[cold]
     fn look_at_flushing(&mut self) {
         let now_us = self.context.clock.now().mono_us;

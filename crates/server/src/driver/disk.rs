@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 use strand_engine::{OpenedFile, WriteFile};
 
-/// Bytes after which written data is synced, if requested. As in redis-server.
+/// Number of written bytes after which a file is synced, for writers that request a sync. As in redis-server.
 const SYNC_BYTES: usize = 4 << 20;
 /// Syncs that may be queued while writing continues. Records that clients change are kept until they are written,
 /// so a writer that waited for each sync would keep more of them. One sync of many took a second on a disk without
@@ -28,7 +28,8 @@ const READ_BYTES: usize = 1 << 20;
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Random characters in the names of temporary files.
 const RANDOM_CHARS: usize = 6;
-/// Attempts to take a lock, because an ending server may remove the lock's file while another opens it.
+/// Maximum number of attempts to take a lock, because an ending server may remove the lock's file while another server
+/// opens the file.
 const LOCK_TRIES_MAX: usize = 100;
 
 /// Replaces the file `name` in `folder`, an absolute path, by what `write` writes.
@@ -74,7 +75,7 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
     })
 }
 
-/// A file that another thread syncs while it is written.
+/// A file that another thread syncs while this thread writes the file.
 struct Synced<'f> {
     file: &'f File,
     /// Sends the number of bytes written so far to the syncing thread.

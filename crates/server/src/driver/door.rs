@@ -36,7 +36,7 @@ impl Protocol {
 /// A way into the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
-    /// The protocol spoken there.
+    /// The protocol spoken at the door.
     pub protocol: Protocol,
     /// True when the protocol runs over TLS.
     pub tls: bool,
@@ -63,7 +63,7 @@ impl fmt::Display for Door {
 pub struct Listener {
     /// The socket.
     pub socket: StdListener,
-    /// The door of its connections.
+    /// The door of the listener's connections.
     pub door: Door,
 }
 
@@ -150,7 +150,7 @@ fn http_bind(config: &Config, needs_password: bool) -> Vec<String> {
     loopback_of(bind)
 }
 
-/// The loopback addresses of `bind`, or the default ones if there are none.
+/// The loopback addresses of `bind`, or the default loopback addresses if `bind` has none.
 fn loopback_of(mut bind: Vec<String>) -> Vec<String> {
     bind.retain(|name| listen::is_loopback(name));
     match bind.is_empty() {

@@ -102,7 +102,7 @@ pub struct ServerHost {
     profiles: Profiles,
 }
 
-/// Failed logins in the current interval, and its monotonic start.
+/// Number of failed logins in the current interval, and the monotonic time at which the interval started.
 #[derive(Debug, Default)]
 struct FailedLogins {
     since_us: u64,
@@ -130,7 +130,7 @@ const LOGINS_LOGGED_US: u64 = 10_000_000;
 const NAME_BYTES_MAX: usize = 128;
 
 impl ServerHost {
-    /// A host that sends its requests to `requests`.
+    /// Creates a host that sends requests of the engine to `requests`.
     pub fn new(
         requests: UnboundedSender<Request>,
         search: Arc<Search>,
@@ -377,7 +377,7 @@ impl HostFigures for ServerHost {
         tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64
     }
     fn purge_memory(&self) {
-        // Setting an arena's decay time to 0 returns all its free memory.
+        // Setting an arena's decay time to 0 returns all free memory of the arena to the system.
         let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap_or(0);
         for i in 0..arenas {
             let name = format!("arena.{i}.dirty_decay_ms\0");
@@ -446,7 +446,7 @@ impl std::io::Write for YieldingReport {
     }
 }
 
-/// Replaces a file's text in one step. A reader, or a crash, sees the old text or the new text.
+/// Replaces a file's text in one step. A reader sees the old text or the new text, even after a crash.
 fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
