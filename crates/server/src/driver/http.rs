@@ -28,7 +28,7 @@ use strand_http::pipe::{Holding, Joined, Watch, pipe};
 use strand_http::{Connection, Rights, Settings, Sleeper, Unready, Version};
 use tokio::time::{Instant, Sleep};
 
-/// Bytes read or written in one turn of the task.
+/// Maximum number of bytes read or written in one turn of the task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 /// While this many bytes are unsent, hyper must wait.
 const OUT_BYTES_MAX: usize = 128 * 1024;
@@ -80,7 +80,8 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         connection,
     };
     let session = connection::drive(Stream::Pipe(session_end), session, wake, context);
-    // A killed session ends its connection at once. A session that ended normally lets the last response go out.
+    // A killed session ends the connection at once. After the normal end of a session the connection first sends the
+    // last response.
     Joined::new(side, session, watch, |end: End| match end {
         Ok("killed") => Some(Ok("killed")),
         _ => None,
@@ -150,7 +151,8 @@ impl Future for HttpSide<'_> {
                 });
             }
             let mut socket = this.socket.borrow_mut();
-            // The session usually answers a new request at once. Its response can go out together with this one.
+            // The session usually answers a new request at once. The new response can then go out together with the
+            // waiting bytes.
             let more = this.connection.requests() != begun && this.connection.has_asked();
             if !more || socket.out.len() >= SEND_BYTES_MIN {
                 socket.send()?;
@@ -440,7 +442,7 @@ impl Write for Io {
                 return Poll::Pending;
             }
         }
-        // hyper's parser answers a bad request with a response without a body. A quick check tells its responses
+        // hyper's parser answers a bad request with a response without a body. A quick check tells hyper's responses
         // from Strand's.
         if let [one] = bufs
             && let Some(response) = strand_http::of_parser(one, socket.is_hello)

@@ -19,7 +19,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Writes the `pidfile`, if one is configured. A failure is logged and does not stop the start, as in
+    /// Writes the `pidfile`, if a path is configured. A failure is logged and does not stop the start, as in
     /// redis-server.
     pub fn new(config: &Config) -> Manager {
         let path = config.pidfile();

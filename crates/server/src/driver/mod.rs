@@ -197,7 +197,8 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
         }
         Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(why),
         Err(why) => {
-            // As in redis-server, the save fails later, and writers get its error.
+            // As in redis-server, the server starts anyway. The save fails later, and writers then get the error of the
+            // save.
             tracing::warn!("snapshots cannot be written: {why}");
             Ok(())
         }
@@ -214,7 +215,7 @@ enum Data {
     Aof(FoundAof),
 }
 
-/// Finds the data. From then on clients get the loading error.
+/// Finds the data to load. If there is data, clients get the loading error from then on.
 fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
     if engine.wants_aof() {
         let found = engine.find_aof()?;
@@ -259,7 +260,7 @@ fn load_data(
     std::thread::Builder::new().name("load".into()).spawn(work).map(drop)
 }
 
-/// Waits for an aborted background save, which removes its file.
+/// Waits for the end of an aborted background save, because the save still removes its temporary file.
 fn end_saves(engine: &Engine) {
     for _ in 0..SAVE_END_MS_MAX {
         if !engine.is_saving() {
@@ -347,7 +348,7 @@ fn allow_clients(config: &Config) -> Result<(usize, usize), String> {
     Ok((wanted, allowed))
 }
 
-/// Sets an option to the real value, so that INFO and CONFIG GET show it.
+/// Sets an option to the value in use, so that INFO and CONFIG GET show this value.
 fn settle(config: &Config, line: &str) -> Result<(), String> {
     config.load_text(line).map_err(|e| e.to_string())
 }

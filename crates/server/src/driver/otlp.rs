@@ -46,7 +46,7 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
     })
 }
 
-/// The host with its port, and the configured path prefix.
+/// Splits an endpoint into the host with its port, and the path prefix.
 fn parts(endpoint: &str) -> Option<(&str, &str)> {
     let rest = endpoint.strip_prefix("http://")?;
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

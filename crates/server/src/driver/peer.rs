@@ -90,7 +90,7 @@ fn is_no_failure(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// A deadline. `None` when it is beyond the range of the clock.
+/// A deadline. `None` when the deadline is beyond the range of the clock.
 struct Deadline(Option<Instant>);
 
 impl Deadline {

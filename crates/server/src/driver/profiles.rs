@@ -20,7 +20,7 @@ use tikv_jemalloc_ctl::{Access, AsName};
 
 /// Samples per second of processor time. Not a round number, so that periodic work cannot fall between the samples.
 const CPU_HZ: i32 = 99;
-/// Time after its end at which a CPU profile that nobody fetches is dropped.
+/// Time after the end of a CPU profile at which the profile is dropped if nobody has fetched it.
 const UNFETCHED: Duration = Duration::from_secs(30);
 /// Mean bytes of allocations for one sample. A sampled allocation takes a page range of its own (16 KiB and more),
 /// which is 0.4 % of the memory at this rate. jemalloc's configuration sets the rate (`.cargo/config.toml`).
@@ -179,7 +179,8 @@ fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
     out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(|e| format!("ERR {e}"))
 }
 
-/// jemalloc's text. jemalloc can write only to a file, so this uses one in a private folder, with a constant name.
+/// Returns the text of jemalloc's heap dump. jemalloc can write a dump only to a file, so this uses a file with a
+/// constant name in a private folder.
 fn dump() -> Result<String, String> {
     static PATH: std::sync::OnceLock<Option<(tempfile::TempDir, &'static [u8])>> = std::sync::OnceLock::new();
     let made = PATH.get_or_init(|| {
@@ -207,7 +208,7 @@ fn dump() -> Result<String, String> {
     text
 }
 
-/// Addresses; then objects and bytes in use, and objects and bytes ever allocated.
+/// The addresses of a stack, and four numbers: objects and bytes in use, objects and bytes ever allocated.
 type Stack = (Vec<usize>, [u64; 4]);
 
 /// The stacks of a dump: `@ ADDRESS...`, and after it `t*: OBJECTS: BYTES [OBJECTS: BYTES]`.
@@ -233,8 +234,8 @@ fn stacks(text: &str) -> Vec<Stack> {
     found
 }
 
-/// Scales a sample to all allocations it stands for. An allocation is sampled with the probability 1 - e^(-size /
-/// rate).
+/// Scales a sample to all allocations that the sample stands for. An allocation is sampled with the probability 1 -
+/// e^(-size / rate).
 fn unbiased(objects: u64, bytes: u64) -> (i64, i64) {
     if objects == 0 {
         return (0, 0);
@@ -263,7 +264,7 @@ impl Symbols {
 /// The function at an address and those inlined into it, innermost first.
 fn resolve(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
-    // The address is where the call returns to. The call itself is before it.
+    // `address` is the return address, and the call is the instruction before the return address.
     let at = address.saturating_sub(1) as *mut std::ffi::c_void;
     backtrace::resolve(at, |symbol| {
         let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();

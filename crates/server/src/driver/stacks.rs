@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strand_diag::profile::Frame;
 
-/// Maximum number of threads of one call.
+/// Maximum number of threads whose stacks one call takes.
 const THREADS_MAX: usize = 256;
 /// Maximum time to wait for the stack of one thread (`THREAD_MAX`) and for all stacks of a call (`ALL_MAX`).
 const THREAD_MAX: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ const LINE_FRAMES_MAX: usize = 16;
 /// the thread's own.
 const HANDLER: &str = "perf_signal_handler";
 
-/// The stack of each thread that answered: its functions, innermost first.
+/// The stack of each thread that answered: the functions, innermost first, by thread id.
 pub type Stacks = HashMap<i32, Vec<Frame>>;
 
 /// The stacks of these threads of the process. The caller must not sample processor time at the same time.
@@ -65,7 +65,8 @@ pub fn take(threads: &[i32]) -> Result<Stacks, String> {
     Ok(stacks)
 }
 
-/// Sends the signal to one thread and waits for what its handler records. `seen`: the threads that were recorded before.
+/// Sends the signal to the thread `tid`, and waits until the handler has recorded the stack. `seen`: the threads that
+/// were recorded before.
 fn sample(guard: &ProfilerGuard<'_>, tid: i32, seen: &mut HashSet<u64>) -> io::Result<Option<Vec<usize>>> {
     let Some(pid) = Pid::from_raw(tid) else { return Ok(None) };
     let descriptor = pidfd_open(pid, of_thread())?;
@@ -179,7 +180,7 @@ mod tests {
         assert!(!stacks.values().flatten().any(|frame| frame.function.contains(HANDLER)), "{stacks:?}");
         assert!(line.starts_with("; the thread is R") && line.contains("a_function_that_works"), "{line}");
         assert_eq!(place(&profiles, "no-such-thread"), "");
-        // Stacks and CPU profiles need the same handler, so this is not a test of its own.
+        // This is no separate test, because stacks and CPU profiles need the same signal handler.
         let id = profiles.take(ProfileAsk::CpuStart { seconds: 1 }).expect("no other profile is taken");
         let why = profiles.stacks(&threads).expect_err("it is busy");
         assert!(why.contains("while processor time is sampled"), "{why}");

@@ -253,7 +253,7 @@ impl Stream {
         writing: bool,
         mut other: impl FnMut(&mut Context<'_>) -> Poll<E>,
     ) -> Waited<E> {
-        // A read or a write would notice that the peer is gone. Without them, watch for that.
+        // A read or a write would notice that the peer is gone. If neither is wanted, watch for the peer's end.
         let watching = !reading && !writing;
         let stream = match self {
             Stream::Polled(stream) => stream,
@@ -302,7 +302,8 @@ impl Stream {
     }
 }
 
-/// [`Stream::wait`] for an encrypted stream. Meanwhile it sends encrypted bytes that wait for the socket.
+/// [`Stream::wait`] for an encrypted stream. During the wait this function sends encrypted bytes that wait for the
+/// socket.
 async fn wait_for_tls<E>(
     stream: &mut TlsStream,
     reading: bool,
@@ -372,7 +373,8 @@ impl<E> Waited<E> {
 
 /// Sends the reason to a socket that is refused, and closes it.
 pub fn refuse(socket: &StdStream, reply: &[u8]) {
-    // Nothing was sent before, so a short text fits. A peer that is gone does not get it.
+    // A short text fits into the socket's buffer, because nothing was sent before. An error means that the peer is
+    // gone.
     let _ = (&*SockRef::from(socket)).write(reply);
     hang_up(SockRef::from(socket));
 }
@@ -419,7 +421,7 @@ fn clear_readiness(stream: &TcpStream, interest: Interest) {
 /// # Errors
 /// When the ring fails. Its connections can no longer be served.
 pub async fn drive(ring: &Ring) -> io::Result<()> {
-    // Deprecated because a type may lie about its descriptor. `OwnedFd` does not.
+    // The function is deprecated because a type may return a wrong descriptor. `OwnedFd` always returns its own.
     #[expect(deprecated)]
     let descriptor = AsyncFd::with_interest(ring.descriptor()?, Interest::READABLE)?;
     loop {

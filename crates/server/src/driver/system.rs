@@ -259,7 +259,8 @@ pub fn report(stacks: &Result<Stacks, String>) -> Vec<(String, String)> {
     all
 }
 
-/// The thread of this process with this name, its state in the kernel, and what it waits for there. For a log line.
+/// Finds the thread `name` of this process. Returns its id, and as text for a log line its state and what it waits for
+/// in the kernel.
 pub fn thread_place(name: &str) -> Option<(i32, String)> {
     let tasks = Process::myself().and_then(|me| me.tasks());
     let (tid, state) = tasks.into_iter().flatten().flatten().find_map(|task| {

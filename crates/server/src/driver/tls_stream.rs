@@ -55,7 +55,7 @@ pub struct TlsStream {
     tls: ServerConnection,
 }
 
-/// Reads the socket for rustls, and notes when it has no more data.
+/// Reads the socket for rustls, and notes when the socket has no more data.
 struct Tap<'a> {
     socket: SockRef<'a>,
     dry: bool,

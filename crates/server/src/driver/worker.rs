@@ -238,7 +238,8 @@ async fn attend(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc
     }
 }
 
-/// Delivers published messages to the subscribers among the worker's connections, and yields to them in between.
+/// Delivers published messages to the subscribers among the worker's connections. Between deliveries the task yields to
+/// the connections.
 async fn hand_out(index: usize, context: Rc<Context>) {
     let wake = Arc::new(WakeCell::default());
     context.engine.attend_office(index, wake.clone());

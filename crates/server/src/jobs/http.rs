@@ -30,7 +30,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Starts the server and returns its address.
+/// Starts the HTTP server of the service, and returns the server's address.
 pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, String> {
     let failed = |error: std::io::Error| format!("{listen}: {error}");
     let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
@@ -52,7 +52,7 @@ pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketA
                     let answer = service_fn(|request| answer(request, service.clone()));
                     let mut server = http1::Builder::new();
                     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                    // Errors of one client do not matter to the others.
+                    // Ignore the error, because an error of one client does not matter to the other clients.
                     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
                     drop(place);
                 });

@@ -16,12 +16,12 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// A run in progress.
 pub(super) struct Process {
     stdin: ChildStdin,
-    /// Refers to this process even after its number was reused.
+    /// A descriptor that refers to this process even after another process got the same number.
     handle: OwnedFd,
 }
 
 impl Process {
-    /// Starts a run. `service` receives its reports and its end.
+    /// Starts a run. `service` receives the reports and the end of the run.
     pub(super) fn start(
         binary: &Path,
         words: &[String],
@@ -66,7 +66,7 @@ impl Process {
     }
 }
 
-/// Reads the reports of the run to its end, and returns its exit code.
+/// Reads the reports of the run until the run ends, and returns the exit code of the run's process.
 fn follow(mut child: Child, stdout: ChildStdout, name: &str, service: &Service) -> Option<i32> {
     let (mut lines, mut line) = (BufReader::new(stdout), Vec::new());
     loop {

@@ -101,7 +101,7 @@ impl Folders {
         Ok(folders)
     }
 
-    /// Watches one folder. Returns the number of the watch, or `None` when the folder is gone.
+    /// Watches one folder. Returns the watch's number, or `None` when the folder is gone.
     fn add(&mut self, path: &Path) -> Result<Option<i32>, String> {
         let wanted = WatchFlags::CREATE
             | WatchFlags::DELETE

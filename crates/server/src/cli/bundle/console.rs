@@ -62,7 +62,7 @@ pub(super) fn serve(
                 let answer = service_fn(|request| answer(request, bundle.clone()));
                 let mut server = http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                // Errors of one client do not matter to the others.
+                // Ignore the error, because an error of one client does not matter to the other clients.
                 let _ = server.serve_connection(TokioIo::new(stream), answer).await;
             });
         }
