@@ -373,8 +373,8 @@ impl<E> Waited<E> {
 
 /// Sends the reason to a socket that is refused, and closes it.
 pub fn refuse(socket: &StdStream, reply: &[u8]) {
-    // A short text fits into the socket's buffer, because nothing was sent before. An error means that the peer is
-    // gone.
+    // A short text fits into the socket's buffer, because nothing was sent before. A peer that is
+    // gone gets no text.
     let _ = (&*SockRef::from(socket)).write(reply);
     hang_up(SockRef::from(socket));
 }
