@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Bytes of both documents in one comparison.
+/// Number of bytes of each document that are read before the two documents are compared.
 const BLOCK_BYTES: usize = 64 * 1024;
 
 /// Compares the sources with the names `before` and `after`. `added` in the summary counts documents that only `after`
@@ -53,7 +53,7 @@ pub fn compare(
     let mut pair = Pair { before, after, is_content, progress, summary: Summary::default() };
     pair.container(b"", Sides::Both, 0, [None, None])?;
     let mut summary = pair.summary;
-    // Both use one cache, each with its own counts.
+    // Both sources use the same cache. Each source counts its own reads and writes.
     let counts = [&pair.before, &pair.after].map(|source| source.cache().map(CacheUse::counts));
     summary.cache = counts.into_iter().flatten().reduce(CacheCounts::plus);
     summary.took = started.elapsed();
@@ -77,7 +77,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// `parts`: listings that are known already.
+    /// `parts`: the listing of each source for this container, where the listing is known already.
     fn container(
         &mut self,
         path: &[u8],
@@ -155,7 +155,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// If one side lists the container in parts, divides the other side's listing too. Returns the parts.
+    /// If one source lists the container in parts, divides the other source's listing into parts too. Returns the
+    /// parts.
     fn divide(
         &self,
         path: &[u8],
@@ -179,7 +180,7 @@ impl Pair<'_> {
         Ok(divided)
     }
 
-    /// True when both sides have the same bytes.
+    /// True when the document has the same bytes in both sources.
     fn is_same(&mut self, path: &[u8], old: &Entry<'_>, new: &Entry<'_>) -> Result<bool, ReadError> {
         if let (Some(before), Some(after)) = (self.before.size(old), self.after.size(new))
             && before != after
@@ -209,7 +210,7 @@ impl Pair<'_> {
     }
 }
 
-/// Reads until `into` is full, or until the object ends. Returns the number of bytes.
+/// Reads until `into` is full, or until the object ends. Returns the number of bytes read.
 fn fill(object: &dyn Object, at: u64, into: &mut [u8]) -> Result<usize, ReadError> {
     let mut done = 0;
     while done < into.len() {

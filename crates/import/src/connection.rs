@@ -19,7 +19,7 @@ pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 pub const REPLY_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of bytes that a reply with a container may hold.
 pub const CONTAINER_REPLY_BYTES_MAX: usize = CONTAINER_BYTES_MAX + 1024;
-/// Commands are gathered until they are this long in bytes.
+/// Commands are gathered in a buffer, which is sent when it holds this number of bytes.
 const FLUSH_BYTES: usize = 64 * 1024;
 
 /// A connection, authenticated and with its database selected.
@@ -37,11 +37,11 @@ pub struct Connection {
 pub struct Target<'a> {
     /// `host:port`.
     pub address: &'a str,
-    /// For AUTH, with the password.
+    /// The username for AUTH, sent together with the password.
     pub username: Option<&'a str>,
-    /// For AUTH.
+    /// The password for AUTH.
     pub password: Option<&'a str>,
-    /// For SELECT.
+    /// The database number for SELECT.
     pub db: u32,
 }
 
@@ -135,7 +135,8 @@ impl Connection {
     fn flush(&mut self) -> Result<(), ImportError> {
         let written = self.stream.write_all(&self.out);
         self.out.clear();
-        // The room of one huge document must not be held for the rest of the import.
+        // A huge document makes the output buffer grow. Free that memory, so that it is not held for the rest of the
+        // import.
         self.out.shrink_to(2 * FLUSH_BYTES);
         written.map_err(|error| self.lost(error))
     }
@@ -168,7 +169,7 @@ impl Connection {
 /// The error for an error reply to `args`.
 pub(crate) fn refused<T: AsRef<[u8]>>(args: &[T], text: &[u8]) -> ImportError {
     let words = args.iter().take(2).map(|a| String::from_utf8_lossy(a.as_ref()).into_owned());
-    // AUTH's second word is a secret.
+    // Stop at AUTH: the words after AUTH are secrets and must not appear in an error text.
     let words: Vec<_> = words.take_while(|w| w != "AUTH").collect();
     let command = if words.is_empty() { "AUTH".to_owned() } else { words.join(" ") };
     ImportError::Refused { command, text: String::from_utf8_lossy(text).into_owned() }

@@ -80,12 +80,12 @@ pub enum ContainerError {
     /// The blob is shorter than the smallest container, or shorter than its header says.
     #[error("the container has {len} bytes where at least {need} are needed")]
     Short {
-        /// Bytes there are.
+        /// Length of the blob in bytes.
         len: usize,
-        /// Bytes there must be.
+        /// Minimum length in bytes.
         need: usize,
     },
-    /// The magic differs.
+    /// The blob does not begin with [`MAGIC`].
     #[error("the bytes are no container: the magic is missing")]
     Magic,
     /// Another version of the format wrote the blob.
@@ -94,47 +94,47 @@ pub enum ContainerError {
     /// The flags byte is not zero.
     #[error("the container has flags {0:#04x}, none are known")]
     Flags(u8),
-    /// The parts do not add up to the whole.
+    /// The lengths of header, entries, offsets and checksum do not add up to the actual length.
     #[error("the container's parts add up to {expected} bytes, there are {len}")]
     Length {
-        /// Sum of the parts.
+        /// Sum of the lengths of the parts.
         expected: u64,
-        /// Bytes there are.
+        /// Actual length in bytes.
         len: usize,
     },
-    /// The bytes changed since they were written.
+    /// The checksum does not match, so bytes have changed since the container was written.
     #[error("the container's checksum differs from its bytes")]
     Checksum,
-    /// An offset of the list does not lead to a whole entry.
+    /// An offset in the list of offsets does not lead to a whole entry.
     #[error("entry {index} of the container lies outside it")]
     Bounds {
-        /// Position in the sorted list.
+        /// Position of the entry in the sorted list.
         index: usize,
     },
     /// The kind byte is unknown.
     #[error("entry {index} of the container has the unknown kind {kind}")]
     UnknownKind {
-        /// Position in the sorted list.
+        /// Position of the entry in the sorted list.
         index: usize,
-        /// The byte found.
+        /// The kind byte.
         kind: u8,
     },
-    /// The list does not ascend strictly by name. Duplicates are found so too.
+    /// The names do not ascend strictly. This check also finds duplicate names.
     #[error("entries {} and {index} of the container are not in the order of their names", index - 1)]
     Order {
-        /// Position in the sorted list.
+        /// Position of the entry in the sorted list.
         index: usize,
     },
     /// A name is empty, too long, `.`, `..`, or holds `/` or NUL.
     #[error("a container cannot hold the name {:?}", String::from_utf8_lossy(.0))]
     Name(Vec<u8>),
-    /// Two entries of the same name.
+    /// Two entries have the same name.
     #[error("a container cannot hold the name {:?} twice", String::from_utf8_lossy(.0))]
     Duplicate(Vec<u8>),
     /// A token, a pair or the container itself exceeds a limit of this module.
     #[error("{what} of a container may be {max} at most")]
     Limit {
-        /// What is too large.
+        /// What is too large, in words.
         what: &'static str,
         /// The limit.
         max: usize,
@@ -218,7 +218,7 @@ impl<'a> Container<'a> {
     pub fn producer(&self) -> u16 {
         u16::from_le_bytes([self.blob[6], self.blob[7]])
     }
-    /// The checksum. Equal digests mean equal containers.
+    /// The checksum of the container. Equal checksums mean equal containers.
     pub fn digest(&self) -> Digest {
         let mut out = Digest::default();
         out.copy_from_slice(&self.blob[self.blob.len() - DIGEST_BYTES..]);

@@ -12,14 +12,14 @@ use strand_wire::client::Value;
 /// One dataset of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dataset {
-    /// Its name.
+    /// The dataset's name.
     pub name: String,
-    /// Containers that are recorded. Of a git revision only the root is recorded, and containers in which something
-    /// failed.
+    /// Number of recorded containers. For a git revision, only the root and the containers in which something failed
+    /// are recorded.
     pub containers: u64,
-    /// Documents that the server holds, as far as they are recorded.
+    /// Number of documents that the server holds, as far as the recorded containers tell.
     pub documents: u64,
-    /// Documents that failed.
+    /// Number of documents that failed.
     pub failed: u64,
     /// True when the last run was cut short, or is not over yet.
     pub interrupted: bool,
@@ -71,7 +71,7 @@ fn look(
     let running = status(connection.call(&[COMMAND.as_bytes(), b"STATUS", name])?)?;
     let mut paths = strings(connection.call(&[COMMAND.as_bytes(), b"LIST", name])?)?;
     let mut dataset = Dataset { name: shown, running, ..Dataset::default() };
-    // An intent ends in a slash.
+    // Only the names of intents end in a slash, and an intent exists only while a run is under way or was cut short.
     let recorded_paths = paths.len();
     paths.retain(|path| !path.ends_with(b"/"));
     dataset.interrupted = paths.len() < recorded_paths;

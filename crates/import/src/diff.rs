@@ -7,32 +7,33 @@
 use crate::container::{Container, Entry, Kind};
 use std::cmp::Ordering;
 
-/// The change of one name.
+/// How the entry of one name differs between the old container (as recorded) and the new one (as listed).
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Only the new side has it.
+    /// Only the new container has the entry.
     Added(Entry<'a>),
-    /// Only the old side has it. If the new side has it as the other kind, an `Added` follows.
+    /// Only the old container has the entry. If the new container has an entry of this name but of the other kind, an
+    /// `Added` follows.
     Removed(Entry<'a>),
-    /// Both have it and the tokens differ, or one is unknown.
+    /// Both containers have the entry. The tokens differ, or a token is unknown.
     Updated {
-        /// As recorded.
+        /// The recorded entry.
         old: Entry<'a>,
-        /// As listed.
+        /// The listed entry.
         new: Entry<'a>,
     },
-    /// Both have it, the tokens are equal, the metadata differs: the bytes need not be read.
+    /// Both containers have the entry. The tokens are equal and the metadata differs, so the bytes need not be read.
     Metadata {
-        /// As recorded.
+        /// The recorded entry.
         old: Entry<'a>,
-        /// As listed.
+        /// The listed entry.
         new: Entry<'a>,
     },
-    /// Both have it and nothing differs.
+    /// Both containers have the entry, and nothing differs.
     Unchanged {
-        /// As recorded.
+        /// The recorded entry.
         old: Entry<'a>,
-        /// As listed.
+        /// The listed entry.
         new: Entry<'a>,
     },
 }
@@ -49,7 +50,7 @@ pub struct Diff<'a> {
     new: Container<'a>,
     old_at: usize,
     new_at: usize,
-    /// The new half of a name that changed its kind.
+    /// The `Added` half of a name that changed its kind, to be returned next.
     pending: Option<Entry<'a>>,
 }
 
@@ -94,14 +95,14 @@ impl<'a> Diff<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The entry. If both sides have an entry, the new one.
+    /// The new entry, or the old entry if the new container has none.
     pub fn entry(&self) -> Entry<'a> {
         match *self {
             Change::Added(entry) | Change::Removed(entry) => entry,
             Change::Updated { new, .. } | Change::Metadata { new, .. } | Change::Unchanged { new, .. } => new,
         }
     }
-    /// The recorded entry, if there is one.
+    /// The recorded (old) entry, if there is one.
     pub fn recorded(&self) -> Option<Entry<'a>> {
         match *self {
             Change::Added(_) => None,

@@ -45,8 +45,8 @@ use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
 pub const DEPTH_MAX: usize = 128;
-/// Maximum number of bytes of containers that a run holds at once. These are the containers from the root down to the
-/// current folder.
+/// Maximum number of bytes of containers that a run holds at once: the containers from the root down to the current
+/// folder.
 pub const CONTAINERS_HELD_BYTES_MAX: usize = 1 << 30;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
@@ -165,7 +165,8 @@ impl Level {
 struct Child {
     /// The container's token in its parent's record. Empty when the container's documents must be looked at again.
     token: Vec<u8>,
-    /// Documents in the container and below. Known only for the root's children, and only where tokens are content.
+    /// Number of documents in the container and in the containers below it. Known only for the root's children, and
+    /// only where tokens are content.
     documents: u64,
     /// True when the token says everything that the record says, so the record may be dropped.
     is_recallable: bool,
@@ -180,7 +181,7 @@ struct Job<'a> {
     buffer: Vec<u8>,
     /// Documents in the new containers minus documents in the old ones, over all opened containers.
     documents_more: i64,
-    /// The archive that is open.
+    /// The archive that is open now.
     within: Within,
     throttle: Throttle,
     /// Parts of containers that are recorded in one piece, by their paths.
@@ -288,8 +289,8 @@ impl Job<'_> {
         })
     }
 
-    /// Waits for everything that is under way. Only for times when no document is under way, because the sink may
-    /// refuse a document.
+    /// Waits for the replies to everything that was sent. Call this only when no document is under way, because the
+    /// sink may refuse a document.
     fn drain(&mut self) -> Result<(), ImportError> {
         let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());
@@ -404,7 +405,7 @@ impl Job<'_> {
         }
         let is_clean = is_clean(view(&blob));
         let token = if is_clean { new.token.to_vec() } else { Vec::new() };
-        // A tree's token says nothing about the content of archives, nor about a filter.
+        // The token of a tree says nothing about the content of archives, or about the filter of the import.
         let is_whole = new.token.len() > size_of::<Digest>();
         let is_recallable =
             is_clean && is_whole && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
@@ -500,7 +501,8 @@ fn documents_in(container: Container<'_>) -> u64 {
     container.iter().filter(|e| e.kind == Kind::Document).count() as u64
 }
 
-/// True when the server holds every document of the container and below, exactly as the token says.
+/// True when the server holds every document of the container and of the containers below it, exactly as the token
+/// says.
 fn is_clean(container: Container<'_>) -> bool {
     container.iter().all(|entry| {
         let held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();

@@ -57,17 +57,17 @@ pub struct ImportOptions {
     pub source: PathBuf,
     /// The dataset: documents become hashes at `<into>:<path>`.
     pub into: String,
-    /// Where documents go.
+    /// The sink that gets the documents.
     pub to: Destination,
     /// The folder for the records of a sink that keeps none itself.
     pub state: Option<PathBuf>,
-    /// Receives what the run waits for.
+    /// Receives a notice when the run has to wait for something.
     pub notices: Notices,
     /// Wait while another importer of the dataset is at work. Otherwise another importer is an error.
     pub wait: bool,
     /// Time between two reports of the run's progress to the server.
     pub report_every: std::time::Duration,
-    /// Who lends the run its memory.
+    /// Lends memory to the run.
     pub memory: memory::Memory,
     /// The program that extracts documents in a process of its own. `None`: the run's process extracts them.
     pub extractor: Option<extract::child::ExtractorProgram>,
@@ -75,11 +75,11 @@ pub struct ImportOptions {
     pub rate: Option<u64>,
     /// The Strand server, `host:port`. Used when documents go to a Strand server.
     pub address: String,
-    /// User name for AUTH; only with a password.
+    /// User name for AUTH. Used only together with a password.
     pub username: Option<String>,
     /// Password for AUTH.
     pub password: Option<String>,
-    /// Database; 0 is the default.
+    /// Number of the database. 0 is the default.
     pub db: u32,
     /// Report what would change, and change nothing.
     pub dry_run: bool,
@@ -138,21 +138,22 @@ impl ImportOptions {
 /// The outcome of one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// New at the server.
+    /// The document is new at the server.
     Added,
-    /// Replaced.
+    /// The document was replaced.
     Updated,
-    /// Deleted.
+    /// The document was deleted.
     Removed,
-    /// Left alone.
+    /// The document was left as it is.
     Unchanged,
-    /// A dead letter, for this reason.
+    /// The document is a dead letter, for this reason.
     Failed(&'a str),
 }
 
 /// Receives the progress of a run. All methods do nothing by default. `path` is the document's id, perhaps not UTF-8.
 pub trait Progress {
-    /// Called when a folder was listed. It has `documents` of its own.
+    /// Called when a folder was listed. `documents`: the number of documents in the folder itself, without those below
+    /// it.
     fn listed(&mut self, path: &[u8], documents: u64) {
         let _ = (path, documents);
     }
@@ -194,31 +195,31 @@ pub enum ImportError {
     /// The source does not exist, is not a folder, or cannot be read.
     #[error("cannot import {path}: {error}", path = path.display())]
     Source {
-        /// As given.
+        /// The path as the user gave it.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         error: std::io::Error,
     },
     /// The root could not be listed (a folder below it is a dead letter instead).
     #[error("cannot list {0}")]
     List(source::ListError),
-    /// Nobody answers at the address.
+    /// Nothing accepts connections at the address.
     #[error("cannot connect to {address}: {error}")]
     Connect {
         /// `host:port`.
         address: String,
-        /// What the system said.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// The connection broke.
+    /// The connection to the server broke.
     #[error("lost the server at {address}: {reason}")]
     Lost {
         /// `host:port`.
         address: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
-    /// The sink does not take what it is sent.
+    /// The sink does not accept what the run sends.
     #[error("cannot write to {sink}: {reason}")]
     Sink {
         /// The file, or the collection.
@@ -245,15 +246,15 @@ pub enum ImportError {
     Protocol {
         /// `host:port`.
         address: String,
-        /// Where the reply broke.
+        /// The error at the place where the reply stops being valid RESP.
         error: strand_wire::resp::ProtocolError,
     },
     /// The server answered with an error that is not about one document.
     #[error("the server refused {command}: {text}")]
     Refused {
-        /// The command's first words.
+        /// The first words of the refused command.
         command: String,
-        /// The server's words.
+        /// The error text of the server.
         text: String,
     },
     /// A recorded container cannot be read.
@@ -264,7 +265,7 @@ pub enum ImportError {
     Damaged {
         /// The dataset.
         dataset: String,
-        /// The container's name in it.
+        /// The path of the container in the dataset.
         path: String,
         /// What is wrong.
         error: container::ContainerError,
@@ -277,9 +278,9 @@ pub enum ImportError {
     Unrecallable {
         /// The dataset.
         dataset: String,
-        /// The container.
+        /// The path of the container.
         path: String,
-        /// Its token then.
+        /// The token of the container when it was imported: the id of its tree.
         tree: String,
     },
     /// More documents would be removed than the options allow. Nothing was changed.
@@ -296,15 +297,15 @@ pub enum ImportError {
     /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
     #[error("stopped at {path:?}: {what}")]
     TooMuch {
-        /// The container that was one too many.
+        /// The path of the container at which the bound was exceeded.
         path: String,
-        /// The bound.
+        /// The bound that was exceeded.
         what: String,
     },
     /// The new container of a folder cannot be built.
     #[error("cannot record the folder {path:?}: {error}")]
     Record {
-        /// The folder.
+        /// The path of the folder.
         path: String,
         /// What is wrong.
         error: container::ContainerError,

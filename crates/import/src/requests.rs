@@ -16,7 +16,7 @@ const ROWS_MAX: usize = 256;
 /// Host of the requests beyond [`ROWS_MAX`].
 pub const OTHERS: &str = "others";
 
-/// Notes of this process.
+/// The log file and the sums of this process.
 static NOTES: Mutex<Notes> = Mutex::new(Notes { log: None, sums: BTreeMap::new() });
 
 struct Notes {
@@ -33,15 +33,15 @@ fn notes() -> MutexGuard<'static, Notes> {
 pub struct Sum {
     /// Number of requests.
     pub requests: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the requests' bodies.
     pub sent_bytes: u64,
-    /// Bytes of the answers' bodies, as far as their heads tell.
+    /// Bytes of the responses' bodies, as far as the HTTP heads tell.
     pub received_bytes: u64,
-    /// Time until the answers' heads.
+    /// Sum of the times until the HTTP heads of the responses were there.
     pub took: Duration,
 }
 
-/// The sums, with method, host and status. Status 0: there was no answer.
+/// The sums, each with its method, host and status. Status 0: there was no response.
 pub fn totals() -> Vec<(String, String, u16, Sum)> {
     let row = |((method, host, status), sum): (&(String, String, u16), &Sum)| {
         (method.clone(), host.clone(), *status, *sum)
@@ -59,14 +59,14 @@ pub fn open_log(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A request that was sent. It is noted when it ends. A request that is given up is noted without an answer.
+/// A request that was sent. It is noted when it ends. A request that is given up is noted without a response.
 #[derive(Debug)]
 pub(crate) struct Begun {
     method: String,
     host: String,
     sent_bytes: u64,
     at: Instant,
-    /// The answer: its status, and the length of its body.
+    /// The status of the response, and the length of its body.
     answer: Option<(u16, u64)>,
 }
 
@@ -75,11 +75,11 @@ impl Begun {
     pub(crate) fn new(method: &str, host: &str, sent_bytes: u64) -> Begun {
         Begun { method: method.into(), host: host.into(), sent_bytes, at: Instant::now(), answer: None }
     }
-    /// Adds bytes to the body.
+    /// Adds bytes to the body of the request.
     pub(crate) fn sends(&mut self, bytes: u64) {
         self.sent_bytes += bytes;
     }
-    /// The head of the answer is there.
+    /// Notes the request, because the HTTP head of its response is there.
     pub(crate) fn answered(mut self, status: u16, received_bytes: Option<u64>) {
         self.answer = Some((status, received_bytes.unwrap_or(0)));
     }

@@ -27,13 +27,13 @@ pub struct Summary {
     pub into: String,
     /// Documents that are new at the server.
     pub added: u64,
-    /// Of these, documents that lay elsewhere in the source and were copied at the server.
+    /// The part of `added` that lay elsewhere in the source before and was copied at the server.
     pub moved: u64,
-    /// Documents replaced.
+    /// Documents that were replaced.
     pub updated: u64,
-    /// Documents deleted.
+    /// Documents that were deleted.
     pub removed: u64,
-    /// Documents left alone.
+    /// Documents that were left as they were.
     pub unchanged: u64,
     /// Documents and folders that could not be imported. Every document of the source counts in exactly one of `added`,
     /// `updated`, `unchanged` and `failed`.
@@ -46,7 +46,7 @@ pub struct Summary {
     pub bytes_read: u64,
     /// Processes that were started to extract documents.
     pub extractors: u64,
-    /// Containers listed.
+    /// Containers that were listed.
     pub containers: u64,
     /// Containers that were not listed, because their tokens show that nothing below has changed.
     pub containers_skipped: u64,
@@ -65,7 +65,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The sum of the four numbers.
+    /// The sum of `added`, `updated`, `unchanged` and `failed`.
     pub(crate) fn told(&self) -> u64 {
         self.added + self.updated + self.unchanged + self.failed
     }

@@ -25,12 +25,13 @@ const QUESTIONS_UNDER_WAY_MAX: usize = 64;
 pub const COMMAND: &str = "IMPORT.VERSION";
 /// The note with the digest of a document's bytes. An entry has the note exactly when the server holds the document.
 pub const DIGEST_NOTE: &[u8] = b"~digest";
-/// The note of a document that holds others: their number (8 bytes), and the number of those that failed (8 bytes).
+/// The note of a document that holds other documents: the number of these documents (8 bytes), and how many of them
+/// failed (8 bytes).
 pub const INNER_NOTE: &[u8] = b"~inner";
 /// The note of a doubtful entry: the server may or may not hold its document.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
 
-/// The name under which the container `path` is recorded.
+/// The name under which the container at `path` is recorded.
 pub fn recorded_name(path: &[u8]) -> Vec<u8> {
     if path.is_empty() { b".".to_vec() } else { path.to_vec() }
 }
@@ -42,14 +43,14 @@ pub fn intent_name(path: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The knowledge about one container before a run.
+/// What a run knows about one container before the run changes it.
 #[derive(Debug)]
 pub struct Known {
     /// The recorded container. Empty when nothing was recorded.
     pub blob: Vec<u8>,
-    /// True when the server has a record.
+    /// True when the server has a record of the container.
     pub recorded: bool,
-    /// True when a run was cut short here. Then `blob` is the merge of record and intent.
+    /// True when a run was cut short in this container. Then `blob` is the merge of record and intent.
     pub interrupted: bool,
 }
 
@@ -154,7 +155,7 @@ fn keep(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> 
     builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
 }
 
-/// Adds the entry as a doubtful one. Only its name stays, and the note that it held other documents.
+/// Adds the entry as a doubtful one. Keeps only its name, and the note that the document held other documents.
 fn doubt(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
     let inner = entry.get(INNER_NOTE).map(|note| (INNER_NOTE, note));
     builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])].into_iter().chain(inner))
@@ -236,7 +237,7 @@ pub(crate) fn are_hashes(connection: &mut Connection, keys: &[Vec<u8>]) -> Resul
     replies.into_iter().map(judge).collect()
 }
 
-/// The number of keys of each question that exist.
+/// For each question, the number of its keys that exist.
 fn exist(
     connection: &mut Connection,
     questions: impl Iterator<Item = Vec<Vec<u8>>>,

@@ -8,20 +8,20 @@ use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinitio
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Object: its version, the number of its last use, its parts.
+/// Key: the object. Value: its version, the number of its last use, and the number of its parts.
 const OBJECTS: TableDefinition<u128, (u128, u64, u64)> = TableDefinition::new("objects");
-/// Object and offset: length and digest of the part.
+/// Key: the object and the offset of a part. Value: the length and the digest of the part.
 const PARTS: TableDefinition<(u128, u64), (u32, u128)> = TableDefinition::new("parts");
-/// Number of a use: the object.
+/// Key: the number of a use. Value: the object that was used.
 const USES: TableDefinition<u64, u128> = TableDefinition::new("uses");
-/// Bytes of the index that are held in memory.
+/// Maximum number of bytes of the index that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
-/// Maximum number of changes that a kill may lose.
+/// Maximum number of changes that are lost when the process is killed.
 const CHANGES_PER_SYNC: u32 = 1024;
 /// Number of uses of objects that are noted together, if no other change notes them before.
 const USED_MAX: usize = 1024;
-/// The name of a file that exists while the cache is open. If the file exists when the cache is opened, the cache was
-/// not closed.
+/// The name of a file that exists while the cache is open. If the file exists already when the cache is opened, the
+/// cache was not closed properly.
 const MARK: &str = "open";
 
 /// The path of the file with an object's version.
@@ -39,7 +39,7 @@ pub(super) struct Index {
     changes: u32,
 }
 
-/// The text of a failure.
+/// The text of an error.
 fn said(error: impl std::fmt::Display) -> String {
     format!("the cache's index: {error}")
 }
@@ -87,7 +87,7 @@ impl Index {
         Ok(Index { folder: folder.to_path_buf(), database, next_use, used: BTreeSet::new(), changes: 0 })
     }
 
-    /// Length and digest of a part.
+    /// Returns the length and the digest of a part.
     pub(super) fn find(
         &mut self,
         object: u128,
@@ -144,7 +144,7 @@ impl Index {
         })
     }
 
-    /// Removes the object, of any version.
+    /// Removes the object, whatever its version.
     pub(super) fn remove(&mut self, object: u128) -> Result<(), String> {
         let folder = self.folder.clone();
         self.used.remove(&object);
@@ -190,7 +190,7 @@ impl Index {
         Ok(made)
     }
 
-    /// Removes the files that the index does not know.
+    /// Removes the files that are not in the index.
     fn sweep(&self) -> Result<(), String> {
         let read = self.database.begin_read().map_err(said)?;
         let objects = read.open_table(OBJECTS).map_err(said)?;
@@ -216,7 +216,7 @@ impl Index {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        // What a kill loses here is fetched again.
+        // Changes that a kill loses here are harmless, because the parts are fetched again.
         self.changes = CHANGES_PER_SYNC;
         if self.change(|_, _| Ok(())).is_ok() {
             let _ = std::fs::remove_file(self.folder.join(MARK));

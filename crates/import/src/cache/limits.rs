@@ -14,18 +14,18 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The three shares of one resource that stay free, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Nothing is culled while more is free.
+    /// Culling ends when at least this share is free.
     pub run: u8,
-    /// Culling begins when less is free.
+    /// Culling begins when less than this share is free.
     pub cull: u8,
-    /// Nothing is stored while less is free.
+    /// Nothing is stored while less than this share is free.
     pub stop: u8,
 }
 
 impl Shares {
     /// The shares in Debian's `/etc/cachefilesd.conf`.
     pub const SHIPPED: Shares = Shares { run: 10, cull: 7, stop: 3 };
-    /// The shares of cachefilesd where its file names none.
+    /// The shares that cachefilesd uses where its configuration file names none.
     pub const UNSAID: Shares = Shares { run: 7, cull: 5, stop: 1 };
 
     fn check(self, letter: char) -> Result<(), String> {
@@ -64,7 +64,7 @@ pub enum LimitsError {
     Read {
         /// The file.
         file: PathBuf,
-        /// The problem.
+        /// The error.
         why: std::io::Error,
     },
     /// A line is wrong, or the limits contradict each other.
@@ -72,7 +72,7 @@ pub enum LimitsError {
     Content {
         /// The file.
         file: PathBuf,
-        /// The line and the problem.
+        /// The line, and what is wrong with it.
         why: String,
     },
 }
@@ -112,7 +112,7 @@ fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
             "fcull" => limits.files.cull = share()?,
             "fstop" => limits.files.stop = share()?,
             "nocull" => limits.culls = false,
-            // These words are about the kernel's cache only.
+            // These keywords concern only the kernel's own cache.
             "tag" | "secctx" | "culltable" | "debug" | "resume_thresholds" => {}
             _ => return Err(format!("line {}: {name:?} is no command of cachefilesd.conf", number + 1)),
         }
@@ -136,7 +136,7 @@ impl Free {
     pub fn of(stat: &StatVfs) -> Free {
         Free { blocks: (stat.f_bavail, stat.f_blocks), files: (stat.f_favail, stat.f_files) }
     }
-    /// True when fewer blocks, or fewer files, are free than the share that `which` chooses.
+    /// True when the free share of blocks, or of files, is smaller than the share that `which` chooses.
     pub fn is_below(&self, limits: &Limits, which: impl Fn(Shares) -> u8) -> bool {
         let below = |(free, all): (u64, u64), shares: Shares| {
             all > 0 && u128::from(free) * 100 < u128::from(all) * u128::from(which(shares))

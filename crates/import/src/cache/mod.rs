@@ -19,13 +19,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The folder that holds everything, in the folder that the user names. No file outside of it is touched.
+/// The name of the folder that holds everything. It lies in the folder that the user names. No file outside of it is
+/// touched.
 const FOLDER: &str = "strand-cache";
 /// Longest part in bytes.
 pub const PART_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of objects that one call culls. A run waits no longer than for these.
 const CULLED_PER_CALL_MAX: u64 = 64;
-/// Failures in a row after which the cache is not asked any more.
+/// Number of failures in a row after which the cache is not used any more.
 const FAILURES_MAX: u32 = 8;
 
 /// Where a cache is, and how much of the disk it may fill.
@@ -62,7 +63,7 @@ pub struct Put {
     pub stored: bool,
     /// True when the disk is too full.
     pub refused: bool,
-    /// Objects that were dropped to make room.
+    /// Number of objects that were culled to make room.
     pub culled: u64,
 }
 
@@ -81,7 +82,7 @@ pub struct CacheCounts {
     pub stored_bytes: u64,
     /// Parts that were not stored, because the disk is too full.
     pub refused: u64,
-    /// Objects that were dropped to make room.
+    /// Number of objects that were culled to make room.
     pub culled: u64,
     /// Why the cache is not used any more.
     pub aside: Option<String>,
@@ -108,7 +109,7 @@ impl CacheCounts {
     }
 }
 
-/// Says how much is free on the disk of a path.
+/// Returns how much is free on the disk of a path.
 type Probe = dyn Fn(&Path) -> io::Result<Free> + Send + Sync;
 
 /// A cache on a disk. The jobs of one process share it. Other processes cannot open it meanwhile.
@@ -126,7 +127,7 @@ struct State {
     aside: Option<String>,
 }
 
-/// The caches of this process.
+/// The open caches of this process, by their folders.
 static OPEN: Mutex<Vec<(PathBuf, Weak<DiskCache>)>> = Mutex::new(Vec::new());
 
 impl DiskCache {
@@ -247,8 +248,8 @@ impl DiskCache {
 }
 
 impl State {
-    /// Returns the value, and counts a failure. A full disk can still be read. So only a stored part ends a row of
-    /// failures.
+    /// Returns the value, and counts an error as a failure. Only a part that was stored ends a row of failures, because
+    /// reads still succeed on a full disk.
     fn judge<T>(&mut self, result: Result<T, String>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
@@ -295,7 +296,7 @@ impl CacheUse {
         }
         found
     }
-    /// True when the cache has the part. The question is not counted.
+    /// True when the cache has the part. Counts neither a hit nor a miss.
     pub(crate) fn has(&self, of: Version, offset: u64) -> bool {
         let Some(cache) = &self.cache else { return false };
         let found = cache.state().index.find(of.object, of.version, offset);

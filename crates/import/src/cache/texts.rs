@@ -12,7 +12,7 @@ use crate::source::{FLAGS_KEY, Source, Tokens};
 
 /// Fields that depend on the document's place, and not on its bytes.
 const OF_THE_PLACE: [&str; 5] = ["path", "name", "size", "parent", "flags"];
-/// The version of the bytes below.
+/// The version of the format of a text's bytes.
 const FORMAT: u8 = 1;
 /// Longest text in bytes that is kept. A document with a longer text is read again.
 const BYTES_MAX: usize = super::PART_BYTES_MAX;
@@ -55,7 +55,7 @@ pub(crate) fn kind(entry: &Entry<'_>) -> Vec<u8> {
 }
 
 impl Text {
-    /// The text as bytes. `None` when there are too many.
+    /// The text as bytes. `None` when it has too many bytes.
     pub(crate) fn encode(size: u64, digest: &Digest, fields: &Fields) -> Option<Vec<u8>> {
         let mut bytes = size.to_le_bytes().to_vec();
         bytes.extend_from_slice(digest);

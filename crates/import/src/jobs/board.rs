@@ -23,7 +23,7 @@ pub const JOBS_MAX: usize = 10_000;
 pub const ERRORS_MAX: usize = 1000;
 /// The pause before a job that broke off is begun again. It doubles with each time.
 const AGAIN_FIRST_MS: u64 = 1_000;
-/// The longest such pause.
+/// The longest pause before such a job is begun again.
 const AGAIN_MAX_MS: u64 = 300_000;
 
 /// A folder that does not get quiet is imported after this multiple of its job's quiet time.
@@ -41,7 +41,7 @@ pub enum Work {
 /// An action that the service must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Begin this job. These are the words of its command.
+    /// Begin this job, with these words as its command.
     Start(String, Vec<String>),
     /// Tell this job that it has got the memory it asked for.
     Grant(String),
@@ -79,9 +79,9 @@ pub enum Report {
 /// The limits for all sources with a prefix: jobs at once, and bytes per second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLimit {
-    /// The beginning of these sources.
+    /// The beginning of the names of these sources.
     pub source: String,
-    /// Jobs at once.
+    /// Maximum number of these jobs that run at once.
     pub running: usize,
     /// Bytes per second of all these jobs together.
     pub rate: Option<u64>,
@@ -91,7 +91,7 @@ pub struct SourceLimit {
 struct Running {
     since_ms: u64,
     containers: u64,
-    /// The bytes that the run waits for, and its place in the queue.
+    /// The number of bytes that the run waits for, and the run's place in the queue.
     asking: Option<(u64, u64)>,
     /// The outcome of a run that was made to end.
     ending: Option<Ending>,
@@ -106,7 +106,7 @@ struct Running {
 enum Ending {
     Cancelled,
     Removed,
-    /// The run makes room. It begins again.
+    /// The run was ended to make room for others, and begins again later.
     Yielded,
 }
 
@@ -117,7 +117,7 @@ struct Job {
     due_ms: Option<u64>,
     /// The work that waits to be begun, and its place in the queue.
     wanted: Option<(Work, u64)>,
-    /// The earliest time at which it may begin.
+    /// The earliest time at which the wanted work may begin.
     not_before_ms: u64,
     broken: u32,
     running: Option<Running>,
@@ -126,9 +126,9 @@ struct Job {
     errors: VecDeque<(String, String)>,
     runs: u64,
     totals: Totals,
-    /// The times of the first and of the last change of its folder, since the last run that was due to such changes.
+    /// The times of the first and of the last change of the job's folder since the last run that such changes made due.
     stirred: Option<(u64, u64)>,
-    /// The reason why its folder is not watched, although it should be.
+    /// The reason why the job's folder is not watched, although it should be.
     unwatched: Option<String>,
 }
 
@@ -149,13 +149,13 @@ pub struct Board {
     running_max: usize,
     limits: Vec<SourceLimit>,
     turn: u64,
-    /// The clock at the last [`Board::tick`].
+    /// The time of the last [`Board::tick`].
     ticked_ms: u64,
     rng: fastrand::Rng,
 }
 
 impl Board {
-    /// A board without jobs. `seed` is the jitter's.
+    /// A board without jobs. `seed` is for the random generator of the jitter.
     pub fn new(budget: u64, running_max: usize, limits: Vec<SourceLimit>, seed: u64) -> Board {
         let rng = fastrand::Rng::with_seed(seed);
         Board {
@@ -355,7 +355,7 @@ impl Board {
             (Some(Ending::Cancelled), _) => ("cancelled", false),
             (Some(Ending::Yielded), _) => ("made room for others", true),
             (None, Some(0 | 3)) => ("done", false),
-            // Wrong usage, too many deletions, no source: another run now would end in the same way.
+            // Wrong usage, too many deletions, or no source: a new run now would end in the same way.
             (None, Some(2 | 4 | 5)) => ("stopped", false),
             (None, _) => ("broke off", true),
         };
@@ -468,7 +468,7 @@ impl Board {
             actions.push(Action::Grant(name.clone()));
         }
         if granted == 0 && waiting > 1 && waiting == self.running() {
-            // All jobs wait for one another. The job that would be served last makes room.
+            // All jobs wait for memory that other jobs hold. The job that would be served last gives its memory back.
             if let Some((_, _, name, _)) = asking.last()
                 && self.jobs.get_mut(name).is_some_and(|job| job.end(Ending::Yielded))
             {
@@ -501,7 +501,7 @@ impl Board {
                     |job: &&Job| job.running.is_some() && job.definition.source.starts_with(&limit.source);
                 self.jobs.values().filter(of).count() >= limit.running.max(1)
             };
-            // The jobs of other sources need not wait for this one.
+            // The source of this job is at its limit. Jobs of other sources may still begin.
             if limit.as_ref().is_some_and(busy) {
                 continue;
             }

@@ -12,7 +12,7 @@ pub enum JobError {
     /// Two jobs may not fill one dataset.
     #[error("the job {job:?} fills the dataset {dataset:?} already")]
     Taken {
-        /// The other job.
+        /// The job that fills the dataset already.
         job: String,
         /// The dataset.
         dataset: String,

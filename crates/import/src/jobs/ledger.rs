@@ -38,11 +38,11 @@ impl Ledger {
     pub fn of(&self, name: &str) -> u64 {
         self.held.get(name).copied().unwrap_or(0)
     }
-    /// The maximum number of bytes that one job can get in addition to [`JOB_BYTES`].
+    /// Maximum number of bytes that one job can get in addition to [`JOB_BYTES`].
     pub fn most(&self) -> u64 {
         self.budget - SERVICE_BYTES - JOB_BYTES
     }
-    /// Gives `bytes` more to `name`, if they are free. Returns whether they were.
+    /// Gives `bytes` more to `name` if that many bytes are free. Returns whether they were given.
     pub fn take(&mut self, name: &str, bytes: u64) -> bool {
         let fits = bytes <= self.free();
         if fits {

@@ -45,8 +45,8 @@ pub(crate) fn cron(text: &str) -> Result<Trigger, String> {
     Ok(Trigger::Cron(Box::new(cron)))
 }
 
-/// The time at which a job is due next, in milliseconds since 1970. `last_ms` is the time of its last start, if there was
-/// one. `jitter_ms` is added.
+/// The time at which a job is due next, in milliseconds since 1970. `last_ms` is the time of the job's last start, if
+/// there was one. `jitter_ms` is added to the due time.
 pub fn next_ms(trigger: &Trigger, last_ms: Option<u64>, now_ms: u64, jitter_ms: u64) -> Option<u64> {
     let due = match trigger {
         Trigger::Demand => return None,
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(next_ms(&every, Some(1_000), 1_000_000, 0), Some(1_000_000));
         assert_eq!(next_ms(&every, Some(9_000_000), 5_000, 0), Some(65_000), "the clock was set back");
         assert_eq!(next_ms(&Trigger::Demand, Some(1), 2, 3), None);
-        // Every zone's offset is a multiple of five minutes.
+        // The offset of every time zone is a multiple of five minutes.
         let five = cron("*/5 * * * *").unwrap();
         assert_eq!(next_ms(&five, None, 1_700_000_000_000, 0), Some(1_700_000_100_000));
         assert_eq!(next_ms(&five, None, 1_700_000_100_000, 0), Some(1_700_000_400_000));

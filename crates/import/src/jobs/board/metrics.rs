@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The numbers of a run's summary that are added up.
+/// The numbers in a run's summary that are added up.
 const COUNTED: [&str; 8] =
     ["added", "updated", "removed", "unchanged", "failed", "opened", "bytes_read", "containers"];
-/// The numbers of a summary's cache that are added up, and their names here.
+/// The numbers of the cache in a run's summary that are added up, each with its name in the metrics.
 const COUNTED_OF_CACHE: [(&str, &str); 3] =
     [("hits", "cache_hits"), ("texts", "cache_texts"), ("misses", "cache_misses")];
 
-/// A series: its name, its type, its help text, and the lines of values by label.
+/// A series: its name, its type, its help text, and its values, each with a label.
 type Series = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
 
 impl Totals {

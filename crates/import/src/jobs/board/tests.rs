@@ -1,4 +1,4 @@
-//! The board by hand: who starts, who waits, who makes room.
+//! Tests of the board: which job starts, which job waits, and which job makes room.
 
 use super::*;
 use crate::jobs::ledger::SERVICE_BYTES;
@@ -33,7 +33,7 @@ fn jobs_start_by_priority_as_far_as_memory_goes_and_never_twice() {
     ["a", "b", "c"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
     assert_eq!(started(&board.tick(1)), ["b", "a"]);
     assert_eq!(board.show("c").unwrap()["waits"], "would need 24.0 MiB, waiting for 21.0 MiB");
-    // Asked again while it runs: once more when it is done, not beside itself.
+    // Requested again while it runs: the job runs once more when it is done, not twice at once.
     board.run("a", Work::Retry).unwrap();
     assert_eq!(started(&board.tick(2)), Vec::<&str>::new());
     board.ended("a", Some(0), 3);
@@ -64,7 +64,7 @@ fn memory_is_lent_in_turn_and_those_who_wait_for_one_another_make_room() {
     board.ended("a", None, 6);
     assert_eq!(board.tick(7)[0], Action::Grant("b".into()));
     assert_eq!(board.show("a").unwrap()["last"]["outcome"], "made room for others");
-    // What is asked beyond all that there is, is cut: alone it is always given.
+    // A request for more than the whole budget is cut to the budget, so a job that runs alone always gets it.
     let mut board = self::board(70, 9, &[("a", "")]);
     board.run("a", Work::Import).unwrap();
     board.tick(1);
@@ -87,14 +87,14 @@ fn triggers_pauses_and_ends() {
     board.ended("a", Some(0), 4_000);
     assert_eq!((board.tick(9_999), board.wakes_ms()), (vec![], Some(10_000)));
     assert_eq!(started(&board.tick(10_000)), ["a"]);
-    // It breaks off: again, later and later.
+    // Each time the job breaks off, it begins again after a longer pause.
     board.ended("a", Some(1), 11_000);
     assert_eq!((started(&board.tick(11_999)), board.wakes_ms()), (vec![], Some(12_000)));
     assert_eq!(started(&board.tick(12_000)), ["a"]);
     board.ended("a", None, 12_000);
     assert_eq!(board.wakes_ms(), Some(14_000));
     assert!(board.cancel("a").unwrap().is_empty());
-    // Too many deletions: that is told and not tried again before its time.
+    // Too many deletions: the board reports that, and does not try again before the job is due.
     board.run("d", Work::Import).unwrap();
     board.tick(12_100);
     board.report("d", Report::Error("90 of 100 documents would be removed".into()));
@@ -129,7 +129,7 @@ fn a_clock_that_is_set_delays_nothing_and_repeats_nothing() {
     board.ended("d", Some(1), begin + 1000);
     board.stir("b", begin + 1000);
     assert_eq!(board.tick(begin + 1000), []);
-    // A day back: what would have been in 1 s, 2 s, 9 s and within a minute is so still.
+    // The clock goes back by a day: what was due in 1 s, 2 s, 9 s and within a minute is still due then.
     let now = begin + 1000 - DAY;
     assert_eq!(board.tick(now), []);
     assert_eq!(started(&board.tick(now + 1000)), ["d"]);
@@ -137,7 +137,7 @@ fn a_clock_that_is_set_delays_nothing_and_repeats_nothing() {
     assert_eq!((board.tick(now + 8_999), started(&board.tick(now + 9_000))), (vec![], vec!["a"]));
     assert_eq!(started(&board.tick(now + 59_000)), ["c"]);
     ["a", "b", "c", "d"].iter().for_each(|name| board.ended(name, Some(0), now + 59_500));
-    // A year ahead: each job whose time has come runs, once.
+    // The clock goes forward by a year: each job that is due runs once.
     let now = now + 365 * DAY;
     let mut ran = started(&board.tick(now)).iter().map(|name| name.to_string()).collect::<Vec<_>>();
     ran.sort();
@@ -246,7 +246,7 @@ fn a_folder_that_changed_is_imported_when_it_is_quiet() {
     board.stir("a", 2999);
     assert_eq!((board.tick(4998), board.wakes_ms()), (vec![], Some(4999)));
     assert_eq!(started(&board.tick(4999)), ["a"]);
-    // What changes while it runs is for the next run.
+    // A change while the job runs counts for the next run.
     board.stir("a", 5000);
     assert_eq!(board.tick(9000), []);
     board.ended("a", Some(0), 9001);
