@@ -47,7 +47,7 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
     encoding.decode_without_bom_handling(bytes).0
 }
 
-/// UTF-16 without a mark. In text that is mostly Latin every other byte is zero.
+/// UTF-16 without a byte order mark. In text that is mostly Latin, every other byte is zero.
 fn utf_16(beginning: &[u8]) -> Option<&'static Encoding> {
     let zeros = |from: usize| beginning.iter().skip(from).step_by(2).filter(|b| **b == 0).count();
     let (even, odd, half) = (zeros(0), zeros(1), beginning.len() / 2);

@@ -23,17 +23,17 @@ use std::time::{Duration, Instant};
 
 /// Pages and tables up to this size are extracted in the run's own process.
 pub const IN_PLACE_BYTES_MAX: usize = 64 << 10;
-/// Maximum memory of the process. The kernel counts the address space.
+/// Maximum memory of the process in bytes. The kernel applies the limit to the address space.
 pub const CHILD_MEMORY_BYTES_MAX: u64 = 1 << 30;
 /// How much longer than [`TIME_MAX`] the run waits. The process itself gives up at [`TIME_MAX`], and says so.
 const GRACE: Duration = Duration::from_secs(5);
-/// Maximum number of bytes of an answer.
+/// Maximum number of bytes of the process's answer to one document.
 const ANSWER_BYTES_MAX: u64 = 2 * DOCUMENT_BYTES_MAX;
 /// Bytes that are written or read at a time. Between two blocks the run looks at the deadline.
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes before a document: its kind (two bytes) and its length.
 const REQUEST_HEAD_BYTES: usize = 10;
-/// Bytes before an answer: whether all of the document could be read, and the length.
+/// Bytes before an answer: whether all of the document could be read, and the length of the answer.
 const ANSWER_HEAD_BYTES: usize = 9;
 /// The process gives free memory back at once, because nothing in it needs memory before the next document.
 const ALLOCATOR: [(&str, &str); 1] =
@@ -123,7 +123,8 @@ impl Extractor {
                         program.time.as_secs_f64().ceil()
                     ));
                 }
-                // A kill, or the document before, may be the cause of the death. A second process decides.
+                // The process may have been killed, or the document before may be the cause of its death. So a second
+                // process tries this document.
                 Err(Broken::Ended(_)) if !died => died = true,
                 Err(Broken::Ended(how)) => {
                     let most = program.memory_bytes >> 20;
@@ -149,7 +150,7 @@ fn is_for_a_child(content: Content, len: usize) -> bool {
         // A zip of XML unpacks to much more than its size.
         Content::Word | Content::Slides | Content::Sheets | Content::OpenDocument => true,
         Content::Html | Content::Json | Content::Table(_) => len > IN_PLACE_BYTES_MAX,
-        // Text is only decoded. PDF has a program of its own, which reads one document.
+        // Text is only decoded. For PDF, another program (`pdftotext`) is started for each document.
         Content::Text | Content::Pdf => false,
     }
 }
@@ -173,7 +174,7 @@ impl Running {
             .stderr(Stdio::null())
             .spawn()?;
         let running = Running { child, socket, _loan: loan };
-        // The bound is set before the process sees a byte that could make it grow. No file of its memory is written when
+        // The bound is set before the process gets a byte that could make it grow. The process writes no core file when
         // it dies.
         let pid = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw);
         for (resource, most) in [(Resource::As, program.memory_bytes), (Resource::Core, 0)] {
@@ -192,7 +193,7 @@ impl Running {
         converse(&self.socket, content, bytes, deadline).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Broken::Late,
             _ => {
-                // The process has ended, or its answer is nonsense. Then it must end.
+                // The process has ended, or its answer is invalid. In both cases it must not go on.
                 let _ = self.child.kill();
                 Broken::Ended(match self.child.wait() {
                     Ok(status) => match status.signal() {
@@ -208,7 +209,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process has ended, or is of no use any more.
+        // The process has ended, or is not needed any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -305,7 +306,7 @@ pub fn serve(mut socket: UnixStream) -> io::Result<()> {
         }
         let mut fields = Fields::default();
         let done = super::extract(content, &document, &mut fields);
-        // The process holds nothing of the document while it waits for the next one.
+        // Free the document, so that the process holds none of it while it waits for the next document.
         document = Vec::new();
         let mut body = Vec::new();
         if let Err(reason) = &done {
@@ -391,7 +392,8 @@ mod tests {
 
     #[test]
     fn a_process_that_talks_nonsense_is_not_believed() {
-        // It says that its answer has 2^56 bytes; then that all was read, and sends bytes that are no fields.
+        // The first process claims an answer of 2^56 bytes. The second claims that all was read, and sends bytes that
+        // are no fields.
         for script in [r"printf '\001\0\0\0\0\0\0\0\001' >&0", r"printf '\001\003\0\0\0\0\0\0\0abc' >&0"] {
             let mut extractor = Extractor::new(Some(sh(script)), Memory::default());
             let mut fields = Fields::default();
@@ -403,7 +405,7 @@ mod tests {
     #[test]
     fn a_new_process_takes_the_document_of_one_that_had_ended() {
         let mut extractor = Extractor::new(Some(sh("exit 3")), Memory::default());
-        // A process from before, which is gone.
+        // A process that was started before, and has ended.
         let mut gone = Running::start(&sh("exit 0"), Memory::default().for_extractor(b"")).unwrap();
         gone.child.wait().unwrap();
         extractor.child = Some(gone);

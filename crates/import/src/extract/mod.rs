@@ -23,7 +23,7 @@ pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
 /// The longest time for the extraction of one document.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
-/// Bytes of a beginning that decide whether it is text.
+/// Number of leading bytes that decide whether a document is text.
 const LOOK_BYTES: usize = 4096;
 
 /// The kind of a document.
@@ -72,7 +72,7 @@ const SUFFIXES: [(&str, Content); 18] = [
 ];
 
 impl Content {
-    /// The kind of the document with this name and this beginning. `None`: it is not read.
+    /// The kind of the document with this name and this beginning. `None`: its content is not read.
     pub fn of(name: &[u8], beginning: &[u8]) -> Option<Content> {
         if beginning.starts_with(b"%PDF-") {
             return Some(Content::Pdf);
@@ -175,7 +175,7 @@ impl Text {
     fn new() -> Text {
         Text { text: String::new(), is_full: false, started: Instant::now() }
     }
-    /// Appends as much of the text as there is room for.
+    /// Appends as much of `more` as there is room for.
     fn push(&mut self, more: &str) {
         let room = TEXT_BYTES_MAX - self.text.len();
         if more.len() <= room {
@@ -191,7 +191,7 @@ impl Text {
             self.push("\n");
         }
     }
-    /// True when there is no room for more.
+    /// True when the text has no room for more.
     fn is_full(&self) -> bool {
         self.is_full || self.text.len() >= TEXT_BYTES_MAX
     }

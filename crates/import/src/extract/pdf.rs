@@ -10,12 +10,12 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
-/// The program. The variable names another one.
+/// The name of the program. An environment variable may name another program.
 const PROGRAM: &str = "pdftotext";
 const VARIABLE: &str = "STRAND_PDFTOTEXT";
 /// Maximum memory of the child, in bytes.
 pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
-/// Maximum number of bytes of the child's complaint that are told.
+/// Maximum number of bytes of the child's error output that are reported.
 const COMPLAINT_BYTES_MAX: u64 = 300;
 
 /// Adds the document's text.
@@ -32,7 +32,7 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
         _ => format!("pdftotext cannot be started: {error}"),
     })?;
     let read = converse(&mut child, bytes);
-    // The child has ended, or is of no use any more.
+    // The child has ended, or is not needed any more.
     let _ = child.kill();
     let status = child.wait();
     let (answer, complaint) = read?;
@@ -47,7 +47,7 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
 
 /// Sends the document and takes the child's answer. Waits no longer than the child may take.
 fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String> {
-    // The bound is set before the child sees a byte that could make it grow.
+    // The bound is set before the child gets a byte that could make it grow.
     let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for (resource, most) in [(Resource::As, MEMORY_BYTES_MAX), (Resource::Cpu, TIME_MAX.as_secs())] {

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The files that are obeyed.
+/// The name of the files whose rules are applied.
 const FILE: &[u8] = b".gitignore";
 /// The folder in which git keeps its own files.
 const GIT: &[u8] = b".git";
@@ -24,16 +24,16 @@ const GIT: &[u8] = b".git";
 /// A source that obeys the `.gitignore` files in it.
 pub struct Ignoring {
     source: Box<dyn Source>,
-    /// The rules of the folders on the way to the one that was listed last, from the root down.
+    /// The rules of the folders from the root down to the folder that was listed last.
     way: Vec<(Vec<u8>, Rc<Rules>)>,
 }
 
 /// The rules of a folder's file, and of the files above it.
 #[derive(Debug)]
 struct Rules {
-    /// The rules of this folder alone. `None` when it has no file.
+    /// The rules of this folder's own file. `None` when the folder has no such file.
     own: Option<Gitignore>,
-    /// The rules of all folders on the way.
+    /// The digest of the rules of this folder and of all folders above it.
     digest: Digest,
 }
 
@@ -133,7 +133,7 @@ impl Source for Ignoring {
         let mut listing = self.source.list(path, distrust)?;
         match parts::divide(path) {
             None => self.lead_to(path, &listing.blob)?,
-            // A part has the rules of the container that it is of.
+            // A part of a container has the rules of the container.
             Some((above, _)) if self.way.last().is_some_and(|(led, _)| led == above) => {}
             Some((above, _)) => {
                 let whole = self.source.list(above, false)?;
@@ -152,7 +152,7 @@ impl Source for Ignoring {
                 listing.skipped.filtered += 1;
                 continue;
             }
-            // The same tree under other rules is another container.
+            // The token includes the rules, because the same tree under other rules is another container.
             let marked = digest(&[&rules[..], entry.token].concat());
             let token = if is_content && is_folder { &marked[..] } else { entry.token };
             builder.push(entry.kind, entry.name, entry.size, token, entry.pairs()).map_err(failed)?;

@@ -40,15 +40,15 @@ pub const TYPES: [(&str, &[&str]); 4] = [
 /// The wanted documents. Without any option all documents are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
-    /// Only documents that match one of these globs, when there are any.
+    /// If there are such globs: only documents that match one of them.
     pub include: Vec<String>,
-    /// No document or folder that matches one of these globs; stronger than `include`.
+    /// No document or folder that matches one of these globs, even if it matches `include`.
     pub exclude: Vec<String>,
     /// Files of exclusions in gitignore's syntax, relative to the source's root.
     pub exclude_from: Vec<PathBuf>,
     /// True: leave out what `.gitignore` files in the source name.
     pub gitignore: bool,
-    /// Only documents of these file types, when there are any.
+    /// If there are such types: only documents of one of them.
     pub types: Vec<String>,
     /// No document of these file types.
     pub types_not: Vec<String>,

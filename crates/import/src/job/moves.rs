@@ -41,29 +41,29 @@ const COMING_MAX: usize = 1 << 17;
 const MOVED_BYTES: usize = 320;
 /// Maximum number of documents that are laid aside in one run. Documents beyond this limit are parsed again.
 const ASIDE_MAX: u32 = (MOVES_BYTES_MAX / MOVED_BYTES) as u32;
-/// The name of the record that says how many documents may lie aside. No container is called so.
+/// The name of the record that says how many documents may lie aside. No container has this name.
 const ASIDE_NAME: &[u8] = b"//";
 
-/// A document that leaves its place.
+/// A document that leaves its place, because it was removed there or replaced.
 #[derive(Clone, Debug)]
 pub(super) struct Moved {
-    /// The document's place.
+    /// The place where the server has the document.
     pub(super) at: Place,
     token: Vec<u8>,
     pub(super) digest: Vec<u8>,
     pub(super) size: u64,
-    /// True when the document's hash has fields outside of the list.
+    /// True when the document's hash has fields that are not in the list of fields.
     pub(super) more: bool,
     /// True when the document holds other documents.
     pub(super) holds: bool,
     /// True when equal tokens mean equal bytes.
     is_certain: bool,
-    /// The number of coming documents that may be this document.
+    /// The number of coming documents that may be this document under a new path.
     wanted: u32,
 }
 
 impl Moved {
-    /// The memory that the document takes here, without its path.
+    /// The memory that the record of the document takes here, without the document's path.
     fn bytes(&self) -> usize {
         self.token.len() + self.digest.len() + MOVED_BYTES
     }
@@ -81,28 +81,28 @@ pub(super) struct Moves {
     is_noting: bool,
     /// The documents that leave their places, by identity.
     leaving: HashMap<Digest, Moved>,
-    /// Their identities, by the digest of their paths.
+    /// The identities of the leaving documents, by the digest of their paths.
     by_path: HashMap<Digest, Digest>,
-    /// How many documents come, by identity. Empty after the walk.
+    /// The number of coming documents of each identity. Empty after the walk.
     coming: HashMap<Digest, u32>,
     /// Archives that leave their places, by identity. Empty after the walk.
     archives: HashMap<Digest, Vec<u8>>,
     /// Folders that are new, and where they are. Empty after the walk.
     added: Vec<(Vec<u8>, Level)>,
-    /// The paths of the containers in which, or below which, one of these documents is.
+    /// The paths of the containers in which, or below which, one of the leaving documents is.
     losing: HashSet<Vec<u8>>,
     bytes: usize,
-    /// Bytes of what is kept during the walk only.
+    /// Bytes of the data that is kept only during the walk.
     walk_bytes: usize,
-    /// True when documents that leave were noted, and nothing was forgotten since.
+    /// True when leaving documents were noted since the last [`Moves::settle`].
     is_unsettled: bool,
-    /// How many documents were laid aside.
+    /// The number of documents that were laid aside.
     aside: u32,
-    /// How many laid-aside documents the record allows.
+    /// The number of documents that may lie aside according to the record named [`ASIDE_NAME`].
     recorded: u32,
-    /// Whether documents may be copied. `None` before it was asked.
+    /// Whether the sink allows copies. `None` before the sink was asked.
     may_copy: Option<bool>,
-    /// Whether documents may be laid aside. `None` before it was asked.
+    /// Whether the sink allows documents to be laid aside. `None` before the sink was asked.
     may_lay_aside: Option<bool>,
 }
 
@@ -136,7 +136,8 @@ impl Moves {
         }
     }
 
-    /// Forgets the documents that come nowhere, and notes the containers that lose the others.
+    /// Forgets the leaving documents that no coming document may be, and notes the containers that lose the other
+    /// documents.
     fn settle(&mut self) {
         let coming = std::mem::take(&mut self.coming);
         self.archives.retain(|identity, _| coming.contains_key(identity));
@@ -157,7 +158,7 @@ impl Moves {
             self.bytes += path.len();
             let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
             for (at, _) in slashes {
-                // A container that is there already has all those above it there.
+                // When a container is in the set already, all containers above it are in the set too.
                 if !self.losing.insert(path[..at].to_vec()) {
                     break;
                 }
@@ -167,8 +168,8 @@ impl Moves {
     }
 }
 
-/// The identity of a document. It includes what the extractor chooses by, besides the bytes, and whether the document is
-/// in an archive: there identities are of another kind.
+/// The identity of a document. Besides the identity of the bytes, it includes the facts by which the extractor chooses,
+/// and whether the document is in an archive, because documents in archives have another kind of identity.
 fn key(is_inner: bool, identity: &Identity, entry: &Entry<'_>) -> Digest {
     let kind = texts::kind(entry);
     digest(&[&[u8::from(is_inner)], &(kind.len() as u32).to_le_bytes()[..], &kind, &identity.bytes].concat())
@@ -202,7 +203,7 @@ impl Job<'_> {
         if let (Some((_, (old, _))), Some((new, _))) = (&old, &new)
             && old == new
         {
-            // Perhaps nothing but a time has changed.
+            // Perhaps only a time has changed, so the document does not count as leaving.
             return;
         }
         if let Some((old, (identity, is_certain))) = old {
@@ -217,7 +218,7 @@ impl Job<'_> {
         }
     }
 
-    /// Notes a document that leaves its place, when the server has all of it.
+    /// Notes a document that leaves its place, if the server has all of its fields.
     fn note_leaving(
         &mut self,
         path: &[u8],
@@ -313,7 +314,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Notes what changes its place within the archive at `path`, which has been opened just now.
+    /// Notes the documents that change their places within the archive at `path`, which has been opened just now.
     pub(super) fn note_inner(&mut self, path: &[u8], below: Level) -> Result<(), ImportError> {
         if !self.moves.is_noting {
             return Ok(());
@@ -328,8 +329,8 @@ impl Job<'_> {
         self.settle_moves()
     }
 
-    /// The noted documents that the documents of a container may have been, by the new names. The server still has
-    /// them. Documents that will be replaced in this container are laid aside.
+    /// For each new name in a container, the noted document that may have moved there. The server still has these
+    /// documents. Documents that will be replaced in this container are laid aside.
     pub(super) fn moved(
         &mut self,
         old: Container<'_>,
@@ -349,7 +350,7 @@ impl Job<'_> {
         }
         for change in diff(old, new) {
             let entry = change.entry();
-            // Where it is unknown what the place holds, the document is sent whole.
+            // If it is unknown what the server has at the place, the document is sent whole.
             let is_free = match change {
                 Change::Added(_) => true,
                 Change::Updated { old, .. } => old.get(DIGEST_NOTE).is_some(),
@@ -420,7 +421,7 @@ impl Job<'_> {
         Ok(asked)
     }
 
-    /// Deletes what a run that was cut short has laid aside.
+    /// Deletes the documents that an earlier run laid aside before it was cut short.
     pub(super) fn clear_old_aside(&mut self) -> Result<(), ImportError> {
         if !self.sink.copies() {
             return Ok(());
@@ -432,7 +433,7 @@ impl Job<'_> {
         self.clear_aside()
     }
 
-    /// Deletes what was laid aside.
+    /// Deletes the documents that this run laid aside.
     pub(super) fn clear_aside(&mut self) -> Result<(), ImportError> {
         if self.moves.aside == 0 {
             return Ok(());
@@ -444,7 +445,7 @@ impl Job<'_> {
     }
 }
 
-/// The bytes of the record that up to `count` documents may lie aside.
+/// The bytes of the record which says that up to `count` documents may lie aside.
 fn aside_record(count: u32) -> Vec<u8> {
     let mut builder = Builder::new(EXTRACTOR_VERSION);
     let pushed = builder.push(Kind::Container, b"aside", count.into(), &[], []);

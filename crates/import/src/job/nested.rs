@@ -29,14 +29,14 @@ pub(super) struct Opened {
     pub(super) note: Option<[u8; 16]>,
     /// The kind of the archive's document. `None` for a mail.
     pub(super) kind: Option<&'static str>,
-    /// The reason why it could not be opened.
+    /// The reason why the archive could not be opened.
     pub(super) error: Option<String>,
 }
 
 /// The archive in which the job works now.
 #[derive(Default)]
 pub(super) struct Within {
-    /// Its id. Empty outside of archives.
+    /// The archive's id. Empty outside of archives.
     parent: Vec<u8>,
     depth: usize,
     budget: Option<Rc<Budget>>,
@@ -72,8 +72,8 @@ pub(super) fn counts(note: &[u8]) -> (u64, u64) {
     if note.len() == 16 { (number(0..8), number(8..16)) } else { (0, 1) }
 }
 
-/// True when a document that was opened so may be the one that has `moved`. An archive's own document is not copied: it
-/// has only name and size.
+/// True when a document that was opened like this may be the document `moved`. The document of an archive itself is not
+/// copied, because it has only name and size.
 pub(super) fn may_be(opened: Option<&Opened>, moved: &Moved) -> bool {
     let holds = opened.filter(|opened| opened.note.is_some());
     moved.holds == holds.is_some() && holds.is_none_or(|holds| holds.kind.is_none() && holds.error.is_none())

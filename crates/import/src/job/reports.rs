@@ -21,11 +21,11 @@ pub struct Pace {
     pub done: u64,
     /// Documents of the source that were read, without those in archives.
     pub read: u64,
-    /// Bytes of these documents.
+    /// Bytes of the documents that were read.
     pub bytes_read: u64,
     /// Documents that the run will have read at its end. `None` while the number is unknown.
     pub to_read: Option<u64>,
-    /// Estimated time for the rest, at the speed so far. `None` before anything is done.
+    /// Estimated time until the run ends, at the speed so far. `None` before any document is done.
     pub rest: Option<Duration>,
 }
 
@@ -34,15 +34,15 @@ pub struct Pace {
 struct Planned {
     /// The time at which the plan was done.
     at: Instant,
-    /// The time that its listings took, and their number.
+    /// The time that the plan's listings took, and the number of these listings.
     listing: Duration,
     containers: u64,
     documents: u64,
-    /// True when new folders are counted too.
+    /// True when the documents of new folders are counted too.
     is_whole: bool,
 }
 
-/// The times of reports, and the numbers behind them.
+/// The times at which progress is reported, and the numbers from which it is computed.
 pub(super) struct Reports {
     every: Duration,
     begun: Instant,
@@ -65,7 +65,7 @@ impl Reports {
         self.planned = Some(Planned { at: Instant::now(), listing, containers, documents, is_whole });
     }
 
-    /// Notes that a container without a record was listed. It has `documents`.
+    /// Notes that a container without a record was listed, and that it has this number of documents.
     pub(super) fn found(&mut self, documents: u64) {
         if let Some(planned) = self.planned.as_mut().filter(|planned| !planned.is_whole) {
             planned.documents += documents;
@@ -90,10 +90,11 @@ impl Reports {
 }
 
 impl Planned {
-    /// Estimated time for the rest, after `taken`. So far `read` documents were read and `listed` containers listed.
+    /// Estimated time until the run ends, after `taken`. So far `read` documents were read and `listed` containers
+    /// listed.
     fn rest(self, taken: Duration, read: u64, listed: u64) -> Option<Duration> {
         match self.documents {
-            // Only listings are left. They take as long as the plan's did.
+            // Only listings are left. Each takes as long as a listing of the plan did.
             0 => {
                 let share = self.containers.saturating_sub(listed) as f64 / self.containers.max(1) as f64;
                 Some(self.listing.mul_f64(share))
@@ -103,7 +104,7 @@ impl Planned {
     }
 }
 
-/// Estimated time for the rest, at the speed so far. `None` before anything is done.
+/// Estimated time until all are done, at the speed so far. `None` before anything is done.
 fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
     let rest = all.saturating_sub(done) as f64;
     (done > 0).then(|| {
@@ -117,7 +118,7 @@ impl Job<'_> {
         self.tell(b"").map(drop)
     }
 
-    /// Reports the progress when a report is due. Returns true when the sink has another command under way then.
+    /// Reports the progress if a report is due. Returns true when the sink then has another command under way.
     pub(super) fn report(&mut self, path: &[u8]) -> Result<bool, ImportError> {
         let reports = &mut self.reports;
         if reports.told.is_some_and(|told| told.elapsed() < reports.every) {
@@ -183,7 +184,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(remaining(second, 0, 9), None);
         assert_eq!(remaining(second, 2, 8), Some(3 * second));
-        // The plan may have foreseen less than there is. The numbers do not go back for that.
+        // The plan may have foreseen fewer documents than there are. Then the remaining time is zero, never negative.
         assert_eq!(remaining(second, 9, 8), Some(Duration::ZERO));
         assert_eq!(remaining(Duration::MAX, 1, u64::MAX), Some(Duration::MAX));
     }

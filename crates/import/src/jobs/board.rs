@@ -468,7 +468,8 @@ impl Board {
             actions.push(Action::Grant(name.clone()));
         }
         if granted == 0 && waiting > 1 && waiting == self.running() {
-            // All jobs wait for memory that other jobs hold. The job that would be served last gives its memory back.
+            // All jobs wait for memory that other jobs hold. The job that would be served last is ended, and begins
+            // again later.
             if let Some((_, _, name, _)) = asking.last()
                 && self.jobs.get_mut(name).is_some_and(|job| job.end(Ending::Yielded))
             {

@@ -21,7 +21,7 @@ const OWN_STACK_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of stack per byte of such a message: over four times the measured need of nesting. Only the pages in use cost
 /// memory.
 const STACK_PER_BYTE: usize = 16;
-/// Header lines looked at to decide whether an unnamed file is mail.
+/// Maximum number of header lines that decide whether an unnamed file is mail.
 const SNIFF_LINES_MAX: usize = 200;
 /// One of these must be among the first header lines of a file that does not claim to be mail by its name or place.
 const MAIL_HEADERS: [&[u8]; 9] = [

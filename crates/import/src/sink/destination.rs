@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long Solr may take to show what it was sent, by default.
+/// Default of [`SolrTarget::commit_within`].
 const COMMIT_WITHIN: Duration = Duration::from_secs(10);
-/// How long documents are sent again to a collection that does not take them, by default.
+/// Default of [`SolrTarget::patience`].
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// Maximum number of servers of one collection.
 const SERVERS_MAX: usize = 64;
@@ -25,7 +25,7 @@ pub enum Destination {
     Lines {
         /// How documents are written.
         format: Format,
-        /// The file.
+        /// The path of the file.
         path: Option<PathBuf>,
     },
     /// A collection of Solr.
@@ -44,15 +44,15 @@ pub enum Format {
 /// A collection of Solr.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SolrTarget {
-    /// The collection's URL at each server that may be asked. User and password are in it.
+    /// The collection's URL at each server that may be used. A URL may hold user and password.
     pub servers: Vec<Url>,
-    /// How long Solr may take to show what it was sent.
+    /// Maximum time after which Solr makes sent documents visible to searches.
     pub commit_within: Duration,
     /// Ask for a commit at the end of the run.
     pub commit: bool,
     /// The names of fields.
     pub names: Names,
-    /// How long documents are sent again if the collection does not take them.
+    /// How long documents are sent again if the collection does not accept them.
     pub patience: Duration,
 }
 

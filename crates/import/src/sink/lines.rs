@@ -29,9 +29,9 @@ pub(super) struct Lines {
 
 enum Out {
     Stdout(std::io::Stdout),
-    /// A pipe or a device. It has its name already.
+    /// A pipe or a device, which is written directly.
     Direct(std::fs::File),
-    /// A file that takes its name at the end.
+    /// A temporary file, and the path that the file gets at the end.
     File(NamedTempFile, PathBuf),
 }
 
@@ -139,7 +139,7 @@ fn open_file(path: &Path) -> std::io::Result<Out> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // The rights of any new file. The process's mask takes some away.
+    // The permissions of any new file. The umask of the process takes some away.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     let file = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder)?;
     Ok(Out::File(file, path.to_path_buf()))

@@ -58,11 +58,11 @@ pub(crate) enum Place {
 
 /// The records of a dataset.
 pub(crate) trait Records {
-    /// The containers of these names. Nothing may be under way.
+    /// Reads the containers with these names. Call this only when nothing is under way.
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError>;
 
-    /// Which of the documents `names` of the container `path` are gone, although the records say that the sink holds
-    /// them. Nothing may be under way.
+    /// Returns which of the documents `names` of the container `path` are gone, although the records say that the sink
+    /// holds them. Call this only when nothing is under way.
     fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError>;
 
     /// Stores a container.
@@ -145,7 +145,7 @@ pub(crate) trait Sink: Records {
     /// Deletes a document.
     fn remove(&mut self, path: &[u8]) -> Result<(), ImportError>;
 
-    /// Waits until the sink has taken everything. Returns the documents that were refused since the last call.
+    /// Waits until the sink has accepted everything. Returns the documents that were refused since the last call.
     fn drain(&mut self) -> Result<Vec<Rejected>, ImportError>;
 
     /// Compares the sink's document at `path` with `fields`. Returns the difference, or `None` when there is none.
@@ -162,7 +162,7 @@ pub(crate) trait Sink: Records {
     fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError>;
 }
 
-/// Time between two looks whether another importer has ended.
+/// Time between two attempts to open a dataset that another importer uses.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A busy dataset is tried again for this long in any case, because a server notices a moment later that an importer
@@ -203,11 +203,11 @@ fn open_now(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
     Ok(Box::new(outlet::Outlet::new(feed, records, options.dry_run)))
 }
 
-/// Receives what a run waits for: a busy sink, or a sink that does not answer.
+/// Receives what a run waits for: a busy sink, or a sink that does not respond.
 #[derive(Clone, Default)]
 pub struct Notices(pub Option<Arc<Listener>>);
 
-/// Takes one notice.
+/// Called with each notice.
 type Listener = dyn Fn(&str) + Send + Sync;
 
 impl Notices {

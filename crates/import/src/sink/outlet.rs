@@ -9,13 +9,13 @@ use std::collections::HashSet;
 
 /// A receiver of whole documents: it takes puts and deletes.
 pub(super) trait Feed {
-    /// True when others see the documents only after [`Feed::finish`].
+    /// True when readers see the documents only after [`Feed::finish`].
     fn is_published_at_end(&self) -> bool;
-    /// Puts the document `path`. It replaces what is there. `held`: a document is there.
+    /// Puts the document `path`, and replaces the document that is there. `held`: a document is there.
     fn put(&mut self, path: &[u8], fields: &Fields, held: bool, index: usize) -> Result<(), ImportError>;
     /// Deletes the document `path`, if it is there.
     fn delete(&mut self, path: &[u8]) -> Result<(), ImportError>;
-    /// Waits until everything is taken. Returns the refused documents.
+    /// Waits until every put and delete is accepted or refused. Returns the refused documents.
     fn settle(&mut self) -> Result<Vec<Rejected>, ImportError>;
     /// Publishes the documents.
     fn finish(&mut self) -> Result<(), ImportError>;
@@ -43,7 +43,7 @@ impl Records for Outlet {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
         names.iter().map(|name| self.records.get(name)).collect()
     }
-    /// Always empty: the importer does not know whether somebody else deletes documents there.
+    /// Always empty, because the importer cannot know whether somebody else deletes documents in the sink.
     fn missing<'a>(&mut self, _path: &[u8], _names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
         Ok(HashSet::new())
     }
@@ -91,7 +91,7 @@ impl Sink for Outlet {
     fn difference(&mut self, _path: &[u8], _fields: &Fields) -> Result<Option<String>, ImportError> {
         Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()))
     }
-    /// The records are written last. If the run dies before, the next run puts the same documents once more.
+    /// The records are written last. If the run dies before that, the next run puts the same documents again.
     fn finish(&mut self, _version: Option<&Digest>) -> Result<Option<String>, ImportError> {
         if self.dry_run {
             return Ok(None);

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const CONTAINERS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("containers");
-/// Bytes of the file that are kept in memory.
+/// Bytes of the records' file that are cached in memory.
 const CACHE_BYTES: usize = 4 << 20;
 
 /// The records of one dataset. A file that is written whole at each run has none.
@@ -50,7 +50,7 @@ impl Stored {
         Ok(Stored { file: Some(File { database, open: None, dataset: options.into.clone(), path }) })
     }
 
-    /// The container called `name`.
+    /// Reads the container called `name`.
     pub(super) fn get(&mut self, name: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
         let Some(file) = &self.file else { return Ok(None) };
         let found = file.get(name).map_err(|error| state_error(&file.path, error))?;
@@ -75,7 +75,7 @@ impl Stored {
         })
     }
 
-    /// Waits until everything is on the disk.
+    /// Waits until all changes are on the disk.
     pub(super) fn commit(&mut self) -> Result<(), ImportError> {
         self.change(|file| match file.open.take() {
             Some(open) => Ok(open.commit()?),
@@ -124,7 +124,8 @@ fn default_folder() -> Result<PathBuf, ImportError> {
     Ok(base.ok_or_else(missing)?.join("strand"))
 }
 
-/// One name for each dataset and destination. It has the dataset's letters and digits. The digest makes it unique.
+/// A file name for this dataset and this destination. It has the dataset's letters and digits, and a digest that makes
+/// it unique.
 fn file_name(dataset: &str, to: &Destination) -> String {
     let place = match to {
         Destination::Strand => "strand".to_owned(),

@@ -17,10 +17,10 @@ use copying::Copying;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
 
-/// Maximum number of bytes that are sent and not acknowledged.
+/// Maximum number of bytes that are sent and not yet acknowledged.
 pub const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
-/// Maximum number of commands that are sent and not acknowledged. Their replies (a number each) fit into the socket's
-/// buffers. So server and importer never wait for each other.
+/// Maximum number of commands that are sent and not yet acknowledged. Their replies (a number each) fit into the
+/// socket's buffers, so server and importer never wait for each other.
 pub const COMMANDS_UNDER_WAY_MAX: usize = 1024;
 
 /// The command whose reply is awaited.
@@ -145,7 +145,7 @@ impl Sink for Strand {
         while !self.awaited.is_empty() {
             self.settle()?;
         }
-        // No path is empty or begins with a slash.
+        // No document has an empty path, or a path that begins with a slash.
         let (from, to) = (self.key(b"/"), if aside { self.aside_key(0) } else { self.key(b"//") });
         match self.connection.call(&[&b"COPY"[..], &from, &to]) {
             Ok(_) => Ok(true),
@@ -158,7 +158,8 @@ impl Sink for Strand {
         let keys: Vec<Vec<u8>> = places.iter().map(|place| self.place_key(place)).collect();
         let mut there = versions::are_hashes(&mut self.connection, &keys)?;
         if self.transaction.is_some() {
-            // The transaction lays aside hashes only. They are there when EXEC comes to their copies.
+            // Only the transaction lays documents aside, and only hashes, so each of them exists when EXEC runs the
+            // copy from it.
             let is_aside = places.iter().map(|place| matches!(place, Place::Aside(_)));
             there.iter_mut().zip(is_aside).for_each(|(there, is_aside)| *there |= is_aside);
         }
@@ -249,7 +250,7 @@ impl Sink for Strand {
     fn finish(&mut self, version: Option<&Digest>) -> Result<Option<String>, ImportError> {
         if let Some(transaction) = self.transaction.take() {
             transaction.publish().or_else(|(error, untrue)| {
-                // The next run trusts none of these containers.
+                // The next run must not trust these containers.
                 for name in untrue {
                     self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
                 }
@@ -262,7 +263,8 @@ impl Sink for Strand {
             self.settle()?;
         }
         let name: String = version.iter().map(|byte| format!("{byte:02x}")).collect();
-        // The version is kept before it is published. So a client that has waited for the version can search it.
+        // The index keeps the version before the version is published. So a client that has waited for the version can
+        // search it.
         while let Some(count) = &self.keep
             && self.connection.call(&[COMMAND, "KEEP", &self.into, &name, "COUNT", count])? == Value::Null
         {
@@ -336,8 +338,8 @@ impl Strand {
         })
     }
 
-    /// Puts the document in place of the hash at `key`, in one step. A key that may not be ours is taken only if it is
-    /// free, or if HSET shows that it is a hash.
+    /// Puts the document in place of the hash at `key`, in one step. A key that may belong to somebody else is taken
+    /// only if it is free, or if HSET shows that it is a hash.
     fn replace_whole(
         &mut self,
         key: Vec<u8>,
@@ -393,7 +395,7 @@ impl Strand {
             return transaction.queue(args);
         }
         if self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
-            // Half of the replies are taken together. Otherwise each reply would flush one command.
+            // Take half of the replies together. Otherwise each reply would flush only one command.
             while self.awaited.len() > COMMANDS_UNDER_WAY_MAX / 2
                 || self.bytes_under_way > BYTES_UNDER_WAY_MAX / 2
             {
@@ -416,7 +418,7 @@ impl Strand {
                 Awaited::Replaced { index, held, .. } | Awaited::Changed { index, held },
                 Value::Error(text),
             ) if text.starts_with(b"WRONGTYPE") => {
-                // The server refuses both HSET and HDEL of a document.
+                // The server refuses both HSET and HDEL of a document, but the document counts once.
                 if self.rejected.last().is_none_or(|r| r.index != index) {
                     self.rejected.push(Rejected::no_hash(index, !held));
                 }
@@ -432,7 +434,7 @@ impl Strand {
             }
             (Awaited::Owned { copy, from }, Value::Int(_)) => self.send_copy(&from, copy),
             (Awaited::Copied(copy), Value::Int(copied)) => self.place_copy(&copy, copied == 1),
-            // A server without reports is good enough.
+            // A server that does not know reports is good enough.
             (Awaited::Reported, _) => Ok(()),
             (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
             (Awaited::Placed { index, pairs, key }, Value::Null) => {

@@ -16,9 +16,9 @@ pub(super) const COMMANDS_MAX: usize = 4_000_000;
 pub(super) struct Transaction {
     connection: Connection,
     queued: usize,
-    /// The numbers of the commands that copy a document.
+    /// The positions of the COPY commands among the commands of the transaction.
     copies: Vec<usize>,
-    /// Bytes of the commands that the server has not acknowledged yet.
+    /// For each command that the server has not acknowledged yet, its number of bytes.
     under_way: VecDeque<usize>,
     bytes_under_way: usize,
     /// Containers that this run has forgotten. The server still has them.
@@ -60,7 +60,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds a COPY. If the document is gone when EXEC comes to it, the run fails as if the command were refused.
+    /// Adds a COPY. If the document is gone when EXEC runs the COPY, the run fails as if the command were refused.
     pub(super) fn queue_copy(&mut self, args: &[&[u8]]) -> Result<(), ImportError> {
         self.queue(args)?;
         self.copies.push(self.queued - 1);
@@ -102,7 +102,8 @@ impl Transaction {
         self.forgotten.contains(name)
     }
 
-    /// Publishes everything. If a command was refused, returns the error, and the containers that this makes untrue.
+    /// Publishes all changes. If a command was refused, returns the error, and the names of the containers that are
+    /// untrue because of it.
     pub(super) fn publish(mut self) -> Result<(), (ImportError, BTreeSet<Vec<u8>>)> {
         let whole = |error| (error, BTreeSet::new());
         self.settle().map_err(whole)?;

@@ -122,9 +122,9 @@ struct CachedObject {
 }
 
 struct State {
-    /// The document at the source. `None` until a part is missing.
+    /// The document at the source. `None` until a part is missing in the cache.
     inner: Option<Box<dyn Object>>,
-    /// The part that was read last, by its number.
+    /// The part that was read last, with its number.
     last: Option<(u64, Vec<u8>)>,
 }
 
@@ -151,7 +151,7 @@ impl CachedObject {
                 Err(error) => return Err(error),
             }
         }
-        // This look comes after the reading. So the bytes are of the version that was listed.
+        // The token is read after the bytes. If it is the listed token, the bytes belong to the listed version.
         let stat = object.stat()?;
         if stat.token != self.token || stat.size != self.size {
             return Err(changed());

@@ -27,7 +27,7 @@ pub struct Git {
     repository: gix::Repository,
     /// The tree of the revision.
     tree: ObjectId,
-    /// The source as it was given, for messages.
+    /// The source as the user gave it, for messages.
     shown: PathBuf,
 }
 

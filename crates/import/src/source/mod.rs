@@ -30,7 +30,8 @@ pub const FLAGS_KEY: &[u8] = b"flags";
 /// The note with the place of a document below its container, when the place is not the document's name.
 pub const AT_NOTE: &[u8] = b"~at";
 
-/// Methods of a source that wraps another source, its field `source`. The wrapped source answers.
+/// Methods of a source that wraps another source, its field `source`. Each method calls the same method of the wrapped
+/// source.
 macro_rules! asks_its_source {
     () => {
         fn open(
@@ -103,7 +104,7 @@ pub trait Source {
         false
     }
 
-    /// How many documents may be announced by [`Source::prefetch`] before they are opened.
+    /// How many documents [`Source::prefetch`] may announce before they are opened.
     fn ahead(&self) -> usize {
         0
     }
@@ -217,7 +218,7 @@ pub enum Tokens {
 /// What a document keeps when it moves. Two documents with one identity may have the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The identity itself.
+    /// The bytes of the identity.
     pub bytes: Vec<u8>,
     /// True: two documents with one identity have the same bytes for certain if their tokens are equal too.
     pub is_certain: bool,
@@ -242,7 +243,7 @@ pub trait Object {
     /// What the system says.
     fn stat(&self) -> io::Result<Stat>;
 
-    /// True when the object ends at the size that [`Object::stat`] tells. Then no byte behind that size is asked for.
+    /// True when the object ends at the size that [`Object::stat`] reports. Then no byte behind that size is read.
     fn is_exact(&self) -> bool {
         false
     }
@@ -257,9 +258,9 @@ pub trait Object {
 /// A container's listing.
 #[derive(Debug)]
 pub struct Listing {
-    /// The container's blob.
+    /// The container, as the bytes of a blob.
     pub blob: Vec<u8>,
-    /// The number of things that were left out.
+    /// Numbers of things that were left out of the listing.
     pub skipped: Skipped,
     /// For how many nanoseconds after the listing some document is too young to be trusted. 0 when no document is.
     pub racy_for_ns: i64,
@@ -278,7 +279,7 @@ pub struct Skipped {
     pub maildir: u64,
     /// Submodules of a git repository: repositories of their own.
     pub submodules: u64,
-    /// Folders and documents that the run's filter left out.
+    /// Folders and documents that the filter of the run left out.
     pub filtered: u64,
 }
 
@@ -297,24 +298,24 @@ impl Skipped {
     }
 }
 
-/// A container could not be listed.
+/// Why a container could not be listed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
-    /// The system refused.
+    /// The operating system refused the call.
     #[error("{path}: {error}", path = path.display())]
     Io {
-        /// The folder or the entry in it.
+        /// The path of the folder, or of the entry in the folder.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         error: io::Error,
     },
     /// The listing does not fit a container.
     #[error("{path}: {error}", path = path.display())]
     Container {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// What does not fit.
+        /// Why the listing does not fit.
         error: ContainerError,
     },
 }
@@ -332,7 +333,7 @@ pub enum ReadError {
     /// The document changed during every read.
     #[error("the file changed while it was read, {} times", read::READS_MAX)]
     Changing,
-    /// The system refused.
+    /// The operating system refused the call.
     #[error("{0}")]
     Io(io::Error),
 }

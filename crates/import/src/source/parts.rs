@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub const LISTED_MAX: usize = 100_000;
 /// Maximum number of parts of a container.
 pub const PARTS: usize = 256;
-/// Bytes that are gathered before they are written to the disk.
+/// Bytes of documents that are gathered before they are written to the disk.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// The beginning of a part's name. Two hexadecimal digits follow. No source may have a folder with such a name.
 const BEGINNING: &[u8] = b"\x01part-";
@@ -37,7 +37,7 @@ pub fn part_of(name: &[u8]) -> u8 {
     digest(name)[0]
 }
 
-/// The number of the part with this name. `None` when the name is no part's.
+/// The number of the part with this name. `None` when no part has this name.
 pub fn number(name: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
     match name.strip_prefix(BEGINNING)? {
@@ -96,9 +96,9 @@ pub struct Spill {
     len: u64,
     gathered: BTreeMap<u8, Builder>,
     gathered_bytes: usize,
-    /// The places of each part's pieces. A piece is a container.
+    /// For each part, the places of its pieces in the file. A piece is a container.
     pieces: Vec<Vec<Range<u64>>>,
-    /// Documents with a folder's name, and their new names.
+    /// Documents that had the name of a folder, with their new names.
     renamed: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -169,7 +169,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Which of these names are documents.
+    /// Returns which of these names are names of documents.
     fn which(&self, part: u8, names: &BTreeSet<&[u8]>) -> io::Result<Vec<Vec<u8>>> {
         let mut found = Vec::new();
         self.each(part, |entry| {
@@ -229,7 +229,7 @@ pub struct Parted {
 }
 
 impl Parted {
-    /// Without containers. `listed_max` is the bound of the options.
+    /// No containers yet. `listed_max` is the bound from the options.
     pub fn new(listed_max: Option<usize>) -> Parted {
         let listed_max = listed_max.unwrap_or(LISTED_MAX);
         Parted { listed_max, spills: Vec::new(), kept: BTreeSet::new() }

@@ -9,7 +9,7 @@ use std::io;
 
 /// Number of leading bytes that show whether a file is mail. If the whole file is not needed, only these bytes are read.
 pub const BEGINNING_BYTES: u64 = 64 * 1024;
-/// Reads of an object that changes during each read.
+/// Maximum number of times that an object is read if it changes during each read.
 pub const READS_MAX: usize = 2;
 /// The reading buffer shrinks to this size after a larger message.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
@@ -19,7 +19,7 @@ const BUFFER_BYTES_KEPT: usize = 1 << 20;
 pub struct ReadDone {
     /// Size and token at the moment of the read.
     pub stat: Stat,
-    /// False when only the beginning was wanted.
+    /// False when only the beginning of the object was wanted.
     pub whole: bool,
 }
 

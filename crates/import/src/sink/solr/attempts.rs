@@ -14,24 +14,24 @@ use crate::sink::update::{self, Envelope, Kind};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The pause before a batch is sent again for the first time. It doubles with each time.
+/// The pause before a batch is sent again for the first time. It doubles with each further attempt.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The longest pause.
+/// The longest pause before a batch is sent again.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// After this number of failures the sink asks whether the documents are to blame.
 const FAILURES_UNTIL_PROBE: u32 = 4;
 
-/// The result of a message.
+/// The result of sending one message.
 enum Verdict {
     Taken,
-    /// The documents are to blame.
+    /// The server refused the message because of its documents.
     Refused(String),
-    /// The message may be taken another time.
+    /// The server may accept the message later.
     Failed(String),
 }
 
 impl Solr {
-    /// Sends the batch until each step is taken or refused. `answer` is the answer to the whole batch.
+    /// Sends the batch until each step is accepted or refused. `answer` is the response to the whole batch.
     pub(super) fn deliver(&mut self, batch: &Batch, answer: Answer) -> Result<(), ImportError> {
         let mut answer = Some(answer);
         let whole = 0..batch.steps.len();
@@ -46,13 +46,13 @@ impl Solr {
             let Some((index, was_added)) = batch.steps[part.start].about else {
                 return Err(self.refused(&format!("a delete was refused: {reason}")));
             };
-            // The collection keeps what an update was to replace.
+            // When the collection refuses an update, it keeps the document that the update was to replace.
             self.rejected.push(Rejected { index, reason, was_added, stays: !was_added });
         }
         Ok(())
     }
 
-    /// Commits what was put, so that everybody sees it.
+    /// Commits the documents that were put, so that every search sees them.
     pub(super) fn commit(&mut self) -> Result<(), ImportError> {
         match self.repeat(None, &mut |_| b"<commit/>".to_vec(), 0)? {
             Ok(()) => Ok(()),
@@ -71,7 +71,7 @@ impl Solr {
         self.repeat(answer, &mut |_| batch.message(part.clone(), envelope.clone()), documents)
     }
 
-    /// Sends the message until it is taken, or refused for its documents. Returns the reason of a refusal.
+    /// Sends the message until it is accepted, or refused because of its documents. Returns the reason of a refusal.
     fn repeat(
         &mut self,
         mut answer: Option<Answer>,
@@ -106,7 +106,7 @@ impl Solr {
         unreachable!("patience ends before numbers do")
     }
 
-    /// True when the server takes a message without a document: the delete of a document that cannot be there.
+    /// True when the server accepts a message without a document: the delete of a document that cannot exist.
     fn takes_others(&mut self) -> Result<bool, ImportError> {
         let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
         envelope.step(Kind::Delete, &mut probe);

@@ -18,13 +18,13 @@ use request::{Client, Pending};
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
-/// A batch with this number of bytes is closed.
+/// A batch is closed when it has this number of bytes.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
-/// A batch with this number of documents is closed.
+/// A batch is closed when it has this number of documents.
 pub const BATCH_DOCUMENTS_MAX: usize = 1000;
-/// Maximum number of batches whose answers are awaited, beside the batch that is made.
+/// Maximum number of batches whose responses are awaited, besides the batch that is being filled.
 pub const BATCHES_UNDER_WAY_MAX: usize = 2;
-/// Bytes that are gathered before the connection gets them.
+/// Bytes that are gathered before the connection gets them as one chunk.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// A put or a delete in a batch.
@@ -57,7 +57,7 @@ impl Batch {
     }
 }
 
-/// The batch that is made. It is under way already.
+/// The batch that is being filled. Its first chunks are sent already.
 struct Making {
     batch: Batch,
     envelope: Envelope,
@@ -73,13 +73,14 @@ pub(super) struct Solr {
     notices: Notices,
     making: Option<Making>,
     under_way: VecDeque<(Batch, Pending)>,
-    /// Keys of all documents that are not taken yet. A document is changed again only after its last change was taken.
+    /// Keys of all documents whose changes are not accepted yet. A document is changed again only after its last change
+    /// was accepted.
     ids: HashSet<String>,
     rejected: Vec<Rejected>,
 }
 
 impl Solr {
-    /// Opens the collection. Nothing is asked of the servers yet.
+    /// Opens the collection. Sends nothing to the servers yet.
     pub(super) fn open(target: &SolrTarget, dataset: &str, notices: Notices) -> Result<Solr, ImportError> {
         let client = Client::open(&target.servers).map_err(|error| sink_error("Solr", error))?;
         Ok(Solr {
@@ -132,7 +133,7 @@ impl Solr {
         Ok(())
     }
 
-    /// Ends the batch that is made.
+    /// Ends the batch that is being filled.
     fn close(&mut self) {
         if let Some(mut making) = self.making.take() {
             making.envelope.end(&mut making.chunk);
@@ -150,7 +151,7 @@ impl Solr {
         Ok(())
     }
 
-    /// Waits for the oldest batch, until all of it is taken or refused.
+    /// Waits for the oldest batch, until all of its steps are accepted or refused.
     fn settle_oldest(&mut self) -> Result<(), ImportError> {
         let Some((batch, pending)) = self.under_way.pop_front() else { return Ok(()) };
         let answer = pending.answer();
@@ -173,7 +174,7 @@ impl Solr {
     }
 }
 
-/// The ending of Solr's dynamic field for a field of ours.
+/// The suffix of Solr's dynamic field for the document's field `name`.
 fn dynamic_ending(name: &str) -> &'static str {
     match name {
         "subject" | "title" | "body" | "from" | "to" | "cc" | "attachments" | "columns" => "_t",

@@ -18,32 +18,33 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for an answer after the message is sent. A server may also take no bytes for so long.
+/// How long to wait for a response after the message is sent. Sending fails if the server accepts no bytes for this
+/// time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A connection without traffic is tested after this time, and then at these intervals.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long an unused connection is kept. Solr keeps it longer.
+/// How long an unused connection is kept. Solr's own limit is longer.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Chunks of a body that wait for the connection.
 const CHUNKS_WAITING_MAX: usize = 8;
-/// Maximum number of bytes of an answer that are read, and of characters that are reported of it.
+/// Maximum number of bytes of a response that are read, and maximum number of characters of it that are reported.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const TOLD_CHARS_MAX: usize = 500;
 
 /// The HTTP status and the text of a response, or the reason why there is no response.
 pub(super) type Answer = Result<(u16, String), String>;
 
-/// Asks the servers of a collection.
+/// Sends requests to the servers of a collection.
 pub(super) struct Client {
     client: reqwest::Client,
     handle: tokio::runtime::Handle,
-    /// The thread ends when this is dropped.
+    /// The thread ends when this sender is dropped.
     _stop: oneshot::Sender<()>,
     servers: Vec<Url>,
     server: usize,
 }
 
-/// A request of which not all is sent, or whose answer has not come.
+/// A request that is not sent completely, or whose response has not arrived.
 #[derive(Debug)]
 pub(super) struct Pending {
     body: Option<mpsc::Sender<Bytes>>,
@@ -51,9 +52,9 @@ pub(super) struct Pending {
 }
 
 impl Client {
-    /// Starts the thread.
+    /// Starts the thread of the client.
     pub(super) fn open(servers: &[Url]) -> std::io::Result<Client> {
-        // Fails if there is a provider already. Then that one is used.
+        // Fails if the process has a provider already. Then that provider is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .http1_only()
@@ -79,7 +80,7 @@ impl Client {
         self.server = (self.server + 1) % self.servers.len();
     }
 
-    /// The server that is asked now, without user and password.
+    /// The server that gets the requests now, without user and password.
     pub(super) fn shown(&self) -> String {
         let mut url = self.servers[self.server].clone();
         let _ = url.set_username("");
@@ -87,14 +88,14 @@ impl Client {
         url.to_string()
     }
 
-    /// Host and port of that server.
+    /// Host and port of the server that gets the requests now.
     fn host(&self) -> String {
         let url = &self.servers[self.server];
         let host = url.host_str().unwrap_or_default();
         url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// Begins a request whose body is to come.
+    /// Begins a request whose body follows in chunks.
     pub(super) fn begin(&self) -> Pending {
         let (body, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
         let (tell, answer) = oneshot::channel();
@@ -113,7 +114,7 @@ impl Client {
         Pending { body: Some(body), answer }
     }
 
-    /// Sends a message and waits for the answer.
+    /// Sends a message and waits for the response.
     pub(super) fn send(&self, message: Vec<u8>) -> Answer {
         let mut pending = self.begin();
         pending.push(message);
@@ -123,7 +124,8 @@ impl Client {
 }
 
 impl Pending {
-    /// Adds a chunk to the body. If the request is over already, the chunk is dropped, and the answer tells the reason.
+    /// Adds a chunk to the body. If the request is over already, the chunk is dropped, and the response tells the
+    /// reason.
     pub(super) fn push(&mut self, chunk: Vec<u8>) {
         if let Some(body) = &self.body
             && body.blocking_send(chunk.into()).is_err()
@@ -137,7 +139,7 @@ impl Pending {
         self.body = None;
     }
 
-    /// Waits for the answer.
+    /// Waits for the response.
     pub(super) fn answer(mut self) -> Answer {
         self.end();
         self.answer.blocking_recv().unwrap_or_else(|_| Err("the request was given up".to_owned()))
@@ -151,7 +153,7 @@ async fn ask(request: reqwest::RequestBuilder, mut begun: Begun, sent_bytes: &At
     let status = response.status().as_u16();
     begun.answered(status, response.content_length());
     let mut text = Vec::new();
-    // The answer is read to its end, so that the connection can be used again.
+    // The response is read to its end, so that the connection can be used again.
     while let Some(chunk) = response.chunk().await.map_err(said)? {
         let room = ANSWER_BYTES_MAX.saturating_sub(text.len());
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
@@ -159,7 +161,7 @@ async fn ask(request: reqwest::RequestBuilder, mut begun: Begun, sent_bytes: &At
     Ok((status, message(&text)))
 }
 
-/// Solr's words in an answer: the message of its error, or as much of the answer as fits a line.
+/// Solr's error message in a response, or as much of the response as fits a line.
 fn message(text: &[u8]) -> String {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(text).ok();
     let said = parsed.as_ref().and_then(|answer| answer.get("error")?.get("msg")?.as_str());
@@ -167,12 +169,12 @@ fn message(text: &[u8]) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD_CHARS_MAX).collect()
 }
 
-/// The library's words and their causes. The URL is left out, because it may have a password in it.
+/// The text of the library's error and of its causes. The URL is left out, because it may have a password in it.
 fn said(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
-    // Ten causes are enough.
+    // Ten causes are enough, and the bound ends a circle of causes.
     for _ in 0..10 {
         let Some(inner) = cause else { break };
         let _ = write!(text, ": {inner}");

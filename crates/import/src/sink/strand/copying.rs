@@ -13,13 +13,13 @@ pub(super) struct Copying {
     pub(super) index: usize,
     /// True when the copy replaces a document.
     pub(super) held: bool,
-    /// The fields that the copy has for itself. An empty value: it has no such field.
+    /// The fields that only the copy has. With an empty value: the copy does not have this field.
     pub(super) pairs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) key: Vec<u8>,
 }
 
 impl Copying {
-    /// HSET of the fields that the copy has for itself.
+    /// The HSET of the fields that only the copy has.
     pub(super) fn set_fields(&self) -> Vec<Vec<u8>> {
         let mut args = vec![b"HSET".to_vec(), self.key.clone()];
         let set = self.pairs.iter().filter(|(_, value)| !value.is_empty());
@@ -52,7 +52,7 @@ impl Strand {
     pub(super) fn place_copy(&mut self, copy: &Copying, is_copied: bool) -> Result<(), ImportError> {
         let (index, held) = (copy.index, copy.held);
         if !is_copied {
-            // The next run reads the document.
+            // The copy failed, so the next run reads the document.
             let reason =
                 "its copy at the server failed: a key of this name exists, or the document was deleted there";
             self.rejected.push(Rejected { index, reason: reason.to_owned(), was_added: !held, stays: held });
@@ -74,8 +74,8 @@ impl Strand {
         }
     }
 
-    /// The key of a document that is laid aside. It does not begin as the dataset's keys do, so no index follows it. A
-    /// dataset's name has no control characters, so it is no other dataset's key.
+    /// The key of a document that is laid aside. It does not begin like the dataset's keys, so no index follows it. It
+    /// is no key of another dataset, because the name of a dataset has no control characters.
     pub(super) fn aside_key(&self, number: u32) -> Vec<u8> {
         [&self.dataset[..], format!("\x01aside:{number}").as_bytes()].concat()
     }

@@ -1,4 +1,4 @@
-//! The bounds on archives. They hold whatever an archive says of itself.
+//! The bounds on archives. They hold whatever an archive claims about itself.
 
 /// Maximum depth of archives in archives.
 pub const DEPTH_MAX: usize = 16;

@@ -8,7 +8,7 @@ use super::bytes::{Budget, Window};
 use crate::container::{Digest, digest_of};
 use std::io::{self, BufRead, BufReader};
 
-/// Bytes of a line that decide whether it is a separator.
+/// Number of leading bytes of a line that decide whether the line is a separator.
 const LINE_BYTES_MAX: usize = 512;
 /// Maximum number of bytes of a line that are read at a time.
 const PIECE_BYTES: u64 = 4096;

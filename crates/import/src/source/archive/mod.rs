@@ -98,13 +98,13 @@ enum Bytes {
         len: u64,
     },
     Zipped(zip::Member),
-    /// The bytes are unpacked already.
+    /// The bytes of a member that is unpacked already.
     Unpacked(Window),
     Held(Rc<Vec<u8>>),
 }
 
 struct Member {
-    /// Empty when nothing is known of the bytes.
+    /// The version token. Empty when nothing is known of the bytes.
     token: Vec<u8>,
     size: u64,
     bytes: Bytes,
@@ -112,11 +112,11 @@ struct Member {
 
 /// An archive that is open.
 pub(crate) struct Archive {
-    /// For messages.
+    /// The archive as the user gave it, for messages.
     shown: PathBuf,
     window: Window,
     budget: Rc<Budget>,
-    /// By folder (the root's path is empty) and name.
+    /// The members, by the path of their folder (empty for the root) and by their name.
     folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Member>>,
     /// Names that cannot be documents, and the reasons, by folder.
     refused: BTreeMap<Vec<u8>, Vec<(Vec<u8>, String)>>,
@@ -201,7 +201,7 @@ impl Archive {
         let members = tar::members(&self.window, &self.budget)?;
         self.skipped.links += members.links;
         self.skipped.special += members.special;
-        // A name that comes twice is a file that was replaced. The last one counts, as for tar itself.
+        // If a name comes twice, the file was replaced. The last member counts, as it does for tar itself.
         let mut last = BTreeMap::new();
         members.files.into_iter().for_each(|file| drop(last.insert(file.name.clone(), file)));
         for (name, file) in last {
@@ -215,7 +215,7 @@ impl Archive {
 
     fn mailbox(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
         for message in mbox::messages(&self.window, &self.budget)? {
-            // The name is made of the digest. So the ids of the other messages stay when one goes.
+            // The name is made of the digest, so the ids of the other messages stay the same when a message is removed.
             let name: String = message.digest[..10].iter().map(|b| format!("{b:02x}")).collect();
             let bytes = Bytes::Range { at: message.at, len: message.len };
             let member = Member { token: message.digest.to_vec(), size: message.len, bytes };
@@ -303,7 +303,7 @@ impl Source for Archive {
             builder.push(Kind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
         }
         let blob = builder.finish().map_err(failed)?;
-        // All that is left out is told with the root.
+        // The listing of the root reports everything that was left out of the archive.
         let skipped = if path.is_empty() { self.skipped } else { Skipped::default() };
         let refused = self.refused.get(path).cloned().unwrap_or_default();
         Ok(Listing { blob, skipped, racy_for_ns: 0, refused })

@@ -17,7 +17,7 @@ const LOCAL_HEADER_BYTES: usize = 30;
 pub(super) const TOKEN_BYTES: usize = 26;
 /// The part of a member's token that stays when the member is renamed: its checksum and its size.
 pub(super) const IDENTITY: std::ops::Range<usize> = 6..18;
-/// The value that means: the number is in the zip64 extension.
+/// The value which means that the number is in the zip64 extension.
 const ELSEWHERE: u64 = u32::MAX as u64;
 
 /// An entry of the directory.
@@ -27,7 +27,7 @@ pub(super) struct Member {
     pub(super) name: Vec<u8>,
     /// The number of unpacked bytes, as the directory says.
     pub(super) size: u64,
-    /// The directory's facts about the bytes: method, time, checksum, sizes.
+    /// The facts about the bytes in the directory: method, time, checksum, sizes.
     pub(super) token: Vec<u8>,
     pub(super) is_link: bool,
     method: u16,
@@ -152,7 +152,7 @@ struct End {
     directory_at: u64,
     directory_bytes: u64,
     count: u64,
-    /// Bytes before the archive's first byte. Self-extracting archives have a program there.
+    /// Number of bytes before the archive's first byte. In a self-extracting archive they are a program.
     shift: u64,
 }
 

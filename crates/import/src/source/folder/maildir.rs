@@ -12,9 +12,9 @@ use rustix::fs::Dir;
 use std::collections::HashSet;
 
 const PARTS: [&str; 3] = ["cur", "new", "tmp"];
-/// Times that `cur` is read again because messages moved meanwhile.
+/// Maximum number of times that `cur` is read again because messages moved meanwhile.
 const RELISTS_MAX: usize = 3;
-/// What stands between the unique part and the flags.
+/// The text between the unique part and the flags of a file name.
 const INFO: &[u8] = b":2,";
 
 /// True when `dir` has the three folders of a Maildir.

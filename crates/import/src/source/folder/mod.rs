@@ -28,7 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A folder as a source.
 pub struct Folder {
-    /// The folder as it was given, for messages.
+    /// The folder as the user gave it, for messages.
     root: PathBuf,
     folder: OwnedFd,
     parted: Parted,
@@ -107,7 +107,7 @@ impl Source for Folder {
         stamp::identity(entry.token).map(|bytes| Identity { bytes, is_certain: true })
     }
 
-    /// A folder may lie on another machine.
+    /// A document of a folder has a name in the cache too, because the folder may lie on another machine.
     fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
         let root = self.root.canonicalize().ok()?;
         let at = crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name));
@@ -151,7 +151,7 @@ fn list_plain(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError>
             continue;
         }
         match FoundAs::look(dir, name).map_err(|e| lister.io_error(name, e))? {
-            // The file vanished since the folder was read. It counts as never there.
+            // The file vanished since the folder was read, so it is not listed.
             FoundAs::Nothing => {}
             FoundAs::Link => lister.skipped.links += 1,
             FoundAs::Folder => lister.folder(name)?,
@@ -189,7 +189,7 @@ impl FoundAs {
 
 /// A container while a folder is listed into it.
 struct Lister {
-    /// For messages.
+    /// The folder as the user gave it, for messages.
     shown: PathBuf,
     builder: Builder,
     /// Maximum number of documents in the builder. If there are more, all of them go to the disk.

@@ -20,10 +20,11 @@ use std::time::{Duration, Instant};
 
 /// The beginnings of the names of sources on a web server.
 pub const SCHEMES: [&str; 2] = ["http://", "https://"];
-/// Maximum number of bytes of an answer to a request for one range. A server may send more than it was asked for.
+/// Maximum number of bytes of a response to a request for one range. A server may send more bytes than it was asked
+/// for.
 const ANSWER_BYTES_MAX: u64 = 2 * super::BLOCK_BYTES;
 
-/// How often a connection is tried.
+/// Maximum number of attempts to connect.
 const CONNECT_RETRIES_MAX: usize = 3;
 
 /// One object of a web server.
@@ -97,7 +98,7 @@ impl Source for Http {
     }
 }
 
-/// The length of an answer's body, where its head tells the length.
+/// The length of a response's body, where the HTTP head tells the length.
 pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
@@ -136,8 +137,8 @@ impl Fetch for HttpFetch {
 }
 
 impl HttpFetch {
-    /// Size and token of the object. `None` where the server does not tell them without the bytes, or where its entity tag
-    /// may be the same for other bytes.
+    /// Asks for size and token of the object without its bytes. `None` where the server does not tell them without the
+    /// bytes, or where its entity tag may be the same for other bytes.
     fn ask_first(&self) -> Option<(u64, Vec<u8>)> {
         let request = self.client.head(self.url.clone()).header(header::ACCEPT_ENCODING, "identity");
         let sent =
@@ -149,7 +150,7 @@ impl HttpFetch {
         is_strong.then(|| (size, token(headers, size)))
     }
 
-    /// Sends a request, and notes the request.
+    /// Sends a request, and notes the request in the sums of requests.
     async fn noted(&self, method: &str, request: RequestBuilder) -> reqwest::Result<Response> {
         let host = self.url.host_str().unwrap_or_default();
         let host = self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
@@ -180,14 +181,14 @@ impl HttpFetch {
                 bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
                 Ok(Some(Piece { bytes, size, token }))
             }
-            // An empty object has no range.
+            // An empty object has no range, so the server refuses every range.
             StatusCode::RANGE_NOT_SATISFIABLE => match content_range(response.headers()) {
                 Some((None, size)) if size == 0 || size <= range.start => {
                     Ok(Some(Piece { bytes: Vec::new(), size, token: token(response.headers(), size) }))
                 }
                 _ => Err(odd("416 without a size")),
             },
-            // The server knew ranges before. So this is another version, or another server.
+            // The server supported ranges before. So this is another version of the object, or another server.
             _ if expected.is_some() => Err(changed()),
             _ => {
                 let mut whole = Whole::new()?;
@@ -201,7 +202,7 @@ impl HttpFetch {
         }
     }
 
-    /// Sends the request. Where another try may help, sends it again after a pause.
+    /// Sends the request. Sends it again after a pause where that may help.
     async fn send(&self, range: &Range<u64>) -> io::Result<Response> {
         let started = Instant::now();
         let mut pause = BACKOFF_FIRST;
@@ -252,7 +253,8 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(BACKOFF_MAX))
 }
 
-/// The first byte (of an answer with bytes) and the whole object's size, from `bytes 0-9/100` or `bytes */100`.
+/// The first byte of the range (if the response has bytes) and the size of the whole object, from `bytes 0-9/100` or
+/// `bytes */100`.
 fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, u64)> {
     let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
     let (range, size) = text.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
@@ -278,12 +280,12 @@ fn odd(what: &str) -> io::Error {
     io::Error::other(format!("the server's answer to a range has an odd {what}"))
 }
 
-/// The library's words and their causes. The URL is left out, because it may have a password in it.
+/// The text of the library's error and of its causes. The URL is left out, because it may have a password in it.
 fn said(error: reqwest::Error) -> io::Error {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
-    // Ten causes are enough.
+    // Ten causes are enough, and the bound ends a circle of causes.
     for _ in 0..10 {
         let Some(inner) = cause else { break };
         text = format!("{text}: {inner}");

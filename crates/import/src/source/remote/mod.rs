@@ -23,37 +23,37 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes of the first block. They decide whether the rest is wanted.
+/// Bytes of the first block of an object. They decide whether the rest of the object is wanted.
 const FIRST_BLOCK_BYTES: u64 = super::read::BEGINNING_BYTES;
-/// Bytes of each further block.
+/// Bytes of each further block of an object.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// Blocks of an object that are kept.
+/// Maximum number of blocks of an object that are kept in memory.
 const BLOCKS_KEPT: usize = 4;
 /// Largest object in bytes that is taken from a server that does not know ranges.
 pub const WHOLE_BYTES_MAX: u64 = 16 << 30;
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for one answer. Its body is included.
+/// How long to wait for one response, its body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a request is sent again if the server was too busy, or if the request was lost.
 pub const RETRIES_MAX: usize = 6;
-/// How long a request is tried. All its retries are included.
+/// How long one request may take, all its retries included.
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
 /// The wait before the first retry. It doubles with each retry, up to [`BACKOFF_MAX`].
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait before a retry.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
-/// Options of remote sources. The environment has more.
+/// Options of remote sources. More settings come from the environment.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteOptions {
     /// The S3-compatible server, `http://host:port`. `None`: the environment's server, or Amazon's.
     pub endpoint: Option<String>,
     /// The bucket's region.
     pub region: Option<String>,
-    /// The profile in the credentials' files.
+    /// The profile in the credentials files.
     pub profile: Option<String>,
-    /// True: ask without credentials.
+    /// True: send requests without credentials.
     pub anonymous: bool,
     /// The moment at which the bucket is looked at, in seconds since 1970. The bucket must keep versions.
     pub as_of: Option<i64>,
@@ -66,11 +66,11 @@ pub struct RemoteOptions {
     pub cache: Option<CacheOptions>,
 }
 
-/// The runtime of the libraries. It runs while the importer waits for an answer.
+/// The runtime of the network libraries. It runs only while the importer waits for a response.
 type Runtime = Rc<tokio::runtime::Runtime>;
 
 fn runtime() -> io::Result<Runtime> {
-    // Fails if there is a provider already. Then that one is used.
+    // Fails if the process has a provider already. Then that provider is used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(Rc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
 }
@@ -85,7 +85,7 @@ struct Piece {
 
 /// Gets ranges of one object.
 trait Fetch {
-    /// The bytes at `range`, as far as the object goes. `token` is the expected version, if one is expected.
+    /// Returns the bytes at `range`, up to the end of the object. `token` is the expected version, if there is one.
     fn fetch(&self, range: Range<u64>, token: Option<&[u8]>) -> io::Result<Piece>;
 }
 
@@ -97,7 +97,7 @@ struct RemoteObject<F> {
 
 #[derive(Default)]
 struct Fetched {
-    /// Size and token. They are known from the first answer on.
+    /// Size and token of the object. They are known after the first response.
     pinned: Option<(u64, Vec<u8>)>,
     /// Blocks by their numbers. The block that was used last is at the end.
     blocks: VecDeque<(u64, Rc<Vec<u8>>)>,
@@ -121,7 +121,7 @@ impl<F: Fetch> RemoteObject<F> {
         object
     }
 
-    /// Size and token.
+    /// Returns size and token of the object.
     fn pinned(&self) -> io::Result<(u64, Vec<u8>)> {
         if let Some(pinned) = &self.state.borrow().pinned {
             return Ok(pinned.clone());
@@ -221,7 +221,7 @@ pub(super) fn changed() -> io::Error {
     io::Error::other("the object changed while it was read")
 }
 
-/// The error for an object that is not there any more. The reader knows the error by its number.
+/// The error for an object that does not exist any more. The caller recognizes the error by its number.
 fn vanished() -> io::Error {
     rustix::io::Errno::NOENT.into()
 }

@@ -32,9 +32,9 @@ use std::rc::Rc;
 pub const SCHEME: &str = "s3://";
 /// Maximum number of pages of one prefix. A page has up to 1,000 keys.
 pub const PAGES_MAX: usize = 100_000;
-/// The error for a server whose pages lead around in a circle.
+/// The error for a server whose pages lead in a circle.
 pub(super) const SAME_PAGE: &str = "the server leads to the same page again";
-/// The library's words for a server that did not answer with a range (some answer 200 and not 206).
+/// The library's error text for a server that did not respond with a range (some respond 200 instead of 206).
 const NO_RANGES: &str = "non-partial response";
 /// The region of a bucket by default.
 const REGION: &str = "us-east-1";
@@ -58,19 +58,19 @@ pub struct S3 {
     runtime: Runtime,
     /// The prefix. It is empty, or it ends in a slash.
     prefix: String,
-    /// The source as it was given, for messages.
+    /// The source as the user gave it, for messages.
     shown: PathBuf,
-    /// Server and bucket, for names in a cache.
+    /// Server and bucket, as a part of the names in a cache.
     place: String,
     /// True when the server has listed an object without an entity tag. Time and size alone are not enough for a cache.
     is_untagged: bool,
     throttle: Throttle,
     parted: Parted,
-    /// Lists the versions of a moment. `None`: what the bucket holds now is wanted.
+    /// Lists the versions of a moment. `None`: lists the current content of the bucket.
     versions: Option<Versions>,
-    /// First blocks that were asked for before they are wanted. They will be wanted in this order.
+    /// First blocks that were requested ahead, in the order in which they will be wanted.
     ahead: VecDeque<Ahead>,
-    /// The object that was opened last. An archive is opened twice: to be looked at, and to be read.
+    /// The object that was opened last. It is kept because an archive is opened twice: to be looked at, and to be read.
     last: Option<(String, Vec<u8>, Rc<RemoteObject<S3Fetch>>)>,
 }
 
@@ -130,7 +130,7 @@ impl S3 {
         Ok(format!("{}{path}", self.prefix))
     }
 
-    /// The first block of a key, if it was asked for.
+    /// Returns the first block of a key, if the block was requested ahead.
     fn take_ahead(&mut self, key: &str, entry: &Entry<'_>) -> Option<Piece> {
         let is_it = |ahead: &Ahead| ahead.key == key && ahead.token == entry.token;
         let at = self.ahead.iter().position(is_it)?;
@@ -147,8 +147,8 @@ impl S3 {
             return self.runtime.block_on(versions.list(prefix, PAGES_MAX, &mut document, &mut folder));
         }
         let mut page_token = None;
-        // If a page's token comes again, the pages lead around in a circle. The token that is held changes ever more
-        // rarely. So it comes again in a circle of any length.
+        // If a page's token comes again, the pages lead in a circle. `held` is one earlier token, replaced after ever
+        // more pages, so a circle of any length is found (Brent's algorithm).
         let mut held = None;
         for number in 1..=PAGES_MAX {
             let options = PaginatedListOptions {
@@ -185,7 +185,7 @@ fn builder(bucket: &str, options: &RemoteOptions) -> AmazonS3Builder {
     let profile = profile::load(name.as_deref().unwrap_or("default"));
     let setting = |name: &str| profile.get(name).cloned();
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-    // A profile of the command line goes before the environment.
+    // A profile from the command line takes precedence over the environment.
     let from_profile = options.profile.is_some() || variable("AWS_ACCESS_KEY_ID").is_none();
     if let (true, Some(id), Some(secret)) =
         (from_profile, setting("aws_access_key_id"), setting("aws_secret_access_key"))
@@ -318,7 +318,8 @@ impl Source for S3 {
         let task = self.runtime.spawn(async move {
             let first = super::FIRST_BLOCK_BYTES;
             let range = (listed_size > first).then_some(GetRange::Bounded(0..first));
-            // If this fails, the block is asked for again when it is wanted. That request tells the reason.
+            // An error here is ignored, because the block is requested again when it is wanted. That request reports
+            // the error.
             let options = GetOptions { range, version, ..GetOptions::default() };
             let got = store.get_opts(&location, options).await.ok()?;
             if got.meta.size != listed_size {
@@ -403,7 +404,7 @@ impl Lister {
     ) -> io::Result<()> {
         self.is_untagged |= tag.is_none_or(str::is_empty);
         match name_below(key, prefix) {
-            // The prefix is a key of its own. Some tools make a folder so.
+            // The prefix itself is a key. Some tools create such a key for a folder.
             Some("") => {}
             Some(name) => {
                 let listed = Listed { name: name.as_bytes().to_vec(), size, token, version };
@@ -473,7 +474,7 @@ fn strange(key: &str, prefix: &str) -> io::Error {
 /// Bytes of the digest of entity tag and size at the beginning of a token.
 const TAGGED_BYTES: usize = size_of::<Digest>();
 
-/// The token: entity tag, size, and time of change in seconds. An answer's header has no fractions of a second.
+/// The token: entity tag, size, and time of change in whole seconds, because a response's header has no fractions.
 fn token(meta: &ObjectMeta) -> Vec<u8> {
     token_of(meta.e_tag.as_deref().unwrap_or_default(), meta.size, meta.last_modified.timestamp())
 }
@@ -508,7 +509,7 @@ impl Fetch for S3Fetch {
             return whole.piece(range);
         }
         let wanted = range.start..range.end.min(self.listed_size);
-        // An empty object has no range. So all of an object is asked for without one.
+        // An empty object has no range. So a whole object is requested without a range.
         let is_whole = wanted.start == 0 && wanted.end >= self.listed_size;
         let bounded = (!is_whole).then_some(GetRange::Bounded(wanted));
         self.runtime.block_on(async {
@@ -550,7 +551,7 @@ impl S3Fetch {
     }
 }
 
-/// The server's words, without the library's words around them.
+/// The server's error text, without the text that the library adds.
 fn told(error: &object_store::Error) -> io::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return vanished();
@@ -559,7 +560,7 @@ fn told(error: &object_store::Error) -> io::Error {
     said(&text).unwrap_or_else(|| other(text.trim_start_matches("Generic S3 error: ")))
 }
 
-/// The error in an answer of XML.
+/// The error in an XML response.
 pub(super) fn said(text: &str) -> Option<io::Error> {
     let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
     match (between("<Code>", "</Code>"), between("<Message>", "</Message>")) {

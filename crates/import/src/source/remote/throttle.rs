@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of requests for documents that are under way at a time.
 pub const UNDER_WAY_MAX: usize = 16;
-/// Answers after which one more request may be under way.
+/// Number of responses after which one more request may be under way.
 const ANSWERS_PER_MORE: u32 = 8;
 
-/// The pace that a server wants.
+/// The pace of requests that a server asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Throttle(Arc<Mutex<State>>);
 
@@ -31,7 +31,7 @@ struct State {
     not_before: Instant,
     /// Requests that may be under way at a time.
     under_way: usize,
-    /// Answers since `under_way` changed.
+    /// Number of responses since `under_way` changed.
     answers: u32,
 }
 

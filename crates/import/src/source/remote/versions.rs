@@ -17,7 +17,7 @@ use std::io;
 
 /// The note with a document's version of its key.
 pub(super) const VERSION_NOTE: &[u8] = b"~version";
-/// The characters that stand in a query as they are.
+/// The characters that need no escape in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Lists versions.
@@ -26,9 +26,9 @@ pub(super) struct Versions {
     /// The URL of the server and the bucket.
     pub(super) url: String,
     pub(super) region: String,
-    /// `None`: without credentials.
+    /// The credentials. `None`: send requests without credentials.
     pub(super) credentials: Option<AwsCredentialProvider>,
-    /// The moment, in seconds since 1970.
+    /// The moment that is listed, in seconds since 1970.
     pub(super) as_of: i64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Version {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) size: u64,
-    /// The time at which it was written, in seconds since 1970.
+    /// The time at which the version was written, in seconds since 1970.
     pub(super) seconds: i64,
     is_marker: bool,
 }
@@ -94,7 +94,7 @@ impl Versions {
         folder: &mut dyn FnMut(&str) -> io::Result<()>,
     ) -> io::Result<()> {
         let (mut next, mut held): (_, Option<Version>) = (None, None);
-        // As in the other listing, a circle of pages is found whatever its length.
+        // As in the listing without versions, a circle of pages of any length is found.
         let mut marked = None;
         for number in 1..=pages_max {
             let page = self.page(prefix, next.as_ref()).await?;

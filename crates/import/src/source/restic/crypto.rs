@@ -14,9 +14,9 @@ use std::io;
 pub(super) const SEAL_BYTES: usize = IV_BYTES + TAG_BYTES;
 const IV_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
-/// Maximum number of memory in bytes for one password. A key file says how much is needed.
+/// Maximum number of bytes of memory for the key derivation of one password. A key file says how much is needed.
 const KDF_BYTES_MAX: u64 = 1 << 30;
-/// Maximum work for one password, in units of its memory.
+/// Maximum work for the key derivation of one password, in passes over its memory.
 const KDF_PASSES_MAX: u32 = 64;
 
 /// A key for sealed pieces.
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_vector_of_poly1305_aes() {
-        // From the paper that describes the function (appendix B, first example).
+        // From the paper that describes Poly1305-AES (appendix B, first example).
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
         };

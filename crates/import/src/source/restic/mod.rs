@@ -28,9 +28,9 @@ const LATEST: &str = "latest";
 pub struct Restic {
     repository: Rc<Repository>,
     trees: Trees,
-    /// The tree that is the root.
+    /// The tree that is the root of the snapshot.
     root: Id,
-    /// The source as it was given, for messages.
+    /// The source as the user gave it, for messages.
     shown: PathBuf,
 }
 

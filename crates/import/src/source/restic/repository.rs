@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 512 << 20;
 const FILES_MAX: usize = 1_000_000;
 /// Maximum number of keys that a password is tried with. Each try takes half a second.
 const KEYS_MAX: usize = 20;
-/// The formats that are known.
+/// The versions of the repository format that can be read.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
 /// The first byte of a file that is compressed.
 const COMPRESSED: u8 = 2;
@@ -47,7 +47,7 @@ pub(super) struct Blob {
     pack: u32,
     offset: u32,
     length: u32,
-    /// The number of its unpacked bytes. 0 when it is not compressed.
+    /// The number of unpacked bytes of the blob. 0 when the blob is not compressed.
     raw_length: u32,
 }
 
@@ -206,7 +206,7 @@ impl Repository {
     fn open_pack(&self, number: u32) -> io::Result<File> {
         let name = hex(&self.packs[number as usize]);
         let folder = self.folder.join("data");
-        // Old repositories have no folders for the first byte.
+        // Old repositories have no subfolders named after the first byte of an id.
         File::open(folder.join(&name[..2]).join(&name))
             .or_else(|_| File::open(folder.join(&name)))
             .map_err(|error| io::Error::new(error.kind(), format!("the pack {name}: {error}")))
@@ -258,12 +258,12 @@ pub(super) fn id(text: &str) -> io::Result<Id> {
     if is_hex { Ok(id) } else { Err(other(format!("{text:?} is no id"))) }
 }
 
-/// The digits of an id.
+/// The hexadecimal digits of an id.
 pub(super) fn hex(id: &[u8]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Seconds since 1970, and the digits of the fraction. These pairs are ordered as moments are.
+/// Seconds since 1970, and the digits of the fraction. An earlier moment gives a smaller pair.
 fn moment(time: &str) -> (i64, String) {
     let (whole, rest) = time.split_once('.').unwrap_or((time, ""));
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

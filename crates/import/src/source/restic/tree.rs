@@ -32,7 +32,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The tree below.
+    /// The tree of the folder, if the node is a folder.
     pub(super) fn subtree(&self) -> Option<Id> {
         if let NodeKind::Folder(tree) = self.kind { Some(tree) } else { None }
     }
