@@ -78,7 +78,7 @@ pub(crate) fn difference(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     Ok(())
 }
 
-/// How a document in the query's answer changed between the versions.
+/// How a document that the query matches in at least one of the two versions differs between them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Added,

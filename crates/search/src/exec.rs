@@ -36,7 +36,7 @@ const MATCH_STEPS: usize = 2;
 /// Steps counted for reading the key or the hash of a match.
 const HASH_STEPS: usize = 64;
 
-/// One result.
+/// One result of a search.
 #[derive(Debug)]
 pub(crate) struct Hit {
     pub(crate) key: Vec<u8>,
@@ -185,9 +185,9 @@ pub(crate) struct Scan<'a> {
 struct Candidate {
     /// True when the document lacks the sort field. Such documents come last.
     missing: bool,
-    /// The value as an integer with the same order, inverted for descending order.
+    /// The sort value as an integer with the same order, inverted for descending order.
     rank: u64,
-    /// Ordinal of the key.
+    /// Ordinal of the document's key in the segment.
     key_ord: u64,
     doc: DocId,
     score: Score,

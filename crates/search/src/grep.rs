@@ -28,21 +28,21 @@ use strand_chain::Blob;
 use strand_commands::call::LaneCall;
 use strand_keyspace::{HashValue, Keyspace, RecordRef, Stored, ValueRef};
 
-/// Maximum number of matches of one command.
+/// Maximum number of matches of one RX.GREP.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
-/// Maximum number of bytes of keys and lines of one command.
+/// Maximum number of bytes of keys and lines that one RX.GREP returns.
 pub(crate) const MATCH_BYTES_MAX: usize = 256 << 20;
 /// Longest part of a line that is returned, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
-/// Records visited while a shard is locked once.
+/// Number of records visited while a shard is locked once.
 const SLICE_RECORDS: usize = 64;
-/// Keys found by an index whose records are prefetched together.
+/// Number of keys found by an index whose records are prefetched together.
 const SLICE_FOUND: usize = 16;
 /// With an index, the full DFA may have this many bytes for each key found, and at least [`DFA_BYTES_MIN`] in total. A
 /// larger DFA costs more to build than it saves.
 const DFA_BYTES_PER_FOUND: usize = 64;
 const DFA_BYTES_MIN: usize = 16 << 10;
-/// Fields of a hash read while its shard is locked once. A larger hash is read in slices.
+/// Number of fields of a hash read while its shard is locked once. A larger hash is read in slices.
 const SLICE_FIELDS: usize = 64;
 
 /// Counters of all greps, for INFO.
@@ -93,7 +93,7 @@ impl Grep {
     }
 }
 
-/// What the command asks for.
+/// The parsed arguments of RX.GREP.
 #[derive(Debug, PartialEq)]
 struct Request {
     values: bool,
@@ -126,7 +126,7 @@ struct Found {
     ids: Vec<u32>,
 }
 
-/// Runs the command.
+/// Runs RX.GREP.
 pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let request = parse(call)?;
     let mut options = Options::once(request.nocase);

@@ -73,7 +73,7 @@ pub(crate) struct Source {
     pub(crate) values: Vec<Option<Blob>>,
 }
 
-/// One index.
+/// One text index.
 pub(crate) struct Index {
     pub(crate) name: Vec<u8>,
     pub(crate) schema: Schema,
@@ -89,13 +89,13 @@ pub(crate) struct Index {
 /// Counters for FT.INFO.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Documents that could not be indexed.
+    /// Number of documents that could not be indexed.
     pub(crate) failures: AtomicU64,
-    /// Uses of this index by FT.SEARCH and FT.INFO.
+    /// Number of uses of this index by FT.SEARCH and FT.INFO.
     pub(crate) uses: AtomicU64,
-    /// Documents added since the start.
+    /// Number of documents added since the index was created.
     pub(crate) added: AtomicU64,
-    /// Commits.
+    /// Number of commits.
     pub(crate) commits: AtomicU64,
     /// Time spent adding and committing, in microseconds.
     pub(crate) indexing_us: AtomicU64,

@@ -237,7 +237,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The error for an argument that is not an option; `next` is the position after it.
+/// The error for an argument that is not an option. `next` is the position of the argument after it.
 fn unknown(word: &[u8], next: usize) -> SearchError {
     SearchError::refused(format!("Unknown argument `{}` at position {} for <main>", lossy(word), next - 3))
 }

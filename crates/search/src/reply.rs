@@ -23,9 +23,9 @@ const LOAD_STEPS: usize = 64;
 /// Steps of writing a field.
 const FIELD_STEPS: usize = 8;
 
-/// A result's fields.
+/// The fields of one result.
 enum Document {
-    /// As (name, value).
+    /// The fields, as (name, value).
     Fields(Vec<(Blob, Blob)>),
     /// All fields of a large hash.
     Large(HashValue),
@@ -118,7 +118,7 @@ fn load(keyspace: &Keyspace, key: &[u8], options: &Options<'_>, now_ms: i64) -> 
     })
 }
 
-/// How results are written.
+/// How the rows of results are written.
 struct Rows<'a> {
     options: &'a Options<'a>,
     with_fields: bool,

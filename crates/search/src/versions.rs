@@ -188,7 +188,7 @@ impl Then {
     }
 }
 
-/// The number of the document of `key`.
+/// The number ([`NUMBER`]) of the document at `key`, in `searcher`.
 fn number_of(
     searcher: &Searcher,
     field: Field,

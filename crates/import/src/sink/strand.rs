@@ -158,8 +158,8 @@ impl Sink for Strand {
         let keys: Vec<Vec<u8>> = places.iter().map(|place| self.place_key(place)).collect();
         let mut there = versions::are_hashes(&mut self.connection, &keys)?;
         if self.transaction.is_some() {
-            // Only the transaction lays documents aside, and only hashes, so each of them exists when EXEC runs the
-            // copy from it.
+            // In a transaction, documents are laid aside only at EXEC. Only hashes are laid aside, so each is there when
+            // EXEC runs the copy from it.
             let is_aside = places.iter().map(|place| matches!(place, Place::Aside(_)));
             there.iter_mut().zip(is_aside).for_each(|(there, is_aside)| *there |= is_aside);
         }

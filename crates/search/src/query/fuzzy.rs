@@ -7,7 +7,7 @@
 use super::FUZZY_DISTANCE_MAX;
 use tantivy_fst::Automaton;
 
-/// Width of the band.
+/// Width of [`State::band`].
 const BAND: usize = 2 * FUZZY_DISTANCE_MAX + 1;
 
 /// Accepts terms that become the word by at most `distance` insertions, deletions or substitutions of characters.

@@ -82,7 +82,7 @@ pub(super) struct MeteredScorer {
     meter: Arc<Meter>,
     left: u32,
     is_over: bool,
-    /// The memory of the scorer.
+    /// Counts the scorer's memory in the meter until the scorer is dropped.
     _holding: Option<Holding>,
 }
 

@@ -89,7 +89,7 @@ pub(crate) struct FieldName {
 pub(crate) enum TagValue {
     /// The whole value.
     Exact(String),
-    /// A part of it.
+    /// A part of the value.
     Affix(AffixKind, String),
 }
 

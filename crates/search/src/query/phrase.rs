@@ -111,7 +111,7 @@ impl Weight for PhraseWeight {
     }
 }
 
-/// The positions of one document, counted by a meter.
+/// The positions in one document. A meter counts their memory.
 #[derive(Default)]
 struct Positions {
     all: Vec<u32>,
@@ -133,9 +133,9 @@ impl Positions {
 }
 
 struct PhraseScorer {
-    /// The list of documents of each word.
+    /// For each word, the list of its documents.
     lists: Vec<SegmentPostings>,
-    /// The numbers of the words, shortest list first.
+    /// Indices into `lists`, the shortest list first.
     by_length: Vec<usize>,
     places: Arc<[u32]>,
     /// The order in which the places of the phrase are checked in a document.

@@ -108,7 +108,7 @@ impl Planner<'_> {
         Ok(self.meter.hold(bytes)?)
     }
 
-    /// Plans a node. `None`: it has only stop words.
+    /// Plans a node. `None`: the node has only stop words.
     fn node(&self, node: &Node, fields: &[usize]) -> Result<Option<Boxed>, SearchError> {
         Ok(match node {
             Node::All => Some(Box::new(AllQuery)),
@@ -323,7 +323,7 @@ impl Planner<'_> {
     }
 }
 
-/// Combines the clauses of one conjunction. Without a positive clause it starts from all documents.
+/// Combines the clauses of one conjunction. If no clause is positive, the conjunction starts from all documents.
 fn combine(mut clauses: Vec<(Occur, Boxed)>) -> Option<Boxed> {
     if clauses.is_empty() {
         return None;

@@ -84,7 +84,7 @@ impl<'a> Budget<'a> {
     pub(crate) fn runs_on(&self) -> RunsOn {
         self.runs_on
     }
-    /// Checks between two pieces of work whether to stop.
+    /// Checks between two pieces of work whether the search must stop.
     pub(crate) fn check(&self) -> Result<(), Halt> {
         if self.runs_on == RunsOn::Worker {
             return Ok(());
@@ -124,11 +124,11 @@ impl<'a> Budget<'a> {
     pub(crate) fn ns_left(&self) -> u64 {
         self.ns_left.get()
     }
-    /// Charges finished building or simulating.
+    /// Charges the time of finished building or simulating.
     pub(crate) fn charge(&self, ns: u64) {
         self.ns_left.set(self.ns_left.get().saturating_sub(ns));
     }
-    /// Charges work in progress and checks whether to stop.
+    /// Charges work in progress and checks whether the search must stop.
     pub(crate) fn go_on(&self, ns: u64) -> Result<(), Halt> {
         self.charge(ns);
         match self.runs_on {

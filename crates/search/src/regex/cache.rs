@@ -33,21 +33,21 @@ const SEARCHES_PER_CLEAR_MIN: u32 = 64;
 /// Measured: up to 1.75 while the cache fills. A cleared cache keeps the memory that it had when it was full.
 const HEAP_PER_COUNTED: usize = 2;
 
-/// One thread's caches for a machine.
+/// One thread's caches for one automaton.
 #[derive(Debug, Default)]
 pub(crate) struct MachineCache {
     pub(super) lazy: Option<LazyCache>,
-    /// Created on first use.
+    /// The buffers of the simulation. Created on first use.
     simulation: Option<Box<Simulation>>,
 }
 
 impl MachineCache {
-    /// Upper bound of the heap bytes.
+    /// Upper bound of the heap bytes of the caches.
     pub(crate) fn bytes(&self) -> usize {
         self.lazy.as_ref().map_or(0, LazyCache::bytes)
             + self.simulation.as_ref().map_or(0, |s| size_of::<Simulation>() + s.heap_bytes())
     }
-    /// The simulation of this machine.
+    /// The simulation of this automaton.
     pub(crate) fn simulation(&mut self) -> &mut Simulation {
         self.simulation.get_or_insert_default()
     }
@@ -56,15 +56,15 @@ impl MachineCache {
 /// The states of a lazy DFA.
 #[derive(Debug)]
 pub(super) struct LazyCache {
-    /// The current size, as an index into the sizes.
+    /// The current cache size, as an index into the sizes.
     pub(super) tier: usize,
     pub(super) cache: Box<lazy::Cache>,
-    /// The most bytes that the library ever counted.
+    /// Maximum number of bytes that the library has counted so far.
     counted_max: usize,
     /// Maximum number of bytes that the library may count.
     bytes_max: usize,
     credit_ns: u64,
-    /// Searches since the cache was cleared.
+    /// Number of searches since the cache was cleared.
     searches: u32,
 }
 

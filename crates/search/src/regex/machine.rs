@@ -116,7 +116,7 @@ impl Machine {
         };
         engine + self.nfa.memory_usage() + self.prefilter.as_ref().map_or(0, Prefilter::memory_usage)
     }
-    /// True when the machine has a full DFA.
+    /// True when there is a full DFA.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.engine, Engine::Full(_))
     }
@@ -140,12 +140,12 @@ impl Machine {
     pub(crate) fn is_hopeless(&self) -> bool {
         self.hopeless.load(Relaxed)
     }
-    /// The size that the machine's caches have reached, in bytes.
+    /// The cache size that the automaton's caches have reached, in bytes.
     pub(crate) fn tier_bytes(&self) -> usize {
         self.tiers[if self.is_hopeless() { 0 } else { self.tier.load(Relaxed) }]
     }
 
-    /// Where the first match ends: leftmost-first, or the earliest end of any match.
+    /// Where the first match ends. The first match is the leftmost-first match, or the match with the earliest end.
     pub(crate) fn end(
         &self,
         cache: &mut MachineCache,
@@ -180,8 +180,8 @@ impl Machine {
         }
     }
 
-    /// For a machine of the reversed pattern: where the match that ends at the end of the span starts. `None`: find
-    /// it another way.
+    /// For an automaton of the reversed pattern: where the match that ends at the end of the span starts. `None`: the
+    /// caller must find the start in another way.
     pub(crate) fn start(
         &self,
         cache: &mut MachineCache,

@@ -11,11 +11,11 @@ use strand_commands::call::RunsOn;
 /// Counters of the engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Texts searched.
+    /// Number of texts searched.
     pub(crate) searches: u64,
-    /// Bytes of these texts.
+    /// Number of bytes of these texts.
     pub(crate) bytes: u64,
-    /// States that lazy DFAs built.
+    /// Number of states that lazy DFAs built.
     pub(crate) builds: u64,
     /// Times a lazy DFA's full cache was cleared.
     pub(crate) clears: u64,
@@ -81,7 +81,7 @@ impl Matcher {
             return Ok(None);
         };
         if budget.runs_on() == RunsOn::Worker && !pattern.has_reverse() {
-            // Compiling the reverse machine takes too long on a worker.
+            // Compiling the automaton that matches backwards takes too long on a worker.
             return Err(Halt::Lane);
         }
         if let Some(reverse) = pattern.reverse()
@@ -122,7 +122,7 @@ impl Matcher {
         budget: &Budget<'_>,
     ) -> Result<bool, Halt> {
         let machine = &pattern.machine;
-        // The span is known to match. Therefore few threads are alive.
+        // The span is known to match, so few threads of the simulation are alive.
         budget.try_afford(machine.states(), span.len())?;
         let input = Input::new(haystack).span(span).anchored(anchored);
         self.forward.simulation().leftmost(&machine.nfa, machine.prefilter.as_ref(), &input, slots, budget)

@@ -19,9 +19,9 @@ const LITERAL_BYTES_MIN: usize = 3;
 /// How a pattern is parsed and compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Use Unicode rules, not ASCII rules, for `\w`, `.`, case and so on.
+    /// True: use Unicode rules, not ASCII rules, for `\w`, `.`, case and so on.
     pub(crate) unicode: bool,
-    /// Ignore case.
+    /// True: ignore case.
     pub(crate) nocase: bool,
     /// True when groups are needed.
     pub(crate) groups: bool,
@@ -87,22 +87,22 @@ impl Pattern {
         Ok(found.is_none())
     }
 
-    /// Heap bytes.
+    /// Heap bytes of the compiled pattern.
     pub(crate) fn bytes(&self) -> usize {
         let literal = self.literal.as_ref().map_or(0, |l| l.needle().len());
         self.machine.bytes() + self.hir_bytes + literal + self.reverse_bytes()
     }
-    /// Bytes of the parsed pattern, which is kept.
+    /// Bytes of the parsed pattern, which is kept for later use.
     pub(crate) fn hir_bytes(&self) -> usize {
         self.hir_bytes
     }
-    /// Bytes of the machine compiled by [`Pattern::reverse`].
+    /// Bytes of the automaton compiled by [`Pattern::reverse`].
     pub(crate) fn reverse_bytes(&self) -> usize {
         let reverse = self.reverse.get().and_then(|r| r.as_ref());
         reverse.map_or(0, |r| size_of::<Machine>() + r.bytes())
     }
 
-    /// The machine that finds where a match starts.
+    /// The automaton that finds where a match starts.
     pub(crate) fn reverse(&self) -> Option<&Machine> {
         let build = || {
             let nfa = build_nfa(std::slice::from_ref(&self.hir), true, WhichCaptures::None).ok()?;

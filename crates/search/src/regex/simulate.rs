@@ -13,7 +13,7 @@ use regex_automata::{Input, PatternID, PatternSet, Span};
 
 /// The value of an unset slot.
 pub(crate) const NONE: usize = usize::MAX;
-/// Threads advanced between two checks whether to stop.
+/// Number of simulated threads that are advanced between two checks whether the search must stop.
 const PIECE_STEPS: usize = 1 << 14;
 
 /// The simulation's buffers.

@@ -40,10 +40,10 @@ pub(crate) const MATCHES_MAX: usize = 100_000;
 const WORKER_MATCHES_MAX: usize = 2_000;
 /// Longest result of RX.REPLACE, in bytes.
 pub(crate) const REPLACED_BYTES_MAX: usize = 256 << 20;
-/// MEMORY: most bytes of a set's caches, summed over all threads.
+/// Default of MEMORY: maximum number of bytes of a set's caches, summed over all threads.
 const MEMORY_BYTES_DEFAULT: usize = 64 << 20;
 const MEMORY_BYTES_MIN: usize = 4 << 20;
 const MEMORY_BYTES_MAX: usize = 4 << 30;
-/// DEADLINE: longest time of a search, in milliseconds.
+/// Default of DEADLINE: longest time of a search, in milliseconds.
 const DEADLINE_MS_DEFAULT: u64 = 1_000;
 const DEADLINE_MS_MAX: u64 = 600_000;

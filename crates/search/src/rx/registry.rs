@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use strand_commands::call::{LaneCall, RunsOn};
 
-/// Number of slots. When there are more threads, some share a slot.
+/// Number of slots for threads. When there are more threads, some threads share a slot.
 const SLOTS: usize = 64;
 
 /// The sets, and the caches of all threads.
@@ -46,7 +46,7 @@ enum Garbage {
     ThreadCaches(Arc<ThreadCaches>),
 }
 
-/// Aligned to its own cache lines.
+/// The sets of one thread. Aligned to its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct ThreadSlot(Mutex<ThreadSets>);
@@ -62,7 +62,7 @@ struct ThreadSets {
 pub(crate) struct ThreadCaches {
     pub(crate) set: Arc<Set>,
     held: Mutex<Caches>,
-    /// Bytes of the caches when the last search ended.
+    /// Bytes of the caches when the last search with them ended.
     bytes: AtomicU64,
     /// True when the caches must be dropped after the running search.
     is_to_evict: AtomicBool,
@@ -177,7 +177,7 @@ impl Registry {
         }
         removed.is_some()
     }
-    /// The names, sorted.
+    /// The names of all sets, sorted.
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
         self.sets.read().keys().cloned().collect()
     }
@@ -220,7 +220,7 @@ impl Registry {
         };
         self.slots.iter().flat_map(at).collect()
     }
-    /// Bytes of all caches and of everything compiled: the sets, and old sets that are still in use.
+    /// Bytes of all caches and of all compiled sets, including old sets that are still in use.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |set: &Set| set.cache_bytes.load(Relaxed) + set.compiled_bytes();
         let now: u64 = self.sets.read().values().map(|set| of(set)).sum();
@@ -228,7 +228,7 @@ impl Registry {
         let retired: u64 = retired.iter().filter_map(Weak::upgrade).map(|set| of(&set)).sum();
         now + retired + self.garbage_bytes.load(Relaxed)
     }
-    /// Frees what workers left behind. Called several times per second on a helper thread.
+    /// Frees the memory that workers left behind. Called several times per second on a helper thread.
     pub(crate) fn tick(&self) {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         for garbage in garbage {
@@ -271,7 +271,7 @@ impl Registry {
         };
         thread_sets.by_name.extract_if(is_left).map(|(_, caches)| caches).collect()
     }
-    /// Called when the caches of `set` exceed its memory. Drops the caches of the thread with the most bytes.
+    /// Drops the caches of the thread with the most bytes. Called when the caches of `set` exceed its memory.
     fn evict(&self, set: &Arc<Set>, runs_on: RunsOn) {
         let all = self.caches_at(set);
         let Some(largest) = all.iter().max_by_key(|caches| caches.bytes.load(Relaxed)) else { return };
@@ -317,7 +317,7 @@ impl ThreadCaches {
         self.stats.searched(text.len(), start, result.as_ref().err().copied());
         let mut is_over = false;
         if bytes != held.bytes {
-            // Add before subtracting: the sum must never be too small.
+            // Add before subtracting, because the sum must never be too small.
             let all = set.cache_bytes.fetch_add(bytes, Relaxed) + bytes - held.bytes;
             set.cache_bytes.fetch_sub(held.bytes, Relaxed);
             held.bytes = bytes;
@@ -342,7 +342,7 @@ impl ThreadCaches {
         Ok(result?)
     }
 
-    /// Drops the caches.
+    /// Drops these caches.
     fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
         let held = std::mem::take(held);
         self.bytes.store(0, Relaxed);

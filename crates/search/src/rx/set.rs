@@ -31,7 +31,7 @@ pub(crate) struct Definition<'a> {
 #[derive(Debug)]
 pub(crate) struct Set {
     pub(crate) members: Vec<Member>,
-    /// All patterns in one machine; `None` for a single pattern and for patterns that are too large together.
+    /// One automaton for all patterns. `None` for a single pattern, and for patterns that are too large together.
     together: Option<Machine>,
     /// Reports every end of every match, for streams. For several patterns this is [`Set::together`]. For a single
     /// pattern it is compiled on first use.
@@ -43,7 +43,7 @@ pub(crate) struct Set {
     pub(crate) compile_us: u64,
     /// Bytes of the caches of all threads.
     pub(crate) cache_bytes: AtomicU64,
-    /// Bytes of the compiled machines.
+    /// Bytes of the compiled automata.
     compiled_bytes: AtomicU64,
     options: Options,
     /// The RX.SET command that defined the set.
@@ -60,7 +60,8 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Adds the reverse machine, once it is compiled, to the bytes of `set`, which contains this member.
+    /// Adds the automaton that matches backwards, once it is compiled, to the bytes of `set`, which contains this
+    /// member.
     pub(crate) fn count_reverse(&self, set: &Set) {
         if !self.reverse_is_counted.load(Relaxed)
             && self.pattern.has_reverse()
@@ -87,7 +88,7 @@ impl Set {
             tiers: tiers_within(definition.memory_bytes / 2),
         };
         let (mut members, mut hirs, mut bytes) = (Vec::with_capacity(n), Vec::with_capacity(n), 0);
-        // A copy of each parsed pattern is kept until all are compiled together.
+        // A copy of each parsed pattern is kept until all patterns are compiled together.
         let mut together_bytes = 0;
         let mut weight_left = SET_CLASSES_WEIGHT_MAX;
         for (id, text) in &definition.patterns {
@@ -114,7 +115,7 @@ impl Set {
             bytes += id.len() + size_of::<Member>();
             members.push(Member { id: id.to_vec(), pattern, reverse_is_counted: AtomicBool::new(false) });
         }
-        // A set too large for one machine is searched pattern by pattern.
+        // If a set is too large for one automaton, it is searched pattern by pattern.
         let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
         let together = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
         bytes += size_of::<Set>() + together.as_ref().map_or(0, Machine::bytes);
@@ -140,12 +141,12 @@ impl Set {
         self.source = source;
     }
 
-    /// The machine that searches all patterns in one pass.
+    /// The automaton that searches for all patterns in one pass.
     pub(crate) fn together(&self) -> Option<&Machine> {
         self.together.as_ref()
     }
 
-    /// The machine that reports every end of every match. Compiled on first use.
+    /// The automaton that reports every end of every match. Compiled on first use.
     pub(crate) fn ends(&self) -> Option<&Machine> {
         let make = || {
             let machine = build_many(&[self.members[0].pattern.hir.clone()], self.options).ok()?;
@@ -159,12 +160,12 @@ impl Set {
         }
     }
 
-    /// Bytes of the compiled machines.
+    /// Bytes of the compiled automata.
     pub(crate) fn compiled_bytes(&self) -> u64 {
         self.compiled_bytes.load(Relaxed)
     }
 
-    /// The machines that a search uses first.
+    /// The automata that a search uses first.
     pub(crate) fn machines(&self) -> impl Iterator<Item = &Machine> {
         let one_by_one = if self.together.is_some() { &[][..] } else { &self.members[..] };
         self.together.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))

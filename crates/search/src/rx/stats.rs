@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_commands::call::LaneCall;
 
-/// Buckets of nanoseconds per byte: below 1, 2, 4 ... and one for the rest.
+/// Number of histogram buckets of nanoseconds per byte: below 1, 2, 4 ..., and one bucket for higher values.
 const BUCKETS: usize = 20;
-/// Texts with fewer bytes are not timed: their time per byte means nothing.
+/// Texts with fewer bytes are not timed, because their time per byte means nothing.
 const TIMED_BYTES_MIN: usize = 64;
 
 /// The counters of one [`ThreadCaches`].

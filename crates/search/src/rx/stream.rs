@@ -22,9 +22,9 @@ use strand_commands::call::{LaneCall, RunsOn};
 
 /// Maximum number of open streams of a client.
 pub(crate) const STREAMS_PER_CLIENT_MAX: usize = 64;
-/// Maximum number of ends in the reply to one piece. Further ends are only counted.
+/// Maximum number of match ends in the reply to one piece. Further ends are only counted.
 pub(crate) const ENDS_MAX: usize = 10_000;
-/// Bytes between two checks whether to stop.
+/// Number of bytes between two checks whether the search must stop.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Maximum number of compiled bytes of the sets of a client's streams, each set counted once. A stream keeps its set
@@ -64,9 +64,9 @@ struct Open {
 #[derive(Debug)]
 struct Stream {
     state: State,
-    /// Bytes fed.
+    /// Number of bytes fed to the stream so far.
     position: u64,
-    /// Counted bytes of the stream.
+    /// Bytes of the stream that are counted in the totals.
     bytes: u64,
     totals: Arc<Totals>,
 }
@@ -78,7 +78,7 @@ impl Stream {
         stream.count();
         stream
     }
-    /// Updates the counted bytes.
+    /// Updates the counted bytes of the stream.
     fn count(&mut self) {
         let state = match &self.state {
             State::Full(_) => 0,
@@ -103,7 +103,7 @@ enum State {
     Simulated(Box<(Simulation, StreamState)>),
 }
 
-/// The result of a piece.
+/// The match ends that one piece gave.
 #[derive(Debug, Default)]
 struct Ends {
     count: u64,
@@ -135,7 +135,7 @@ impl Streams {
             self.left.lock().push(gone);
         }
     }
-    /// Frees what disconnected clients left behind. Called several times per second on a helper thread.
+    /// Frees the memory that disconnected clients left behind. Called several times per second on a helper thread.
     pub(crate) fn tick(&self) {
         let left = std::mem::take(&mut *self.left.lock());
         drop(left);
@@ -236,7 +236,7 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
     let (mut ends, from) = (Ends::default(), stream.position);
     budget.spend(text.len())?;
     if !machine.is_full() {
-        // Budget for the worst case: a piece cannot move to another thread once it has started.
+        // The budget must cover the worst case, because a piece cannot move to another thread once it has started.
         budget.afford(machine.states(), text.len())?;
     }
     let passed = match &mut stream.state {

@@ -4,7 +4,7 @@ use super::serve;
 use crate::{Search, difference, exec, versions};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// The options that the queries have in common.
+/// The options that all query commands have in common.
 const LIMIT: Arg =
     Arg::block("limit", &[Arg::integer("offset").token("LIMIT"), Arg::integer("count")]).optional();
 const PARAMS: Arg = Arg::block(

@@ -99,9 +99,9 @@ struct Inner {
 #[derive(Clone, Debug)]
 struct Part {
     segment: Arc<Segment>,
-    /// Live documents when the segment was made.
+    /// Number of live documents when the segment was made.
     made_of: u32,
-    /// Live documents now.
+    /// Number of live documents now.
     alive: u32,
 }
 
@@ -289,7 +289,7 @@ impl Index {
         inner.dead_count > DEAD_MAX + 4 * inner.by_key.len()
     }
 
-    /// Holds both locks.
+    /// Holds both locks until the returned value is dropped.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         (self.writer.lock(), self.inner.lock())
@@ -321,7 +321,7 @@ impl Inner {
             + self.tail.len() * 2 * size_of::<usize>();
         self.parts_bytes + self.parts.capacity() * size_of::<Part>() + documents + tail
     }
-    /// The segments to merge: [`FAN_OUT`] of similar size, or one that is mostly dead.
+    /// The segments to merge: [`FAN_OUT`] segments of similar size, or one segment whose documents are mostly dead.
     fn pick(&self) -> Option<std::ops::Range<usize>> {
         // A merge is due only if no segment is larger than the others together. So each document is merged a
         // logarithmic number of times.

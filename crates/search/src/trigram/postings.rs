@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The list of three bytes is split when at least one document in 16 contains them. For the list of four bytes the
 /// share is one in 8.
 const SPLIT_SHARE: u32 = 16;
-/// A segment with fewer documents than this will be merged. Its lists are split at half of that share of documents.
+/// A segment with fewer documents than this will be merged. For its lists, the shares at [`SPLIT_SHARE`] are halved.
 const SMALL_DOCUMENTS: u32 = 4096;
 /// Lists shorter than this are never split.
 const SPLIT_POSTINGS_MIN: u32 = 8;
@@ -37,7 +37,7 @@ const PIECE_POSTINGS: usize = 1 << 15;
 pub(crate) struct Segment {
     /// The first document number of the range.
     pub(crate) first: u32,
-    /// Length of the range.
+    /// Number of document numbers in the range.
     pub(crate) documents: u32,
     /// The gram of each list, ascending. Missing bytes are 0, so the list of a shorter gram comes first.
     grams: Vec<Gram>,

@@ -82,7 +82,7 @@ impl Writer {
 /// Reads the lists of a [`Writer`].
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// Position in bits.
+    /// Position of the reader in `bytes`, counted in bits.
     at: usize,
 }
 

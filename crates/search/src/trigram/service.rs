@@ -100,10 +100,10 @@ fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnM
 #[derive(Debug, Default)]
 pub(crate) struct Trigrams {
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
-    /// Number of indexes. A copy outside the lock, like `bytes`, so that INFO waits for no lock.
+    /// Number of indexes. Stored outside the lock, like `bytes`, so that INFO waits for no lock.
     len: AtomicUsize,
     bytes: Arc<AtomicU64>,
-    /// Created with the first index.
+    /// The buffers for gathering grams, and the counter of their bytes. Created with the first index.
     scratch: Mutex<Option<(Box<Scratch>, Share)>>,
 }
 
@@ -142,7 +142,7 @@ impl Trigrams {
             let new = Entry::new(entry.index.anew());
             old.push(std::mem::replace(entry, new));
         }
-        // Freeing an index may take long. The lock is released, so no thread waits.
+        // Freeing an index may take long. The lock is released already, so no thread waits for it.
         drop(old);
     }
     /// Bytes of all indexes.
