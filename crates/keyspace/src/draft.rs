@@ -111,7 +111,7 @@ impl Db<'_, '_> {
     pub(crate) fn make(&mut self, key: &Key<'_>, made: Made) {
         let slot = self.slot;
         let changes_before = self.changed(key).changes;
-        // Suppress the events of this `insert` or `delete`. The events of the transaction replace them.
+        // Suppress the events of the `insert` or `delete` below. The events of the transaction replace them.
         self.txn.keep_events();
         match made.record {
             Some((value, expire_at_ms)) => _ = self.insert(key, value, expire_at_ms),

@@ -70,7 +70,7 @@ pub trait Listener: Send + Sync + Debug {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) event: KeyEvent,
-    /// The command only reads, so its look-up of a missing key is an event (`keymiss`).
+    /// True when the command only reads. Then its look-up of a missing key is an event (`keymiss`).
     pub(crate) reads: bool,
     pub(crate) by: u64,
 }

@@ -118,7 +118,7 @@ struct Candidate {
     key: (usize, usize),
 }
 
-/// A record seen in the current segment.
+/// A record seen in the segment that the round looks at now.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     score: u64,
@@ -338,7 +338,7 @@ impl Keyspace {
     }
 }
 
-/// What the removal of a candidate freed.
+/// What the removal of one evicted record freed.
 struct Gone {
     bytes: u64,
     expired: bool,

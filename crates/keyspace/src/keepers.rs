@@ -17,7 +17,7 @@ pub(crate) struct Keepers {
 }
 
 /// The records of a table as they were before a flush or a swap took the table away. Costs one pointer per segment,
-/// because the segments are shared with the table.
+/// because the table shares its segments.
 #[derive(Debug)]
 pub(crate) struct Frozen(pub(crate) ExtendibleTable<Value, KeyPositions>);
 

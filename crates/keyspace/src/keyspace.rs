@@ -83,11 +83,11 @@ pub struct Keyspace {
     garbage: Mutex<Vec<Value>>,
     listener: OnceLock<Arc<dyn Listener>>,
     journal: Journal,
-    /// Bytes of `garbage`, plus the bytes of tables in [`Flushed`] that are not freed yet.
+    /// Bytes of the values in `garbage`, plus the bytes of the tables in [`Flushed`] that are not freed yet.
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 
-/// The tables of a flushed database ([`Keyspace::flush`]). Dropping this frees them.
+/// The tables of a flushed database ([`Keyspace::flush`]). Dropping this value frees the tables.
 #[derive(Debug)]
 pub struct Flushed {
     pub(crate) tables: Vec<Table>,

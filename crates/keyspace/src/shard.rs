@@ -13,7 +13,7 @@ use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A shard with its lock. It has two cache lines of its own, because processors fetch cache lines in pairs.
+/// A shard with its lock. Aligned to two cache lines of its own, because processors fetch cache lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedShard {
@@ -297,7 +297,7 @@ impl Shard {
     pub(crate) fn empty_records(&self) -> ExtendibleTable<Value, KeyPositions> {
         ExtendibleTable::new(self.base_bits, self.positions.clone())
     }
-    /// Removes the table of a slot and returns it. `None` when there is none.
+    /// Removes the table of a slot and returns it. `None` when the slot has no table.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Table> {
         self.keep_table(slot);
         if slot == 0 {

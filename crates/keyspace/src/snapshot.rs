@@ -278,7 +278,7 @@ impl Saving {
     }
 }
 
-/// A snapshot: see the module. Dropping it ends the snapshot.
+/// A snapshot: see the module. Dropping this value ends the snapshot.
 #[derive(Debug)]
 pub struct Snapshot<'k> {
     keyspace: &'k Keyspace,
@@ -288,7 +288,7 @@ pub struct Snapshot<'k> {
     /// The slots with records that the walk has not finished, in ascending order. The walk is in the first of these
     /// slots.
     slots: Vec<usize>,
-    /// The shard, and the position in it, at which the walk continues in the first slot.
+    /// The shard at which the walk continues in the first of `slots`. The next field is the position in this shard.
     shard: usize,
     from: u64,
     /// The shard from which kept records are taken next.

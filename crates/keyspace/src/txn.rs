@@ -64,7 +64,7 @@ pub(crate) struct ShardGuard<'k> {
     shard: usize,
     slot: &'k LockedShard,
     pub(crate) guard: MutexGuard<'k, Shard>,
-    /// The shard was written to, so its sums are published when it is released.
+    /// True when the shard was written to. Then its sums are published when the shard is released.
     pub(crate) changed: bool,
 }
 
@@ -268,7 +268,7 @@ impl<'k> Txn<'k> {
     pub(crate) fn put_together(&mut self, apart: Apart) {
         (self.kept, self.effects) = (apart.kept, apart.effects);
     }
-    /// True when some effect was recorded already, such as the expiry of a key that a command looked up.
+    /// True when some effect was recorded already, such as the expiry of a key that the command looked up.
     pub fn has_effects(&self) -> bool {
         self.effects.as_ref().is_some_and(|effects| !effects.is_empty())
     }

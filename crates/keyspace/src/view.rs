@@ -38,7 +38,7 @@ pub(crate) struct Viewing {
     positions: Option<Vec<u64>>,
     /// Former records of the keys that were written since the moment of the view. `None`: the key was missing.
     kept: HashMap<Box<[u8]>, Option<Viewed>, ahash::RandomState>,
-    /// Bytes of `kept`, if the bytes of this view are limited.
+    /// Bytes of the records in `kept`, if the bytes of this view are limited.
     kept_bytes: usize,
     /// The counter of the bytes that all views of all keys keep together. `None`: the view is of named keys, and
     /// its bytes are not limited.
@@ -105,7 +105,7 @@ fn viewed(record: &RecordRef<'_>) -> Viewed {
     (record.value().to_value(), record.expire_at_ms())
 }
 
-/// A view: see the module. Dropping it ends the view.
+/// A view: see the module. Dropping this value ends the view.
 #[derive(Debug)]
 pub struct View<'k> {
     keyspace: &'k Keyspace,

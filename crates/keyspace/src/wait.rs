@@ -110,7 +110,7 @@ pub struct Registration {
 
 /// A key of one database: slot and bytes.
 type SlotKey = (usize, Box<[u8]>);
-/// The order of waiters at a key: by what they want, then by turn.
+/// The sort key of a waiter at a key: first what the waiter wants, then its turn.
 type Turn = (Wanted, u64);
 
 /// A waiter, with the tag of its registration.

@@ -42,18 +42,18 @@ const NUMBER_BYTES: usize = 4;
 pub(super) enum Body<'a> {
     /// An integer.
     Int(i64),
-    /// At most [`INLINE_BYTES_MAX`] bytes. True: a command edited them in place.
+    /// At most [`INLINE_BYTES_MAX`] bytes. The flag is true when a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Index of an outside value. True: the key lies outside, too.
+    /// Index of an outside value. The flag is true when the key lies outside, too.
     OffHeap(u32, bool),
 }
 
 /// All parts of an item that are stored in the heap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
-    /// The key. Not stored when it lies outside.
+    /// The key. Not stored in the heap when it lies outside.
     pub(super) key: &'a [u8],
-    /// 24 bits of usage. `None` in tables that keep no usage.
+    /// 24 bits of usage. `None` in tables that do not keep usage.
     pub(super) used: Option<u32>,
     /// Expiry in unix milliseconds; `i64::MAX` for never.
     pub(super) expiry_ms: i64,

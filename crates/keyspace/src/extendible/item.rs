@@ -49,7 +49,7 @@ pub(crate) struct New<'a, V> {
     pub(crate) key: &'a [u8],
     /// 24 bits of usage, for tables that track it.
     pub(crate) used: Option<u32>,
-    /// `i64::MAX` for never.
+    /// Expiry in unix milliseconds; `i64::MAX` for never.
     pub(crate) expiry_ms: i64,
     pub(crate) payload: Payload<'a, V>,
 }
@@ -72,8 +72,8 @@ impl<V: OffHeap> Entries<V> {
     pub(crate) fn with_room(bytes: usize) -> Entries<V> {
         Entries { heap: Vec::with_capacity(bytes), outside: Vec::new() }
     }
-    /// Adds a copy of an item, which shares the outside value. Returns the bytes that the copy uses, shared ones
-    /// included.
+    /// Adds a copy of an item, which shares the outside value. Returns the number of bytes that the copy uses, shared
+    /// bytes included.
     pub(crate) fn push(&mut self, item: &Item<'_, V>) -> usize {
         let start = self.heap.len();
         let entry = &item.entries.heap[item.place.range()];
@@ -85,7 +85,7 @@ impl<V: OffHeap> Entries<V> {
         self.outside.push(value);
         bytes
     }
-    /// Bytes of the entries.
+    /// Bytes of the entries in the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.heap.len()
     }

@@ -63,7 +63,7 @@ pub(crate) trait Positions: Clone {
     fn position(&self, key: &[u8]) -> u64;
 }
 
-/// Where an item is. Valid until the table is changed.
+/// The place of an item. Valid until the table is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     segment: u32,
@@ -81,11 +81,11 @@ pub(crate) struct ExtendibleTable<V, P> {
     directory: Vec<u32>,
     segments: SmallVec<[Arc<Segment<V>>; 1]>,
     len: usize,
-    /// Bytes of all segments, with their items.
+    /// Bytes of all segments, items included.
     segments_bytes: usize,
-    /// No item expires before this time.
+    /// No item of the table expires before this time.
     expiry_ms: i64,
-    /// `POSITION_BITS - base_bits - depth`: a position shifted right by this is its directory index.
+    /// `POSITION_BITS - base_bits - depth`: a position shifted right by this number is an index into the directory.
     shift: u8,
     base_bits: u8,
     /// Binary logarithm of the directory's length.

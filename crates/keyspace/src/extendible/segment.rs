@@ -17,16 +17,16 @@ const HEAP_BYTES_MAX: usize = 1 << 24;
 /// so this happens only when a client makes keys collide at great cost. An entry then takes about 16 bytes, so
 /// there is room for a million.
 const CROWDED_BYTES_MIN: usize = HEAP_BYTES_MAX / 4;
-/// Maximum length of a key, and of a value, that a crowded heap takes.
+/// Maximum length of a key, and of a value, in a heap that is crowded.
 const CROWDED_INLINE_BYTES_MAX: usize = 4;
-/// A full heap is copied instead of enlarged when more than one of this many bytes is garbage.
+/// A full heap is copied instead of enlarged when more than one in this many bytes is garbage.
 const GARBAGE_PART: usize = 8;
-/// Up to this number, unused elements in the list of outside values are never removed.
+/// While there are at most this many unused elements in the list of outside values, they are not removed.
 const GAPS_MIN: usize = 64;
 /// When more than half of a heap larger than this is garbage, the heap is copied at once.
 const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
 
-/// Start of an entry in its heap.
+/// Start of an entry in its heap, in 24 bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle([u8; 3]);
 
@@ -46,7 +46,7 @@ impl Handle {
     }
 }
 
-/// One part of a table: the items with some range of positions. It has three or four allocations.
+/// One part of a table: the items whose positions lie in one range. It has three or four allocations.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment<V> {
     pub(super) table: HashTable<Handle>,

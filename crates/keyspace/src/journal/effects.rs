@@ -66,7 +66,7 @@ impl Encoded {
         self.blobs.clear();
         self.blob_bytes = 0;
     }
-    /// Moves everything to the end of `out`, and keeps the allocations of this buffer.
+    /// Moves all encoded commands to the end of `out`, and keeps the allocations of this buffer.
     pub(crate) fn move_to(&mut self, out: &mut Chain) {
         let mut at = 0;
         for (place, blob) in self.blobs.drain(..) {
@@ -145,7 +145,7 @@ pub(crate) struct Effects {
     commands: usize,
     /// Number of changes of the current command for which no effect is recorded yet.
     changes: u64,
-    /// True when the current command has named its own effects.
+    /// True when the current command names its own effects.
     is_own: bool,
     /// True when the recorded commands are independent of each other, so that they need no MULTI.
     are_apart: bool,

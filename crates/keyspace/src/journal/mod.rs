@@ -29,7 +29,7 @@ use strand_chain::Chain;
 
 /// Bit of the journal's alerts: more than [`WAITING_BYTES_MAX`] bytes wait for the taker, so writers must wait.
 pub const JOURNAL_FULL: u8 = 32;
-/// Maximum number of bytes that wait for the taker. Beyond it, writers wait.
+/// Maximum number of bytes that wait for the taker. Above this limit, writers wait.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Number of waiting bytes at which a sleeping taker is woken.
 const WAKE_BYTES: usize = 256 << 10;
@@ -49,7 +49,7 @@ type SharedLane = Arc<SpinMutex<Lane, Yield>>;
 static JOURNALS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The lanes of this thread, each with the id of its journal.
+    /// The lanes of this thread, each with the id of the journal to which it belongs.
     static LANES: RefCell<Vec<(u64, SharedLane)>> = const { RefCell::new(Vec::new()) };
     /// Empty effects with their allocations, for the next transaction of this thread.
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
@@ -73,7 +73,7 @@ pub struct Journal {
     wake: OnceLock<Wake>,
 }
 
-/// A function of the server that wakes the taker. This crate knows no threads.
+/// A function of the server that wakes the taker, because this crate does not know the server's threads.
 struct Wake(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Wake {
@@ -108,7 +108,7 @@ struct ByteRange {
 struct Merger {
     /// The offset of the next byte to take.
     frontier: u64,
-    /// Bytes that were moved out of each lane and wait for their turn, the oldest first.
+    /// For each lane, the bytes that were moved out of the lane and wait for their turn, the oldest first.
     taken: Vec<VecDeque<Lane>>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Placed<'j> {
     journal: &'j Journal,
     offset: u64,
     len: usize,
-    /// `None` after the bytes were written.
+    /// The effects to write. `None` after they were written.
     effects: Option<Box<Effects>>,
 }
 

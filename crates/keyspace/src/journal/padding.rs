@@ -16,8 +16,8 @@ pub fn padding(len: usize) -> Vec<u8> {
     if let Some(plain) = PLAIN.iter().find(|plain| plain.len() == len) {
         return plain.to_vec();
     }
-    // When the argument's length gets one more decimal digit, one total length is impossible for this command. It
-    // is possible for the second command, whose name has another length.
+    // When the argument's length gets one more decimal digit, the first command cannot have one certain total length.
+    // The second command can, because its name has another length.
     for begin in WITH_ARGUMENT {
         let Some(room) = len.checked_sub(begin.len()) else { continue };
         for digits in 1..=20 {

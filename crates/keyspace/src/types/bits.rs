@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-/// Size of the stack buffer for the second bitmap that some operations of [`Operation::combine`] need.
+/// Size of the stack buffer for the second bitmap that some operations of [`Operation::combine`] need, in bytes.
 const SCRATCH_BYTES: usize = 4096;
 
 /// Number of 1 bits in `bytes`.
@@ -38,7 +38,7 @@ pub fn count_within(bytes: &[u8], range: Range<u64>) -> u64 {
 /// When `range` is not within `bytes`.
 pub fn find(bytes: &[u8], bit: bool, range: Range<u64>) -> Option<u64> {
     let (first, last) = edges(&range)?;
-    // Search for ones. To find a zero, invert the bytes.
+    // The search below looks for ones. To find a zero, invert the bytes.
     let flip = if bit { 0 } else { 0xff };
     let in_byte = |at: usize, mask: u8| {
         let hits = (bytes[at] ^ flip) & mask;

@@ -55,17 +55,17 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     /// True when the key stays after its last element was removed (streams). Otherwise the key is deleted then.
     const STAYS_WHEN_EMPTY: bool = false;
 
-    /// Number of elements. A walk over the whole value costs this number times 50 to 200 ns.
+    /// Number of elements of the value. A walk over all of them costs this number times 50 to 200 ns.
     fn len(&self) -> usize;
-    /// True when the value has no element.
+    /// True when the value has no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
     /// Redis's name of the encoding, for OBJECT ENCODING.
     fn encoding(&self) -> &'static str;
-    /// Heap bytes behind the value.
+    /// Heap bytes of the value.
     fn heap_bytes(&self) -> usize;
-    /// Approximate number of allocations.
+    /// Approximate number of allocations of the value.
     fn parts(&self) -> usize;
     /// Visits about `count` texts of the value, starting at `cursor`, for searches over values. A text is an
     /// element or the value of a field; with the latter comes the field's name. Returns the next cursor; 0 at the

@@ -41,7 +41,7 @@ enum Form {
 #[derive(Debug, Clone)]
 enum Boxed {
     Table(Fields),
-    /// A hash in which some field expires, or did so earlier.
+    /// A hash in which some field expires, or in which some field expired earlier.
     Mortal(Mortal),
 }
 

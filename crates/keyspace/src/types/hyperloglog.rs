@@ -155,7 +155,7 @@ pub fn invalidate(value: &mut [u8]) {
     value[CARDINALITY.end - 1] |= STALE;
 }
 
-/// Registers that are all 0.
+/// An array of registers that are all 0.
 pub fn registers() -> Registers {
     vec![0; REGISTERS].into_boxed_slice().try_into().expect("the length of the array")
 }
@@ -301,7 +301,7 @@ fn put(value: &mut [u8], index: usize, register: u8) {
     let bits = u16::from_le_bytes([value[byte], next]) & !mask | u16::from(register) << shift;
     let [low, high] = bits.to_le_bytes();
     value[byte] = low;
-    // The last register ends with the last byte of the value.
+    // The last register ends with the last byte of the value, so there may be no next byte.
     if let Some(next) = value.get_mut(byte + 1) {
         *next = high;
     }

@@ -13,7 +13,7 @@ use strand_chain::Blob;
 
 /// Maximum size of a packed list in bytes. A larger list becomes a tree.
 const PACKED_BYTES_MAX: usize = 4096;
-/// When more than one of this many elements is removed, the list is built anew instead.
+/// When more than one in this many elements is removed, the list is built anew instead.
 const REBUILT_PART: usize = 16;
 
 /// One end of a list.
@@ -54,7 +54,7 @@ impl Layout for Positional {
     }
 }
 
-/// Memory that was freed by a removal. If many elements were removed, drop this while no lock is held.
+/// Memory that was freed by a removal. If many elements were removed, drop this value while no lock is held.
 #[derive(Debug, Default)]
 pub struct Rest(Cut);
 
@@ -272,7 +272,7 @@ impl Collection for ListValue {
 }
 
 impl Rest {
-    /// Number of heap bytes that are freed when this is dropped.
+    /// Number of heap bytes that are freed when this value is dropped.
     pub fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
     }
@@ -441,7 +441,7 @@ mod tests {
         for i in 0..200_000u64 {
             list.push(End::Back, format!("{i:016}").as_bytes());
         }
-        // redis-server 7.0: 18.1 bytes an element.
+        // Measured with redis-server 7.0: 18.1 bytes per element.
         assert!(list.heap_bytes() < 200_000 * 173 / 10, "{}", list.heap_bytes());
         let rest = list.remove(100..199_900);
         assert!(rest.heap_bytes() > 3_000_000 && list.heap_bytes() < 40_000);

@@ -24,7 +24,7 @@ use strand_chain::Blob;
 pub enum Bytes<'a> {
     /// A part of a larger allocation.
     Slice(&'a [u8]),
-    /// A blob of their own.
+    /// A blob that holds exactly these bytes.
     Shared(&'a Blob),
 }
 

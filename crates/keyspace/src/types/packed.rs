@@ -12,10 +12,10 @@
 
 use std::ops::Range;
 
-/// Bytes before the first pair.
+/// Number of bytes before the first pair: the head of the allocation.
 const HEAD_BYTES: usize = 8;
 
-/// Bit of the number of pairs: the hash has exceeded Redis's thresholds for its compact form.
+/// Flag in the number of pairs: the hash has exceeded Redis's thresholds for its compact form.
 const OUTGROWN: u32 = 1 << 31;
 
 /// Maximum size of a packed hash in bytes, whatever the thresholds are. redis-server has this limit, too.
@@ -32,7 +32,7 @@ pub(super) struct Packed {
 
 /// Result of a search for a field.
 pub(super) enum Found {
-    /// The field's pair.
+    /// The field exists, and this is where its pair is.
     At(PairRange),
     /// The field is missing.
     Nowhere {
@@ -59,7 +59,7 @@ pub(super) struct PairRange {
 }
 
 impl Packed {
-    /// True when both have equal bytes, also in the spare room. That is so for a clone that was not changed.
+    /// True when both hashes have equal bytes, also in the spare room. A clone that was not changed fulfils this.
     pub(super) fn is_same(&self, other: &Packed) -> bool {
         self.bytes == other.bytes
     }
@@ -72,7 +72,7 @@ impl Packed {
             Found::Nowhere { .. } => None,
         }
     }
-    /// Bytes in use.
+    /// Bytes of the allocation that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.used_with(self.values_from())
     }
@@ -149,7 +149,7 @@ impl Packed {
         let (before, len) = (self.bytes.len(), place.value.len());
         let more = value.len().saturating_sub(len) + NUMBER_BYTES_MAX;
         let from = self.reserve(more, self.values_behind(&place));
-        // The values are at the end, and have moved with the end.
+        // The values are at the end of the allocation, and have moved with this end.
         let grown = self.bytes.len() - before;
         place.value = place.value.start + grown..place.value.end + grown;
         let end = self.fields_end();
@@ -164,7 +164,8 @@ impl Packed {
         self.put_number(0, (end - place.head.end + place.field.end + number_bytes) as u32);
         self.shrink(moved_to);
     }
-    /// Makes room for `more` bytes. `values_from` is where the values start. Returns where they start then.
+    /// Makes room for `more` bytes. `values_from` is the offset at which the values start now. Returns the offset at
+    /// which they start afterwards.
     fn reserve(&mut self, more: usize, values_from: usize) -> usize {
         let (before, used) = (self.bytes.len(), self.used_with(values_from));
         if before < used + more {
@@ -196,7 +197,7 @@ impl Packed {
     fn used_with(&self, values_from: usize) -> usize {
         self.fields_end() + (self.bytes.len() - values_from)
     }
-    /// Where the values start. Walks over the pairs after this one.
+    /// The offset at which the values start. Found by a walk over the pairs after this pair.
     fn values_behind(&self, place: &PairRange) -> usize {
         let behind = self.places_from(place.head.end, place.value.start);
         behind.last().map_or(place.value.start, |last| last.value.start)
@@ -204,7 +205,7 @@ impl Packed {
     fn fields_end(&self) -> usize {
         (self.number(0) as usize).max(HEAD_BYTES)
     }
-    /// Where the values start. Walks over all pairs.
+    /// The offset at which the values start. Found by a walk over all pairs.
     fn values_from(&self) -> usize {
         self.places().last().map_or(self.bytes.len(), |place| place.value.start)
     }
@@ -254,7 +255,7 @@ impl Packed {
 fn bytes_of_number(number: usize) -> usize {
     (number.max(1).ilog2() as usize) / 7 + 1
 }
-/// Writes a length at `at` and returns its end.
+/// Writes a length at `at` and returns the offset after it.
 fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
     while number >= 0x80 {
         out[at] = number as u8 | 0x80;
@@ -264,7 +265,7 @@ fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
     out[at] = number as u8;
     at + 1
 }
-/// The length that is encoded at `at`, and where its encoding ends.
+/// The offset after the length that is encoded at `at`, and this length.
 #[inline]
 fn number(bytes: &[u8], mut at: usize) -> (usize, usize) {
     let (mut number, mut shift) = (0, 0);
@@ -293,7 +294,7 @@ mod tests {
         ) {
             let (mut packed, mut twin) = (Packed::default(), Vec::<(Vec<u8>, Vec<u8>)>::new());
             for (i, (field, set, len)) in ops.into_iter().enumerate() {
-                // Long fields too, so that lengths have different numbers of bytes.
+                // Use long fields too, so that encoded lengths have different numbers of bytes.
                 let (field, value) = (vec![b'f'; usize::from(field) * usize::from(field)], vec![i as u8; len]);
                 let at = twin.iter().position(|(f, _)| *f == field);
                 match (set, at) {

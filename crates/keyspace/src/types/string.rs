@@ -53,14 +53,14 @@ impl Str {
             }
         }
     }
-    /// Length in bytes.
+    /// Length of the string in bytes.
     pub fn len(&self) -> usize {
         match self {
             Str::Int(n) => int_len(*n),
             Str::Raw(b) | Str::Edited(b) => b.len(),
         }
     }
-    /// True when the length is 0.
+    /// True when the string is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -71,7 +71,7 @@ impl Str {
             Str::Raw(b) | Str::Edited(b) => b,
         }
     }
-    /// The integer, if the string is an integer in canonical form.
+    /// The value as an integer, if the string is an integer in canonical form.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Str::Int(n) => Some(*n),
@@ -138,7 +138,7 @@ impl<'a> StrRef<'a> {
             None => StrRef::Bytes { bytes, edited: false },
         }
     }
-    /// Length in bytes.
+    /// Length of the string in bytes.
     pub fn len(&self) -> usize {
         match self {
             StrRef::Int(n) => int_len(*n),
@@ -146,7 +146,7 @@ impl<'a> StrRef<'a> {
             StrRef::Blob { blob, .. } => blob.len(),
         }
     }
-    /// True when the length is 0.
+    /// True when the string is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -93,7 +93,7 @@ fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -
     Place { score: Some(score), before }
 }
 
-/// A score that the table stores outside its heap, because its member is long.
+/// The score of a member that is too long for the table's heap, so the table stores the score outside, too.
 #[derive(Clone, Copy, Debug)]
 struct OffHeapScore(f64);
 
@@ -356,7 +356,7 @@ impl Collection for ZSetValue {
         }
         false
     }
-    /// The member is the last word of ZADD (of one member), ZREM and ZSCORE.
+    /// The member is the last argument of ZADD (of one member), ZREM and ZSCORE.
     fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
         let Form::Large(large) = &self.0 else { return false };
         let members = parts.iter().filter(|part| !part.third.is_empty()).map(|part| part.last);
@@ -381,7 +381,7 @@ impl Large {
     /// all loads in flight at once. (A search waits for one cache line after the other.)
     fn prefetch_places(&self, parts: &[Parts<'_>]) {
         let mut pages: SmallVec<[FoundPage<'_>; PLACES_TOGETHER]> = SmallVec::new();
-        // If the third word is also the last one, the command has no score.
+        // If the third word is also the last word, the command has no score.
         for part in parts.iter().filter(|part| !std::ptr::eq(part.third, part.last)) {
             let Some(score) = number(part.third) else { continue };
             let mut find = |score| pages.extend(self.tree.page_at(place_of(part.last, score)));

@@ -15,7 +15,7 @@ use super::{Corrupted, HEADER_BYTES, REGISTERS};
 /// Maximum number of registers in a run of each kind.
 const SHORT_ZEROS_MAX: usize = 64;
 const VALUES_MAX: usize = 4;
-/// Maximum value of a register in this representation.
+/// Maximum value of a register in the sparse representation.
 const REGISTER_MAX: u8 = 32;
 /// Number of runs that may be joined after a split: the run before, the three new ones, and the run after.
 const JOINED_RUNS: usize = 5;
@@ -27,7 +27,7 @@ pub struct Run {
     pub register: u8,
     /// Number of registers.
     pub len: usize,
-    /// Bytes that the run takes.
+    /// Number of bytes that store the run.
     pub bytes: usize,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Raised {
     No,
     /// The register was raised.
     Yes,
-    /// The value does not fit this representation. Nothing was changed.
+    /// The value does not fit the sparse representation. Nothing was changed.
     NoRoom,
 }
 

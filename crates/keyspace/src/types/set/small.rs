@@ -35,14 +35,14 @@ impl Small {
             width => self.end().saturating_sub(HEAD_BYTES) / width,
         }
     }
-    /// Bytes in use.
+    /// Bytes of the allocation that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.end()
     }
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.len()
     }
-    /// True when both store equal members in equal ways.
+    /// True when both sets store equal members in the same encoding.
     pub(super) fn is_same(&self, other: &Small) -> bool {
         self.bytes.get(..self.end()) == other.bytes.get(..other.end())
     }

@@ -26,11 +26,11 @@ pub(super) struct Block {
 /// Where an entry is in its block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRange {
-    /// Offset of the flags.
+    /// Offset of the entry's flags in the block.
     at: usize,
     flags: i64,
     pub(super) id: Id,
-    /// Number of fields.
+    /// Number of fields of the entry.
     pairs: usize,
     /// Offset of the first value or, if the fields are stored too, of the first field.
     values: usize,
@@ -134,7 +134,7 @@ impl Block {
     pub(super) fn dead(&self) -> u64 {
         self.number(1)
     }
-    /// Frees the spare room, because no entry follows.
+    /// Frees the spare room, because no further entry will be added.
     pub(super) fn close(&mut self) {
         self.list.shrink_to_fit();
     }
@@ -199,7 +199,7 @@ impl Block {
         })
     }
 
-    /// The number in the item with this index.
+    /// The number in the item with the index `skip`.
     fn number(&self, skip: usize) -> u64 {
         let mut at = HEAD_BYTES;
         for _ in 0..skip {
@@ -207,7 +207,7 @@ impl Block {
         }
         listpack::int(&self.list, at).map_or(0, |(n, _)| n as u64)
     }
-    /// Number of fields in the master entry, and offset of the first one.
+    /// The number of fields in the master entry, and the offset of the first of these fields.
     fn master(&self) -> Option<(usize, usize)> {
         let at = listpack::skip(&self.list, listpack::skip(&self.list, HEAD_BYTES)?)?;
         let (number, fields) = listpack::int(&self.list, at)?;

@@ -116,7 +116,7 @@ impl Entries {
         let mut count = 0;
         let mut blocks = self.blocks_of(start, end).peekable();
         while let Some((master, block)) = blocks.next() {
-            // All entries of this block are before the next block, and so before `end`.
+            // If a next block may have entries up to `end`, all entries of this block are before `end`.
             let whole = *master >= start && blocks.peek().is_some();
             count += match whole {
                 true => block.live(),
@@ -131,8 +131,8 @@ impl Entries {
         }
         count
     }
-    /// Number of entries and bytes in the blocks from `start` to `end`. Stops after more than `max` entries. An
-    /// upper bound of the cost of reading this range.
+    /// Number of entries and bytes in the blocks from `start` to `end`. This is an upper bound of the cost of reading
+    /// the range. Stops after more than `max` entries.
     pub fn weigh(&self, start: Id, end: Id, max: u64) -> (u64, usize) {
         let (mut entries, mut bytes) = (0, 0usize);
         for (_, block) in self.blocks_of(start, end) {

@@ -70,9 +70,9 @@ pub struct Claim {
     pub delivered_ms: i64,
     /// The new number of deliveries. `None`: the number rises by one.
     pub deliveries: Option<u64>,
-    /// If `deliveries` is `None`, the number stays the same.
+    /// True: if `deliveries` is `None`, the number of deliveries stays the same.
     pub keep_deliveries: bool,
-    /// Also claims an entry that is not pending.
+    /// True: also claims an entry that is not pending.
     pub force: bool,
 }
 
@@ -215,8 +215,8 @@ impl Group {
             pending.deliveries = pending.deliveries.wrapping_add(1);
         }
     }
-    /// Ends that an entry is pending, because it was acknowledged or does not exist any more. Returns true when it
-    /// was pending.
+    /// Makes an entry no longer pending, because it was acknowledged or does not exist any more. Returns true when the
+    /// entry was pending.
     pub fn acknowledge(&mut self, id: Id) -> bool {
         let Some(old) = self.pending.remove(&id) else { return false };
         self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
@@ -268,7 +268,7 @@ impl Group {
     }
     pub(super) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
         self.pending.into_pieces(hand_out);
-        // One consumer at a time, because each may have many pending entries.
+        // Take one consumer at a time, because each may have many pending entries.
         self.consumers.into_each(&mut |_, consumer| consumer.pending.into_pieces(hand_out));
         self.by_name.into_pieces(hand_out);
     }

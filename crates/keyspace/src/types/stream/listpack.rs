@@ -13,11 +13,11 @@ use crate::types::string::parse_int;
 /// Bytes before the first item.
 pub(super) const HEAD_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The number in the header that means this many items or more.
+/// The number of items in the header when there are this many items or more.
 const MANY: u16 = u16::MAX;
-/// Maximum bytes of an integer: its kind, its 8 bytes, and the length of the item.
+/// Maximum number of bytes of an integer item: its kind, its 8 bytes, and the length at its end.
 const INT_BYTES_MAX: usize = 1 + 8 + 1;
-/// Maximum bytes of the length at the end of an item.
+/// Maximum number of bytes of the length at the end of an item.
 const BACK_MAX: usize = 5;
 
 /// One item.
@@ -92,14 +92,14 @@ impl Drop for Appender<'_> {
     fn drop(&mut self) {
         self.list.push(END);
         let items = u16::from_le_bytes([self.list[4], self.list[5]]);
-        // The number in the header stays at "many".
+        // Once the number in the header is [`MANY`], it stays so.
         let items = usize::from(items).saturating_add(self.items).min(usize::from(MANY)) as u16;
         self.list[4..6].copy_from_slice(&items.to_le_bytes());
         put_total(self.list);
     }
 }
 
-/// The item at `at`, and where the next one starts. `None` at the end, or when the item is not complete.
+/// The item at `at`, and the offset of the next item. `None` at the end, or when the item is not complete.
 #[inline]
 pub(super) fn read(list: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     let rest = list.get(at..)?;
@@ -135,7 +135,7 @@ fn text(rest: &[u8], head: usize, len: usize) -> Option<(Item<'_>, usize)> {
     Some((Item::Text(rest.get(head..head.checked_add(len)?)?), head + len))
 }
 
-/// Where the item before `at` starts. `None` at the first item.
+/// The offset of the item before `at`. `None` at the first item.
 pub(super) fn before(list: &[u8], at: usize) -> Option<usize> {
     let (mut len, mut end) = (0usize, at);
     for shift in 0..BACK_MAX {
@@ -149,12 +149,12 @@ pub(super) fn before(list: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Where the item after the one at `at` starts.
+/// The offset of the item after the item at `at`.
 pub(super) fn skip(list: &[u8], at: usize) -> Option<usize> {
     read(list, at).map(|(_, next)| next)
 }
 
-/// The integer at `at`, and where the next item starts.
+/// The integer at `at`, and the offset of the next item.
 pub(super) fn int(list: &[u8], at: usize) -> Option<(i64, usize)> {
     match read(list, at)? {
         (Item::Int(n), next) => Some((n, next)),

@@ -12,9 +12,9 @@ use triomphe::Arc;
 
 /// Maximum number of pairs in a leaf, and of children in an inner node.
 const NODE_MAX: usize = 64;
-/// A node with fewer pairs or children than this is merged with a neighbour ...
+/// A node with fewer pairs or children than this may be merged with a neighbour.
 const JOIN_BELOW: usize = NODE_MAX / 4;
-/// ... if both together have at most this many.
+/// Such a node is merged if both nodes together have at most this many pairs or children.
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
 /// Bytes of the reference count of a node.
 const COUNT_BYTES: usize = 8;
@@ -37,7 +37,8 @@ enum Node<K, V> {
 
 #[derive(Debug, Clone)]
 struct Child<K, V> {
-    /// No key in `node` is lower. Not used in the first child, which has all keys below the second child's `low`.
+    /// No key in `node` is lower than `low`. Not used in the first child, which has all keys below the second child's
+    /// `low`.
     low: K,
     node: Arc<Node<K, V>>,
 }
@@ -408,7 +409,7 @@ fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &m
     sums.change(&mut children[at].node, |left, _| match (left, right) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (Node::Inner(left), Node::Inner(mut right)) => {
-            // A first child's own bound is not kept up to date. The bound of its node is.
+            // The `low` of a first child is not kept up to date, but the `low` of its node is.
             right[0].low = low;
             left.extend(right);
         }
@@ -426,7 +427,7 @@ fn give_back<T>(items: &mut Vec<T>) {
 /// Pairs with ascending keys.
 #[derive(Debug)]
 pub(crate) struct Ascending<'a, K, V> {
-    /// For each inner node on the path, the children after the current one.
+    /// For each inner node on the path, the children after the child on the path.
     above: SmallVec<[&'a [Child<K, V>]; 4]>,
     leaf: &'a [(K, V)],
 }
@@ -463,7 +464,7 @@ impl<'a, K, V> Iterator for Ascending<'a, K, V> {
 /// Pairs with descending keys.
 #[derive(Debug)]
 pub(crate) struct Descending<'a, K, V> {
-    /// For each inner node on the path, the children before the current one.
+    /// For each inner node on the path, the children before the child on the path.
     above: SmallVec<[&'a [Child<K, V>]; 4]>,
     leaf: &'a [(K, V)],
 }

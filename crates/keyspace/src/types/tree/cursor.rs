@@ -13,8 +13,8 @@ struct Cursor<'a> {
     /// The inner nodes on the path from the root to the leaf, each with the index of the next node on the path.
     path: SmallVec<[(&'a Inner, usize); DEPTH]>,
     leaf: &'a Leaf,
-    /// Index of the element after the position. The next two fields: the offset of its bytes, and the number of
-    /// blobs before it.
+    /// Index in the leaf of the element after the position. The next two fields are the offset of this element's bytes,
+    /// and the number of blobs before the element.
     at: usize,
     offset: usize,
     outside: usize,

@@ -13,9 +13,9 @@ const POINTER_BYTES: usize = size_of::<Blob>();
 /// A borrowed view of an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
-    /// The bytes in the page. All bytes, if the element is short.
+    /// The bytes that lie in the page. For a short element, these are all of its bytes.
     pub(crate) inline: &'a [u8],
-    /// The rest of the element, if it is long.
+    /// The bytes after `inline`, if the element is long.
     pub(crate) outside: Option<&'a Blob>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct New<'a> {
     pub(crate) head: &'a [u8],
     /// The second part of the inline bytes.
     pub(crate) body: &'a [u8],
-    /// The rest, which is too long for a page.
+    /// The bytes after `body`, if the element is too long for a page.
     pub(crate) outside: Option<Blob>,
 }
 
@@ -58,11 +58,11 @@ impl Leaf {
         let pointers = self.outside.capacity() * POINTER_BYTES;
         LEAF_BYTES + self.page.heap_bytes() + pointers + self.outside_bytes
     }
-    /// Bytes that fill the leaf. A blob counts as a pointer.
+    /// Number of bytes that fill the leaf. A blob counts as a pointer.
     pub(super) fn fill(&self) -> usize {
         self.page.used_bytes() + self.outside.len() * POINTER_BYTES
     }
-    /// Bytes that fill the leaf after `new` was added.
+    /// Number of bytes that fill the leaf after `new` was added.
     pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
         self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }

@@ -107,7 +107,7 @@ impl FoundPage<'_> {
     }
 }
 
-/// The whole nodes that [`Tree::remove_range`] removed. Dropping this frees them.
+/// The nodes that [`Tree::remove_range`] removed as a whole. Dropping this value frees them.
 #[derive(Debug, Default)]
 pub(crate) struct Cut(Removed);
 
@@ -125,12 +125,12 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_none()
     }
-    /// Heap bytes, blobs included. Memory that clones share counts in full in each clone.
+    /// Heap bytes of the tree, blobs included. Memory that clones share counts in full in each clone.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.root.as_ref().map_or(0, |root| root.bytes)
     }
-    /// Approximate number of allocations.
+    /// Approximate number of allocations of the tree.
     pub(crate) fn parts(&self) -> usize {
         1 + self.heap_bytes() / BYTES_PER_PART
     }

@@ -15,10 +15,10 @@ use triomphe::Arc;
 
 /// Maximum number of children of an inner node.
 pub(super) const CHILDREN_MAX: usize = 64;
-/// A node is *thin* when it is filled below its full size divided by this number. A thin node is merged with a
-/// neighbour ...
+/// A node is *thin* when it is filled below its full size divided by this number. A thin node may be merged with a
+/// neighbour.
 const THIN_PART: usize = 4;
-/// ... if both together fill at most this percentage of one node.
+/// A thin node is merged with a neighbour if both together fill at most this percentage of one node.
 const JOINED_PERCENT_MAX: usize = 75;
 /// Bytes of the allocation of an inner node.
 const INNER_BYTES: usize = size_of::<Inner>() + size_of::<usize>();
@@ -45,9 +45,9 @@ impl Node {
 #[derive(Clone, Debug)]
 pub(super) struct Child {
     pub(super) node: Node,
-    /// Number of elements.
+    /// Number of elements in the node or below it.
     pub(super) len: usize,
-    /// Heap bytes.
+    /// Heap bytes of the node and everything below it.
     pub(super) bytes: usize,
 }
 
@@ -216,7 +216,8 @@ impl Child {
             Node::Leaf(leaf) => {
                 leaf.page().prefetch_search();
                 let at = leaf.partition_point(0, &mut place.before);
-                // The element may be the first one of the next page. And a page must not become empty.
+                // If the place is at the end of the page, the element may be the first of the next page. And a page
+                // must not become empty.
                 if at == leaf.len() || leaf.len() == 1 {
                     return false;
                 }
@@ -449,7 +450,7 @@ impl Inner {
             }
             start = end;
         }
-        // Of the children that were touched, at most two are left. Those between them were removed.
+        // Of the children that were touched, at most two are left. The children between them were removed.
         for at in [first + 1, first] {
             self.join_when_thin::<L>(at);
         }

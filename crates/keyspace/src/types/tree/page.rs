@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 16;
 const WIDE: u32 = 1 << 31;
 /// Flag in the number of strings: all strings have equal lengths, and no lengths are stored.
 const EVEN: u32 = 1 << 30;
-/// Flag in a two-byte length: the rest of the string is outside the page.
+/// Flag in a two-byte length: the string has more bytes outside the page.
 const OUTSIDE: usize = 1 << 15;
 /// Maximum length of a string in bytes.
 pub(crate) const STRING_BYTES_MAX: usize = OUTSIDE - 1;
@@ -44,10 +44,10 @@ pub(crate) struct Page {
 /// The decoded head.
 #[derive(Clone, Copy)]
 struct Head {
-    /// Start of the strings. The next field is their end.
+    /// Start of the strings in the allocation. The next field is the end of the strings.
     front: usize,
     end: usize,
-    /// End of the lengths. The length of the first string is the last one before it.
+    /// End of the lengths in the allocation. Lengths are stored in reverse: the length of the first string is the last.
     lens_end: usize,
     count: usize,
     /// Bytes per length. 0 in an even page.
@@ -60,7 +60,7 @@ impl Head {
     fn lens_start(&self) -> usize {
         self.lens_end - self.count * self.width
     }
-    /// Bytes in use.
+    /// Bytes of the allocation that are in use.
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
@@ -350,7 +350,7 @@ impl Page {
         let (front, lens) = match gap {
             Gap::Back => (0, 0),
             Gap::Front(_) => {
-                // If the allocation does not grow, half of the free room stays at the other end.
+                // If the allocation does not grow, half of the free room stays behind the strings.
                 let share = if grows { free } else { (free / 2).max(needed) };
                 let lens = share * width / needed;
                 (share - lens, lens)
