@@ -302,13 +302,13 @@ impl CacheUse {
         let found = cache.state().index.find(of.object, of.version, offset);
         matches!(found, Ok(Some(_)))
     }
-    /// The text of a document.
+    /// Returns the text of a document. `None` when the cache does not have it.
     pub(crate) fn text(&self, of: Version) -> Option<texts::Text> {
         let text = texts::Text::decode(&self.cache.as_ref()?.get(of, 0)?)?;
         self.counts.borrow_mut().texts += 1;
         Some(text)
     }
-    /// Keeps a part, or a text.
+    /// Stores a part, or the text of a document.
     pub(crate) fn keep(&self, of: Version, offset: u64, bytes: &[u8]) {
         if let Some(cache) = &self.cache {
             let put = cache.put(of, offset, bytes);
@@ -364,7 +364,7 @@ mod tests {
         for (other, offset) in [(version("a", "2"), 0), (version("c", "1"), 0), (version("a", "1"), 1)] {
             assert!(cache.get(other, offset).is_none());
         }
-        // A new version takes the place of the old one.
+        // The new version of an object replaces the old version.
         assert!(cache.put(version("a", "2"), 0, b"second").stored);
         assert_eq!(cache.get(version("a", "2"), 0).as_deref(), Some(&b"second"[..]));
         assert!(cache.get(version("a", "1"), 0).is_none() && cache.get(version("a", "2"), 5 << 30).is_none());
@@ -403,7 +403,7 @@ mod tests {
     fn a_cache_that_was_not_closed_or_whose_index_is_damaged_begins_anew() {
         let dir = TempDir::new("cache");
         drop(open(&dir));
-        // As a kill leaves it: a file that no index knows.
+        // A file that no index knows, as a killed process leaves it.
         dir.write(&format!("{FOLDER}/objects/ab/{:032x}-{:032x}", 1, 2), b"left");
         dir.write(&format!("{FOLDER}/open"), b"");
         let cache = open(&dir);
@@ -421,7 +421,7 @@ mod tests {
         assert!(dir.path().join("outside").exists());
     }
 
-    /// A disk of 100 blocks of which each file of the cache takes one, and `others` more.
+    /// A disk of 100 blocks. Each file of the cache takes one block, and other files take `others` blocks.
     fn small_disk(dir: &TempDir, limits: Limits) -> (DiskCache, Arc<AtomicU64>) {
         let others = Arc::new(AtomicU64::new(0));
         let taken = others.clone();
@@ -441,14 +441,14 @@ mod tests {
         let (cache, others) = small_disk(&dir, Limits::default());
         let name = |i: u64| version(&i.to_string(), "1");
         let mut culled = 0;
-        // Down to 7 free blocks nothing goes.
+        // While at least 7 blocks are free, nothing is culled.
         for i in 0..93 {
             culled += cache.put(name(i), 0, b"x").culled;
         }
         assert_eq!(culled, 0);
         assert!(cache.get(name(0), 0).is_some(), "used again, so not the oldest any more");
         assert!(cache.put(name(93), 0, b"x").stored);
-        // 6 are free: culling goes on until 10 are.
+        // Now 6 blocks are free: culling goes on until 10 are free.
         let put = cache.put(name(94), 0, b"x");
         assert_eq!((put.stored, put.culled), (true, 4));
         let there: Vec<_> = (0..95).filter(|i| cache.get(name(*i), 0).is_some()).collect();
@@ -482,7 +482,7 @@ mod tests {
     fn a_cache_that_cannot_write_steps_aside() {
         let dir = TempDir::new("cache");
         let cache = open(&dir);
-        // A file where the folder of objects would be: nothing can be written below it.
+        // There is a file in place of the folder of objects, so nothing can be written below it.
         dir.write(&format!("{FOLDER}/objects"), b"");
         for i in 0..FAILURES_MAX {
             assert!(cache.aside().is_none(), "after {i}");

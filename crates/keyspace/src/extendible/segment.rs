@@ -257,8 +257,8 @@ impl<V: OffHeap> Segment<V> {
         self.compact(0);
         self.recount();
     }
-    /// Moves the handles to a new table for `items` items. The marks of removed items in the old table take up
-    /// room.
+    /// Moves the handles to a new table for `items` items, because the marks of removed items take up room in the old
+    /// table.
     pub(super) fn rebuild(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
         let mut table = HashTable::with_capacity(items);
         for item in self.items() {
@@ -320,8 +320,8 @@ impl<V: OffHeap> Segment<V> {
         change(&mut table, &|handle| spread(self.item(handle.start()).position(&position_of)));
         self.table = table;
     }
-    /// Writes the item in `bucket`, whose entry is `place`. Overwrites the entry if the item fits there, and
-    /// otherwise appends one to the heap.
+    /// Writes the item in `bucket`, whose entry is `place`. Overwrites the entry if the new one fits there. Otherwise
+    /// appends the new entry to the heap.
     #[inline]
     fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &Written<'_>) {
         if place.overwrite(&mut self.entries.heap, written) {
@@ -474,7 +474,7 @@ impl<V: OffHeap> Segment<V> {
         self.recount();
     }
     fn recount(&mut self) {
-        // The second term is the reference count, one word.
+        // The second term is the reference count of the segment, one word.
         self.bytes = size_of::<Segment<V>>()
             + size_of::<usize>()
             + self.table.allocation_size()

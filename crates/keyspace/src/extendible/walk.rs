@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Maximum number of segments drawn for a random item. Then the last one drawn that has items is used. A draw
-/// succeeds with a chance of about 1/4.
+/// Maximum number of segments drawn for a random item. If all draws fail, the last drawn segment that has items is
+/// used. A draw succeeds with a chance of about 1/4.
 const DRAWS_MAX: usize = 64;
 /// Number of random buckets tried in a segment before its items are counted instead.
 const BUCKETS_TRIED_MAX: usize = 64;
@@ -45,7 +45,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     pub(crate) fn inline_bytes_at(&self, from: u64) -> Option<usize> {
         self.segments[self.segment_of(from)?].inline_bytes()
     }
-    /// No item expires before this (unix milliseconds).
+    /// No item of the table expires before this time (unix milliseconds).
     #[inline]
     pub(crate) fn expiry_ms(&self) -> i64 {
         self.expiry_ms
@@ -57,8 +57,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         let segment = &self.segments[i];
         (segment.expiry_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
-    /// Computes anew when the first item of the segment at `from` expires. Call this when a walk found no expiry
-    /// there.
+    /// Computes anew when the first item of the segment at `from` expires. Call this when a walk found no expiry in the
+    /// segment.
     pub(crate) fn raise_expiry_at(&mut self, from: u64) {
         let Some(i) = self.segment_of(from) else { return };
         let expiry_ms = self.segments[i].items().map(|item| item.expiry_ms()).min().unwrap_or(i64::MAX);
@@ -156,7 +156,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     fn range_of(&self, segment: &Segment<V>) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + segment.depth))
     }
-    /// `end`, or `None` if the positions of the table end there.
+    /// Returns `end`, or `None` if the positions of the table end there.
     fn inside(&self, end: u64) -> Option<u64> {
         let range = 1 << (POSITION_BITS - u32::from(self.base_bits));
         (end & (range - 1) != 0).then_some(end)

@@ -22,7 +22,7 @@ pub use sparse::Run;
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 /// Highest value of a register.
 pub const REGISTER_MAX: u8 = (1 << REGISTER_BITS) - 1;
-/// Bytes of a dense value.
+/// Number of bytes of a dense value.
 pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 
 /// Bits of an element's hash that choose the register.

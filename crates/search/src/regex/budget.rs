@@ -24,7 +24,7 @@ pub(crate) const WORKER_NS_MAX: u64 = 500_000;
 pub(crate) const LANE_NS_MAX: u64 = 10_000_000;
 /// Maximum number of bytes that all searches of one command may pass on a worker.
 pub(crate) const WORKER_BYTES_MAX: usize = 512 << 10;
-/// Bytes that a literal search passes in the time of one automaton byte.
+/// Number of bytes that a literal search passes in the time in which an automaton passes one byte.
 const LITERAL_BYTES: usize = 8;
 /// Maximum number of bytes of results that one command may produce on a worker.
 const WORKER_OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -38,9 +38,9 @@ pub(crate) enum Halt {
     Cancelled,
     /// The search's deadline has passed.
     Deadline,
-    /// Too much work for a worker. Move to the lane.
+    /// There is too much work for a worker. The command moves to the lane.
     Lane,
-    /// Too much work for a thread with other commands in its queue. Move to the hard lane.
+    /// There is too much work for a thread with other commands in its queue. The command moves to the hard lane.
     Hard,
     /// The matches exceed [`ANSWER_BYTES_MAX`].
     Answer,
@@ -54,7 +54,7 @@ pub(crate) struct Budget<'a> {
     deadline: Option<Instant>,
     /// Nanoseconds left for building and simulating on a worker or on the lane.
     ns_left: Cell<u64>,
-    /// Bytes left on a worker.
+    /// Number of bytes that the command may still pass on a worker.
     bytes_left: Cell<usize>,
     output_left: Cell<usize>,
     answer_left: Cell<usize>,

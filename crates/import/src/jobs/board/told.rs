@@ -15,14 +15,14 @@ impl Board {
         Ok(json!({"name": name, "last": job.last, "failed": letters.collect::<Vec<_>>()}))
     }
 
-    /// Everything about all jobs.
+    /// The budget of memory, its use, and the state of all jobs, as JSON.
     pub fn list(&self) -> Value {
         let jobs: Vec<_> = self.jobs.keys().filter_map(|name| self.show(name)).collect();
         let (budget, held) = (self.ledger.budget(), self.ledger.held());
         json!({"budget_bytes": budget, "held_bytes": held, "running": self.running(), "jobs": jobs})
     }
 
-    /// Everything about one job.
+    /// The state of one job, as JSON.
     pub fn show(&self, name: &str) -> Option<Value> {
         let job = self.jobs.get(name)?;
         let state = match (&job.running, &job.wanted) {

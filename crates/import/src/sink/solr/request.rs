@@ -174,7 +174,7 @@ fn said(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
-    // Ten causes are enough, and the bound ends a circle of causes.
+    // Report at most ten causes.
     for _ in 0..10 {
         let Some(inner) = cause else { break };
         let _ = write!(text, ": {inner}");

@@ -15,12 +15,12 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::io;
 
-/// The note with a document's version of its key.
+/// The note that names the version of the key from which a document was read.
 pub(super) const VERSION_NOTE: &[u8] = b"~version";
-/// The characters that need no escape in a query.
+/// The characters that are not escaped in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Lists versions.
+/// Lists the versions of keys as of one moment.
 pub(super) struct Versions {
     pub(super) client: HttpClient,
     /// The URL of the server and the bucket.
@@ -85,7 +85,8 @@ impl Versions {
         throttle.connect(options).map_err(other)
     }
 
-    /// Tells the keys one level below `prefix` at the moment to `document`, and the prefixes to `folder`.
+    /// Calls `document` with the version of each key one level below `prefix` that was the newest at the moment, and
+    /// `folder` with each prefix one level below.
     pub(super) async fn list(
         &self,
         prefix: &str,
@@ -101,7 +102,7 @@ impl Versions {
             for below in &page.prefixes {
                 folder(below)?;
             }
-            // All versions of a key follow one another.
+            // The server lists all versions of a key one after the other, also across pages.
             for version in page.versions.into_iter().filter(|version| version.seconds <= self.as_of) {
                 match &mut held {
                     Some(held) if held.key == version.key => {
