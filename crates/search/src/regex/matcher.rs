@@ -122,7 +122,7 @@ impl Matcher {
         budget: &Budget<'_>,
     ) -> Result<bool, Halt> {
         let machine = &pattern.machine;
-        // The span is known to match, so few threads of the simulation are alive.
+        // The span is known to match, and therefore only some threads of the simulation are alive.
         budget.try_afford(machine.states(), span.len())?;
         let input = Input::new(haystack).span(span).anchored(anchored);
         self.forward.simulation().leftmost(&machine.nfa, machine.prefilter.as_ref(), &input, slots, budget)

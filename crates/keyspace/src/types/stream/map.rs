@@ -37,8 +37,7 @@ enum Node<K, V> {
 
 #[derive(Debug, Clone)]
 struct Child<K, V> {
-    /// No key in `node` is lower than `low`. Not used in the first child, which has all keys below the second child's
-    /// `low`.
+    /// No key in `node` is lower. Not used in the first child: all keys below the second child's `low` are there.
     low: K,
     node: Arc<Node<K, V>>,
 }
