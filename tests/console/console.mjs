@@ -131,11 +131,11 @@ async function hostile(browser, { base }) {
   }
   await page.locator(".keylist button", { hasText: /^evil:big$/ }).click();
   // The length is shown first; the value's first part comes with the next reply.
-  await page.waitForFunction(() => /67,108,864 bytes/.test(document.querySelector("main").textContent) && document.querySelector(".value")?.textContent);
+  await page.waitForFunction(() => /67,108,864 bytes/.test(document.querySelector("main")?.textContent) && document.querySelector(".value")?.textContent);
   const size = await page.evaluate(() => document.querySelector(".value").textContent.length);
   check(size > 0 && size < 200_000, `of 64 MB ${size} characters are in the page`);
   await page.locator(".keylist button", { hasText: /^evil:bighash$/ }).click();
-  await page.waitForFunction(() => /elements are large|too much for a page/.test(document.querySelector("main").textContent));
+  await page.waitForFunction(() => /elements are large|too much for a page/.test(document.querySelector("main")?.textContent));
   await page.locator(".keylist button", { hasText: "bidi" }).click();
   await page.waitForFunction(() => document.querySelector(".keylist [aria-current]")?.textContent.includes("bidi") && document.querySelector(".value")?.textContent);
   const value = await page.locator(".value").innerText();
@@ -144,7 +144,7 @@ async function hostile(browser, { base }) {
   await go(page, base, "command");
   await page.fill("[role=combobox]", "LRANGE evil:list 0 -1");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelector(".console-out").textContent.includes("onerror"));
+  await page.waitForFunction(() => document.querySelector(".console-out")?.textContent.includes("onerror"));
   const harm = await page.evaluate(() => ({ hacked: window.hacked, images: document.querySelectorAll("main img, main script, main b:not(.mono, .bytes, table b, .facts b, .keys b, .syntax b)").length }));
   check(harm.hacked === undefined && harm.images === 0, `markup of a value became part of the page: ${JSON.stringify(harm)}`);
   await page.close();
@@ -183,7 +183,7 @@ async function works(browser, { base, port }) {
   check((await page.inputValue("[role=combobox]")) === "HGETALL ", "Tab completes a command");
   await page.keyboard.type("user:1");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelector(".console-out").textContent.includes("name => Ann"));
+  await page.waitForFunction(() => document.querySelector(".console-out")?.textContent.includes("name => Ann"));
   await page.fill("[role=combobox]", 'SET typed "a\\x00b"');
   await page.keyboard.press("Enter");
   check(await becomes(async () => (await ask(base, [["STRLEN", "typed"]]))[0].result, 3), "bytes typed as \\x00 arrive");
@@ -226,7 +226,7 @@ async function works(browser, { base, port }) {
   await page.fill("input:not([class])", "made");
   await page.fill("input.mono", "on >x ~made:* +get");
   await page.getByRole("button", { name: "Set", exact: true }).click();
-  await page.waitForFunction(() => document.querySelector("main table").textContent.includes("~made:*"));
+  await page.waitForFunction(() => document.querySelector("main table")?.textContent.includes("~made:*"));
   check(!(await page.content()).includes((await ask(base, [["ACL", "LIST"]]))[0].result.find((l) => l.includes("user made")).match(/#([0-9a-f]{64})/)[1]), "digests of passwords are not shown");
   await go(page, base, "keys?pattern=typed");
   await page.waitForSelector(".keylist li");
@@ -295,7 +295,7 @@ async function logins(browser, { base }) {
     await page.keyboard.press("Enter");
   };
   await wrong("", "wrong");
-  await page.waitForFunction(() => /WRONGPASS/.test(document.querySelector("[role=alert]").textContent));
+  await page.waitForFunction(() => /WRONGPASS/.test(document.querySelector("[role=alert]")?.textContent));
   if (pictures) await page.screenshot({ path: join(pictures, "login-1280.png") });
   await wrong("reader", "wonder");
   await page.waitForSelector(".live.on");
@@ -380,11 +380,11 @@ async function bundled(browser, { base, port, folder }) {
     await go(page, shown, "profiles");
     await page.waitForFunction(() => document.querySelectorAll(".flame g").length > 3);
     await go(page, shown, "overview");
-    await page.waitForFunction(() => document.querySelector(".live").textContent.startsWith("Bundle"));
+    await page.waitForFunction(() => document.querySelector(".live")?.textContent.startsWith("Bundle"));
     check(!(await page.getByRole("button", { name: "Download a bundle" }).isVisible()), "a bundle of a bundle is offered");
     check(/Bundle of /.test(await page.locator(".live").innerText()), "the page does not say that it shows a bundle");
     await go(page, shown, "slowlog");
-    await page.waitForFunction(() => document.querySelector("main").textContent.includes("in:the:bundle"));
+    await page.waitForFunction(() => document.querySelector("main")?.textContent.includes("in:the:bundle"));
     check((await page.evaluate(() => window.hacked)) === undefined, "markup of a bundle became part of the page");
     const [set] = (await (await fetch(`${shown}/v1/commands`, { method: "POST", body: '["CONFIG","SET","port","1"]' })).text()).split("\n");
     check(/does not have this/.test(set), `a bundle was changed: ${set}`);
