@@ -9,7 +9,6 @@
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -24,39 +23,20 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const UPLOT: &str = "crates/http/console/uplot.js";
 
 /// Why there is no list.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum SbomError {
     /// A program or a file cannot be read.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// `cargo metadata` failed, with this text.
+    #[error("cargo metadata: {0}")]
     Metadata(String),
     /// What `cargo metadata` or a file says lacks this part.
+    #[error("no {0}")]
     Missing(&'static str),
     /// What `cargo metadata` says is not JSON.
-    Json(serde_json::Error),
-}
-
-impl fmt::Display for SbomError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SbomError::Io(error) => write!(f, "{error}"),
-            SbomError::Metadata(text) => write!(f, "cargo metadata: {text}"),
-            SbomError::Missing(part) => write!(f, "no {part}"),
-            SbomError::Json(error) => write!(f, "cargo metadata: {error}"),
-        }
-    }
-}
-
-impl From<io::Error> for SbomError {
-    fn from(error: io::Error) -> SbomError {
-        SbomError::Io(error)
-    }
-}
-
-impl From<serde_json::Error> for SbomError {
-    fn from(error: serde_json::Error) -> SbomError {
-        SbomError::Json(error)
-    }
+    #[error("cargo metadata: {0}")]
+    Json(#[from] serde_json::Error),
 }
 
 /// Prints the list.

@@ -10,7 +10,6 @@
 
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::path::PathBuf;
@@ -30,36 +29,17 @@ const LOOK: Duration = Duration::from_millis(20);
 const SLOWEST: usize = 10;
 
 /// Why the tests cannot run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum TestError {
     /// A program cannot be started or read.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// Cargo could not build the tests. Cargo has printed why.
+    #[error("the tests do not build")]
     Build,
     /// A line of cargo's is not the JSON that is documented.
-    Json(serde_json::Error),
-}
-
-impl fmt::Display for TestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TestError::Io(error) => write!(f, "{error}"),
-            TestError::Build => write!(f, "the tests do not build"),
-            TestError::Json(error) => write!(f, "cargo's list of binaries: {error}"),
-        }
-    }
-}
-
-impl From<io::Error> for TestError {
-    fn from(error: io::Error) -> TestError {
-        TestError::Io(error)
-    }
-}
-
-impl From<serde_json::Error> for TestError {
-    fn from(error: serde_json::Error) -> TestError {
-        TestError::Json(error)
-    }
+    #[error("cargo's list of binaries: {0}")]
+    Json(#[from] serde_json::Error),
 }
 
 /// A program with tests.
