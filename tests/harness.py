@@ -1,4 +1,5 @@
 """What the Python tests share: free ports, and servers as processes of their own."""
+import http.server
 import signal
 import socket
 import subprocess
@@ -16,6 +17,17 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """What the tests' own HTTP servers share: connections that stay open, and no lines on stderr."""
+
+    protocol_version = "HTTP/1.1"
+    # Head and body are two writes: with Nagle's algorithm the second waits 40 ms for the first one's delayed ACK.
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
 
 
 class Ended(RuntimeError):

@@ -19,7 +19,7 @@ import urllib.parse
 
 import nfs
 import sources
-from harness import free_port
+from harness import Handler, free_port
 from sources import KEY, SECRET, counts, mail, rclone
 
 OBJECTS = int(os.environ.get("OBJECTS", "100000"))
@@ -103,10 +103,8 @@ def a_large_bucket_is_decided_in_one_listing(world):
         print(f"     {OBJECTS} unchanged objects, {name}: {seconds:.2f} s, {memory:.0f} MB ({own:.1f} MB without pages of files)")
 
 
-class Flat(http.server.BaseHTTPRequestHandler):
+class Flat(Handler):
     """A bucket of KEYS keys without a slash: its listing, page by page. Its objects cannot be read."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
@@ -127,9 +125,6 @@ class Flat(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @check

@@ -19,7 +19,7 @@ import urllib.request
 import xml.etree.ElementTree as xml
 
 import sources
-from harness import free_port
+from harness import Handler, free_port
 from sources import ROOT, counts, mail
 
 CHECKS = []
@@ -33,16 +33,11 @@ def check(function):
     return function
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Solr(Handler):
     def setup(self):
         super().setup()
         with self.server.lock:
             self.server.connections += 1
-
-    def log_message(self, *_):
-        pass
 
     def do_POST(self):
         server = self.server
@@ -91,7 +86,7 @@ class Collection:
     """As much of a collection of Solr as goes over the wire."""
 
     def __init__(self):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Solr)
         self.server.daemon_threads = True
         # An importer that was killed takes no answer.
         self.server.handle_error = lambda *_: None

@@ -28,7 +28,7 @@ import zipfile
 
 import redis
 
-from harness import Process, free_port
+from harness import Handler, Process, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KEY, SECRET = "testkey", "test/secret+key"
@@ -244,12 +244,9 @@ def an_emptied_bucket_removes_nothing(world):
     assert len(world.ids()) == 150
 
 
-class Busy(http.server.BaseHTTPRequestHandler):
+class Busy(Handler):
     """Answers the first two requests of each kind with 503 and hands on the third: a server that is asked too much."""
 
-    protocol_version = "HTTP/1.1"
-    # Head and body are two writes: with Nagle's algorithm the second waits 40 ms for the first one's delayed ACK.
-    disable_nagle_algorithm = True
     seen, lock, target = {}, threading.Lock(), None
 
     def do_GET(self):
@@ -279,9 +276,6 @@ class Busy(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 class Threads(socketserver.ThreadingMixIn, http.server.HTTPServer):
@@ -315,12 +309,10 @@ def a_server_that_is_too_busy_is_asked_again(world):
         proxy.server_close()
 
 
-class Counting(http.server.BaseHTTPRequestHandler):
+class Counting(Handler):
     """Hands requests on and counts those for bodies, and how many are under way at a time. The first request for a body waits until
     a second one is there. While `busy` is more than 0 it says for how many seconds nobody shall ask."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     lock, target = threading.Condition(), None
     bodies = under_way = most = busy = 0
     refused_at, early = None, 0
@@ -359,9 +351,6 @@ class Counting(http.server.BaseHTTPRequestHandler):
         finally:
             with cls.lock:
                 cls.under_way -= is_body
-
-    def log_message(self, *_):
-        pass
 
 
 def counting(world):
@@ -478,10 +467,7 @@ def a_web_servers_archive_comes_from_the_cache(world):
     world.write("web/box.zip", zipped(one_eml=mail("one"), two_eml=mail("two", LONG)))
     seen = []
 
-    class Tagged(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
+    class Tagged(Handler):
         def do_HEAD(self):
             self.do_GET()
 
@@ -502,8 +488,6 @@ def a_web_servers_archive_comes_from_the_cache(world):
             if self.command == "GET":
                 self.wfile.write(data[first : last + 1])
 
-        def log_message(self, *_):
-            pass
 
     server = in_thread(Tagged)
     try:
