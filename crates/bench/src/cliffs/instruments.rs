@@ -104,11 +104,11 @@ fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
 fn instruments(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
     let (server, workload) = (&lab.server, full_load(lab));
     let mut client = server.connect()?;
-    let [rates, _] = in_turn(|are_on, seed| {
+    let [rates] = in_turn(|are_on, seed| {
         for [option, off, on] in TURNED {
             client.call(&["CONFIG", "SET", option, if are_on { on } else { off }])?;
         }
-        Ok([load::run(server, workload, ROUND_S, seed)?.per_cpu_second(), 0.0])
+        Ok([load::run(server, workload, ROUND_S, seed)?.per_cpu_second()])
     })?;
     let [without, with] = [0, 1].map(|i| median(&rates[i]));
     let of_rates = ratio(&rates);
@@ -130,10 +130,12 @@ fn full_load(lab: &Lab<'_>) -> Workload {
 /// The figures of all rounds without and with what is measured.
 type Rounds = [Vec<f64>; 2];
 
-/// Runs pairs of rounds, one without (false) and one with (true). A round gives two figures. What comes first in a pair changes,
+/// Runs pairs of rounds, one without (false) and one with (true). A round gives `FIGURES` figures. What comes first in a pair changes,
 /// so that neither is always measured on a server that was just busy.
-fn in_turn(mut round: impl FnMut(bool, u64) -> Result<[f64; 2]>) -> Result<[Rounds; 2]> {
-    let mut all = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
+fn in_turn<const FIGURES: usize>(
+    mut round: impl FnMut(bool, u64) -> Result<[f64; FIGURES]>,
+) -> Result<[Rounds; FIGURES]> {
+    let mut all = [(); FIGURES].map(|()| Rounds::default());
     for pair in 0..PAIRS {
         for is_with in [pair % 2 == 0, pair % 2 == 1] {
             let figures = round(is_with, pair)?;
