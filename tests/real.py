@@ -349,6 +349,17 @@ def a_mailbox_of_any_length_takes_bounded_memory(world):
         found = sum('"kind":"mail"' in line for line in file)
     print(f"     {MAILBOX_GB:g} GB in one mailbox: {found} mails, {seconds:.0f} s, {memory:.0f} MB ({own:.1f} MB without pages of files)")
     assert found == count and memory < MAILBOX_MB, (found, count, memory)
+    # With records of what was sent, a mail more costs the mail, and not the mailbox.
+    state = ["--to", f"ndjson:{out}", "--state", f"{world.folder}/state", "-q"]
+    command = [world.binary, "import", f"{world.folder}/docs", "--into", "d", *state]
+    whole, _, _ = measured(command, world.environment)
+    with open(path, "ab") as file:
+        file.write(b"From a@b.example Mon Jan  6 10:00:00 2025\nFrom: a@b.example\nSubject: appended\n\nbody\n\n")
+    appended, memory, _ = measured(command, world.environment)
+    with open(out) as file:
+        mails = sum('"kind":"mail"' in line for line in file)
+    print(f"     one mail more: {appended:.2f} s (all of it {whole:.0f} s), {memory:.0f} MB")
+    assert mails == 1 and appended < whole / 10, (mails, appended, whole)
 
 
 @check

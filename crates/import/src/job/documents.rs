@@ -56,7 +56,7 @@ impl DocumentPlace<'_> {
     /// The note about the documents in it, for the new record.
     fn inner(&self) -> Option<&[u8]> {
         match self.nested {
-            Some(opened) => opened.note.as_ref().map(|note| &note[..]),
+            Some(opened) => opened.note.as_deref(),
             None => self.old.and_then(|old| old.get(INNER_NOTE)),
         }
     }

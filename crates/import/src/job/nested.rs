@@ -2,20 +2,26 @@
 //!
 //! An archive is a document that holds documents. Its own hash has its name and size. The containers in it are recorded
 //! below its path, as a folder's are. The archive's entry notes how many documents it holds, and how many of them
-//! failed ([`INNER_NOTE`]). An archive with an unchanged token is opened only if something in it failed or is lost.
+//! failed ([`INNER_NOTE`]). An archive with an unchanged token is opened only if something in it failed or is lost. Of a
+//! large mailbox the note has its [`Prefix`], too, and the digest of the record of its messages. So a mailbox that grew
+//! is read from its former end on.
 
 use super::moves::Moved;
 use super::{Job, Level, documents_in, join, view};
 use crate::ImportError;
-use crate::container::{Container, Entry, Kind};
+use crate::container::{Container, Digest, Entry, Kind};
 use crate::diff::{Change, diff};
 use crate::document::FileFacts;
-use crate::source::archive::{Archive, Budget, Format, Window, limits};
+use crate::source::archive::{Archive, Budget, Format, Prefix, Window, limits};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// Bytes of a note: the number of documents, and the number of failures.
+const COUNTS_BYTES: usize = 16;
+/// Bytes of the note of a large mailbox: the numbers, the prefix, and the digest of the record.
+const GROWING_BYTES: usize = COUNTS_BYTES + Prefix::BYTES + size_of::<Digest>();
 /// Bytes at the beginning of a document that decide whether it is an archive.
 const BEGINNING_BYTES: usize = 1024;
 
@@ -26,7 +32,7 @@ pub(super) type Nested = BTreeMap<Vec<u8>, Opened>;
 #[derive(Debug)]
 pub(super) struct Opened {
     /// The value of [`INNER_NOTE`]. `None` when the document is not an archive any more.
-    pub(super) note: Option<[u8; 16]>,
+    pub(super) note: Option<Vec<u8>>,
     /// The kind of the archive's document. `None` for a mail.
     pub(super) kind: Option<&'static str>,
     /// The reason why the archive could not be opened.
@@ -69,7 +75,10 @@ pub(super) fn counts(note: &[u8]) -> (u64, u64) {
         bytes.map_or(0, u64::from_le_bytes)
     };
     // A note of another length is not ours, so the archive is looked at again.
-    if note.len() == 16 { (number(0..8), number(8..16)) } else { (0, 1) }
+    match note.len() {
+        COUNTS_BYTES | GROWING_BYTES => (number(0..8), number(8..16)),
+        _ => (0, 1),
+    }
 }
 
 /// True when a document that was opened like this may be the document `moved`. The document of an archive itself is not
@@ -79,11 +88,17 @@ pub(super) fn may_be(opened: Option<&Opened>, moved: &Moved) -> bool {
     moved.holds == holds.is_some() && holds.is_none_or(|holds| holds.kind.is_none() && holds.error.is_none())
 }
 
-fn note(documents: u64, failed: u64) -> Option<[u8; 16]> {
-    let mut note = [0; 16];
-    note[..8].copy_from_slice(&documents.to_le_bytes());
-    note[8..].copy_from_slice(&failed.to_le_bytes());
-    Some(note)
+fn note(documents: u64, failed: u64) -> Vec<u8> {
+    [documents.to_le_bytes(), failed.to_le_bytes()].concat()
+}
+
+/// What the note of a mailbox says of its earlier state: its prefix, and the digest of the record of its messages.
+/// `None` for another archive, and for a short mailbox. A failure in a mailbox lets it be read whole.
+fn earlier(note: &[u8]) -> Option<(Prefix, &[u8])> {
+    let (counts, earlier) = note.split_at_checked(COUNTS_BYTES)?;
+    let (prefix, record) = earlier.split_at_checked(Prefix::BYTES)?;
+    (note.len() == GROWING_BYTES && self::counts(counts).1 == 0)
+        .then_some((Prefix::from_bytes(prefix)?, record))
 }
 
 fn is_mail_name(entry: &Entry<'_>) -> bool {
@@ -150,7 +165,7 @@ impl Job<'_> {
                 }
             }
             let may_hold = change.recorded().is_some_and(|old| may_hold(&old));
-            let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded.is_some())?;
+            let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded)?;
             if opened.is_none() && may_hold {
                 self.remove(&child, &[], below)?;
                 opened = Some(Opened { note: None, kind: None, error: None });
@@ -162,9 +177,9 @@ impl Job<'_> {
         Ok(nested)
     }
 
-    /// Opens the document `entry` as an archive, and imports its content. `was_open`: an earlier run did so too. `None`
-    /// when the document is not an archive, or cannot be read. When it cannot be read, the later reading of the
-    /// document reports the reason.
+    /// Opens the document `entry` as an archive, and imports its content. `recorded` is the note of an earlier run that
+    /// did so too. `None` when the document is not an archive, or cannot be read. When it cannot be read, the later
+    /// reading of the document reports the reason.
     fn open_archive(
         &mut self,
         path: &[u8],
@@ -172,7 +187,7 @@ impl Job<'_> {
         mail: bool,
         child: &[u8],
         below: Level,
-        was_open: bool,
+        recorded: Option<&[u8]>,
     ) -> Result<Option<Opened>, ImportError> {
         let Ok(object) = self.source.open(self.within.path(path), entry) else { return Ok(None) };
         let object: Rc<dyn Object> = Rc::from(object);
@@ -186,9 +201,24 @@ impl Job<'_> {
         let kind = format.kind();
         let budget = self.within.budget.clone().unwrap_or_else(|| Rc::new(Budget::new()));
         let opened = match self.within.depth < limits::DEPTH_MAX {
-            true => Window::whole(object.clone())
-                .and_then(|window| Archive::open(entry.name, format, window, budget.clone()))
-                .map_err(|error| error.to_string()),
+            true => {
+                let earlier =
+                    recorded.and_then(earlier).filter(|_| format == Format::Mailbox && !below.reread);
+                let messages = earlier.map(|earlier| self.messages_of(child, earlier)).transpose()?.flatten();
+                let open = || {
+                    let window = Window::whole(object.clone())?;
+                    if let Some((prefix, messages)) = &messages {
+                        let (window, budget) = (window.clone(), budget.clone());
+                        let appended =
+                            Archive::open_appended(entry.name, window, budget, prefix, view(messages))?;
+                        if let Some(archive) = appended {
+                            return Ok(archive);
+                        }
+                    }
+                    Archive::open(entry.name, format, window, budget.clone())
+                };
+                open().map_err(|error: std::io::Error| error.to_string())
+            }
             false => Err(format!("archives are nested more than {} deep", limits::DEPTH_MAX)),
         };
         let archive = match opened {
@@ -196,22 +226,41 @@ impl Job<'_> {
             Ok(archive) => archive,
             // A mail that cannot be parsed becomes a dead letter by itself.
             Err(_) if format == Format::Mail => return Ok(None),
-            Err(error) => return Ok(Some(Opened { note: note(0, 1), kind, error: Some(error) })),
+            Err(error) => return Ok(Some(Opened { note: Some(note(0, 1)), kind, error: Some(error) })),
         };
         let outer: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
         let within = Within { parent: child.to_vec(), depth: self.within.depth + 1, budget: Some(budget) };
         let within = std::mem::replace(&mut self.within, within);
         let (told, failed) = (self.summary.told(), self.summary.failed);
-        let noted = if was_open && !below.reread { self.note_inner(child, below) } else { Ok(()) };
+        let noted = if recorded.is_some() && !below.reread { self.note_inner(child, below) } else { Ok(()) };
         let imported = noted.and_then(|()| self.container(child, &[], below));
         (self.source, self.within) = (outer, within);
-        imported?;
+        let record = imported?;
         let failed = self.summary.failed - failed;
         let documents = self.summary.told() - told - failed;
         let unchanged =
             object.stat().is_ok_and(|after| after.token == before.token && after.size == before.size);
         let error = (!unchanged).then(|| "the file changed while what is in it was read".to_owned());
-        Ok(Some(Opened { note: note(documents, failed + u64::from(!unchanged)), kind, error }))
+        let mut note = note(documents, failed + u64::from(!unchanged));
+        if let (Format::Mailbox, Some(record), Ok(window)) = (format, &record, Window::whole(object))
+            && let Ok(Some(prefix)) = Prefix::of(&window, before.size)
+        {
+            note.extend(prefix.to_bytes());
+            note.extend(view(record).digest());
+        }
+        Ok(Some(Opened { note: Some(note), kind, error }))
+    }
+
+    /// The record of the mailbox `child`, with the prefix that it belongs to. `None` when the record is another one: a
+    /// run that was cut short recorded the messages, and not the note.
+    fn messages_of(
+        &mut self,
+        child: &[u8],
+        (prefix, record): (Prefix, &[u8]),
+    ) -> Result<Option<(Prefix, Vec<u8>)>, ImportError> {
+        let known = self.load(child, &[])?;
+        let is_it = known.recorded && !known.interrupted && view(&known.blob).digest() == *record;
+        Ok(is_it.then_some((prefix, known.blob)))
     }
 
     /// True when the server holds every document that is recorded of the archive `path`.

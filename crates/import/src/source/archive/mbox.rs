@@ -1,11 +1,11 @@
 //! Mailboxes: a sequence of messages, each behind a `From ` line.
 //!
-//! [`messages`] returns the place of each message, and the digest of its bytes. The mailbox is read once, and never held in
-//! memory. A separator is a line that begins with `From ` and has a time in it. It is the first line, or it follows a
-//! blank line.
+//! [`messages`] returns the place of each message, the digest of its bytes, and the digest of its Message-ID. The mailbox
+//! is read once, and never held in memory. A separator is a line that begins with `From ` and has a time in it. It is the
+//! first line, or it follows a blank line. [`Prefix`] tells whether a mailbox only grew.
 
 use super::bytes::{Budget, Window};
-use crate::container::{Digest, digest_of};
+use crate::container::{Digest, digest, digest_of};
 use std::io::{self, BufRead, BufReader};
 
 /// Number of leading bytes of a line that decide whether the line is a separator.
@@ -15,12 +15,83 @@ const PIECE_BYTES: u64 = 4096;
 /// Bytes of the mailbox that are read at a time.
 const BLOCK_BYTES: usize = 256 * 1024;
 
+/// A header's name, in lower case.
+const MESSAGE_ID: &[u8] = b"message-id:";
+
 /// A message with its `From ` line.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) at: u64,
     pub(super) len: u64,
     pub(super) digest: Digest,
+    /// The digest of the Message-ID. `None` when the header has none.
+    pub(super) id: Option<Digest>,
+}
+
+/// The state of a mailbox at an earlier time: its length, and a digest of samples of its bytes.
+///
+/// A mailbox of which these bytes are as they were, and which is longer now, has only grown: a mail program that removes
+/// a message, or changes the length of one, moves all bytes behind it, and the last sample ends with the prefix. A change
+/// of a message in place, of an equal length and between the samples, is not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) len: u64,
+    samples: Digest,
+}
+
+impl Prefix {
+    /// Length of [`Prefix::to_bytes`].
+    pub(crate) const BYTES: usize = 8 + size_of::<Digest>();
+    /// Shorter mailboxes are read whole. Reading one takes about as long as the samples of a remote one.
+    const LEN_MIN: u64 = 16 << 20;
+    /// The first sample begins the prefix, and the last one ends it.
+    const SAMPLES: u64 = 16;
+    const SAMPLE_BYTES: u64 = 64 * 1024;
+
+    /// The first `len` bytes of the mailbox. `None` when the mailbox is too short for samples to be worthwhile.
+    ///
+    /// # Errors
+    /// The mailbox cannot be read, or has fewer bytes.
+    pub(crate) fn of(mailbox: &Window, len: u64) -> io::Result<Option<Prefix>> {
+        if len < Prefix::LEN_MIN {
+            return Ok(None);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let last = len - Prefix::SAMPLE_BYTES;
+        for number in 0..Prefix::SAMPLES {
+            let is_last = number + 1 == Prefix::SAMPLES;
+            let at = if is_last { last } else { last / (Prefix::SAMPLES - 1) * number };
+            hasher.update(&mailbox.bytes(at, Prefix::SAMPLE_BYTES as usize)?);
+        }
+        Ok(Some(Prefix { len, samples: digest_of(&hasher) }))
+    }
+
+    /// The length as 8 bytes, little-endian, then the digest.
+    pub(crate) fn to_bytes(self) -> [u8; Prefix::BYTES] {
+        let mut bytes = [0; Prefix::BYTES];
+        bytes[..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.samples);
+        bytes
+    }
+    /// Reads what [`Prefix::to_bytes`] wrote. `None` for another length.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Prefix> {
+        let (len, samples) = bytes.split_first_chunk()?;
+        Some(Prefix { len: u64::from_le_bytes(*len), samples: samples.try_into().ok()? })
+    }
+
+    /// The messages that follow this prefix. `None` when the mailbox did anything else than grow by whole messages.
+    pub(super) fn appended(&self, mailbox: &Window, budget: &Budget) -> io::Result<Option<Vec<Message>>> {
+        if mailbox.len() <= self.len || Prefix::of(mailbox, self.len)? != Some(*self) {
+            return Ok(None);
+        }
+        let before = mailbox.bytes(self.len.saturating_sub(3), self.len.min(3) as usize)?;
+        let line = mailbox.bytes(self.len, (mailbox.len() - self.len).min(LINE_BYTES_MAX as u64) as usize)?;
+        let is_whole = before.ends_with(b"\n\n") || before == b"\n\r\n";
+        if !is_whole || !is_mailbox(&line) {
+            return Ok(None);
+        }
+        messages(mailbox, self.len, budget).map(Some)
+    }
 }
 
 /// True when a mailbox may have this beginning.
@@ -34,13 +105,15 @@ pub(crate) fn is_separator(line: &[u8]) -> bool {
     line.starts_with(b"From ") && line[..line.len().min(LINE_BYTES_MAX)].windows(3).any(time)
 }
 
-/// The messages in their order. Bytes before the first separator belong to no message.
-pub(super) fn messages(mailbox: &Window, budget: &Budget) -> io::Result<Vec<Message>> {
-    let mut reader = BufReader::with_capacity(BLOCK_BYTES, mailbox.reader());
+/// The messages from the offset `from` on, in their order. Bytes before the first separator belong to no message.
+pub(super) fn messages(mailbox: &Window, from: u64, budget: &Budget) -> io::Result<Vec<Message>> {
+    let part = mailbox.part(from, mailbox.len() - from)?;
+    let mut reader = BufReader::with_capacity(BLOCK_BYTES, part.reader());
     let mut messages: Vec<Message> = Vec::new();
     let mut hasher = blake3::Hasher::new();
-    let (mut at, mut begun, mut after_blank) = (0u64, None, true);
+    let (mut at, mut begun, mut after_blank) = (from, None, true);
     let (mut piece, mut at_line) = (Vec::new(), true);
+    let mut id = IdReader::default();
     loop {
         // A line, or a piece of a long one.
         piece.clear();
@@ -48,7 +121,8 @@ pub(super) fn messages(mailbox: &Window, budget: &Budget) -> io::Result<Vec<Mess
         let begins = at_line && after_blank && is_separator(&piece);
         if len == 0 || begins {
             if let Some(from) = begun {
-                messages.push(Message { at: from, len: at - from, digest: digest_of(&hasher) });
+                let id = std::mem::take(&mut id).found;
+                messages.push(Message { at: from, len: at - from, digest: digest_of(&hasher), id });
             }
             if len == 0 {
                 return Ok(messages);
@@ -56,10 +130,43 @@ pub(super) fn messages(mailbox: &Window, budget: &Budget) -> io::Result<Vec<Mess
             budget.list()?;
             begun = Some(at);
             hasher.reset();
+        } else if at_line {
+            id.line(&piece);
         }
         hasher.update(&piece);
         at += len;
         after_blank = at_line && matches!(&piece[..], b"\n" | b"\r\n");
         at_line = piece.ends_with(b"\n");
+    }
+}
+
+/// Finds the Message-ID among the lines of a message.
+#[derive(Default)]
+struct IdReader {
+    found: Option<Digest>,
+    /// True after a header's name alone: the value stands in the next line.
+    is_folded: bool,
+    /// True behind the header, and behind the Message-ID.
+    is_over: bool,
+}
+
+impl IdReader {
+    fn line(&mut self, line: &[u8]) {
+        let line = line.trim_ascii_end();
+        if self.is_over || line.is_empty() {
+            self.is_over = true;
+            return;
+        }
+        let named =
+            line.len() >= MESSAGE_ID.len() && line[..MESSAGE_ID.len()].eq_ignore_ascii_case(MESSAGE_ID);
+        let value = match line {
+            _ if named => line[MESSAGE_ID.len()..].trim_ascii(),
+            [b' ' | b'\t', value @ ..] if self.is_folded => value.trim_ascii(),
+            _ => b"",
+        };
+        self.is_folded = named && value.is_empty();
+        if !value.is_empty() {
+            (self.found, self.is_over) = (Some(digest(value)), true);
+        }
     }
 }

@@ -15,10 +15,13 @@ mod tar;
 mod zip;
 
 pub(crate) use bytes::{Budget, Window};
+pub(crate) use mbox::Prefix;
 pub(crate) use parts::unzipped;
 
 use super::{Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
-use crate::container::{Builder, ContainerError, Digest, Entry, Kind, NAME_BYTES_MAX, digest, digest_of};
+use crate::container::{
+    Builder, Container, ContainerError, Digest, Entry, Kind, NAME_BYTES_MAX, digest, digest_of,
+};
 use bytes::Unpacking;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -101,6 +104,8 @@ enum Bytes {
     /// The bytes of a member that is unpacked already.
     Unpacked(Window),
     Held(Rc<Vec<u8>>),
+    /// A message that an earlier run found. Its place is looked for when it is read.
+    Earlier,
 }
 
 struct Member {
@@ -134,20 +139,15 @@ impl Archive {
         window: Window,
         budget: Rc<Budget>,
     ) -> io::Result<Archive> {
-        let shown = PathBuf::from(String::from_utf8_lossy(name).into_owned());
-        let mut archive = Archive {
-            shown,
-            window,
-            budget,
-            folders: BTreeMap::from([(Vec::new(), BTreeMap::new())]),
-            refused: BTreeMap::new(),
-            skipped: Skipped::default(),
-        };
+        let mut archive = Archive::of(name, window, budget);
         let mut found = Vec::new();
         match format {
             Format::Zip => archive.zip(&mut found)?,
             Format::Tar => archive.tar(&mut found)?,
-            Format::Mailbox => archive.mailbox(&mut found)?,
+            Format::Mailbox => {
+                let messages = mbox::messages(&archive.window, 0, &archive.budget)?;
+                found = archive.name_messages(messages);
+            }
             Format::Gzip | Format::Xz | Format::Zstd => archive.stream(name, format, &mut found)?,
             Format::Mail => {
                 let size = usize::try_from(archive.window.len()).unwrap_or(usize::MAX);
@@ -161,6 +161,37 @@ impl Archive {
         }
         archive.place(found);
         Ok(archive)
+    }
+
+    /// Opens a mailbox that has grown since it was `before`. `recorded` are the messages that it had then; only the bytes
+    /// behind them are read. `None` when the mailbox did not just grow, or when the record does not say all of it.
+    ///
+    /// # Errors
+    /// The reason why the mailbox cannot be read.
+    pub(crate) fn open_appended(
+        name: &[u8],
+        window: Window,
+        budget: Rc<Budget>,
+        before: &Prefix,
+        recorded: Container<'_>,
+    ) -> io::Result<Option<Archive>> {
+        let is_known = |entry: Entry<'_>| entry.kind == Kind::Document && entry.token.len() == DIGEST_BYTES;
+        if !recorded.iter().all(is_known) {
+            return Ok(None);
+        }
+        let Some(messages) = before.appended(&window, &budget)? else { return Ok(None) };
+        recorded.iter().try_for_each(|_| budget.list())?;
+        let mut archive = Archive::of(name, window, budget);
+        let earlier = |entry: Entry<'_>| {
+            (
+                entry.name.to_vec(),
+                Member { token: entry.token.to_vec(), size: entry.size, bytes: Bytes::Earlier },
+            )
+        };
+        archive.folders.insert(Vec::new(), recorded.iter().map(earlier).collect());
+        let found = archive.name_messages(messages);
+        archive.place(found);
+        Ok(Some(archive))
     }
 
     /// True when the document `name` counts as one mail, not as an archive: a mail without attachments, or a single message
@@ -183,6 +214,17 @@ impl Archive {
             _ => return None,
         };
         Some(Identity { bytes: bytes.to_vec(), is_certain })
+    }
+
+    fn of(name: &[u8], window: Window, budget: Rc<Budget>) -> Archive {
+        Archive {
+            shown: PathBuf::from(String::from_utf8_lossy(name).into_owned()),
+            window,
+            budget,
+            folders: BTreeMap::from([(Vec::new(), BTreeMap::new())]),
+            refused: BTreeMap::new(),
+            skipped: Skipped::default(),
+        }
     }
 
     fn zip(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
@@ -213,13 +255,41 @@ impl Archive {
         Ok(())
     }
 
-    fn mailbox(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
-        for message in mbox::messages(&self.window, &self.budget)? {
-            // The name is made of the digest, so the ids of the other messages stay the same when a message is removed.
-            let name: String = message.digest[..10].iter().map(|b| format!("{b:02x}")).collect();
+    /// Names a mailbox's messages. The name is made of the Message-ID, so a message of which a part changes keeps its
+    /// name, and so do its attachments. A message without one, or with the Message-ID of a message before it, is named by
+    /// its bytes. The names of the other messages stay as they are when a message is removed.
+    fn name_messages(&self, messages: Vec<mbox::Message>) -> Vec<(Vec<u8>, Member)> {
+        let name_of = |digest: &Digest| {
+            let name: String = digest[..10].iter().map(|b| format!("{b:02x}")).collect();
+            format!("{name}.eml").into_bytes()
+        };
+        let earlier = &self.folders[&[][..]];
+        let mut taken = BTreeSet::new();
+        let named = messages.into_iter().map(|message| {
+            let by_id = message.id.as_ref().map(name_of);
+            let name = by_id.filter(|name| !earlier.contains_key(name) && taken.insert(name.clone()));
             let bytes = Bytes::Range { at: message.at, len: message.len };
             let member = Member { token: message.digest.to_vec(), size: message.len, bytes };
-            found.push((format!("{name}.eml").into_bytes(), member));
+            (name.unwrap_or_else(|| name_of(&message.digest)), member)
+        });
+        named.collect()
+    }
+
+    fn member(&self, folder: &[u8], name: &[u8]) -> Option<&Member> {
+        self.folders.get(folder)?.get(name)
+    }
+
+    /// Finds the places of the messages that an earlier run found.
+    fn locate(&mut self) -> io::Result<()> {
+        let messages = mbox::messages(&self.window, 0, &Budget::new())?;
+        let places: BTreeMap<Digest, (u64, u64)> =
+            messages.into_iter().map(|message| (message.digest, (message.at, message.len))).collect();
+        for member in self.folders.values_mut().flat_map(BTreeMap::values_mut) {
+            if let Some((at, len)) = places.get(&member.token[..])
+                && matches!(member.bytes, Bytes::Earlier)
+            {
+                member.bytes = Bytes::Range { at: *at, len: *len };
+            }
         }
         Ok(())
     }
@@ -314,13 +384,18 @@ impl Source for Archive {
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        let member =
-            self.folders.get(path).and_then(|files| files.get(entry.name)).ok_or(ReadError::Vanished)?;
+        let is_earlier = |member: &Member| matches!(member.bytes, Bytes::Earlier);
+        if self.member(path, entry.name).is_some_and(is_earlier) {
+            self.locate().map_err(ReadError::Io)?;
+        }
+        let member = self.member(path, entry.name).ok_or(ReadError::Vanished)?;
         let object: Box<dyn Object> = match &member.bytes {
             Bytes::Range { at, len } => Box::new(self.window.part(*at, *len).map_err(ReadError::Io)?),
             Bytes::Zipped(zipped) => zip::open(&self.window, zipped, &self.budget).map_err(ReadError::Io)?,
             Bytes::Unpacked(window) => Box::new(window.clone()),
             Bytes::Held(bytes) => Box::new(InMemory(bytes.clone())),
+            // The bytes were changed in place, and a sample did not show it.
+            Bytes::Earlier => return Err(ReadError::Vanished),
         };
         Ok(Box::new(Tokened { object, token: member.token.clone() }))
     }
