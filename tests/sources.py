@@ -160,8 +160,13 @@ def a_bucket_is_imported_and_followed(world):
     assert len(world.client.hget("d:in/large.eml", "body")) > 4_000_000
     assert world.client.hget("d:in/box.zip/three.eml", "subject") == b"three"
 
-    again, _ = world.imports("s3://data/", "--endpoint", endpoint)
+    # An unchanged bucket costs its listings, each once: a request a prefix, and one more for the prefix with over 1,000 keys.
+    log = f"{world.folder}/requests"
+    again, _ = world.imports("s3://data/", "--endpoint", endpoint, "--log-requests", log)
     assert counts(again) == [0, 0, 0, documents, 0] and again["opened"] == 0, again
+    with open(log) as file:
+        requests = file.readlines()
+    assert len(requests) == again["containers"] + 1, (again["containers"], requests)
 
     world.write("s3/data/in/one.eml", mail("ONE"))
     os.remove(f"{world.folder}/s3/data/many/00007.txt")

@@ -150,6 +150,22 @@ async function hostile(browser, { base }) {
   await page.close();
 }
 
+/** The page of imports: a version that was published, and an import that runs. */
+async function importsAreShown(browser, { base, port }) {
+  execFileSync(strand, ["import", "examples/mail", "--into", "box", "--server", `127.0.0.1:${port}`, "--quiet"], { stdio: "ignore" });
+  const page = await open(browser, { viewport: { width: 1280, height: 800 } });
+  await go(page, base, "imports");
+  const has = (words) => page.waitForFunction((words) => words.every((w) => document.querySelector("main table")?.textContent.includes(w)), words);
+  await has(["box", "Complete", "box@1"]);
+  const importer = net.connect(port, "127.0.0.1");
+  importer.write("IMPORT.VERSION HOLD box\r\nIMPORT.VERSION REPORT box listed 10 done 5 failed 1 path some/where.eml remaining_milliseconds 3000\r\n");
+  await has(["Importing", "5 of 10", "1 failed", "3 s left", "some/where.eml"]);
+  importer.destroy();
+  await has(["Complete"]);
+  check(true, "imports");
+  await page.close();
+}
+
 async function works(browser, { base, port }) {
   const page = await open(browser, { viewport: { width: 1280, height: 800 } });
   await page.goto(base);
@@ -411,7 +427,7 @@ let browser;
 try {
   await fill(server.base);
   browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
-  for (const part of [everyView, hostile, works, instruments, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
+  for (const part of [everyView, hostile, works, importsAreShown, instruments, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
     const begun = Date.now();
     try { await part(browser, server); } catch (e) { check(false, `${part.name}: ${e.message} ${e.stack?.match(/console\.mjs:\d+/g)}`); }
     console.log(`${part.name}: ${Date.now() - begun} ms`);

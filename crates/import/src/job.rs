@@ -21,7 +21,7 @@ mod nested;
 mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
-pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
+pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, LISTINGS_KEPT_BYTES_MAX, MaxDelete};
 pub use failed::Mode;
 pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
@@ -37,10 +37,12 @@ use crate::sink::{self, Destination, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
+use budget::Plan;
 use divided::Divided;
 use moves::Moves;
 use nested::Within;
 use reports::Reports;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
@@ -94,6 +96,8 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         moves: Moves::default(),
         reports: Reports::new(options.report_every),
         extractor: Extractor::new(options.extractor.clone(), options.memory.clone()),
+        planned: None,
+        listings: BTreeMap::new(),
     };
     job.clear_old_aside()?;
     let root = job.container(b"", &[], Level::default())?;
@@ -189,6 +193,10 @@ struct Job<'a> {
     moves: Moves,
     reports: Reports,
     extractor: Extractor,
+    /// What the run would do, when it was planned. Documents that archives have lost are added while they are opened.
+    planned: Option<Plan>,
+    /// Listings that the plan made, by path. The run takes them instead of asking again.
+    listings: BTreeMap<Vec<u8>, Listing>,
 }
 
 impl Job<'_> {
@@ -250,6 +258,9 @@ impl Job<'_> {
             let below = level.below(path, known.blob.len())?;
             self.check_plan(old, new, Level { notes_moves: true, ..below })?;
         }
+        if self.within.parent() == Some(path) && known.recorded && self.options.mode == Mode::Import {
+            self.check_archive(path, old, new, level.below(path, known.blob.len())?)?;
+        }
         let is_content = self.source.tokens() == Tokens::Content;
         let changes = is_divided
             || diff(old, new).any(|change| {
@@ -299,6 +310,11 @@ impl Job<'_> {
 
     /// Lists the folder. When a file in it is too young to be trusted, lists it again after the racy window.
     fn list(&mut self, path: &[u8]) -> Result<Listing, source::ListError> {
+        if self.within.parent().is_none()
+            && let Some(listing) = self.listings.remove(path)
+        {
+            return Ok(listing);
+        }
         let path = self.within.path(path);
         let listing = self.source.list(path, false)?;
         if listing.racy_for_ns == 0 || self.options.dry_run {

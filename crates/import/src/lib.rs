@@ -283,9 +283,10 @@ pub enum ImportError {
         /// The token of the container when it was imported: the id of its tree.
         tree: String,
     },
-    /// More documents would be removed than the options allow. Nothing was changed.
+    /// More documents would be removed than the options allow. None of them was removed. Nothing was changed at all,
+    /// unless an archive had lost the documents: this is known only when the archive is opened.
     #[error(
-        "stopped before anything was changed: {removed} of {held} documents would be removed; is SOURCE all there? \
+        "stopped: {removed} of {held} documents would be removed, and none of them was; is SOURCE all there? \
          If it is, allow it with --max-delete (100% allows all)"
     )]
     TooManyDeletions {

@@ -4,7 +4,11 @@
 //!
 //! A file system that is not mounted looks like an empty folder. So a run that has a record to compare with first walks
 //! over the listings alone. It counts how many of the documents that the server holds would be removed, and stops when
-//! that is more than [`MaxDelete`] allows.
+//! that is more than [`MaxDelete`] allows. What an archive has lost is known when the archive is opened. These documents
+//! are added to the count then, before the run removes any of them ([`Job::check_archive`]).
+//!
+//! The listings of a remote source are kept for the run in up to [`LISTINGS_KEPT_BYTES_MAX`], so a folder is not asked for
+//! twice.
 
 use super::{Job, Level, join, view};
 use crate::ImportError;
@@ -14,12 +18,16 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
+use crate::source::ListError;
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
 use std::time::{Duration, Instant};
 
 /// Up to this number of documents may always be removed, unless the source is empty now: it may be a folder whose disk
 /// is not mounted.
 pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
+
+/// Maximum number of bytes of listings that a plan keeps for the run.
+pub const LISTINGS_KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// How much of a dataset one run may remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +83,7 @@ const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
 
 /// What a run would do to the documents that the server holds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plan {
+pub(super) struct Plan {
     /// True when the source has nothing at all.
     is_emptied: bool,
     held: u64,
@@ -139,10 +147,61 @@ impl Job<'_> {
         if self.options.forecast {
             self.progress.forecast(&plan.forecast(took, self.source.is_remote()));
         }
+        self.planned = Some(plan);
         match max.allows(plan) {
             true => self.settle_moves(),
             false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
         }
+    }
+
+    /// Fails when the run would remove more documents than it may, with those that the archive at `path` has lost. `old`
+    /// and `new` are the containers of what lies at the top of the archive.
+    pub(super) fn check_archive(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        below: Level,
+    ) -> Result<(), ImportError> {
+        if self.planned.is_none() {
+            return Ok(());
+        }
+        let mut lost = Plan::default();
+        self.plan(path, old, new, Level { notes_moves: false, ..below }, &mut lost)?;
+        // A document that only has another name is not lost: a message of a mailbox may be named anew.
+        let added = diff(old, new).filter_map(|change| match change {
+            Change::Added(entry) => Some(entry.token),
+            _ => None,
+        });
+        let added: std::collections::BTreeSet<&[u8]> = added.filter(|token| !token.is_empty()).collect();
+        let renamed = diff(old, new).filter(|change| match change {
+            Change::Removed(entry) => entry.get(DIGEST_NOTE).is_some() && added.contains(entry.token),
+            _ => false,
+        });
+        self.check_removal(lost.removed.saturating_sub(renamed.count() as u64))
+    }
+
+    /// Fails when the run would remove more documents than it may, with `removed` ones of an archive.
+    pub(super) fn check_removal(&mut self, removed: u64) -> Result<(), ImportError> {
+        let Some(plan) = &mut self.planned else { return Ok(()) };
+        plan.removed += removed;
+        match removed == 0 || self.options.max_delete.allows(*plan) {
+            true => Ok(()),
+            false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
+        }
+    }
+
+    /// Lists a container, and keeps the listing for the run when the source is remote.
+    pub(super) fn list_ahead(&mut self, path: &[u8]) -> Result<Vec<u8>, ListError> {
+        let listing = self.source.list(self.within.path(path), false)?;
+        let kept: usize = self.listings.values().map(|listing| listing.blob.len()).sum();
+        let fits = kept + listing.blob.len() <= LISTINGS_KEPT_BYTES_MAX;
+        if !self.source.is_remote() || !fits || listing.racy_for_ns != 0 {
+            return Ok(listing.blob);
+        }
+        let blob = listing.blob.clone();
+        self.listings.insert(path.to_vec(), listing);
+        Ok(blob)
     }
 
     /// Notes which documents of the container, and of those below, change their places.
@@ -191,11 +250,11 @@ impl Job<'_> {
                 }
                 if entry.kind == Kind::Container && self.options.forecast && below.depth < super::DEPTH_MAX {
                     let child = join(path, entry.name);
-                    let Ok(listing) = self.source.list(self.within.path(&child), false) else { continue };
-                    let deeper = below.below(&child, listing.blob.len())?;
+                    let Ok(listing) = self.list_ahead(&child) else { continue };
+                    let deeper = below.below(&child, listing.len())?;
                     plan.containers += 1;
                     plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
-                    self.plan(&child, view(&nothing), view(&listing.blob), deeper, plan)?;
+                    self.plan(&child, view(&nothing), view(&listing), deeper, plan)?;
                 }
                 continue;
             };
@@ -228,8 +287,8 @@ impl Job<'_> {
             // What cannot be listed is not removed either.
             let listed = match removed {
                 true => None,
-                false => match self.source.list(self.within.path(&child), false) {
-                    Ok(listing) => Some(listing.blob),
+                false => match self.list_ahead(&child) {
+                    Ok(listing) => Some(listing),
                     Err(_) => continue,
                 },
             };

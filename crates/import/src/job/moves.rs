@@ -279,15 +279,15 @@ impl Job<'_> {
             self.sink.drain()?;
         }
         // The run reports why the folder cannot be listed.
-        let Ok(listing) = self.source.list(self.within.path(path), false) else { return Ok(()) };
-        for entry in view(&listing.blob).iter() {
+        let Ok(listing) = self.list_ahead(path) else { return Ok(()) };
+        for entry in view(&listing).iter() {
             if entry.kind == Kind::Document {
                 if let Some((identity, _)) = self.identity(&entry) {
                     self.moves.come(identity);
                 }
             } else if level.depth < DEPTH_MAX {
                 let child = join(path, entry.name);
-                self.note_coming(&child, level.below(&child, listing.blob.len())?)?;
+                self.note_coming(&child, level.below(&child, listing.len())?)?;
             }
         }
         Ok(())

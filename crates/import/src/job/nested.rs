@@ -150,7 +150,8 @@ impl Job<'_> {
             let recorded = change.recorded().and_then(|old| old.get(INNER_NOTE));
             if !candidate {
                 // An earlier run imported attachments, and this run does not.
-                if recorded.is_some() {
+                if let Some(note) = recorded {
+                    self.check_removal(counts(note).0)?;
                     self.remove(&child, &[], below)?;
                     nested.insert(entry.name.to_vec(), Opened { note: None, kind: None, error: None });
                 }
@@ -167,6 +168,7 @@ impl Job<'_> {
             let may_hold = change.recorded().is_some_and(|old| may_hold(&old));
             let mut opened = self.open_archive(path, &entry, mail, &child, below, recorded)?;
             if opened.is_none() && may_hold {
+                self.check_removal(recorded.map_or(0, |note| counts(note).0))?;
                 self.remove(&child, &[], below)?;
                 opened = Some(Opened { note: None, kind: None, error: None });
             }

@@ -2,6 +2,7 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
+use crate::nested::{mailbox, stored, zip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Progress, Silent};
@@ -63,6 +64,68 @@ fn an_emptied_source_of_few_documents_stops_the_run_too() {
     let options = ImportOptions { max_delete: MaxDelete::Documents(1), ..fake.options(empty.path()) };
     let done = strand_import::run(&options, &mut Silent).expect("one may go");
     assert_eq!(counts(&done).0[2], 1);
+}
+
+#[test]
+fn an_archive_that_lost_its_documents_stops_the_run() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("one.eml", &mail("one", "1"))]));
+    let names: Vec<String> = (0..150).map(|i| format!("m{i}")).collect();
+    let messages: Vec<&str> = names.iter().map(String::as_str).collect();
+    let paths: Vec<String> = (0..150).map(|i| format!("in/{i}.txt")).collect();
+    let packed = |count: usize| {
+        let members: Vec<_> = paths[..count].iter().map(|path| stored(path, b"text")).collect();
+        zip(&members)
+    };
+    tree.write("box.mbox", mailbox(&messages));
+    tree.write("a.zip", packed(150));
+    fake.import(tree.path());
+    let before = fake.state().keys.clone();
+    let losses: [(&str, Vec<u8>); 4] = [
+        ("box.mbox", Vec::new()),
+        ("box.mbox", mailbox(&messages[..40]).into_bytes()),
+        ("a.zip", packed(40)),
+        ("a.zip", b"no archive any more".to_vec()),
+    ];
+    for (name, bytes) in losses {
+        let whole = std::fs::read(tree.path().join(name)).unwrap();
+        tree.write(name, bytes);
+        let error = fake.try_import(tree.path()).expect_err("150 of 303, or 110").to_string();
+        assert!(error.contains("of 303 documents would be removed"), "{name}: {error}");
+        assert_eq!(fake.state().keys, before, "{name}");
+        tree.write(name, whole);
+        fake.import(tree.path());
+        assert_eq!(fake.state().keys, before, "{name}");
+    }
+    // What two archives lost is added up, and what the budget allows goes.
+    tree.write("box.mbox", mailbox(&messages[..90]));
+    tree.write("a.zip", packed(90));
+    assert!(matches!(
+        fake.try_import(tree.path()),
+        Err(ImportError::TooManyDeletions { removed: 120, held: 303 })
+    ));
+    let options = ImportOptions { max_delete: MaxDelete::Documents(120), ..fake.options(tree.path()) };
+    strand_import::run(&options, &mut Silent).expect("120 may go");
+    let fresh = Fake::start();
+    fresh.import(tree.path());
+    assert_eq!(fake.state().keys, fresh.state().keys);
+}
+
+#[test]
+fn messages_that_are_named_anew_are_not_lost() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    let message =
+        |i: usize| format!("From a@b Mon Jan  6 10:00:00 2025\nMessage-ID: <{i}@b>\n\ntext {i}\n\n");
+    let box_of = |first: usize| -> String { (first..150).map(message).collect() };
+    tree.write("box.mbox", box_of(0));
+    fake.import(tree.path());
+    // Other messages take the names, so all of these are named by their bytes.
+    let others: String = (0..150).map(|i| message(i).replace("text", "other")).collect();
+    tree.write("box.mbox", others + &box_of(0));
+    assert_eq!(counts(&fake.import(tree.path())).0[1..], [151, 0, 0, 0]);
+    // The names are free again.
+    tree.write("box.mbox", box_of(0));
+    let error = fake.try_import(tree.path()).expect_err("150 others are gone").to_string();
+    assert!(error.contains("150 of 301"), "{error}");
 }
 
 /// Keeps the forecast.

@@ -14,7 +14,7 @@ pub struct Entry<'a> {
     deflated: bool,
 }
 
-fn stored<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
+pub fn stored<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
     Entry { name, bytes, deflated: false }
 }
 

@@ -36,7 +36,7 @@ now leave out, it is removed.
 
 Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed, (with --verify) some \
 differ; 4 stopped by --max-delete, \
-nothing was changed; 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
+none of the documents was removed; 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
 
 /// The exit code of `--strict` when documents failed.
 const DOCUMENTS_FAILED: u8 = 3;
