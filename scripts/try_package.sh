@@ -15,7 +15,8 @@ running=()
 end() {
     for process in "${running[@]}"; do kill -KILL "$process" 2>/dev/null || true; done
     wait 2>/dev/null || true
-    test -n "${KEEP:-}" || rm -rf --one-file-system "$work"
+    # The machine's processes end after the process that was killed, and write until then.
+    test -n "${KEEP:-}" || comes_true rm -rf --one-file-system "$work"
 }
 trap end EXIT
 say() { printf '== %s\n' "$*"; }

@@ -4,7 +4,9 @@
 usage: jobs.py STRAND_BINARY [WORD ...]. JOBS sets how many jobs share one budget (default 40). Every server is on a free port of
 127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
 """
+import collections
 import contextlib
+import functools
 import json
 import os
 import random
@@ -162,6 +164,53 @@ def jobs_are_defined_run_and_told_of(world):
     # Beside a second service over the same state.
     second = world.run("jobs", "serve", f"{world.folder}/jobs.toml")
     assert second.returncode == 1 and "another service" in second.stderr, second
+
+
+@check
+def requests_of_runs_are_figures(world):
+    world.write("web/box.zip", sources.zipped(one_eml=mail("one")))
+    seen = []
+
+    class Web(sources.Plain):
+        def log_request(self, code="-", size="-"):
+            seen.append((self.command, int(code)))
+
+    web = sources.in_thread(functools.partial(Web, directory=f"{world.folder}/web"))
+    host = f"127.0.0.1:{web.server_port}"
+    service = Service(world)
+
+    def figures():
+        with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=WAIT_S) as answer:
+            lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if "_http_" in line and not line.startswith("#")]
+        return {name: float(number) for name, number in lines}
+
+    def figure(what, job, method, status):
+        return figures().get(f'strand_job_http_{what}_total{{job="{job}",method="{method}",host="{host}",status="{status}"}}', 0)
+
+    try:
+        for name, file in [("box", "box.zip"), ("gone", "gone.zip")]:
+            add(service, name, f"http://{host}/{file}")
+        service("run", "box", "--wait")
+        good = collections.Counter(seen)
+        seen.clear()
+        service("run", "gone", "--wait", code=1)
+        missing = collections.Counter(seen)
+        assert set(missing.values()) and {code for _, code in missing} == {404}, missing
+        for job, requests in [("box", good), ("gone", missing)]:
+            for method in {method for method, _ in requests}:
+                for status in "2345":
+                    number = sum(count for (m, code), count in requests.items() if m == method and str(code)[0] == status)
+                    assert figure("requests", job, method, f"{status}xx") == number, (job, method, status, requests, figures())
+        assert figure("received_bytes", "box", "GET", "2xx") >= os.path.getsize(f"{world.folder}/web/box.zip"), figures()
+        assert figure("seconds", "box", "GET", "2xx") > 0 and figure("sent_bytes", "box", "GET", "2xx") == 0, figures()
+        # They outlive the service.
+        before = figures()
+        service.kill()
+        service.start()
+        assert before and figures() == before, (before, figures())
+    finally:
+        web.shutdown()
+        web.server_close()
 
 
 @check

@@ -277,6 +277,14 @@ pub trait HostFigures {
         let _ = ask;
         Err(NoProfile("ERR this host takes no profiles".into()))
     }
+    /// The memory profiles of one moment, as DIAG PROFILE HEAP and ALLOCS return them: allocs folded, allocs as pprof,
+    /// heap folded, heap as pprof. May block.
+    ///
+    /// # Errors
+    /// When no profile can be taken.
+    fn memory_profiles(&self) -> Result<[Vec<u8>; 4], NoProfile> {
+        Err(NoProfile("ERR this host takes no profiles".into()))
+    }
     /// Switches the sampling of allocations on or off.
     fn sample_heap(&self, on: bool) {
         let _ = on;

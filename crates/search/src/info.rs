@@ -153,5 +153,45 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
         ("regex_quits", g.quits.load(Relaxed)),
         ("regex_cache_resets", g.resets.load(Relaxed)),
     ];
-    counts.into_iter().map(|(name, n)| (name.to_string(), n.to_string())).collect()
+    let sums = counts.into_iter().map(|(name, n)| (name.to_string(), n.to_string()));
+    let each = entries.iter().enumerate();
+    sums.chain(each.map(|(number, entry)| (format!("search_index_{number}"), state(search, entry)))).collect()
+}
+
+/// The state of one index, as a value of INFO.
+fn state(search: &Search, entry: &Entry) -> String {
+    let index = &entry.index;
+    // A scan that holds its lock is under way; INFO does not wait for it.
+    let percent = match entry.scan.try_lock().as_deref() {
+        Some(Scan::Done) => "1".to_string(),
+        Some(Scan::At(_, visited)) => {
+            format!("{:.3}", (*visited as f64 / search.keyspace.len(0).max(1) as f64).min(1.0))
+        }
+        None => "scanning".to_string(),
+    };
+    format!(
+        "name={},documents={},percent_indexed={percent},segments={},bytes={},failures={},versions_kept={}",
+        escaped(&index.name),
+        index.searcher().num_docs(),
+        index.searcher().segment_readers().len(),
+        index.segment_bytes() + index.key_set_bytes(),
+        index.counts.failures.load(Relaxed),
+        entry.kept.lock().len(),
+    )
+}
+
+/// A name as part of a line: bytes that would end the name are in hexadecimal, after a `%`.
+fn escaped(name: &[u8]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"%,=\"\\".contains(&byte);
+    let shown = |byte: &u8| match is_plain(*byte) {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02x}"),
+    };
+    name.iter().map(shown).collect()
+}
+
+#[test]
+fn a_name_cannot_end_its_place_in_a_line() {
+    assert_eq!(escaped(b"mail"), "mail");
+    assert_eq!(escaped(b"a,b=c\r\nd %\xff"), "a%2cb%3dc%0d%0ad%20%25%ff");
 }

@@ -7,12 +7,14 @@
 //! another, the board ends the last of them. That job begins again later, at the container it was in.
 
 mod metrics;
+mod requests;
 mod told;
 
 use super::JobError;
 use super::definition::Definition;
 use super::ledger::{JOB_BYTES, Ledger};
 use super::schedule::{self, Trigger};
+use requests::RequestTotals;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -72,8 +74,8 @@ pub enum Report {
     Waiting(String),
     /// The figures of the whole run.
     Summary(Map<String, Value>),
-    /// The reason why the run had to stop.
-    Error(String),
+    /// The reason why the run had to stop, and its HTTP requests in the form of a summary (null: none).
+    Error(String, Value),
 }
 
 /// The limits for all sources with a prefix: jobs at once, and bytes per second.
@@ -99,7 +101,8 @@ struct Running {
     forecast: Option<Map<String, Value>>,
     waiting: Option<String>,
     summary: Option<Map<String, Value>>,
-    error: Option<String>,
+    /// Why the run had to stop, and its HTTP requests.
+    error: Option<(String, Value)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +142,8 @@ struct Totals {
     outcomes: BTreeMap<String, u64>,
     /// The sums of the numbers in the summaries.
     counted: BTreeMap<String, u64>,
+    /// The HTTP requests.
+    requests: RequestTotals,
 }
 
 /// All jobs.
@@ -331,7 +336,7 @@ impl Board {
             Report::Forecast(forecast) => running.forecast = Some(forecast),
             Report::Waiting(what) => running.waiting = Some(what),
             Report::Summary(summary) => running.summary = Some(summary),
-            Report::Error(error) => running.error = Some(error),
+            Report::Error(why, requests) => running.error = Some((why, requests)),
             Report::Failed(path, reason) => {
                 if job.errors.len() < ERRORS_MAX {
                     job.errors.push_back((path, reason));
@@ -373,8 +378,9 @@ impl Board {
         job.totals.add(outcome, running.summary.as_ref());
         let seconds = now_ms.saturating_sub(running.since_ms) as f64 / 1000.0;
         let mut last = json!({"outcome": outcome, "started_ms": running.since_ms, "seconds": seconds, "exit_code": code});
-        if let Some(error) = running.error {
-            last["error"] = error.into();
+        if let Some((why, requests)) = running.error {
+            job.totals.requests.add(&requests);
+            last["error"] = why.into();
         }
         for (key, told) in [("forecast", running.forecast), ("summary", running.summary)] {
             if let Some(told) = told {

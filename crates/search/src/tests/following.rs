@@ -60,6 +60,10 @@ fn an_invalid_number_keeps_the_document_out() {
     );
     w.hset("k:1", &[("n", "-0")]);
     assert_eq!(w.found("i", "@n:[0 0]"), "k:1");
+    let info = w.search.info();
+    let (_, state) = info.iter().find(|(name, _)| name == "search_index_0").expect("there is an index");
+    assert!(state.starts_with("name=i,documents=1,percent_indexed=1,"), "{state}");
+    assert!(state.contains(",failures=2,"), "{state}");
 }
 
 #[test]

@@ -34,6 +34,8 @@ enum How {
     Config,
     /// The users. The digests of passwords are left out.
     Users,
+    /// The memory profiles of one moment: a list, each an entry of [`PROFILES`].
+    Profiles,
     /// The slow commands. Arguments of slow commands are left out unless the caller wants them.
     SlowLog,
 }
@@ -76,32 +78,54 @@ pub const ASKED: &[Asked] = &[
     asked("info.txt", How::Text, &["INFO", "everything"]),
     asked("latency.json", How::Json, &["LATENCY", "LATEST"]),
     asked("latency.txt", How::Text, &["LATENCY", "DOCTOR"]),
-    asked("profiles/allocs.folded.txt", How::Text, &["DIAG", "PROFILE", "ALLOCS", "FOLDED"]),
-    asked("profiles/allocs.pb.gz", How::Text, &["DIAG", "PROFILE", "ALLOCS"]),
-    asked("profiles/heap.folded.txt", How::Text, &["DIAG", "PROFILE", "HEAP", "FOLDED"]),
-    asked("profiles/heap.pb.gz", How::Text, &["DIAG", "PROFILE", "HEAP"]),
+    asked("profiles", How::Profiles, &["DIAG", "PROFILE", "MEMORY"]),
     asked("search/indexes.json", How::Json, &["FT._LIST"]),
     asked("search/patterns.json", How::Json, &["RX.LIST"]),
+];
+
+/// The entries of the memory profiles, in the order of the reply.
+const PROFILES: [&str; 4] = [
+    "profiles/allocs.folded.txt",
+    "profiles/allocs.pb.gz",
+    "profiles/heap.folded.txt",
+    "profiles/heap.pb.gz",
 ];
 
 /// Makes a bundle of the replies to [`ASKED`], in their order. `secrets`: the passwords that the caller knows; each
 /// entry is searched for these and for the secrets in the configuration. `with_arguments`: the arguments of slow
 /// commands are taken, too.
 pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: bool) -> Bundle {
-    let entry = |(asked, reply): (&Asked, Reply)| Entry {
-        name: asked.name.into(),
-        bytes: match (asked.how, reply) {
+    let mut entries = Vec::new();
+    for (asked, reply) in ASKED.iter().zip(replies) {
+        let bytes = match (asked.how, reply) {
+            (How::Profiles, reply) => {
+                entries.extend(profiles(reply));
+                continue;
+            }
             (How::Json, reply) => shown(&reply).to_string().into_bytes(),
             (_, Reply::Error(why)) => why,
             (How::Text, reply) => bytes_of(reply),
             (How::Config, reply) => config(reply, &mut secrets),
             (How::Users, reply) => users(reply),
             (How::SlowLog, reply) => slow_log(&bytes_of(reply), with_arguments),
-        },
-    };
-    let mut entries: Vec<Entry> = ASKED.iter().zip(replies).map(entry).collect();
+        };
+        entries.push(Entry { name: asked.name.into(), bytes });
+    }
     let redacted = entries.iter_mut().map(|entry| redact(&mut entry.bytes, &secrets)).sum();
     Bundle::new(entries, redacted)
+}
+
+/// Makes the entries of the memory profiles. A reply that is no list of them, an error for example, becomes each of the
+/// entries.
+fn profiles(reply: Reply) -> Vec<Entry> {
+    let texts: Vec<Vec<u8>> = match reply {
+        Reply::Array(profiles) if profiles.len() == PROFILES.len() => {
+            profiles.into_iter().map(bytes_of).collect()
+        }
+        Reply::Error(why) => vec![why; PROFILES.len()],
+        other => vec![bytes_of(other); PROFILES.len()],
+    };
+    PROFILES.iter().zip(texts).map(|(name, bytes)| Entry { name: (*name).into(), bytes }).collect()
 }
 
 /// Makes the entry of the configuration, and adds the values of secret options to `secrets`.
@@ -204,6 +228,25 @@ fn redact(bytes: &mut Vec<u8>, secrets: &[Vec<u8>]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heap_is_dumped_once_and_an_error_becomes_each_of_its_entries() {
+        let memory = ASKED.iter().filter(|asked| asked.args.contains(&"PROFILE"));
+        assert_eq!(memory.map(|asked| asked.name).collect::<Vec<_>>(), ["profiles"]);
+        let text = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+        let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        let four = profiles(Reply::Array(["a", "b", "c", "d"].map(text).to_vec()));
+        assert_eq!(
+            (names(&four), four[2].bytes.as_slice()),
+            (PROFILES.map(String::from).to_vec(), &b"c"[..])
+        );
+        for reply in [Reply::Error(b"NOPERM".to_vec()), text("NOPERM"), Reply::Simple(b"NOPERM".to_vec())] {
+            let entries = profiles(reply);
+            assert_eq!(names(&entries), PROFILES);
+            assert!(entries.iter().all(|entry| entry.bytes == b"NOPERM"));
+        }
+        assert_eq!(profiles(Reply::Array(vec![text("alone")])).len(), 4);
+    }
 
     #[test]
     fn a_secret_is_taken_out_wherever_it_stands() {

@@ -153,11 +153,16 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     line.insert("allocations".to_owned(), allocations().into());
     line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
+    put_requests(&mut line);
+    print(line);
+}
+
+/// Adds the sums of the HTTP requests, if there were any.
+fn put_requests(line: &mut Map<String, Value>) {
     let requests: Vec<Value> = requests::totals().into_iter().map(requests_row).collect();
     if !requests.is_empty() {
         line.insert("requests".to_owned(), requests.into());
     }
-    print(line);
 }
 
 fn cache_counts(cache: &CacheCounts) -> Value {
@@ -184,6 +189,7 @@ pub fn print_error(message: &str, exit_code: u8) {
     let mut line = event("error");
     line.insert("message".to_owned(), message.into());
     line.insert("exit_code".to_owned(), exit_code.into());
+    put_requests(&mut line);
     print(line);
 }
 

@@ -401,10 +401,13 @@ impl HostFigures for ServerHost {
     }
     fn system_report(&self) -> Vec<(String, String)> {
         let threads = super::system::threads();
-        super::system::report(&self.profiles.stacks(&threads))
+        super::system::report(&self.profiles.stacks(&threads, false))
     }
     fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
         self.profiles.take(ask).map_err(NoProfile)
+    }
+    fn memory_profiles(&self) -> Result<[Vec<u8>; 4], NoProfile> {
+        self.profiles.memory().map_err(NoProfile)
     }
     fn sample_heap(&self, on: bool) {
         if let Err(why) = self.profiles.sample_heap(on) {

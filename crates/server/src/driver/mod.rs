@@ -28,6 +28,7 @@ mod profiles;
 mod signal;
 mod stacks;
 mod stream;
+mod symbols;
 mod system;
 mod ticker;
 mod tls;
@@ -86,6 +87,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     give_back_freed_pages();
+    symbols::start();
     start(config, config_file, listeners, Arc::new(tls), level, clients)
         .map_err(|e| format!("cannot start: {e}"))
 }

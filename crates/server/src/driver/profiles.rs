@@ -4,15 +4,20 @@
 //! in use (heap), and for ever (allocs). A stack costs about 15 us, so 400 MB of allocations per second cost 0.15 % of
 //! a core. Processor time: a signal comes [`CPU_HZ`] times per second of processor time, only while a profile is taken.
 //!
-//! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc has no labels, so the
+//! Names of functions are looked up when a profile is read ([`super::symbols`]). jemalloc has no labels, so the
 //! functions in a stack show the purpose of its memory ([`label`]).
 
 use super::stacks::Stacks;
+use super::symbols::{Symbols, apart};
 use parking_lot::Mutex;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
-use std::collections::HashMap;
-use std::fs;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fmt::Display;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strand_diag::profile::{Frame, Profile, Sample};
 use strand_engine::ProfileAsk;
@@ -33,7 +38,7 @@ const DUMP_BYTES_MAX: u64 = 256 << 20;
 pub struct Profiles {
     cpu: Mutex<Option<Running>>,
     /// Locked while a heap profile is made, because a profile takes memory.
-    heap: Mutex<u64>,
+    heap: Mutex<()>,
 }
 
 /// A CPU profile in progress.
@@ -60,28 +65,29 @@ impl Profiles {
     /// An error reply.
     pub fn take(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
         match ask {
-            ProfileAsk::Heap { folded } => self.heap(0, folded),
-            ProfileAsk::Allocs { folded } => self.heap(2, folded),
+            ProfileAsk::Heap { folded } => self.counted(Counted::Heap, folded),
+            ProfileAsk::Allocs { folded } => self.counted(Counted::Allocs, folded),
             ProfileAsk::CpuStart { seconds } => self.start(seconds),
             ProfileAsk::CpuStop { id, folded } => self.stop(id, folded),
         }
     }
-    /// Drops a CPU profile that nobody has fetched. Call this about once per second.
+    /// Drops a CPU profile that nobody has fetched. Call this about once per second. Does nothing while stacks are taken,
+    /// which may take a second on a busy machine.
     pub fn tick(&self) {
-        let mut running = self.cpu.lock();
+        let Some(mut running) = self.cpu.try_lock() else { return };
         if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
             *running = None;
         }
     }
-    /// The stacks of threads of this process. See [`super::stacks`].
+    /// The stacks of threads of this process. See [`super::stacks::take`].
     ///
     /// # Errors
     /// A description for users. Also while processor time is sampled: both need the one signal handler.
-    pub fn stacks(&self, threads: &[i32]) -> Result<Stacks, String> {
+    pub fn stacks(&self, threads: &[i32], at_once: bool) -> Result<Stacks, String> {
         let running = self.cpu.lock();
         match *running {
             Some(_) => Err("there are no stacks of the program while processor time is sampled".into()),
-            None => super::stacks::take(threads),
+            None => super::stacks::take(threads, at_once),
         }
     }
     fn start(&self, seconds: u64) -> Result<Vec<u8>, String> {
@@ -103,9 +109,8 @@ impl Profiles {
         let is_its = place.as_ref().is_some_and(|running| running.id == id);
         let running = place.take_if(|_| is_its).ok_or("ERR no such profile is being taken")?;
         let took = running.began.elapsed();
-        let report = running.guard.report().build().map_err(|e| format!("ERR {e}"))?;
-        drop(running);
-        backtrace::clear_symbol_cache();
+        let report = apart(move || running.guard.report().build()).map_err(|e| format!("ERR {e}"))?;
+        let report = report.map_err(|e| format!("ERR {e}"))?;
         let ns = 1_000_000_000 / i64::from(CPU_HZ);
         let samples = report.data.iter().map(|(stack, count)| {
             let symbols = stack.frames.iter().flatten();
@@ -130,33 +135,85 @@ impl Profiles {
         };
         encode(&profile, folded)
     }
-    /// Makes a memory profile. `first`: index of the first number used of each [`Stack`], 0 for memory in use, 2 for
-    /// all allocations.
-    fn heap(&self, first: usize, folded: bool) -> Result<Vec<u8>, String> {
-        let Some(mut dumps) = self.heap.try_lock() else { return Err(BUSY.into()) };
-        *dumps += 1;
+    fn counted(&self, counted: Counted, folded: bool) -> Result<Vec<u8>, String> {
+        encode(&self.dump(&[counted])?.profile(counted), folded)
+    }
+    /// The memory profiles of one moment: all allocations, folded and as pprof, then the memory in use, folded and as
+    /// pprof. The dump and the names of its functions are most of the work, so the four take as long as one.
+    ///
+    /// # Errors
+    /// An error reply.
+    pub fn memory(&self) -> Result<[Vec<u8>; 4], String> {
+        let both = [Counted::Allocs, Counted::Heap];
+        let dump = self.dump(&both)?;
+        let [allocs, heap] = both.map(|counted| dump.profile(counted));
+        Ok([encode(&allocs, true)?, encode(&allocs, false)?, encode(&heap, true)?, encode(&heap, false)?])
+    }
+    /// Reads a new dump of the allocator, and looks up the names of the functions in its stacks. Stacks without
+    /// anything `wanted` are left out.
+    fn dump(&self, wanted: &[Counted]) -> Result<Dump, String> {
+        let Some(_only) = self.heap.try_lock() else { return Err(BUSY.into()) };
         let text = dump()?;
-        let mut symbols = Symbols::default();
-        let samples = stacks(&text).into_iter().filter_map(|(addresses, counts)| {
+        let time_ns = now_ns();
+        let wanted = wanted.to_vec();
+        let named = move || {
+            let mut symbols = Symbols::default();
+            let stacks = stacks(&text).into_iter();
+            let stacks =
+                stacks.filter(|(_, counts)| wanted.iter().any(|counted| counts[counted.first()] > 0));
+            stacks.map(|(addresses, counts)| (symbols.frames(&addresses), counts)).collect()
+        };
+        Ok(Dump { stacks: apart(named).map_err(|e| format!("ERR {e}"))?, time_ns })
+    }
+}
+
+/// What a memory profile counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// Memory in use.
+    Heap,
+    /// All allocations since the start, also the freed ones.
+    Allocs,
+}
+
+impl Counted {
+    /// The index of the first of its two numbers in a [`Stack`].
+    fn first(self) -> usize {
+        match self {
+            Counted::Heap => 0,
+            Counted::Allocs => 2,
+        }
+    }
+}
+
+/// A dump of the allocator with the names of its functions.
+struct Dump {
+    /// Each stack and its numbers, see [`Stack`].
+    stacks: Vec<(Vec<Frame>, [u64; 4])>,
+    /// The time of the dump, in nanoseconds since 1970.
+    time_ns: i64,
+}
+
+impl Dump {
+    fn profile(&self, counted: Counted) -> Profile {
+        let first = counted.first();
+        let names = match counted {
+            Counted::Heap => ["inuse_objects", "inuse_space"],
+            Counted::Allocs => ["alloc_objects", "alloc_space"],
+        };
+        let samples = self.stacks.iter().filter_map(|(frames, counts)| {
             let (objects, bytes) = unbiased(counts[first], counts[first + 1]);
-            (objects > 0).then(|| {
-                let frames = symbols.frames(&addresses);
-                let labels = label(&frames);
-                Sample { frames, values: vec![objects, bytes], labels }
-            })
+            let sample =
+                || Sample { frames: frames.clone(), values: vec![objects, bytes], labels: label(frames) };
+            (objects > 0).then(sample)
         });
-        let names =
-            if first == 0 { ["inuse_objects", "inuse_space"] } else { ["alloc_objects", "alloc_space"] };
-        let profile = Profile {
+        Profile {
             kinds: vec![(names[0], "count"), (names[1], "bytes")],
             samples: samples.collect(),
             period: ("space", "bytes", SAMPLE_BYTES as i64),
-            time_ns: now_ns(),
+            time_ns: self.time_ns,
             duration_ns: 0,
-        };
-        // Free the tables of function names, because they take tens of megabytes.
-        backtrace::clear_symbol_cache();
-        encode(&profile, folded)
+        }
     }
 }
 
@@ -179,33 +236,34 @@ fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
     out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(|e| format!("ERR {e}"))
 }
 
-/// Returns the text of jemalloc's heap dump. jemalloc can write a dump only to a file, so this uses a file with a
-/// constant name in a private folder.
+/// Returns the text of jemalloc's heap dump. jemalloc can write a dump only to a file, so this uses one file in memory for
+/// all dumps: a full disk, or one that is slow, is no hindrance.
 fn dump() -> Result<String, String> {
-    static PATH: std::sync::OnceLock<Option<(tempfile::TempDir, &'static [u8])>> = std::sync::OnceLock::new();
-    let made = PATH.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("strand-profile").tempdir().ok()?;
-        let path = format!("{}/heap\0", folder.path().display());
-        Some((folder, Box::leak(path.into_bytes().into_boxed_slice()) as &'static [u8]))
-    });
-    let Some((folder, path)) = made else { return Err("ERR there is no folder for temporary files".into()) };
+    static FILE: OnceLock<(File, &'static [u8])> = OnceLock::new();
     if b"opt.prof\0".name().read() != Ok(true) {
         return Err("ERR the allocator was started without sampling (prof:false)".into());
     }
-    b"prof.dump\0"
-        .name()
-        .write(*path)
-        .map_err(|e| format!("ERR the allocator's profile cannot be written: {e}"))?;
-    let path = folder.path().join("heap");
-    let length = fs::metadata(&path).map_err(|e| format!("ERR {e}"))?.len();
-    let text = match length <= DUMP_BYTES_MAX {
-        true => fs::read(&path)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .map_err(|e| format!("ERR {e}")),
+    let failed = |e: &dyn Display| format!("ERR the allocator's profile cannot be written: {e}");
+    let (file, path) = match FILE.get() {
+        Some(made) => made,
+        None => {
+            let file: File =
+                memfd_create("heap-profile", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?.into();
+            // jemalloc's interface wants a name that lives for ever.
+            let path = format!("/proc/self/fd/{}\0", file.as_raw_fd()).into_bytes().leak();
+            FILE.get_or_init(|| (file, path))
+        }
+    };
+    b"prof.dump\0".name().write(*path).map_err(|e| failed(&e))?;
+    let length = file.metadata().map_err(|e| failed(&e))?.len();
+    let mut text = vec![0; usize::try_from(length.min(DUMP_BYTES_MAX)).unwrap_or(0)];
+    let read = match length <= DUMP_BYTES_MAX {
+        true => file.read_exact_at(&mut text, 0).map_err(|e| failed(&e)),
         false => Err(format!("ERR the allocator's profile has {length} bytes")),
     };
-    let _ = fs::remove_file(&path);
-    text
+    // Frees the memory of the file.
+    file.set_len(0).map_err(|e| failed(&e))?;
+    read.map(|()| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The addresses of a stack, and four numbers: objects and bytes in use, objects and bytes ever allocated.
@@ -243,38 +301,6 @@ fn unbiased(objects: u64, bytes: u64) -> (i64, i64) {
     let size = bytes as f64 / objects as f64;
     let times = 1.0 / (1.0 - (-size / SAMPLE_BYTES).exp()).max(f64::MIN_POSITIVE);
     ((objects as f64 * times) as i64, (bytes as f64 * times) as i64)
-}
-
-/// Names of addresses, each looked up once.
-#[derive(Default)]
-pub(super) struct Symbols {
-    known: HashMap<usize, Vec<Frame>>,
-}
-
-impl Symbols {
-    /// The functions of a stack, innermost first.
-    pub(super) fn frames(&mut self, addresses: &[usize]) -> Vec<Frame> {
-        addresses
-            .iter()
-            .flat_map(|at| self.known.entry(*at).or_insert_with(|| resolve(*at)).clone())
-            .collect()
-    }
-}
-
-/// The function at an address and those inlined into it, innermost first.
-fn resolve(address: usize) -> Vec<Frame> {
-    let mut frames = Vec::new();
-    // `address` is the return address, and the call is the instruction before the return address.
-    let at = address.saturating_sub(1) as *mut std::ffi::c_void;
-    backtrace::resolve(at, |symbol| {
-        let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
-        let file = symbol.filename().map(|file| file.display().to_string()).unwrap_or_default();
-        frames.push(Frame { function: name, file, line: symbol.lineno().unwrap_or(0) });
-    });
-    if frames.is_empty() {
-        frames.push(Frame { function: format!("{address:#x}"), ..Frame::default() });
-    }
-    frames
 }
 
 /// The purpose of a part of the program, by the prefix of its functions' names. The innermost match decides.
@@ -320,6 +346,18 @@ mod tests {
                     t0: 2: 400 [5: 1000]\n@ zz 0x3\n  t*: x\n\nMAPPED_LIBRARIES:\n@ 0x99\n  t*: 1: 1 [1: 1]\n";
         assert_eq!(stacks(text), [(vec![0x10, 0x2f], [2, 400, 5, 1000]), (vec![3], [0; 4])]);
         assert!(stacks("\u{fffd}@@\nt*:").is_empty());
+    }
+
+    #[test]
+    fn one_dump_gives_a_profile_of_each_kind() {
+        let stack = |name: &str, counts| (vec![Frame { function: name.into(), ..Frame::default() }], counts);
+        let large = 1 << 30;
+        let stacks = vec![stack("gone", [0, 0, 2, 2 * large]), stack("there", [1, large, 3, 3 * large])];
+        let dump = Dump { stacks, time_ns: 7 };
+        let of = |counted| dump.profile(counted).folded(1);
+        assert_eq!(of(Counted::Heap), format!("other;there {large}\n"));
+        assert_eq!(of(Counted::Allocs), format!("other;there {}\nother;gone {}\n", 3 * large, 2 * large));
+        assert_eq!(dump.profile(Counted::Heap).time_ns, dump.profile(Counted::Allocs).time_ns);
     }
 
     #[test]

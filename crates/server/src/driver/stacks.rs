@@ -5,7 +5,8 @@
 //! since Linux 6.9. On older kernels there are no stacks, and the report says so. There is also no stack of a thread
 //! that blocks the signal (the allocator's own) or that is in an uninterruptible call.
 
-use super::profiles::{Profiles, Symbols};
+use super::profiles::Profiles;
+use super::symbols::{Symbols, apart};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -33,16 +34,19 @@ const HANDLER: &str = "perf_signal_handler";
 /// The stack of each thread that answered: the functions, innermost first, by thread id.
 pub type Stacks = HashMap<i32, Vec<Frame>>;
 
-/// The stacks of these threads of the process. The caller must not sample processor time at the same time.
+/// The stacks of these threads of the process. `at_once`: the sampler starts on the calling thread, because the threads
+/// are in a state that may end soon. The caller must not sample processor time at the same time.
 ///
 /// # Errors
 /// When the sampler does not start, or the kernel has no descriptors of threads.
-pub fn take(threads: &[i32]) -> Result<Stacks, String> {
+pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, String> {
     let failed = |e: &dyn std::fmt::Display| format!("there are no stacks of the program: {e}");
     // These libraries are left out: an interrupted unwinder would be entered again. The C library does not need to be
     // left out: a thread that waits is in it, and the unwinder finds its tables there without a lock.
     let builder = ProfilerGuardBuilder::default().frequency(TICKS_HZ).blocklist(&["libgcc", "vdso"]);
-    let guard = builder.build().map_err(|e| failed(&e))?;
+    // The sampler reads the tables of names when it starts.
+    let guard = if at_once { builder.build() } else { apart(move || builder.build())? };
+    let guard = guard.map_err(|e| failed(&e))?;
     let mut found = Vec::new();
     let (mut seen, until) = (HashSet::new(), Instant::now() + ALL_MAX);
     for tid in threads.iter().take(THREADS_MAX) {
@@ -57,12 +61,11 @@ pub fn take(threads: &[i32]) -> Result<Stacks, String> {
             Err(e) => return Err(failed(&e)),
         }
     }
-    drop(guard);
-    let mut symbols = Symbols::default();
-    let stacks = found.into_iter().map(|(tid, addresses)| (tid, own(symbols.frames(&addresses)))).collect();
-    // Free the tables of function names, because they take tens of megabytes.
-    backtrace::clear_symbol_cache();
-    Ok(stacks)
+    apart(move || {
+        drop(guard);
+        let mut symbols = Symbols::default();
+        found.into_iter().map(|(tid, addresses)| (tid, own(symbols.frames(&addresses)))).collect()
+    })
 }
 
 /// Sends the signal to the thread `tid`, and waits until the handler has recorded the stack. `seen`: the threads that
@@ -105,7 +108,7 @@ fn own(mut frames: Vec<Frame>) -> Vec<Frame> {
 /// thread.
 pub fn place(profiles: &Profiles, name: &str) -> String {
     let Some((tid, place)) = super::system::thread_place(name) else { return String::new() };
-    let stacks = profiles.stacks(&[tid]);
+    let stacks = profiles.stacks(&[tid], true);
     let stack = match stacks.as_ref().map(|all| all.get(&tid)) {
         Ok(Some(frames)) => {
             let names: Vec<&str> =
@@ -162,7 +165,7 @@ mod tests {
             stacks.values().flatten().any(|frame| frame.function.contains(&format!("a_function_that_{name}")))
         };
         // The first signals may come before the functions are entered.
-        let stacks = (0..1_000).find_map(|_| match profiles.stacks(&threads) {
+        let stacks = (0..1_000).find_map(|_| match profiles.stacks(&threads, false) {
             Ok(stacks) if !shows(&stacks, "waits") || !shows(&stacks, "works") => None,
             done => Some(done),
         });
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(place(&profiles, "no-such-thread"), "");
         // This is no separate test, because stacks and CPU profiles need the same signal handler.
         let id = profiles.take(ProfileAsk::CpuStart { seconds: 1 }).expect("no other profile is taken");
-        let why = profiles.stacks(&threads).expect_err("it is busy");
+        let why = profiles.stacks(&threads, false).expect_err("it is busy");
         assert!(why.contains("while processor time is sampled"), "{why}");
         let id = String::from_utf8(id).expect("a number").parse().expect("a number");
         assert!(profiles.take(ProfileAsk::CpuStop { id, folded: true }).is_ok());

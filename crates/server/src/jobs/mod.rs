@@ -133,7 +133,8 @@ impl Service {
                     match Process::start(&self.binary, &words, name.clone(), self.clone()) {
                         Ok(process) => drop(state.processes.insert(name, process)),
                         Err(error) => {
-                            state.board.report(&name, Report::Error(format!("cannot begin: {error}")));
+                            let why = format!("cannot begin: {error}");
+                            state.board.report(&name, Report::Error(why, Value::Null));
                             state.board.ended(&name, None, now_ms());
                         }
                     }

@@ -91,7 +91,10 @@ fn report(mut line: Map<String, Value>) -> Option<Report> {
         "containers" => bytes().map(Report::Containers),
         "waiting" => text("what").map(Report::Waiting),
         "document" => Some(Report::Failed(text("path")?, text("reason")?)),
-        "error" => text("message").map(Report::Error),
+        "error" => {
+            let requests = line.get("requests").cloned().unwrap_or_default();
+            Some(Report::Error(text("message")?, requests))
+        }
         "progress" => {
             line.remove("event");
             Some(Report::Progress(line))

@@ -241,6 +241,21 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
         let (all, data) = (sum(&|_| true), sum(&is_culprit));
         assert!(all > 200 << 20 && data > all / 2, "{kind}: {data} of {all}: {text}");
     }
+    // A bundle has both profiles in both forms, of one dump.
+    let bundle = site.server.folder.0.join("bundle.tar.zst").display().to_string();
+    assert!(strand(&["bundle", "--server", &address, "--output", &bundle]).status.success());
+    for kind in ["heap", "allocs"] {
+        let entry = |form: &str| {
+            let name = format!("profiles/{kind}.{form}");
+            let said = strand(&["bundle", "show", &bundle, "--entry", &name]);
+            String::from_utf8_lossy(&said.stdout).into_owned()
+        };
+        let is_culprit = |line: &str| line.starts_with("string;") || line.contains("body_spare");
+        let text = entry("folded.txt");
+        assert!(text.lines().any(is_culprit), "{kind}: {text}");
+        assert!(entry("pb.gz").starts_with("\u{1f}\u{fffd}"), "{kind}");
+    }
+    client.call("DIAG PROFILE MEMORY FOLDED", "-ERR syntax error\r\n");
     // The output is in pprof's format, compressed by gzip. An existing file is not overwritten.
     let output = site.server.folder.0.join("heap.pb.gz").display().to_string();
     let write = || strand(&["profile", "heap", "--server", &address, "--output", &output]);

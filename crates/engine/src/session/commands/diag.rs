@@ -53,8 +53,7 @@ pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
     } else if args.is(1, "BIGKEYS") {
         commands::bigkeys(engine, now).to_string()
     } else if args.is(1, "PROFILE") {
-        reply.bulk(&commands::profile(engine, args)?);
-        return Ok(());
+        return commands::profile(engine, args, reply);
     } else {
         series(engine).to_string()
     };
@@ -287,6 +286,9 @@ const HELP: &[&str] = &[
     "    for somebody else (parked), where they did; and how long replies waited for clients (flushing).",
     "PROFILE HEAP|ALLOCS [FOLDED]",
     "    Return where the memory in use, or all memory ever, was asked for: pprof in gzip, or folded text.",
+    "PROFILE MEMORY",
+    "    Return both profiles of memory in both forms, of one moment: ALLOCS folded, ALLOCS in pprof, HEAP",
+    "    folded, HEAP in pprof. The four cost as much as one.",
     "PROFILE CPU START [SECONDS <seconds>]",
     "    Begin to sample processor time; return the number of the profile.",
     "PROFILE CPU STOP <number> [FOLDED]",

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_diag::sketch::{By, Row};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 /// Keys that are shown for each kind.
 const KEYS_SHOWN: usize = 32;
@@ -90,8 +91,9 @@ fn text(bytes: &[u8]) -> String {
 /// Seconds of a CPU profile: the default without SECONDS, and the maximum.
 const PROFILE_SECONDS: (u64, u64) = (30, 300);
 
-/// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE CPU START [SECONDS n]`, `DIAG PROFILE CPU STOP id [FOLDED]`
-pub(super) fn profile(engine: &Engine, args: Args<'_>) -> Result<Vec<u8>, Vec<u8>> {
+/// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE MEMORY`, `DIAG PROFILE CPU START [SECONDS n]`,
+/// `DIAG PROFILE CPU STOP id [FOLDED]`
+pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let syntax = || Vec::from(super::SYNTAX);
     // Whether FOLDED follows the `len` arguments.
     let folded = |len: usize| match args.len() {
@@ -99,6 +101,12 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>) -> Result<Vec<u8>, Vec<u8
         given if given == len + 1 && args.is(len, "FOLDED") => Ok(true),
         _ => Err(syntax()),
     };
+    if args.is(2, "MEMORY") && args.len() == 3 {
+        let profiles = engine.host.memory_profiles().map_err(|why| why.0.into_bytes())?;
+        reply.array(profiles.len());
+        profiles.iter().for_each(|profile| reply.bulk(profile));
+        return Ok(());
+    }
     let ask = if args.is(2, "HEAP") {
         ProfileAsk::Heap { folded: folded(3)? }
     } else if args.is(2, "ALLOCS") {
@@ -121,7 +129,8 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>) -> Result<Vec<u8>, Vec<u8
     } else {
         return Err(syntax());
     };
-    engine.host.profile(ask).map_err(|why| why.0.into_bytes())
+    reply.bulk(&engine.host.profile(ask).map_err(|why| why.0.into_bytes())?);
+    Ok(())
 }
 
 /// `DIAG DOCTOR`

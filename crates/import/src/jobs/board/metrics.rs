@@ -1,5 +1,6 @@
 //! The jobs as figures in Prometheus's text format.
 
+use super::requests::{RequestTotals, Sums};
 use super::{Board, Totals};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ impl Totals {
             *total = total.saturating_add(number.as_u64().unwrap_or(0));
         };
         COUNTED.iter().for_each(|name| add(name, summary.get(*name).unwrap_or(&Value::Null)));
+        self.requests.add(summary.get("requests").unwrap_or(&Value::Null));
         if let Some(cache) = summary.get("cache") {
             COUNTED_OF_CACHE.iter().for_each(|(name, here)| add(here, &cache[*name]));
         }
@@ -32,7 +34,8 @@ impl Totals {
 
     /// The sums in the form in which they are saved.
     pub(super) fn save(&self) -> Value {
-        serde_json::json!({"outcomes": self.outcomes, "counted": self.counted})
+        let requests = self.requests.save();
+        serde_json::json!({"outcomes": self.outcomes, "counted": self.counted, "requests": requests})
     }
 
     /// The sums from what [`Totals::save`] returned. Any other value gives empty sums.
@@ -41,7 +44,11 @@ impl Totals {
             let pairs = of.as_object().into_iter().flatten();
             pairs.filter_map(|(name, number)| Some((name.clone(), number.as_u64()?))).collect()
         };
-        Totals { outcomes: numbers(&saved["outcomes"]), counted: numbers(&saved["counted"]) }
+        Totals {
+            outcomes: numbers(&saved["outcomes"]),
+            counted: numbers(&saved["counted"]),
+            requests: RequestTotals::restore(&saved["requests"]),
+        }
     }
 }
 
@@ -85,6 +92,30 @@ impl Board {
             ("cache_hits_total", "counter", "parts read from the cache", self.counted("cache_hits", "")),
             ("cache_texts_total", "counter", "texts read from the cache", self.counted("cache_texts", "")),
             ("cache_misses_total", "counter", "parts read from the source", self.counted("cache_misses", "")),
+            (
+                "http_requests_total",
+                "counter",
+                "HTTP requests to buckets, web servers and Solr",
+                self.requested(|sums| sums.requests as f64),
+            ),
+            (
+                "http_sent_bytes_total",
+                "counter",
+                "bytes of their bodies",
+                self.requested(|sums| sums.sent_bytes as f64),
+            ),
+            (
+                "http_received_bytes_total",
+                "counter",
+                "bytes of the answers' bodies, as their heads tell",
+                self.requested(|sums| sums.received_bytes as f64),
+            ),
+            (
+                "http_seconds_total",
+                "counter",
+                "time until the heads of the answers",
+                self.requested(|sums| sums.seconds),
+            ),
         ];
         for (name, kind, about, values) in series {
             // Writing to a string cannot fail.
@@ -103,6 +134,15 @@ impl Board {
     fn counted(&self, what: &str, more: &str) -> Vec<(String, f64)> {
         let total = |job: &super::Job| job.totals.counted.get(what).copied().unwrap_or(0) as f64;
         self.jobs.iter().map(|(name, job)| (format!("{{job=\"{name}\"{more}}}"), total(job))).collect()
+    }
+
+    fn requested(&self, of: impl Fn(&Sums) -> f64) -> Vec<(String, f64)> {
+        let of = &of;
+        let rows = |(name, job): (&String, &super::Job)| -> Vec<_> {
+            let rows = job.totals.requests.rows();
+            rows.map(|(labels, sums)| (format!("{{job=\"{name}\"{labels}}}"), of(&sums))).collect()
+        };
+        self.jobs.iter().flat_map(rows).collect()
     }
 
     fn runs(&self) -> Vec<(String, f64)> {

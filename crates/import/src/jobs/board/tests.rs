@@ -97,7 +97,7 @@ fn triggers_pauses_and_ends() {
     // Too many deletions: the board reports that, and does not try again before the job is due.
     board.run("d", Work::Import).unwrap();
     board.tick(12_100);
-    board.report("d", Report::Error("90 of 100 documents would be removed".into()));
+    board.report("d", Report::Error("90 of 100 documents would be removed".into(), Value::Null));
     board.ended("d", Some(4), 12_200);
     assert_eq!(started(&board.tick(19_000)), Vec::<&str>::new());
     let shown = board.show("d").unwrap();
@@ -218,6 +218,22 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
         first.report("a", Report::Failed("x".into(), "bad".into()));
         first.ended("a", Some(0), i as u64 * 10 + 2);
     }
+    // A run that stops tells its requests, too. Each job has its own rows.
+    let requests = |status: u64| {
+        json!([{"method": "GET", "host": "s3.test", "status": status, "requests": 2, "received_bytes": 7,
+                "seconds": 0.5}])
+    };
+    for (name, report) in [
+        ("a", summary(&json!({"requests": requests(200)}).to_string())),
+        ("a", summary(&json!({"requests": requests(206)}).to_string())),
+        ("b", Report::Error("no source".into(), requests(503))),
+    ] {
+        first.run(name, Work::Retry).unwrap();
+        first.tick(50);
+        first.report(name, report);
+        first.report(name, Report::Failed("x".into(), "bad".into()));
+        first.ended(name, Some(0), 51);
+    }
     let mut second = board(256, 9, &[("a", ""), ("b", "")]);
     second.restore(&first.save(), |_| true, 100);
     for (board, failures) in [(first, 1), (second, 0)] {
@@ -228,7 +244,13 @@ fn figures_add_up_over_runs_and_outlive_the_service() {
             "strand_job_documents_total{job=\"b\",outcome=\"added\"} 0\n",
             "strand_job_cache_misses_total{job=\"a\"} 3\n",
             "strand_job_bytes_read_total{job=\"a\"} 18446744073709552000\n",
-            "strand_job_runs_total{job=\"a\",outcome=\"done\"} 2\n",
+            "strand_job_runs_total{job=\"a\",outcome=\"done\"} 4\n",
+            "# TYPE strand_job_http_requests_total counter\n",
+            "strand_job_http_requests_total{job=\"a\",method=\"GET\",host=\"s3.test\",status=\"2xx\"} 4\n",
+            "strand_job_http_requests_total{job=\"b\",method=\"GET\",host=\"s3.test\",status=\"5xx\"} 2\n",
+            "strand_job_http_received_bytes_total{job=\"a\",method=\"GET\",host=\"s3.test\",status=\"2xx\"} 14\n",
+            "strand_job_http_sent_bytes_total{job=\"a\",method=\"GET\",host=\"s3.test\",status=\"2xx\"} 0\n",
+            "strand_job_http_seconds_total{job=\"a\",method=\"GET\",host=\"s3.test\",status=\"2xx\"} 1\n",
             &format!("strand_job_failures{{job=\"a\"}} {failures}\n"),
         ] {
             assert!(text.contains(line), "{line} in {text}");
