@@ -2,6 +2,11 @@
 //!
 //! With `appendfsync always` a session reads the journal's tail at the end of a turn that ran commands. All changes
 //! that it wrote or saw lie before this offset. Its replies wait until the disk has reached the offset.
+//!
+//! One sync serves all sessions that wait when it begins, and the next one begins at once. So clients that only wait for
+//! replies form two groups, and the commands of one group run while the disk works for the other. Letting the sessions of
+//! the sync before come back first (PostgreSQL's `commit_delay`) was tried: 45,000 operations per second instead of 57,000
+//! for 32 clients (`make durable ARGS='--only always'`).
 
 use crate::{Signal, Wake};
 use parking_lot::Mutex;
