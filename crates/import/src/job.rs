@@ -37,12 +37,11 @@ use crate::sink::{self, Destination, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
-use budget::Plan;
+use budget::{Listings, Plan};
 use divided::Divided;
 use moves::Moves;
 use nested::Within;
 use reports::Reports;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
@@ -97,7 +96,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         reports: Reports::new(options.report_every),
         extractor: Extractor::new(options.extractor.clone(), options.memory.clone()),
         planned: None,
-        listings: BTreeMap::new(),
+        listings: Listings::default(),
     };
     job.clear_old_aside()?;
     let root = job.container(b"", &[], Level::default())?;
@@ -196,7 +195,7 @@ struct Job<'a> {
     /// What the run would do, when it was planned. Documents that archives have lost are added while they are opened.
     planned: Option<Plan>,
     /// Listings that the plan made, by path. The run takes them instead of asking again.
-    listings: BTreeMap<Vec<u8>, Listing>,
+    listings: Listings,
 }
 
 impl Job<'_> {
@@ -311,7 +310,7 @@ impl Job<'_> {
     /// Lists the folder. When a file in it is too young to be trusted, lists it again after the racy window.
     fn list(&mut self, path: &[u8]) -> Result<Listing, source::ListError> {
         if self.within.parent().is_none()
-            && let Some(listing) = self.listings.remove(path)
+            && let Some(listing) = self.listings.take(path)
         {
             return Ok(listing);
         }

@@ -18,8 +18,9 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
-use crate::source::ListError;
+use crate::source::{ListError, Listing};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Up to this number of documents may always be removed, unless the source is empty now: it may be a folder whose disk
@@ -123,6 +124,35 @@ impl MaxDelete {
             }
         }
     }
+    fn check(self, plan: Plan) -> Result<(), ImportError> {
+        match self.allows(plan) {
+            true => Ok(()),
+            false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
+        }
+    }
+}
+
+/// The listings that a plan made, for the run.
+#[derive(Default)]
+pub(super) struct Listings {
+    by_path: BTreeMap<Vec<u8>, Listing>,
+    /// Bytes of the listings.
+    bytes: usize,
+}
+
+impl Listings {
+    /// Takes the listing of the container at `path` out.
+    pub(super) fn take(&mut self, path: &[u8]) -> Option<Listing> {
+        let listing = self.by_path.remove(path)?;
+        self.bytes -= listing.blob.len();
+        Some(listing)
+    }
+    /// Keeps a listing. A path that is listed twice has the newer one.
+    fn keep(&mut self, path: &[u8], listing: Listing) {
+        drop(self.take(path));
+        self.bytes += listing.blob.len();
+        self.by_path.insert(path.to_vec(), listing);
+    }
 }
 
 impl Job<'_> {
@@ -148,10 +178,8 @@ impl Job<'_> {
             self.progress.forecast(&plan.forecast(took, self.source.is_remote()));
         }
         self.planned = Some(plan);
-        match max.allows(plan) {
-            true => self.settle_moves(),
-            false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
-        }
+        max.check(plan)?;
+        self.settle_moves()
     }
 
     /// Fails when the run would remove more documents than it may, with those that the archive at `path` has lost. `old`
@@ -173,7 +201,7 @@ impl Job<'_> {
             Change::Added(entry) => Some(entry.token),
             _ => None,
         });
-        let added: std::collections::BTreeSet<&[u8]> = added.filter(|token| !token.is_empty()).collect();
+        let added: BTreeSet<&[u8]> = added.filter(|token| !token.is_empty()).collect();
         let renamed = diff(old, new).filter(|change| match change {
             Change::Removed(entry) => entry.get(DIGEST_NOTE).is_some() && added.contains(entry.token),
             _ => false,
@@ -185,22 +213,18 @@ impl Job<'_> {
     pub(super) fn check_removal(&mut self, removed: u64) -> Result<(), ImportError> {
         let Some(plan) = &mut self.planned else { return Ok(()) };
         plan.removed += removed;
-        match removed == 0 || self.options.max_delete.allows(*plan) {
-            true => Ok(()),
-            false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
-        }
+        if removed == 0 { Ok(()) } else { self.options.max_delete.check(*plan) }
     }
 
     /// Lists a container, and keeps the listing for the run when the source is remote.
     pub(super) fn list_ahead(&mut self, path: &[u8]) -> Result<Vec<u8>, ListError> {
         let listing = self.source.list(self.within.path(path), false)?;
-        let kept: usize = self.listings.values().map(|listing| listing.blob.len()).sum();
-        let fits = kept + listing.blob.len() <= LISTINGS_KEPT_BYTES_MAX;
+        let fits = self.listings.bytes + listing.blob.len() <= LISTINGS_KEPT_BYTES_MAX;
         if !self.source.is_remote() || !fits || listing.racy_for_ns != 0 {
             return Ok(listing.blob);
         }
         let blob = listing.blob.clone();
-        self.listings.insert(path.to_vec(), listing);
+        self.listings.keep(path, listing);
         Ok(blob)
     }
 

@@ -279,17 +279,20 @@ impl Archive {
         self.folders.get(folder)?.get(name)
     }
 
-    /// Finds the places of the messages that an earlier run found.
+    /// Finds the places of the messages that an earlier run found. A message that is not there any more leaves the archive,
+    /// so the mailbox is read for this once.
     fn locate(&mut self) -> io::Result<()> {
         let messages = mbox::messages(&self.window, 0, &Budget::new())?;
         let places: BTreeMap<Digest, (u64, u64)> =
             messages.into_iter().map(|message| (message.digest, (message.at, message.len))).collect();
-        for member in self.folders.values_mut().flat_map(BTreeMap::values_mut) {
-            if let Some((at, len)) = places.get(&member.token[..])
-                && matches!(member.bytes, Bytes::Earlier)
-            {
-                member.bytes = Bytes::Range { at: *at, len: *len };
-            }
+        for files in self.folders.values_mut() {
+            files.retain(|_, member| {
+                if matches!(member.bytes, Bytes::Earlier) {
+                    let Some((at, len)) = places.get(&member.token[..]) else { return false };
+                    member.bytes = Bytes::Range { at: *at, len: *len };
+                }
+                true
+            });
         }
         Ok(())
     }
@@ -394,7 +397,7 @@ impl Source for Archive {
             Bytes::Zipped(zipped) => zip::open(&self.window, zipped, &self.budget).map_err(ReadError::Io)?,
             Bytes::Unpacked(window) => Box::new(window.clone()),
             Bytes::Held(bytes) => Box::new(InMemory(bytes.clone())),
-            // The bytes were changed in place, and a sample did not show it.
+            // Such a message was located above, or has left the archive.
             Bytes::Earlier => return Err(ReadError::Vanished),
         };
         Ok(Box::new(Tokened { object, token: member.token.clone() }))
