@@ -32,7 +32,7 @@ use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
 use crate::extract::child::Extractor;
 use crate::filter::{Filter, Filtered, Ignoring};
-use crate::memory::Throttle;
+use crate::meter::Meter;
 use crate::sink::{self, Destination, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
@@ -42,6 +42,7 @@ use divided::Divided;
 use moves::Moves;
 use nested::Within;
 use reports::Reports;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
@@ -90,7 +91,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         buffer: Vec::new(),
         documents_more: 0,
         within: Within::default(),
-        throttle: Throttle::new(options.rate),
+        meter: Meter::new(options.rate),
         divided: Divided::default(),
         moves: Moves::default(),
         reports: Reports::new(options.report_every),
@@ -186,7 +187,7 @@ struct Job<'a> {
     documents_more: i64,
     /// The archive that is open now.
     within: Within,
-    throttle: Throttle,
+    meter: Rc<Meter>,
     /// Parts of containers that are recorded in one piece, by their paths.
     divided: Divided,
     moves: Moves,

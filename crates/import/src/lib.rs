@@ -26,6 +26,7 @@ pub mod job;
 pub mod jobs;
 pub mod mail;
 pub mod memory;
+mod meter;
 pub mod requests;
 pub mod sink;
 pub mod source;
@@ -37,6 +38,7 @@ pub use compare::compare;
 pub use filter::FilterOptions;
 pub use job::{Forecast, MaxDelete, Mode, Pace, run};
 pub use sink::{Destination, Notices};
+pub use source::archive::limits::ArchiveLimits;
 pub use source::remote::RemoteOptions;
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
@@ -101,6 +103,8 @@ pub struct ImportOptions {
     pub remote: RemoteOptions,
     /// Which documents are wanted. Other documents are removed if an earlier run imported them.
     pub filter: FilterOptions,
+    /// The bounds on archives.
+    pub archives: ArchiveLimits,
 }
 
 impl ImportOptions {
@@ -131,6 +135,7 @@ impl ImportOptions {
             mode: Mode::default(),
             remote: RemoteOptions::default(),
             filter: FilterOptions::default(),
+            archives: ArchiveLimits::default(),
         }
     }
 }

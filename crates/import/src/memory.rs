@@ -28,29 +28,29 @@ pub struct Memory(pub Option<Arc<dyn Lender>>);
 
 /// Bytes that are given back when this is dropped.
 #[must_use]
+#[derive(Default)]
 pub(crate) struct Loan(Option<Arc<dyn Lender>>, u64);
 
 impl Memory {
     /// Waits for the memory that a document of `size` bytes takes. An unknown size counts as the largest.
     pub(crate) fn for_document(&self, size: Option<u64>, path: &[u8]) -> Loan {
         let bytes = size.unwrap_or(DOCUMENT_BYTES_MAX).min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
-        match &self.0 {
-            Some(lender) if bytes > FREE_BYTES => {
-                lender.take(bytes, path);
-                Loan(Some(lender.clone()), bytes)
-            }
-            _ => Loan(None, 0),
-        }
+        if bytes > FREE_BYTES { self.lend(bytes, path) } else { Loan::default() }
     }
 
     /// Waits for the memory of a process that extracts documents. `path` is the first document.
     pub(crate) fn for_extractor(&self, path: &[u8]) -> Loan {
+        self.lend(EXTRACTOR_BYTES, path)
+    }
+
+    /// Waits for `bytes` of memory for the document `path`.
+    pub(crate) fn lend(&self, bytes: u64, path: &[u8]) -> Loan {
         match &self.0 {
             Some(lender) => {
-                lender.take(EXTRACTOR_BYTES, path);
-                Loan(Some(lender.clone()), EXTRACTOR_BYTES)
+                lender.take(bytes, path);
+                Loan(Some(lender.clone()), bytes)
             }
-            None => Loan(None, 0),
+            None => Loan::default(),
         }
     }
 
@@ -70,31 +70,15 @@ impl Drop for Loan {
     }
 }
 
+impl std::fmt::Debug for Loan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Loan({} bytes)", self.1)
+    }
+}
+
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_some() { "Memory(lent)" } else { "Memory(free)" })
-    }
-}
-
-/// Limits a run to a number of bytes per second.
-#[derive(Debug)]
-pub(crate) struct Throttle {
-    rate: Option<u64>,
-    begun: std::time::Instant,
-    bytes: u64,
-}
-
-impl Throttle {
-    pub(crate) fn new(rate: Option<u64>) -> Throttle {
-        Throttle { rate, begun: std::time::Instant::now(), bytes: 0 }
-    }
-
-    /// Notes that `bytes` were read. Waits until the rate allows that.
-    pub(crate) fn read(&mut self, bytes: u64) {
-        let Some(rate) = self.rate else { return };
-        self.bytes += bytes;
-        let due = std::time::Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
-        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Summary {
     pub dead_letters: Vec<DeadLetter>,
     /// Documents that were opened.
     pub opened: u64,
-    /// Bytes that were read of these documents.
+    /// Bytes that were read of documents and archives of the source. The bytes that an archive unpacks to do not count.
     pub bytes_read: u64,
     /// Processes that were started to extract documents.
     pub extractors: u64,

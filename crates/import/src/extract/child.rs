@@ -8,6 +8,7 @@
 //!
 //! [`serve`] is the other end of the socket.
 
+use super::pdf::PROCESS_BYTES as PDF_PROCESS_BYTES;
 use super::{Content, DOCUMENT_BYTES_MAX, TIME_MAX};
 use crate::fields::Fields;
 use crate::memory::{Loan, Memory};
@@ -101,6 +102,7 @@ impl Extractor {
         path: &[u8],
         fields: &mut Fields,
     ) -> Result<(), String> {
+        let _loan = (content == Content::Pdf).then(|| self.memory.lend(PDF_PROCESS_BYTES, path));
         let Some(program) = self.program.as_ref().filter(|_| is_for_a_child(content, bytes.len())) else {
             return super::extract(content, bytes, fields);
         };

@@ -13,6 +13,9 @@ use std::sync::mpsc;
 /// The name of the program. An environment variable may name another program.
 const PROGRAM: &str = "pdftotext";
 const VARIABLE: &str = "STRAND_PDFTOTEXT";
+/// Bytes that the child holds for a small document: 9,924 kB of resident set for a page (`time pdftotext`). What a large
+/// document takes beyond this is counted by the document's size.
+pub(super) const PROCESS_BYTES: u64 = 10 << 20;
 /// Maximum memory of the child, in bytes.
 pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
 /// Maximum number of bytes of the child's error output that are reported.

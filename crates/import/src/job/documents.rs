@@ -276,8 +276,15 @@ impl Job<'_> {
         } else {
             self.summary.opened += 1;
             let (source, container) = (&mut self.source, self.within.path(place.container));
+            let meter = Some(&self.meter).filter(|_| self.within.parent().is_none());
             let read = source::read::read(
-                || source.open(container, &place.new),
+                || {
+                    let object = source.open(container, &place.new)?;
+                    Ok(match meter {
+                        Some(meter) => meter.on(object),
+                        None => object,
+                    })
+                },
                 buffer,
                 |beginning, size| {
                     is_mail = facts.is_mail(beginning);
@@ -288,8 +295,7 @@ impl Job<'_> {
                     is_mail && size <= MESSAGE_BYTES_MAX || content.is_some()
                 },
             );
-            self.summary.bytes_read += buffer.len() as u64;
-            self.throttle.read(buffer.len() as u64);
+            self.summary.bytes_read = self.meter.bytes();
             let done = match read {
                 Ok(done) => done,
                 // The server keeps the document as it is. The next run tries again.

@@ -12,7 +12,7 @@ use crate::ImportError;
 use crate::container::{Container, Digest, Entry, Kind};
 use crate::diff::{Change, diff};
 use crate::document::FileFacts;
-use crate::source::archive::{Archive, Budget, Format, Prefix, Window, limits};
+use crate::source::archive::{Archive, Budget, Format, Prefix, Window};
 use crate::source::{FLAGS_KEY, Object, Source};
 use crate::versions::{INNER_NOTE, MAYBE_NOTE};
 use std::collections::BTreeMap;
@@ -192,7 +192,11 @@ impl Job<'_> {
         recorded: Option<&[u8]>,
     ) -> Result<Option<Opened>, ImportError> {
         let Ok(object) = self.source.open(self.within.path(path), entry) else { return Ok(None) };
-        let object: Rc<dyn Object> = Rc::from(object);
+        // Bytes of an archive that lies in another one are bytes of the outermost archive.
+        let object: Rc<dyn Object> = Rc::from(match self.within.parent() {
+            None => self.meter.on(object),
+            Some(_) => object,
+        });
         let Ok(before) = object.stat() else { return Ok(None) };
         let mut beginning = vec![0; BEGINNING_BYTES];
         let Ok(got) = object.read_at(0, &mut beginning) else { return Ok(None) };
@@ -201,8 +205,12 @@ impl Job<'_> {
             return Ok(None);
         };
         let kind = format.kind();
-        let budget = self.within.budget.clone().unwrap_or_else(|| Rc::new(Budget::new()));
-        let opened = match self.within.depth < limits::DEPTH_MAX {
+        let limits = self.options.archives;
+        let budget = Rc::new(match &self.within.budget {
+            Some(outer) => outer.within(child),
+            None => Budget::new(limits, self.options.memory.clone(), child),
+        });
+        let opened = match self.within.depth < limits.depth {
             true => {
                 let earlier =
                     recorded.and_then(earlier).filter(|_| format == Format::Mailbox && !below.reread);
@@ -221,8 +229,9 @@ impl Job<'_> {
                 };
                 open().map_err(|error: std::io::Error| error.to_string())
             }
-            false => Err(format!("archives are nested more than {} deep", limits::DEPTH_MAX)),
+            false => Err(format!("archives are nested more than {} deep", limits.depth)),
         };
+        self.summary.bytes_read = self.meter.bytes();
         let archive = match opened {
             Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
             Ok(archive) => archive,

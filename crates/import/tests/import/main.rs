@@ -3,6 +3,7 @@
 
 mod allocations;
 mod archives;
+mod bounds;
 mod budget;
 mod cache;
 mod changes;

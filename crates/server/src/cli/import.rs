@@ -16,7 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use strand_import::filter::ByteSize;
 use strand_import::memory::Memory;
-use strand_import::{Destination, ImportError, ImportOptions, MaxDelete, Mode, Notices, Summary};
+use strand_import::{
+    ArchiveLimits, Destination, ImportError, ImportOptions, MaxDelete, Mode, Notices, Summary,
+};
 use tikv_jemalloc_ctl::{Access, AsName};
 
 /// Text of `strand import --help` below the options.
@@ -107,6 +109,13 @@ pub struct ImportArgs {
     /// always allows 100 documents, unless SOURCE is empty)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
+    /// Bounds on what an archive, with all archives in it, may cost. A bound that is not named has its default
+    #[arg(
+        long,
+        value_name = "NAME=VALUE,...",
+        default_value = "depth=16,entries=100000,ratio=100,bytes=16GiB"
+    )]
+    pub archive_limits: ArchiveLimits,
     /// Wait for another running import into NAME. Without this, another import is an error
     #[arg(long)]
     pub wait: bool,
@@ -178,6 +187,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         mode,
         remote: args.remote.into(),
         filter: args.filters.into(),
+        archives: args.archive_limits,
     };
     if matches!(options.to, Destination::Lines { path: None, .. }) {
         if is_json {

@@ -2,11 +2,13 @@
 //!
 //! A [`Window`] is a range of an open object. A reader of a window, and a window in a window, cost nothing. An
 //! [`Unpacking`] is a compressed stream as an object. It is unpacked as far as it is read, into memory first, and then into
-//! a temporary file without a name. [`Budget`] bounds what an archive and all archives in it unpack together.
+//! a temporary file without a name.
 
-use super::limits::{BYTES_MAX, ENTRIES_MAX, RATIO_FREE_BYTES, RATIO_MAX};
+use super::budget::Budget;
+use super::limits::RATIO_FREE_BYTES;
+use crate::memory::Loan;
 use crate::source::{Object, Stat};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -16,35 +18,6 @@ use std::rc::Rc;
 const MEMORY_BYTES: usize = 4 << 20;
 /// Bytes that are read and unpacked at a time.
 const BLOCK_BYTES: usize = 64 * 1024;
-
-/// The bytes and entries that an archive, and all archives in it, may still unpack and list.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    bytes_left: Cell<u64>,
-    entries_left: Cell<u64>,
-}
-
-impl Budget {
-    /// The budget of an outermost archive.
-    pub(crate) fn new() -> Budget {
-        Budget::of(BYTES_MAX)
-    }
-    /// The budget of an archive that may unpack to `bytes`.
-    pub(super) fn of(bytes: u64) -> Budget {
-        Budget { bytes_left: Cell::new(bytes), entries_left: Cell::new(ENTRIES_MAX) }
-    }
-    fn unpack(&self, bytes: u64) -> io::Result<()> {
-        let left = self.bytes_left.get().checked_sub(bytes);
-        self.bytes_left.set(left.unwrap_or(0));
-        left.map(|_| ()).ok_or_else(|| refused("it unpacks to more bytes than it may".to_owned()))
-    }
-    /// Counts one entry of a listing.
-    pub(super) fn list(&self) -> io::Result<()> {
-        let left = self.entries_left.get().checked_sub(1);
-        self.entries_left.set(left.unwrap_or(0));
-        left.map(|_| ()).ok_or_else(|| refused(format!("it holds more than {ENTRIES_MAX} entries")))
-    }
-}
 
 /// A range of an open object.
 #[derive(Clone)]
@@ -116,13 +89,43 @@ pub(super) struct Unpacking {
     packed_bytes: u64,
     /// The number and the checksum of the unpacked bytes, as the archive says.
     claimed: Option<(u64, u32)>,
+    /// The memory of the spool.
+    _loan: Loan,
 }
 
 struct State {
-    reader: Box<dyn Read>,
+    /// The decoder. `None` at the end of the stream.
+    reader: Option<Decoder>,
     spool: Spool,
     crc: flate2::Crc,
-    ended: bool,
+}
+
+/// A decoder with its memory.
+pub(super) struct Decoder {
+    reader: Box<dyn Read>,
+    _loan: Loan,
+}
+
+impl Decoder {
+    /// Makes a decoder that holds `bytes`, after the run may hold them.
+    pub(super) fn new<R: Read + 'static>(
+        budget: &Budget,
+        bytes: u64,
+        make: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<Decoder> {
+        let loan = budget.lend(bytes);
+        Ok(Decoder { reader: Box::new(make()?), _loan: loan })
+    }
+    /// A decoder that ends after `bytes`.
+    pub(super) fn take(self, bytes: u64) -> Decoder {
+        Decoder { reader: Box::new(self.reader.take(bytes)), ..self }
+    }
+}
+
+impl Read for Decoder {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(into)
+    }
 }
 
 enum Spool {
@@ -132,28 +135,30 @@ enum Spool {
 
 impl Unpacking {
     pub(super) fn new(
-        reader: Box<dyn Read>,
+        decoder: Decoder,
         packed_bytes: u64,
         claimed: Option<(u64, u32)>,
         budget: Rc<Budget>,
     ) -> Unpacking {
         let spool = Spool::Memory(Vec::new());
-        let state = RefCell::new(State { reader, spool, crc: flate2::Crc::new(), ended: false });
-        Unpacking { state, budget, packed_bytes, claimed }
+        let state = RefCell::new(State { reader: Some(decoder), spool, crc: flate2::Crc::new() });
+        let loan = budget.lend(claimed.map_or(u64::MAX, |(size, _)| size).min(MEMORY_BYTES as u64));
+        Unpacking { state, budget, packed_bytes, claimed, _loan: loan }
     }
 
     /// Unpacks until there are `bytes` bytes, or to the end.
     fn unpack_to(&self, bytes: u64) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
         let mut block = Vec::new();
-        while !state.ended && state.spool.len() < bytes {
+        while state.spool.len() < bytes {
+            let Some(decoder) = &mut state.reader else { break };
             block.resize(BLOCK_BYTES, 0);
-            let got = match state.reader.read(&mut block) {
+            let got = match decoder.read(&mut block) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other?,
             };
             if got == 0 {
-                state.ended = true;
+                state.reader = None;
                 let found = (state.spool.len(), state.crc.sum());
                 if self.claimed.is_some_and(|claimed| claimed != found) {
                     return Err(refused("its bytes are not those that the archive says".to_owned()));
@@ -163,9 +168,10 @@ impl Unpacking {
             self.budget.unpack(got as u64)?;
             state.crc.update(&block[..got]);
             state.spool.append(&block[..got])?;
-            let allowed = RATIO_FREE_BYTES + self.packed_bytes.saturating_mul(RATIO_MAX);
+            let ratio = self.budget.ratio();
+            let allowed = self.packed_bytes.saturating_mul(ratio).saturating_add(RATIO_FREE_BYTES);
             if state.spool.len() > allowed {
-                return Err(refused(format!("it unpacks to more than {RATIO_MAX} times its size")));
+                return Err(refused(format!("it unpacks to more than {ratio} times its size")));
             }
         }
         Ok(())

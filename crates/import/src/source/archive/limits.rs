@@ -1,20 +1,85 @@
-//! The bounds on archives. They hold whatever an archive claims about itself.
+//! [`ArchiveLimits`]: the bounds on archives. They hold whatever an archive claims about itself.
 
-/// Maximum depth of archives in archives.
+use crate::filter::ByteSize;
+use std::str::FromStr;
+
+/// Maximum depth of archives in archives, by default.
 pub const DEPTH_MAX: usize = 16;
-/// Maximum number of entries that an archive and all in it may list together.
+/// Maximum number of entries that an archive and all in it may list together, by default.
 pub const ENTRIES_MAX: u64 = 100_000;
-/// Largest ratio of an entry's unpacked bytes to its packed bytes. Holds beyond [`RATIO_FREE_BYTES`].
+/// Largest ratio of an entry's unpacked bytes to its packed bytes, by default. Holds beyond [`RATIO_FREE_BYTES`].
 pub const RATIO_MAX: u64 = 100;
+/// Maximum number of bytes that an archive and all in it may unpack to together, by default.
+pub const BYTES_MAX: u64 = 16 << 30;
+/// Maximum depth that a user can choose. Each level takes stack and memory.
+pub const DEPTH_CHOSEN_MAX: usize = 32;
 /// Unpacked bytes of an entry that are allowed at any ratio.
 pub const RATIO_FREE_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that an archive and all in it may unpack to together.
-pub const BYTES_MAX: u64 = 16 << 30;
 /// Largest directory of a zip in bytes.
 pub const ZIP_DIRECTORY_BYTES_MAX: u64 = 64 << 20;
 /// Largest extended header of a tar in bytes.
 pub const TAR_HEADER_BYTES_MAX: u64 = 1 << 20;
-/// Memory that unpacking an xz stream may take in bytes.
-pub const XZ_MEMORY_BYTES_MAX: u64 = 64 << 20;
+/// Memory that unpacking an xz stream may take in bytes. The output of `xz -9` takes 67,174,456 (`xz -lvv`).
+pub const XZ_MEMORY_BYTES_MAX: u64 = 66 << 20;
 /// Largest window of a zstd stream, as a power of two.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// The bounds that a user can choose. The text form is `depth=16,entries=100000,ratio=100,bytes=16GB`. A bound that the
+/// text does not name has its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveLimits {
+    /// Maximum depth of archives in archives.
+    pub depth: usize,
+    /// Maximum number of entries that an archive and all in it may list together.
+    pub entries: u64,
+    /// Largest ratio of an entry's unpacked bytes to its packed bytes.
+    pub ratio: u64,
+    /// Maximum number of bytes that an archive and all in it may unpack to together.
+    pub bytes: u64,
+}
+
+impl Default for ArchiveLimits {
+    fn default() -> ArchiveLimits {
+        ArchiveLimits { depth: DEPTH_MAX, entries: ENTRIES_MAX, ratio: RATIO_MAX, bytes: BYTES_MAX }
+    }
+}
+
+impl FromStr for ArchiveLimits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ArchiveLimits, String> {
+        let mut limits = ArchiveLimits::default();
+        for pair in text.split(',') {
+            let Some((name, value)) = pair.split_once('=') else {
+                return Err(format!("{pair:?}: expected NAME=VALUE"));
+            };
+            let number = || value.parse::<u64>().map_err(|_| format!("{name}: {value:?} is no number"));
+            match name {
+                "depth" => {
+                    let depth = usize::try_from(number()?).ok().filter(|depth| *depth <= DEPTH_CHOSEN_MAX);
+                    limits.depth = depth.ok_or_else(|| format!("depth: at most {DEPTH_CHOSEN_MAX}"))?;
+                }
+                "entries" => limits.entries = number()?,
+                "ratio" => limits.ratio = number()?,
+                "bytes" => limits.bytes = value.parse::<ByteSize>().map_err(|why| format!("bytes: {why}"))?.0,
+                _ => return Err(format!("{name:?}: expected depth, entries, ratio or bytes")),
+            }
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_by_name() {
+        let limits: ArchiveLimits = "entries=7,bytes=2k,depth=3,ratio=9".parse().unwrap();
+        assert_eq!(limits, ArchiveLimits { depth: 3, entries: 7, ratio: 9, bytes: 2048 });
+        assert_eq!("depth=1".parse(), Ok(ArchiveLimits { depth: 1, ..ArchiveLimits::default() }));
+        for bad in ["", "depth", "depth=33", "depth=-1", "entries=x", "bytes=much", "size=1", "depth=1,,"] {
+            assert!(bad.parse::<ArchiveLimits>().is_err(), "{bad:?}");
+        }
+    }
+}

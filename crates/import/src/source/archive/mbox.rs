@@ -4,7 +4,8 @@
 //! is read once, and never held in memory. A separator is a line that begins with `From ` and has a time in it. It is the
 //! first line, or it follows a blank line. [`Prefix`] tells whether a mailbox only grew.
 
-use super::bytes::{Budget, Window};
+use super::budget::Budget;
+use super::bytes::Window;
 use crate::container::{Digest, digest, digest_of};
 use std::io::{self, BufRead, BufReader};
 

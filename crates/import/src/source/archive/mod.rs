@@ -6,7 +6,9 @@
 //! when it is read. A compressed stream is unpacked when it is listed. [`limits`] bounds what a hostile archive may
 //! cost.
 
+mod budget;
 mod bytes;
+mod decoders;
 pub mod limits;
 mod mail;
 pub(crate) mod mbox;
@@ -14,7 +16,8 @@ mod parts;
 mod tar;
 mod zip;
 
-pub(crate) use bytes::{Budget, Window};
+pub(crate) use budget::Budget;
+pub(crate) use bytes::Window;
 pub(crate) use mbox::Prefix;
 pub(crate) use parts::unzipped;
 
@@ -22,9 +25,11 @@ use super::{Identity, ListError, Listing, Object, ReadError, Skipped, Source, St
 use crate::container::{
     Builder, Container, ContainerError, Digest, Entry, Kind, NAME_BYTES_MAX, digest, digest_of,
 };
+use crate::memory::MEMORY_FACTOR;
 use bytes::Unpacking;
+use decoders::Codec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -152,6 +157,7 @@ impl Archive {
             Format::Mail => {
                 let size = usize::try_from(archive.window.len()).unwrap_or(usize::MAX);
                 let size = size.min(crate::mail::MESSAGE_BYTES_MAX as usize + 1);
+                archive.budget.hold(size as u64 * MEMORY_FACTOR);
                 for (name, bytes) in mail::attachments(&archive.window.bytes(0, size)?)? {
                     archive.budget.list()?;
                     let (token, size) = (digest(&bytes).to_vec(), bytes.len() as u64);
@@ -282,7 +288,7 @@ impl Archive {
     /// Finds the places of the messages that an earlier run found. A message that is not there any more leaves the archive,
     /// so the mailbox is read for this once.
     fn locate(&mut self) -> io::Result<()> {
-        let messages = mbox::messages(&self.window, 0, &Budget::new())?;
+        let messages = mbox::messages(&self.window, 0, &self.budget.renewed())?;
         let places: BTreeMap<Digest, (u64, u64)> =
             messages.into_iter().map(|message| (message.digest, (message.at, message.len))).collect();
         for files in self.folders.values_mut() {
@@ -299,14 +305,21 @@ impl Archive {
 
     /// Lists a compressed stream. A tar in it is listed in its place. Everything else is one document.
     fn stream(&mut self, name: &[u8], format: Format, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
-        let reader = self.window.reader();
-        let reader: Box<dyn Read> = match format {
-            Format::Gzip => Box::new(flate2::read::MultiGzDecoder::new(reader)),
-            Format::Xz => Box::new(zip::xz_reader(reader)?),
-            _ => Box::new(zip::zstd_reader(reader)?),
+        let codec = match format {
+            Format::Gzip => Codec::Gzip,
+            Format::Xz => Codec::Xz,
+            _ => Codec::Zstd,
         };
-        let unpacking = Unpacking::new(reader, self.window.len(), None, self.budget.clone());
-        let unpacked = Window::whole(Rc::new(unpacking))?;
+        let unpacked = |memory_bytes: u64| {
+            let decoder = codec.decoder(self.window.reader(), memory_bytes, &self.budget)?;
+            let unpacking = Unpacking::new(decoder, self.window.len(), None, self.budget.clone());
+            Window::whole(Rc::new(unpacking))
+        };
+        let header = self.window.bytes(0, self.window.len().min(decoders::HEADER_BYTES as u64) as usize)?;
+        let unpacked = match unpacked(codec.stated_bytes(&header)) {
+            Err(error) if Codec::needs_more(&error) => unpacked(codec.bytes_max())?,
+            other => other?,
+        };
         let beginning = unpacked.bytes(0, unpacked.len().min(512) as usize)?;
         if tar::is_tar(&beginning) {
             self.window = unpacked;

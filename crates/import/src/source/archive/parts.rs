@@ -1,6 +1,7 @@
 //! The parts of a zip in memory, by name. Office files are made of such parts.
 
-use super::bytes::{Budget, Window};
+use super::budget::Budget;
+use super::bytes::Window;
 use super::{InMemory, zip};
 use std::collections::BTreeMap;
 use std::io::Read;

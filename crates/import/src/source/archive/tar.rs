@@ -3,7 +3,8 @@
 //! [`members`] walks over the headers (ustar, pax, GNU's long names) and returns the place of each file's bytes. The bytes
 //! are read for their digest, and not kept. Links, devices and sparse files are counted and left out.
 
-use super::bytes::{Budget, Window, refused};
+use super::budget::Budget;
+use super::bytes::{Window, refused};
 use super::limits::TAR_HEADER_BYTES_MAX;
 use std::io;
 

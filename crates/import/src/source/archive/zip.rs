@@ -3,10 +3,12 @@
 //! [`members`] reads the directory at the end of the archive, also that of zip64, and nothing else. Entries that overlap
 //! are refused, because bombs are made of them. [`open`] opens one entry. If a name is there twice, both are members.
 
-use super::bytes::{Budget, Unpacking, Window, refused};
-use super::limits::{XZ_MEMORY_BYTES_MAX, ZIP_DIRECTORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
+use super::budget::Budget;
+use super::bytes::{Decoder, Unpacking, Window, refused};
+use super::decoders::Codec;
+use super::limits::ZIP_DIRECTORY_BYTES_MAX;
 use crate::source::Object;
-use std::io::{self, Read};
+use std::io;
 use std::rc::Rc;
 
 const END_BYTES: usize = 22;
@@ -40,6 +42,7 @@ pub(super) struct Member {
 /// The directory's entries, in its order.
 pub(super) fn members(zip: &Window, budget: &Budget) -> io::Result<Vec<Member>> {
     let end = End::find(zip)?;
+    budget.hold(end.directory_bytes);
     let directory = zip.bytes(end.directory_at, end.directory_bytes as usize)?;
     let (mut members, mut at) = (Vec::new(), 0);
     while let Some(header) = directory.get(at..at + HEADER_BYTES).filter(|h| h.starts_with(b"PK\x01\x02")) {
@@ -77,32 +80,18 @@ pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<Budget>) -> io::Re
     }
     let lens = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
     let packed = zip.part(member.header_at + LOCAL_HEADER_BYTES as u64 + lens, member.packed)?;
-    let reader: Box<dyn Read> = match member.method {
-        0 => Box::new(packed.reader()),
-        8 => Box::new(flate2::read::DeflateDecoder::new(packed.reader())),
-        93 => Box::new(zstd_reader(packed.reader())?),
-        95 => Box::new(xz_reader(packed.reader())?),
-        other => return Err(refused(format!("the entry is packed by method {other}, which is not known"))),
+    let unpacked = |codec: Codec| codec.decoder(packed.reader(), codec.bytes_max(), budget);
+    let decoder = match member.method {
+        0 => Decoder::new(budget, 0, || Ok(packed.reader())),
+        8 => unpacked(Codec::Deflate),
+        93 => unpacked(Codec::Zstd),
+        95 => unpacked(Codec::Xz),
+        other => Err(refused(format!("the entry is packed by method {other}, which is not known"))),
     };
     // One byte more than claimed is enough to find a wrong claim.
-    let reader = reader.take(member.size.saturating_add(1));
+    let decoder = decoder?.take(member.size.saturating_add(1));
     let claimed = Some((member.size, member.crc));
-    Ok(Box::new(Unpacking::new(Box::new(reader), member.packed, claimed, budget.clone())))
-}
-
-/// Unpacks zstd, with a bound on its window.
-pub(super) fn zstd_reader(packed: impl Read + 'static) -> io::Result<impl Read> {
-    let mut reader = zstd::stream::read::Decoder::new(packed)?;
-    reader.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-    Ok(reader)
-}
-
-/// Unpacks xz, with a bound on its memory.
-pub(super) fn xz_reader(packed: impl Read + 'static) -> io::Result<impl Read> {
-    let stream =
-        liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, liblzma::stream::CONCATENATED);
-    let stream = stream.map_err(|error| refused(error.to_string()))?;
-    Ok(liblzma::read::XzDecoder::new_stream(packed, stream))
+    Ok(Box::new(Unpacking::new(decoder, member.packed, claimed, budget.clone())))
 }
 
 impl Member {

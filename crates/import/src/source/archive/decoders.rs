@@ -1,0 +1,182 @@
+//! [`Codec`]: the decoders of compressed streams, and the memory that each of them takes.
+//!
+//! The headers of an xz or zstd stream say how much memory its decoder takes. A run asks for that much. A stream may need
+//! more behind its first header. [`Codec::decoder`] then fails at that place, and the caller asks for the maximum.
+
+use super::budget::Budget;
+use super::bytes::{Decoder, refused};
+use super::limits::{XZ_MEMORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
+use std::io::{self, ErrorKind, Read};
+
+/// Leading bytes of a stream that [`Codec::stated_bytes`] looks at.
+pub(super) const HEADER_BYTES: usize = 64;
+/// Memory of a decoder besides its window: tables, and a block of its input. 65,592 bytes for xz (`xz -lvv`).
+const TABLES_BYTES: u64 = 256 << 10;
+
+/// The method by which a stream is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Codec {
+    Deflate,
+    Gzip,
+    Xz,
+    Zstd,
+}
+
+impl Codec {
+    /// Maximum memory of the decoder in bytes.
+    pub(super) fn bytes_max(self) -> u64 {
+        match self {
+            Codec::Deflate | Codec::Gzip => TABLES_BYTES,
+            Codec::Xz => XZ_MEMORY_BYTES_MAX,
+            Codec::Zstd => (1 << ZSTD_WINDOW_LOG_MAX) + TABLES_BYTES,
+        }
+    }
+
+    /// The memory in bytes that the decoder takes, by what the stream's first bytes say.
+    pub(super) fn stated_bytes(self, beginning: &[u8]) -> u64 {
+        let window = match self {
+            Codec::Deflate | Codec::Gzip => Some(0),
+            Codec::Xz => xz_dictionary_bytes(beginning),
+            Codec::Zstd => zstd_window_bytes(beginning),
+        };
+        window.map_or(u64::MAX, |bytes| bytes.saturating_add(TABLES_BYTES)).min(self.bytes_max())
+    }
+
+    /// A decoder of the stream `packed` that takes up to `bytes` of memory.
+    pub(super) fn decoder(
+        self,
+        packed: impl Read + 'static,
+        bytes: u64,
+        budget: &Budget,
+    ) -> io::Result<Decoder> {
+        match self {
+            Codec::Deflate => Decoder::new(budget, bytes, || Ok(flate2::read::DeflateDecoder::new(packed))),
+            Codec::Gzip => Decoder::new(budget, bytes, || Ok(flate2::read::MultiGzDecoder::new(packed))),
+            Codec::Xz => Decoder::new(budget, bytes, || {
+                let flags = liblzma::stream::CONCATENATED;
+                let stream = liblzma::stream::Stream::new_stream_decoder(bytes, flags);
+                let stream = stream.map_err(|error| refused(error.to_string()))?;
+                Ok(liblzma::read::XzDecoder::new_stream(packed, stream))
+            }),
+            Codec::Zstd => Decoder::new(budget, bytes, || {
+                let mut reader = zstd::stream::read::Decoder::new(packed)?;
+                let window = bytes.saturating_sub(TABLES_BYTES).max(1 << 10);
+                reader.window_log_max(window.next_power_of_two().ilog2().min(ZSTD_WINDOW_LOG_MAX))?;
+                Ok(reader)
+            }),
+        }
+    }
+
+    /// True for the error of a decoder that needs more memory than it may take.
+    pub(super) fn needs_more(error: &io::Error) -> bool {
+        error.kind() == ErrorKind::Other && error.to_string().contains("memory")
+    }
+}
+
+/// The bytes of the dictionary that the first block of an xz stream names. `None` when the header says something else.
+/// Source: <https://tukaani.org/xz/xz-file-format.txt>, sections 3.1 and 5.3.1.
+fn xz_dictionary_bytes(stream: &[u8]) -> Option<u64> {
+    const STREAM_HEADER_BYTES: usize = 12;
+    const LZMA2: u8 = 0x21;
+    let block = stream.get(STREAM_HEADER_BYTES..)?;
+    let (size, flags) = (*block.first()?, *block.get(1)?);
+    if size == 0 {
+        // The index follows: the stream is empty.
+        return Some(0);
+    }
+    let mut rest = block.get(2..)?;
+    let mut skip_number = || {
+        let end = rest.iter().position(|byte| byte & 0x80 == 0)?;
+        rest = rest.get(end + 1..)?;
+        Some(())
+    };
+    // The packed and the unpacked size of the block may precede the filters.
+    for flag in [0x40, 0x80] {
+        if flags & flag != 0 {
+            skip_number()?;
+        }
+    }
+    // A filter is a number, the length of its properties, and the properties. LZMA2 is the last one.
+    for _ in 0..=flags & 3 {
+        let (&id, behind) = rest.split_first()?;
+        let (&len, behind) = behind.split_first()?;
+        let properties = behind.get(..usize::from(len))?;
+        if id == LZMA2 {
+            return match *properties.first()? {
+                bits @ 0..40 => Some((2 | u64::from(bits) & 1) << (bits / 2 + 11)),
+                _ => None,
+            };
+        }
+        rest = behind.get(usize::from(len)..)?;
+    }
+    None
+}
+
+/// The bytes of the window that the first frame of a zstd stream names. `None` when the header says something else.
+/// Source: RFC 8878, section 3.1.1.1.
+fn zstd_window_bytes(stream: &[u8]) -> Option<u64> {
+    let header = stream.strip_prefix(b"\x28\xb5\x2f\xfd")?;
+    let descriptor = *header.first()?;
+    if descriptor & 0x20 == 0 {
+        let byte = *header.get(1)?;
+        let base = 1u64 << (10 + (byte >> 3));
+        return Some(base + base / 8 * u64::from(byte & 7));
+    }
+    // The whole content is the window. Its size follows the id of the dictionary.
+    let id_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let size_bytes = [1, 2, 4, 8][usize::from(descriptor >> 6)];
+    let field = header.get(1 + id_bytes..)?.get(..size_bytes)?;
+    let size = field.iter().rev().fold(0, |size, byte| size << 8 | u64::from(*byte));
+    Some(if size_bytes == 2 { size + 256 } else { size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// What one byte of text needs, compressed with the largest dictionary, and with a small one.
+    fn xz(level: u32) -> Vec<u8> {
+        let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), level);
+        encoder.write_all(b"text").unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zstd(level: i32, text: &[u8]) -> Vec<u8> {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level).unwrap();
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn headers_say_what_their_decoders_take() {
+        for (level, mebibytes) in [(0, 1 << 18), (6, 8 << 20), (9, 64 << 20)] {
+            assert_eq!(Codec::Xz.stated_bytes(&xz(level)), mebibytes + TABLES_BYTES, "xz -{level}");
+        }
+        // A stream of unknown length names its window. The library's tables of levels say how large the window is.
+        assert_eq!(Codec::Zstd.stated_bytes(&zstd(3, b"text")), (2 << 20) + TABLES_BYTES);
+        let whole = zstd::bulk::compress(&[7; 300], 3).unwrap();
+        assert_eq!(Codec::Zstd.stated_bytes(&whole), 300 + TABLES_BYTES);
+        for (codec, odd) in [(Codec::Xz, &b"\xfd7zXZ\0"[..]), (Codec::Zstd, b"\x50\x2a\x4d\x18")] {
+            assert_eq!(codec.stated_bytes(odd), codec.bytes_max(), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_needs_more_than_its_first_header_says_is_told_apart() {
+        let budget = Budget::of(1 << 30);
+        let both = [xz(0), xz(9)].concat();
+        let long: Vec<u8> =
+            (0..3u32 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let frames = [zstd(1, b"text"), zstd(19, &long)].concat();
+        for (codec, stream) in [(Codec::Xz, both), (Codec::Zstd, frames)] {
+            let read = |bytes| {
+                let packed = io::Cursor::new(stream.clone());
+                io::copy(&mut codec.decoder(packed, bytes, &budget).unwrap(), &mut io::sink())
+            };
+            let stated = codec.stated_bytes(&stream);
+            assert!(Codec::needs_more(&read(stated).unwrap_err()), "{codec:?}");
+            assert!(read(codec.bytes_max()).is_ok(), "{codec:?}");
+        }
+    }
+}
