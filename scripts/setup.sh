@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools,
-# openssl, curl, pdftotext, hiredis, Node.js with its clients (tests/real/node), Chromium with what drives it (tests/console),
+# openssl, curl, pdftotext, restic, hiredis, Node.js with its clients (tests/real/node), Chromium with what drives it (tests/console),
 # and a Python virtual environment in .venv with redis-py, RQ, Celery, what speaks HTTP, Foolscap and maturin (bindings/python), and
 # rclone, with whose S3 and web servers the importer is tested. Does nothing when all is there.
 set -euo pipefail
@@ -13,6 +13,7 @@ command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v curl >/dev/null || missing+=(curl)
 command -v pdftotext >/dev/null || missing+=(poppler-utils)
+command -v restic >/dev/null || missing+=(restic)
 command -v taskset >/dev/null || missing+=(util-linux)
 [ -e /usr/include/hiredis/hiredis.h ] || missing+=(libhiredis-dev)
 command -v node >/dev/null || missing+=(nodejs)

@@ -180,6 +180,25 @@ def files_hold_everything_or_what_changed(world):
     assert sorted(os.listdir(world.folder)) == ["docs", "out.ndjson", "out.xml", "state"], os.listdir(world.folder)
 
 
+@check
+def a_second_importer_into_a_file_is_refused(world):
+    docs, to = fill(world, 50), f"file:{world.folder}/out.ndjson"
+    # The first one reads 100 bytes per second, so it is still at work when the second one comes.
+    slow = [world.binary, *arguments(world, docs, to, "--rate", "100", "--json")]
+    first = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert first.stdout.readline(), "the first one has listed its source"
+        last, _ = imports(world, docs, to, code=6)
+        assert "another import" in last["message"], last
+        assert first.poll() is None and not os.path.exists(f"{world.folder}/out.ndjson")
+    finally:
+        first.kill()
+        first.wait()
+        first.stdout.close()
+    assert counts(imports(world, docs, to)[0]) == [50, 0, 0, 0, 0]
+    assert {json.loads(line)["id"] for line in open(f"{world.folder}/out.ndjson")} == keys(50)
+
+
 @with_collection
 def documents_go_over_few_connections_and_leave_again(world, collection):
     docs = fill(world, 2_500)
