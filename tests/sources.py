@@ -478,7 +478,7 @@ def a_cache_answers_the_second_time(world):
         assert counts(changed) == counts(first) and Counting.bodies == 1, (changed, Counting.bodies)
         assert world.client.hget("d:in/one.eml", "subject") == b"ONE"
         # A damaged cache is asked for again; one that cannot be written is not used.
-        for path in glob.glob(f"{world.folder}/cache/strand-cache/objects/*/*"):
+        for path in glob.glob(f"{world.folder}/cache/strand-cache/*/objects/*/*"):
             with open(path, "r+b") as file:
                 file.write(b"!")
         world.client.flushall()
@@ -492,6 +492,32 @@ def a_cache_answers_the_second_time(world):
     finally:
         proxy.shutdown()
         proxy.server_close()
+
+
+@check
+def runs_of_different_sources_at_once_all_have_a_cache(world):
+    for name in ["one", "two"]:
+        for i in range(20):
+            world.write(f"{name}/{i}.eml", mail(f"{name} {i}"))
+    place, cache = (lambda name: f"{world.folder}/{name}"), cached(world)
+    server = f"127.0.0.1:{world.strand.port}"
+    slow = [world.binary, "import", place("one"), "--into", "slow", "--server", server, "--json", "--rate", "10", *cache]
+    first = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert first.stdout.readline(), "the first run has opened its source and its cache"
+        for run in range(2):
+            world.client.flushdb()
+            done, _ = world.imports(place("two"), *cache)
+            assert counts(done) == [20, 0, 0, 0, 0] and "aside" not in done["cache"], done
+            assert (done["cache"]["texts"], done["cache"]["stored_bytes"] > 0) == (20 * run, run == 0), done
+        # A second run of one source works without a cache, and says so.
+        done, _ = world.imports(place("one"), *cache)
+        assert done["failed"] == 0 and "another run of this source" in done["cache"]["aside"], done
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+        first.stdout.close()
 
 
 @check

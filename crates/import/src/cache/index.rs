@@ -20,6 +20,8 @@ const MEMORY_BYTES: usize = 4 << 20;
 const CHANGES_PER_SYNC: u32 = 1024;
 /// Number of uses of objects that are noted together, if no other change notes them before.
 const USED_MAX: usize = 1024;
+/// The name of the index's file. Its time of change is the time of the cache's last use.
+pub(super) const INDEX: &str = "index.redb";
 /// The name of a file that exists while the cache is open. If the file exists already when the cache is opened, the
 /// cache was not closed properly.
 const MARK: &str = "open";
@@ -46,28 +48,20 @@ fn said(error: impl std::fmt::Display) -> String {
 
 impl Index {
     /// Opens the index in `folder`. An index that cannot be read is deleted, with all files of the cache.
-    pub(super) fn open(folder: &Path) -> Result<Index, String> {
-        let file = folder.join("index.redb");
-        let is_dirty = folder.join(MARK).exists();
-        let opened = match Index::load(folder, &file) {
-            Err(Failure::Taken) => {
-                return Err(format!("{}: another process uses this cache", folder.display()));
-            }
-            Ok(index) => Ok((index, is_dirty)),
+    pub(super) fn open(folder: &Path) -> Result<Index, Failure> {
+        let file = folder.join(INDEX);
+        let is_dirty = folder.join(MARK).exists() || !file.exists();
+        let (index, is_dirty) = match Index::load(folder, &file) {
             Err(Failure::Damaged) => {
                 let _ = std::fs::remove_file(&file);
-                Index::load(folder, &file).map(|index| (index, true))
+                (Index::load(folder, &file)?, true)
             }
-            Err(failure) => Err(failure),
+            opened => (opened?, is_dirty),
         };
-        let (index, is_dirty) = opened.map_err(|failure| match failure {
-            Failure::Io(error) => format!("{}: {error}", folder.display()),
-            _ => format!("{}: the cache's index cannot be made", folder.display()),
-        })?;
         if is_dirty {
-            index.sweep()?;
+            index.sweep().map_err(|_| Failure::Damaged)?;
         }
-        std::fs::write(folder.join(MARK), b"").map_err(said)?;
+        std::fs::write(folder.join(MARK), b"").map_err(Failure::Io)?;
         Ok(index)
     }
 
@@ -239,10 +233,24 @@ fn remove(write: &WriteTransaction, folder: &Path, object: u128) -> Result<(), S
     }
 }
 
-enum Failure {
+/// Why an index cannot be opened.
+pub(super) enum Failure {
+    /// Another process, or another cache of this process, has the index open.
     Taken,
     Damaged,
     Io(std::io::Error),
+}
+
+impl Failure {
+    /// The failure in words for a person.
+    pub(super) fn said(self, folder: &Path) -> String {
+        let folder = folder.display();
+        match self {
+            Failure::Taken => format!("{folder}: another run of this source uses this cache"),
+            Failure::Damaged => format!("{folder}: the cache's index cannot be made"),
+            Failure::Io(error) => format!("{folder}: {error}"),
+        }
+    }
 }
 
 impl From<redb::DatabaseError> for Failure {

@@ -3,31 +3,38 @@
 //! [`DiskCache`] keeps each version of an object as one sparse file. An index ([`index`]) says which parts of the file
 //! are there. A part is found by the object, its version token and its offset. The cache hands a part out only if its
 //! length and digest are as recorded. So a damaged part, an older version or a missing file counts as not cached.
-//! [`limits`] says how much of the disk is filled. [`texts`] keeps the text of a document. Nothing here makes a run
-//! fail: after `FAILURES_MAX` failures in a row the cache is not used any more.
+//! [`limits`] says how much of the disk is filled, and `culling` makes room. [`texts`] keeps the text of a document.
+//! Nothing here makes a run fail: after `FAILURES_MAX` failures in a row the cache is not used any more.
+//!
+//! Each source has a cache of its own in the user's folder, because a process locks the index of a cache that it has
+//! open. So runs that read different sources at once all have a cache.
 
+mod culling;
 mod index;
 pub mod limits;
 pub(crate) mod texts;
 
 use crate::container::digest;
-use index::Index;
+use index::{Failure, Index};
 use limits::{Free, Limits};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// The name of the folder that holds everything. It lies in the folder that the user names. No file outside of it is
 /// touched.
 const FOLDER: &str = "strand-cache";
 /// Longest part in bytes.
 pub const PART_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of objects that one call culls. A run waits no longer than for these.
-const CULLED_PER_CALL_MAX: u64 = 64;
 /// Number of failures in a row after which the cache is not used any more.
 const FAILURES_MAX: u32 = 8;
+/// How often a cache that another process has open is asked for. The other process may be culling it, which is short.
+const OPENS_MAX: u32 = 10;
+/// The pause between two of these attempts.
+const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where a cache is, and how much of the disk it may fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,8 +119,9 @@ impl CacheCounts {
 /// Returns how much is free on the disk of a path.
 type Probe = dyn Fn(&Path) -> io::Result<Free> + Send + Sync;
 
-/// A cache on a disk. The jobs of one process share it. Other processes cannot open it meanwhile.
+/// The cache of a source on a disk. The runs of one process share it. Other processes cannot open it meanwhile.
 pub struct DiskCache {
+    /// The folder of this cache. The caches of other sources lie beside it.
     folder: PathBuf,
     limits: Limits,
     probe: Box<Probe>,
@@ -131,12 +139,13 @@ struct State {
 static OPEN: Mutex<Vec<(PathBuf, Weak<DiskCache>)>> = Mutex::new(Vec::new());
 
 impl DiskCache {
-    /// Opens the cache, or takes the one of this process.
+    /// Opens the cache of `source`, or takes the one of this process.
     ///
     /// # Errors
     /// The reason why the cache cannot be used, for a person: another process has it, or the folder cannot be written.
-    pub(crate) fn open(options: &CacheOptions) -> Result<Arc<DiskCache>, String> {
-        let folder = options.folder.join(FOLDER);
+    pub(crate) fn open(options: &CacheOptions, source: &[u8]) -> Result<Arc<DiskCache>, String> {
+        let name = u128::from_le_bytes(digest(source));
+        let folder = options.folder.join(FOLDER).join(format!("{name:032x}"));
         let failed = |error: io::Error| format!("{}: {error}", folder.display());
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
@@ -152,7 +161,13 @@ impl DiskCache {
     }
 
     fn with(folder: PathBuf, limits: Limits, probe: Box<Probe>) -> Result<DiskCache, String> {
-        let index = Index::open(&folder)?;
+        let mut opened = Index::open(&folder);
+        for _ in 1..OPENS_MAX {
+            let Err(Failure::Taken) = opened else { break };
+            std::thread::sleep(OPEN_PAUSE);
+            opened = Index::open(&folder);
+        }
+        let index = opened.map_err(|failure| failure.said(&folder))?;
         let state = State { index, is_culling: false, failures: 0, aside: None };
         Ok(DiskCache { folder, limits, probe, state: Mutex::new(state) })
     }
@@ -221,27 +236,6 @@ impl DiskCache {
         self.state().aside.clone()
     }
 
-    /// Culls if culling is due. Returns whether there is room, and the number of culled objects.
-    fn make_room(&self) -> io::Result<(bool, u64)> {
-        let mut free = (self.probe)(&self.folder)?;
-        let mut state = self.state();
-        state.is_culling |= free.is_below(&self.limits, |shares| shares.cull);
-        let mut culled = 0;
-        while state.is_culling && self.limits.culls && culled < CULLED_PER_CALL_MAX {
-            if !free.is_below(&self.limits, |shares| shares.run) {
-                state.is_culling = false;
-                break;
-            }
-            let oldest = state.index.remove_oldest();
-            if state.judge(oldest) != Some(true) {
-                break;
-            }
-            culled += 1;
-            free = (self.probe)(&self.folder)?;
-        }
-        Ok((!free.is_below(&self.limits, |shares| shares.stop), culled))
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -275,9 +269,9 @@ pub struct CacheUse {
 }
 
 impl CacheUse {
-    /// Opens the cache. If that fails, the run goes on without a cache, and says why.
-    pub fn open(options: &CacheOptions) -> CacheUse {
-        let (cache, aside) = match DiskCache::open(options) {
+    /// Opens the cache of `source`. If that fails, the run goes on without a cache, and says why.
+    pub fn open(options: &CacheOptions, source: &[u8]) -> CacheUse {
+        let (cache, aside) = match DiskCache::open(options, source) {
             Ok(cache) => (Some(cache), None),
             Err(error) => (None, Some(error)),
         };
@@ -328,7 +322,8 @@ impl CacheUse {
 mod tests {
     use super::*;
     use crate::fixture::TempDir;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    const SOURCE: &[u8] = b"s3://bucket/prefix";
 
     fn version(name: &str, token: &str) -> Version {
         Version::new(name.as_bytes(), token.as_bytes())
@@ -336,7 +331,13 @@ mod tests {
 
     fn open(dir: &TempDir) -> Arc<DiskCache> {
         let options = CacheOptions { folder: dir.path().to_path_buf(), limits: roomy() };
-        DiskCache::open(&options).expect("a folder of our own")
+        DiskCache::open(&options, SOURCE).expect("a folder of our own")
+    }
+
+    /// The folder of the cache, in the folder that the user names.
+    fn own(dir: &TempDir) -> String {
+        let name = u128::from_le_bytes(digest(SOURCE));
+        format!("{}/{FOLDER}/{name:032x}", dir.path().display())
     }
 
     /// Limits that no test machine's disk reaches.
@@ -373,7 +374,7 @@ mod tests {
     fn files(dir: &TempDir) -> Vec<PathBuf> {
         let list =
             |path: &Path| std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
-        let objects = dir.path().join(FOLDER).join("objects");
+        let objects = Path::new(&own(dir)).join("objects");
         if objects.exists() {
             list(&objects).iter().flat_map(|folder| list(folder)).collect()
         } else {
@@ -404,13 +405,15 @@ mod tests {
         let dir = TempDir::new("cache");
         drop(open(&dir));
         // A file that no index knows, as a killed process leaves it.
-        dir.write(&format!("{FOLDER}/objects/ab/{:032x}-{:032x}", 1, 2), b"left");
-        dir.write(&format!("{FOLDER}/open"), b"");
+        let left = format!("{}/objects/ab", own(&dir));
+        std::fs::create_dir_all(&left).unwrap();
+        std::fs::write(format!("{left}/{:032x}-{:032x}", 1, 2), b"left").unwrap();
+        std::fs::write(format!("{}/open", own(&dir)), b"").unwrap();
         let cache = open(&dir);
         assert!(files(&dir).is_empty());
         assert!(cache.put(version("a", "1"), 0, b"x").stored);
         drop(cache);
-        let at = dir.path().join(FOLDER).join("index.redb");
+        let at = format!("{}/index.redb", own(&dir));
         for damage in [&b"no index"[..], b""] {
             std::fs::write(&at, damage).unwrap();
             let cache = open(&dir);
@@ -421,78 +424,19 @@ mod tests {
         assert!(dir.path().join("outside").exists());
     }
 
-    /// A disk of 100 blocks. Each file of the cache takes one block, and other files take `others` blocks.
-    fn small_disk(dir: &TempDir, limits: Limits) -> (DiskCache, Arc<AtomicU64>) {
-        let others = Arc::new(AtomicU64::new(0));
-        let taken = others.clone();
-        let objects = dir.path().join("objects");
-        let probe = move |_: &Path| {
-            let count = |path: &Path| std::fs::read_dir(path).map_or(0, |list| list.count() as u64);
-            let folders = std::fs::read_dir(&objects).into_iter().flatten();
-            let ours: u64 = folders.map(|f| count(&f.expect("readable").path())).sum();
-            Ok(Free { blocks: (100u64.saturating_sub(ours + taken.load(Relaxed)), 100), files: (0, 0) })
-        };
-        (DiskCache::with(dir.path().to_path_buf(), limits, Box::new(probe)).expect("writable"), others)
-    }
-
-    #[test]
-    fn a_disk_that_fills_is_culled_from_cull_to_run_the_longest_unused_first() {
-        let dir = TempDir::new("cache");
-        let (cache, others) = small_disk(&dir, Limits::default());
-        let name = |i: u64| version(&i.to_string(), "1");
-        let mut culled = 0;
-        // While at least 7 blocks are free, nothing is culled.
-        for i in 0..93 {
-            culled += cache.put(name(i), 0, b"x").culled;
-        }
-        assert_eq!(culled, 0);
-        assert!(cache.get(name(0), 0).is_some(), "used again, so not the oldest any more");
-        assert!(cache.put(name(93), 0, b"x").stored);
-        // Now 6 blocks are free: culling goes on until 10 are free.
-        let put = cache.put(name(94), 0, b"x");
-        assert_eq!((put.stored, put.culled), (true, 4));
-        let there: Vec<_> = (0..95).filter(|i| cache.get(name(*i), 0).is_some()).collect();
-        assert_eq!(there, [vec![0], (5..95).collect()].concat());
-        // Other files fill the disk: the cache culls all that it can, and below *stop* it stores nothing.
-        others.store(98, Relaxed);
-        let puts = [cache.put(name(500), 0, b"x"), cache.put(name(500), 0, b"x")];
-        assert_eq!(puts.map(|put| put.culled), [CULLED_PER_CALL_MAX, 91 - CULLED_PER_CALL_MAX]);
-        assert!(puts.iter().all(|put| put.refused && !put.stored) && files_in(&dir) == 0);
-    }
-
-    fn files_in(dir: &TempDir) -> u64 {
-        let folders = std::fs::read_dir(dir.path().join("objects")).into_iter().flatten();
-        folders.map(|f| std::fs::read_dir(f.unwrap().path()).unwrap().count() as u64).sum()
-    }
-
-    #[test]
-    fn below_stop_nothing_is_stored_and_reading_goes_on() {
-        let dir = TempDir::new("cache");
-        let (cache, others) = small_disk(&dir, Limits { culls: false, ..Limits::default() });
-        assert!(cache.put(version("a", "1"), 0, b"x").stored);
-        others.store(97, Relaxed);
-        let put = cache.put(version("b", "1"), 0, b"x");
-        assert_eq!(put, Put { stored: false, refused: true, culled: 0 });
-        assert!(cache.get(version("a", "1"), 0).is_some() && cache.get(version("b", "1"), 0).is_none());
-        others.store(0, Relaxed);
-        assert!(cache.put(version("b", "1"), 0, b"x").stored);
-    }
-
     #[test]
     fn a_cache_that_cannot_write_steps_aside() {
         let dir = TempDir::new("cache");
         let cache = open(&dir);
         // There is a file in place of the folder of objects, so nothing can be written below it.
-        dir.write(&format!("{FOLDER}/objects"), b"");
+        std::fs::write(format!("{}/objects", own(&dir)), b"").unwrap();
         for i in 0..FAILURES_MAX {
             assert!(cache.aside().is_none(), "after {i}");
             assert!(!cache.put(version("a", "1"), 0, b"x").stored);
         }
         assert!(cache.aside().is_some());
-        let counted = CacheUse::open(&CacheOptions {
-            folder: dir.path().join(FOLDER).join("objects"),
-            limits: roomy(),
-        });
+        let folder = Path::new(&own(&dir)).join("objects");
+        let counted = CacheUse::open(&CacheOptions { folder, limits: roomy() }, SOURCE);
         assert!(counted.counts().aside.is_some_and(|why| why.contains("objects")));
         assert!(counted.part(version("a", "1"), 0).is_none());
     }

@@ -19,9 +19,9 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Reads `source` through the cache of `options`. If the cache cannot be used, reads without it.
-    pub(super) fn new(source: Box<dyn Source>, options: &CacheOptions) -> Cached {
-        Cached { source: Rc::new(RefCell::new(source)), cache: Rc::new(CacheUse::open(options)) }
+    /// Reads `source`, which lies at `place`, through its cache. If the cache cannot be used, reads without it.
+    pub(super) fn new(source: Box<dyn Source>, options: &CacheOptions, place: &[u8]) -> Cached {
+        Cached { source: Rc::new(RefCell::new(source)), cache: Rc::new(CacheUse::open(options, place)) }
     }
 }
 

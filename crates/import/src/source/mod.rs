@@ -170,9 +170,16 @@ pub trait Source {
 pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
     let source = open_bare(name, options)?;
     Ok(match &options.cache {
-        Some(cache) => Box::new(cached::Cached::new(source, cache)),
+        Some(cache) => Box::new(cached::Cached::new(source, cache, place(name))),
         None => source,
     })
+}
+
+/// The place of a source: its name, for a repository without the revision or the snapshot.
+fn place(name: &Path) -> &[u8] {
+    let text = name.to_str().unwrap_or_default();
+    let location = [git::SCHEME, restic::SCHEME].iter().find_map(|scheme| text.strip_prefix(scheme));
+    location.map_or(name, |location| divide(location, "").0).as_os_str().as_encoded_bytes()
 }
 
 fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
