@@ -164,6 +164,13 @@ def jobs_are_defined_run_and_told_of(world):
     # Beside a second service over the same state.
     second = world.run("jobs", "serve", f"{world.folder}/jobs.toml")
     assert second.returncode == 1 and "another service" in second.stderr, second
+    # What the cache did is in the list.
+    options = ["--cache", f"{world.folder}/cache"]
+    service.http("PUT", "/v1/jobs/cached", {"source": docs, "server": f"127.0.0.1:{world.strand.port}", "options": options})
+    for _ in range(2):
+        assert service("run", "cached", "--wait")[0]["last"]["outcome"] == "done"
+    listed = world.run("jobs", "list", "--service", f"127.0.0.1:{service.port}").stdout
+    assert "; cache: 0 parts (0 bytes) and 0 texts from it, 0 parts from the source" in listed.split("cached: ")[1], listed
 
 
 @check

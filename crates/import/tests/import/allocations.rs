@@ -1,5 +1,8 @@
-//! Promise 4: comparing two containers of 10,000 entries allocates four times at most, whatever is in them.
+//! Promise 4: comparing two containers of 10,000 entries allocates four times at most, whatever is in them. A run that finds
+//! nothing new allocates a few times for each file.
 
+use crate::fake::{Fake, counts};
+use crate::files::Tree;
 use strand_import::container::{Builder, Container, Kind};
 use strand_import::diff::{Change, diff};
 
@@ -56,4 +59,20 @@ fn ten_thousand_entries_a_side_with_five_pairs_each() {
     assert!(info.count_total <= ALLOCATIONS_MAX, "{} allocations", info.count_total);
     // 100 names differ; of the first 50 tokens one belongs to such a name.
     assert_eq!(verdicts, [100, 100, 49, 9851]);
+}
+
+#[test]
+fn an_unchanged_folder_costs_few_allocations_per_file() {
+    const FILES: u64 = 2_000;
+    // 10 per file were measured.
+    const PER_FILE_MAX: u64 = 12;
+    let (tree, fake) = (Tree::new(&[]), Fake::start());
+    (0..FILES).for_each(|i| tree.write(&format!("{:02}/{i:06}.bin", i / 100), i.to_le_bytes()));
+    assert_eq!(counts(&fake.import(tree.path())).0[0], FILES);
+    let mut unchanged = 0;
+    // The counter counts this thread, in which the run works. The server works in another one.
+    let info = allocation_counter::measure(|| unchanged = fake.import(tree.path()).unchanged);
+    println!("{} allocations for {FILES} unchanged files", info.count_total);
+    assert_eq!(unchanged, FILES);
+    assert!(info.count_total <= FILES * PER_FILE_MAX, "{} allocations", info.count_total);
 }

@@ -283,6 +283,7 @@ fn print_job(job: &Value, is_json: bool) {
         if last["summary"].is_object() {
             let [added, updated, removed, failed] = ["added", "updated", "removed", "failed"].map(number);
             line += &format!(", {added} added, {updated} updated, {removed} removed, {failed} failed");
+            line += &cache(&last["summary"]["cache"]);
         }
         line += &forecast(&last["forecast"], last);
         if let Some(error) = last["error"].as_str() {
@@ -290,6 +291,23 @@ fn print_job(job: &Value, is_json: bool) {
         }
     }
     print_line(&line);
+}
+
+/// What a run did with its cache, as text. Empty for a run without a cache.
+fn cache(told: &Value) -> String {
+    if !told.is_object() {
+        return String::new();
+    }
+    let number = |key: &str| told[key].as_u64().unwrap_or(0);
+    let [hits, texts, misses] = ["hits", "texts", "misses"].map(number);
+    let [from, stored] = ["hit_bytes", "stored_bytes"].map(|key| ByteSize(number(key)));
+    let mut text = format!(
+        "; cache: {hits} parts ({from}) and {texts} texts from it, {misses} parts from the source, {stored} stored"
+    );
+    if let Some(why) = told["aside"].as_str() {
+        text += &format!(", stands aside: {}", safe(why));
+    }
+    text
 }
 
 /// The progress of a run, as text.
