@@ -35,6 +35,8 @@ const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 /// Minimum cost of one command of a transaction on a worker, in elements.
 const COMMAND_ELEMENTS: usize = 1;
 
+/// Maximum number of commands that the memory of EXEC is estimated by.
+const GROWING_SAMPLES_MAX: usize = 128;
 /// A new queue has room for this many commands.
 const USUAL_COMMANDS: usize = 16;
 
@@ -53,6 +55,10 @@ pub(super) struct Queue {
     pub(super) flags: u32,
     /// The commands' cost, as far as it can be told without the data.
     pub(super) elements: usize,
+    /// Number of commands whose cost grows with the data or is long. The memory of EXEC is estimated by these.
+    pub(super) growing: usize,
+    /// The indexes of the first [`GROWING_SAMPLES_MAX`] of them that have few arguments.
+    pub(super) growing_samples: Vec<u32>,
     /// True when a command runs a script, or matches a pattern that may take long.
     pub(super) takes_lane: bool,
     /// True when a command is about the session or the server, not about data.
@@ -135,7 +141,14 @@ impl Session {
         let queue = self.queue.as_mut().expect("a transaction has begun");
         queue.bytes += argv.heap_bytes() + size_of::<Queued>();
         queue.flags |= spec.flags.0;
-        let elements = spec.cost().elements(argv.args(), self.engine.keyspace.shards());
+        let cost = spec.cost();
+        let elements = cost.elements(argv.args(), self.engine.keyspace.shards());
+        if cost.is_in_the_data() || elements > LONG_ELEMENTS {
+            queue.growing += 1;
+            let is_sample =
+                argv.args().len() <= LONG_ELEMENTS && queue.growing_samples.len() < GROWING_SAMPLES_MAX;
+            queue.growing_samples.extend(u32::try_from(queue.commands.len()).ok().filter(|_| is_sample));
+        }
         queue.elements = queue.elements.saturating_add(elements).saturating_add(COMMAND_ELEMENTS);
         let is_script = script::runs_script(spec);
         queue.takes_lane |= is_script || is_hard_pattern(spec, argv.args());

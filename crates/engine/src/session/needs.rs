@@ -110,22 +110,20 @@ impl Session {
                 _ => self.bytes_of(spec, args, &mut looks, now),
             };
         };
-        // Counts the commands of EXEC whose cost grows with the data. The replies of the other commands are as small as
-        // their requests.
-        let (mut sum, mut looked_at, mut all) = (0u64, 0u64, 0u64);
-        for Queued { spec, argv } in &transaction.queue.commands {
-            let (cost, args) = (spec.cost(), argv.args());
-            let is_long = cost.elements(args, self.engine.keyspace.shards()) > LONG_ELEMENTS;
-            if !cost.is_in_the_data() && !is_long {
-                continue;
+        // Of EXEC only the commands count whose cost grows with the data. The replies of the other commands are as small as
+        // their requests. The first of the growing commands stand for all of them.
+        let queue = &transaction.queue;
+        let (mut sum, mut looked_at) = (0u64, 0u64);
+        for &at in &queue.growing_samples {
+            if looks == 0 {
+                break;
             }
-            all += 1;
-            if looks > 0 && args.len() <= LONG_ELEMENTS {
-                looked_at += 1;
-                sum = sum.saturating_add(self.bytes_of(spec, args, &mut looks, now));
-            }
+            let Queued { spec, argv } = &queue.commands[at as usize];
+            looked_at += 1;
+            sum = sum.saturating_add(self.bytes_of(spec, argv.args(), &mut looks, now));
         }
-        (u128::from(sum) * u128::from(all) / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
+        let all = queue.growing as u128;
+        (u128::from(sum) * all / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
     }
     /// As [`Session::needed_bytes`], for one command with few arguments. Looks at no more than `looks` keys, and
     /// subtracts their number from `looks`.
