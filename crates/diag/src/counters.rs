@@ -34,12 +34,12 @@ impl Counters {
     /// Adds `n` to counter `index` in the copy of `slot` (taken modulo the number of copies).
     ///
     /// # Panics
-    /// When `index` is past the block's end by a line or more.
+    /// When `index` is past the last counter by a cache line or more.
     #[inline]
     pub fn add(&self, slot: usize, index: usize, n: u64) {
         self.cell(slot & (self.slots - 1), index).fetch_add(n, Ordering::Relaxed);
     }
-    /// The sum over all copies. Concurrent additions may be missing.
+    /// The sum of counter `index` over all copies. Concurrent additions may be missing.
     pub fn get(&self, index: usize) -> u64 {
         (0..self.slots).fold(0, |sum, slot| sum.wrapping_add(self.cell(slot, index).load(Ordering::Relaxed)))
     }
