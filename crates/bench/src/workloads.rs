@@ -9,7 +9,7 @@ pub const CONNECTIONS: usize = 32;
 /// A speed row.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name in tables and on command lines.
+    /// Name of the row in tables and on command lines.
     pub name: &'static str,
     operation: Operation,
     pipeline: usize,

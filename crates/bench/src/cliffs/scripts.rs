@@ -11,7 +11,7 @@ const WATCH: &str = "9 WATCH, UNWATCH, and EXEC of many watched keys";
 
 pub(super) const ROWS: &[&str] = &[LOOP, TOUCHES, EXEC, WATCH];
 
-/// Iterations of the loop, and keys of the script, at scale 1.
+/// Iterations of the script's loop at scale 1. Next, the number of keys that the script uses.
 const TURNS: f64 = 100_000_000.0;
 const KEYS: f64 = 1_000_000.0;
 
