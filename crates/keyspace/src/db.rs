@@ -399,7 +399,7 @@ impl Db<'_, '_> {
             None => {
                 shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
-                    // Only the event `new`. `tell_change` below reports the change itself.
+                    // Report only the event `new` here. `tell_change` below reports the change of the key.
                     self.tell(key, KeyEvent::NEW, false);
                 }
             }
@@ -462,7 +462,7 @@ impl Db<'_, '_> {
     }
 }
 
-/// The collection in a record. `None` when there is no record.
+/// The collection in a record. `None` when `record` is `None`.
 #[inline]
 fn of_type<T: Collection>(record: Option<RecordRef<'_>>) -> Result<Option<&T>, OtherType> {
     match record {

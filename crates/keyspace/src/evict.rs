@@ -302,13 +302,14 @@ impl Keyspace {
         // Another thread is moving the hand.
         let Some(mut hand) = self.evict_from.try_lock() else { return 0 };
         let (mut looked_at, mut effort) = (0, 0);
-        // Visits every shard once, and the first shard a second time, because the hand may be in the middle of that
-        // shard.
+        // Visit every shard once, and the first shard a second time, because the hand may be in the middle of
+        // that shard.
         'round: for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *hand;
             let shard_index = self.shard_at(from);
             let shard = &self.shards[shard_index];
-            // `records` takes no lock, because thousands of shards may have no records.
+            // `records` takes no lock. Thousands of shards may have no records that can be evicted, so this
+            // check must be cheap.
             while shard.records(policy.expiring_only) > 0 {
                 if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);

@@ -83,7 +83,8 @@ pub struct Keyspace {
     garbage: Mutex<Vec<Value>>,
     listener: OnceLock<Arc<dyn Listener>>,
     journal: Journal,
-    /// Bytes of the values in `garbage`, plus the bytes of the tables in [`Flushed`] that are not freed yet.
+    /// Bytes of the values in `garbage`, plus the bytes of the flushed tables ([`Flushed`]) that are not
+    /// freed yet.
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 

@@ -35,7 +35,7 @@ pub struct Promises {
     count: usize,
 }
 
-/// The promises for the keys of one shard.
+/// The promises for keys of one shard.
 #[derive(Debug, Default)]
 struct Part {
     keys: Keys,

@@ -277,16 +277,16 @@ impl OffHeap for Value {
 pub struct RecordRef<'a>(pub(crate) Item<'a, Value>);
 
 impl<'a> RecordRef<'a> {
-    /// The key.
+    /// The record's key.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         self.0.key()
     }
-    /// The key: as a slice, or as a blob that the caller may share if the key is long.
+    /// The record's key: as a slice, or as a blob that the caller may share if the key is long.
     pub fn key_bytes(&self) -> Bytes<'a> {
         self.0.key_bytes()
     }
-    /// The value.
+    /// The record's value.
     #[inline]
     pub fn value(&self) -> ValueRef<'a> {
         match self.0.content() {
@@ -312,8 +312,8 @@ impl<'a> RecordRef<'a> {
     }
     /// All heap bytes of the record (`MEMORY USAGE`): key, value, metadata, and its place in the table.
     pub fn heap_bytes(&self) -> usize {
-        // Bytes of a handle and a tag, in a table that is three fifths full on average. Below, `inline / 12` is the
-        // record's share of the segment's spare heap.
+        // Bytes per record of a table that is three fifths full on average: a handle and a tag. Below,
+        // `inline / 12` is the record's share of the segment's spare heap.
         const PLACE_BYTES: usize = 8;
         let inline = self.0.inline_bytes();
         let outside = match self.0.content() {

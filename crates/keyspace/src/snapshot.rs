@@ -164,7 +164,7 @@ impl Saving {
             self.load.add(bytes);
         }
     }
-    /// The last one of `kept` if it has room for an entry of `bytes` bytes, else a new one.
+    /// The last part of `kept` if it has room for an entry of `bytes` bytes, else a new part.
     fn room_for(&mut self, slot: usize, bytes: usize) -> &mut Saved {
         let is_full = |part: &Saved| part.entries.heap_bytes() + bytes > KEPT_PART_BYTES;
         let room = match self.kept.last() {

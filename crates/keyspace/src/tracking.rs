@@ -45,7 +45,8 @@ pub struct Touched {
     pub flushed: bool,
 }
 
-/// What one shard notes for followers. Without followers, a change costs one branch.
+/// The tracked keys of one shard that were touched, noted for followers. Without followers, a change costs
+/// one branch.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeys {
     /// Prefixes of the keys to note; `None` without followers.

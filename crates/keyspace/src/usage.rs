@@ -9,8 +9,8 @@ const FREQUENCY_NEW: u8 = 5;
 const SECONDS_MASK: u32 = 0xff_ffff;
 const MINUTES_MASK: u32 = 0xffff;
 
-/// 24 bits: the second of the last use or, under an LFU policy, 16 bits of minutes above an 8-bit counter. After
-/// the policy has changed from one kind to the other, a record's bits are misread until its next use.
+/// 24 bits: the second of the last use or, under an LFU policy, 16 bits of minutes above an 8-bit counter.
+/// When the policy changes between LFU and others, a record's bits are misread until its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage(pub(crate) u32);
 

@@ -56,7 +56,7 @@ impl Watchers {
         }
         self.look_whether_any();
     }
-    /// Computes `any` anew. Call this after flags or waiters were added or removed.
+    /// Recomputes `any`. Call this after flags or waiters were added or removed.
     pub(crate) fn look_whether_any(&mut self) {
         self.any = !self.flags.is_empty() || !self.waiters.is_empty();
     }

@@ -6,7 +6,7 @@
 //! | flags | 1 | always |
 //! | usage ([`crate::usage`]) | 3 | `USE` |
 //! | expiry, unix ms, little-endian | 8 | `EXPIRY` |
-//! | length of the key, 7 bits a byte, low bits first | 1-2 | always |
+//! | length of the key, 7 bits per byte, low bits first | 1-2 | always |
 //! | key | | always; empty when it lies outside |
 //! | value: an integer, little-endian | 8 | kind `INT` |
 //! | value: number of an outside value, little-endian | 4 | kind `OUTSIDE` |
@@ -44,7 +44,7 @@ pub(super) enum Body<'a> {
     Int(i64),
     /// At most [`INLINE_BYTES_MAX`] bytes. The flag is true when a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Index of an outside value. The flag is true when the key lies outside, too.
+    /// Index of a value in the list of outside values. The flag is true when the key lies outside, too.
     OffHeap(u32, bool),
 }
 
@@ -216,7 +216,7 @@ impl EntryLayout {
             Body::Bytes(bytes, _) => bytes.len() == self.value().len() && self.flags & KIND == BYTES,
             _ => true,
         };
-        // Only the flag for edited bytes may change. All other flags decide the layout.
+        // Only the flag for edited bytes may differ, because all other flags decide the layout.
         if !same || (self.flags ^ new.flags()) & !EDITED != 0 {
             return false;
         }

@@ -179,7 +179,7 @@ impl<'a, V> Item<'a, V> {
             _ => position_of(&self.entries.heap[self.place.key()]),
         }
     }
-    /// Prefetches the outside value. Returns true when there is one.
+    /// Prefetches the value if it lies outside the heap. Returns true when it does.
     #[inline]
     pub(crate) fn prefetch_outside(&self) -> bool {
         let Body::OffHeap(number, _) = self.place.body(&self.entries.heap) else { return false };

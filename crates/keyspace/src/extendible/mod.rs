@@ -39,8 +39,8 @@ pub(crate) const POSITION_BITS: u32 = 40;
 pub(crate) const SEGMENT_BUCKETS: usize = 1024;
 /// Maximum number of items in these buckets (7 of 8).
 pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
-/// When removed items fill a segment's table, a segment with at least this many items is split. One with fewer
-/// items is rebuilt.
+/// When removed items fill a segment's table, a segment with at least this many items is split. A segment
+/// with fewer items is rebuilt.
 const SPLIT_ITEMS_MIN: usize = SEGMENT_ITEMS_MAX / 4 * 3;
 /// Two buddies are merged when they have at most this many items together.
 const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
@@ -81,7 +81,7 @@ pub(crate) struct ExtendibleTable<V, P> {
     directory: Vec<u32>,
     segments: SmallVec<[Arc<Segment<V>>; 1]>,
     len: usize,
-    /// Bytes of all segments, items included.
+    /// Heap bytes of all segments, items included.
     segments_bytes: usize,
     /// No item of the table expires before this time.
     expiry_ms: i64,
@@ -112,7 +112,7 @@ pub struct Shape {
     pub moved_max: usize,
     /// Bytes of keys and values in the segments, and of their metadata.
     pub entries_bytes: usize,
-    /// All heap bytes.
+    /// All heap bytes of the table.
     pub heap_bytes: usize,
 }
 

@@ -179,8 +179,8 @@ impl<V: OffHeap> Segment<V> {
         self.tidy();
         value
     }
-    /// Removes every item for which `is` returns true. Calls `gone` with the key, the position and the outside
-    /// value of each removed item.
+    /// Removes every item for which `is` returns true. Calls `gone` with the key, the position and the
+    /// outside value of each.
     pub(super) fn remove_all(
         &mut self,
         mut is: impl FnMut(&Item<'_, V>) -> bool,
@@ -474,7 +474,7 @@ impl<V: OffHeap> Segment<V> {
         self.recount();
     }
     fn recount(&mut self) {
-        // The second term is the reference count of the segment, one word.
+        // The last term is one word for the segment's reference count.
         self.bytes = size_of::<Segment<V>>()
             + size_of::<usize>()
             + self.table.allocation_size()

@@ -91,7 +91,7 @@ struct Aligned(AtomicU64);
 #[derive(Debug, Default)]
 struct Lane {
     stream: Chain,
-    /// The ranges of the whole stream that are in this lane, in ascending order of offsets: a thread ends one
+    /// The ranges of the whole stream that are in this lane. Their offsets ascend, because a thread ends one
     /// transaction before the next.
     ranges: VecDeque<ByteRange>,
 }
@@ -229,7 +229,8 @@ impl Journal {
                 _ => lane.ranges.push_back(ByteRange { offset, len }),
             }
         });
-        // The thread whose bytes exceed a limit notices that here, because the taker's offset only grows.
+        // Wake the taker if the waiting bytes exceed a limit with this transaction. The taker's offset only
+        // grows, so the thread whose bytes reach the limit notices that here.
         let before = offset.saturating_sub(self.frontier.load(SeqCst)) as usize;
         if before < WAKE_BYTES && before + len >= WAKE_BYTES {
             self.wake();

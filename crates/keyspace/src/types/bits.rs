@@ -2,9 +2,8 @@
 //! ([`FieldType`]).
 //!
 //! Bit 0 is the most significant bit of byte 0, as in redis-server. All functions are pure and take time
-//! proportional to the bytes passed. Callers pass a long string in pieces. Arguments and replies are handled by the
-//! commands.
-//! replies.
+//! proportional to the bytes passed. Callers pass a long string in pieces. Arguments and replies are handled
+//! by the commands.
 
 use std::ops::Range;
 
@@ -296,7 +295,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
         #[test]
         fn counts_and_finds_what_a_look_at_each_bit_does(
-            // Long runs too, which the search skips by words.
+            // Also use long runs of equal bytes, which the search skips by words.
             parts in prop::collection::vec((prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..30usize), 0..6),
             ends in any::<(u16, u16)>(),
         ) {

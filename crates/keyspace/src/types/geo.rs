@@ -78,7 +78,7 @@ fn bits_of(score: f64) -> u64 {
     if score < TOP {
         return score as i64 as u64;
     }
-    // For a number out of range, use the result of the processor's instruction.
+    // A number out of range gives what the processor's instruction would give.
     let above = if score < 2.0 * TOP { (score - TOP) as i64 } else { i64::MIN };
     above as u64 ^ 1 << 63
 }
@@ -290,7 +290,7 @@ fn spread(n: u32) -> u64 {
     ];
     STAGES.iter().fold(u64::from(n), |bits, (shift, mask)| (bits | bits << shift) & mask)
 }
-/// Collects every second bit, starting with the lowest.
+/// Collects every second bit of `bits`, starting with the lowest.
 fn gather(bits: u64) -> u32 {
     (0..32).fold(0, |n, i| n | ((bits >> (2 * i)) as u32 & 1) << i)
 }

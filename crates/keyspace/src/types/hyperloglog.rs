@@ -301,7 +301,7 @@ fn put(value: &mut [u8], index: usize, register: u8) {
     let bits = u16::from_le_bytes([value[byte], next]) & !mask | u16::from(register) << shift;
     let [low, high] = bits.to_le_bytes();
     value[byte] = low;
-    // The last register ends with the last byte of the value, so there may be no next byte.
+    // The last register ends with the last byte of the value, so a register may have no next byte.
     if let Some(next) = value.get_mut(byte + 1) {
         *next = high;
     }

@@ -78,7 +78,7 @@ impl Packed {
     }
     /// True when a pair of `bytes` bytes may be added without exceeding the maximum size.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        // Compares with the size of the allocation. The bytes in use would have to be counted.
+        // Compare with the size of the allocation, because the bytes in use would have to be counted.
         self.bytes.len().saturating_add(bytes) < BYTES_MAX
     }
     /// True when the hash was marked as outgrown.
@@ -209,7 +209,7 @@ impl Packed {
     fn values_from(&self) -> usize {
         self.places().last().map_or(self.bytes.len(), |place| place.value.start)
     }
-    /// One of the two numbers at the start of the allocation. 0 while there is no allocation.
+    /// One of the two numbers in the head of the allocation. 0 while there is no allocation.
     #[inline]
     fn number(&self, at: usize) -> u32 {
         let number = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());

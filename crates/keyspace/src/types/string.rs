@@ -71,7 +71,7 @@ impl Str {
             Str::Raw(b) | Str::Edited(b) => b,
         }
     }
-    /// The value as an integer, if the string is an integer in canonical form.
+    /// The integer, if the string is an integer in canonical form.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Str::Int(n) => Some(*n),

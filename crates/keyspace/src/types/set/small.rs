@@ -3,13 +3,13 @@
 //!
 //! Layout: offset of the end of the members, 4 bytes little-endian; bytes per integer, 1 byte, 0 for strings;
 //! number of strings, 3 bytes. Then the integers, little-endian, or per string its length in one byte and its
-//! bytes. The rest is spare room.
+//! bytes. The rest of the allocation is spare room.
 
 use super::Member;
 
 const HEAD_BYTES: usize = 8;
-/// Possible numbers of bytes per integer. A set takes the smallest one that fits all members, and never reduces it
-/// later.
+/// Possible numbers of bytes per integer. A set uses the smallest number that fits all members, and never
+/// reduces it later.
 const WIDTHS: [usize; 3] = [2, 4, 8];
 
 /// Members in one allocation. An empty set of integers has no allocation.
@@ -117,7 +117,7 @@ impl Small {
         true
     }
 
-    /// Offset of the entry of a string.
+    /// Offset of the entry of the string `member`.
     pub(super) fn find(&self, member: &[u8]) -> Option<usize> {
         let (mut at, end) = (HEAD_BYTES, self.end());
         while at < end {

@@ -13,7 +13,7 @@ pub type Name = Arc<[u8]>;
 /// Bytes of the reference counts of a name.
 const NAME_HEAD_BYTES: usize = 16;
 
-/// Heap bytes of a name.
+/// Heap bytes of the name of a group or a consumer.
 pub(super) fn name_bytes(name: &[u8]) -> usize {
     NAME_HEAD_BYTES + name.len()
 }

@@ -14,7 +14,7 @@ use triomphe::Arc;
 const NODE_MAX: usize = 64;
 /// A node with fewer pairs or children than this may be merged with a neighbour.
 const JOIN_BELOW: usize = NODE_MAX / 4;
-/// Such a node is merged if both nodes together have at most this many pairs or children.
+/// A node with fewer is merged with a neighbour if both nodes together have at most this many pairs or children.
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
 /// Bytes of the reference count of a node.
 const COUNT_BYTES: usize = 8;
@@ -225,7 +225,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         pairs
     }
-    /// Passes each pair to `take`, in ascending order of keys, except pairs in nodes that another map shares.
+    /// Passes each pair to `take`, in ascending order of keys, but skips pairs in nodes that another map shares.
     pub(crate) fn into_each(self, take: &mut dyn FnMut(K, V)) {
         fn each<K, V>(node: Arc<Node<K, V>>, take: &mut dyn FnMut(K, V)) {
             match Arc::try_unwrap(node) {
@@ -347,7 +347,7 @@ fn insert<K: Ord + Clone, V: Clone>(
     })
 }
 
-/// Inserts `item` at `at`. A full node is split and returns its upper part. An append leaves the lower part full.
+/// Inserts `item` at `at`. Splits a full node, and returns its upper part. At an append, the lower part stays full.
 fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
     if items.len() < NODE_MAX {
         items.insert(at, item);

@@ -62,7 +62,7 @@ impl Leaf {
     pub(super) fn fill(&self) -> usize {
         self.page.used_bytes() + self.outside.len() * POINTER_BYTES
     }
-    /// Number of bytes that fill the leaf after `new` was added.
+    /// Number of bytes that would fill the leaf with `new` in it.
     pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
         self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }

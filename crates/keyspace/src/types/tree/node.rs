@@ -57,8 +57,9 @@ pub(super) struct Inner {
     pub(super) children: Vec<Child>,
     /// One separator per child.
     separators: Leaf,
-    /// The [`Layout::score`] of each separator. A search counts the lower ones of these 64 numbers in parallel.
-    /// That takes a third of the time of a binary search, in which each step waits for the one before.
+    /// The [`Layout::score`] of each separator. A search compares all 64 scores in parallel and counts the
+    /// lower ones. That takes a third of the time of a binary search, in which each step waits for the one
+    /// before.
     scores: Vec<f64>,
     len: usize,
     /// Heap bytes of all children.
@@ -94,7 +95,7 @@ pub(super) trait Seek {
     fn slot(&mut self, leaf: &Leaf) -> usize;
 }
 
-/// Inserts before the element with this index.
+/// Inserts before the element with this index in the tree or the node.
 pub(super) struct ByIndex(pub(super) usize);
 
 impl Seek for ByIndex {
@@ -112,7 +113,7 @@ impl Seek for ByIndex {
     }
 }
 
-/// Inserts at this place in the order.
+/// Inserts at this place in the order of elements.
 pub(super) struct ByOrder<F>(pub(super) Place<F>);
 
 impl<F: FnMut(Element<'_>) -> bool> Seek for ByOrder<F> {
@@ -216,8 +217,8 @@ impl Child {
             Node::Leaf(leaf) => {
                 leaf.page().prefetch_search();
                 let at = leaf.partition_point(0, &mut place.before);
-                // If the place is at the end of the page, the element may be the first of the next page. And a page
-                // must not become empty.
+                // If the place is at the end of the page, the wanted element may be the first of the next
+                // page. A page must not become empty.
                 if at == leaf.len() || leaf.len() == 1 {
                     return false;
                 }
@@ -450,7 +451,8 @@ impl Inner {
             }
             start = end;
         }
-        // Of the children that were touched, at most two are left. The children between them were removed.
+        // Of the children that the range touches, at most two are left, because the children between them
+        // were removed.
         for at in [first + 1, first] {
             self.join_when_thin::<L>(at);
         }

@@ -64,7 +64,7 @@ impl Head {
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
-    /// Bytes per length after a string with this stored length was added.
+    /// Bytes per length, once a string with this stored length is added.
     #[inline]
     fn width_with(&self, raw: usize) -> usize {
         match self.width {
@@ -100,7 +100,7 @@ impl Page {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.len()
     }
-    /// Bytes in use after a string of `bytes` bytes was added.
+    /// Bytes in use, once a string of `bytes` bytes is added.
     pub(crate) fn used_with(&self, bytes: usize) -> usize {
         let head = self.head();
         let width = head.width_with(bytes);
@@ -350,7 +350,7 @@ impl Page {
         let (front, lens) = match gap {
             Gap::Back => (0, 0),
             Gap::Front(_) => {
-                // If the allocation does not grow, half of the free room stays behind the strings.
+                // If the allocation does not grow, leave half of the free room behind the strings.
                 let share = if grows { free } else { (free / 2).max(needed) };
                 let lens = share * width / needed;
                 (share - lens, lens)
@@ -476,8 +476,8 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// The sum of the bytes in `range`, eight at a time. The last bytes, fewer than eight, are summed as one word too:
-/// they are common, because a search halves its range each time.
+/// The sum of the bytes in `range`, eight at a time. Fewer than eight bytes at the end are also summed as one
+/// word, because such an end is common: a search halves its range each time.
 #[inline]
 fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
     /// Mask of every second byte.
