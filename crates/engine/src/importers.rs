@@ -117,7 +117,7 @@ impl Importers {
     }
 }
 
-/// The numbers of a report that are counted. A number that is missing or invalid counts as 0.
+/// The numbers of a report that are counted. A missing or invalid number counts as 0.
 fn counted(report: &Report) -> [u64; COUNTED.len()] {
     let number = |name: &str| {
         let pair = report.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;

@@ -94,7 +94,7 @@ fn line(unix_us: i64, db: usize, who: &str, args: Args<'_>) -> Vec<u8> {
         }
         let whole = if is_secret(args, i) { b"(redacted)" } else { args.at(i) };
         let shown = &whole[..whole.len().min(left)];
-        // An empty argument also counts.
+        // An empty argument counts as one byte.
         left = left.saturating_sub(shown.len().max(1));
         out.push(b' ');
         quoted(&mut out, shown);

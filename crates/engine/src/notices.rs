@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_keyspace::{KeyEvent, Listener};
 
-/// The sender of messages about keys.
+/// What passes events of keys to keyspace notifications and to client tracking.
 pub(crate) struct Notices {
     pubsub: Arc<PubSub>,
     tracking: Arc<Tracking>,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_diag::{Counters, Rate};
 
-/// Copies of the counters. The workers share them.
+/// Number of copies of the counters. The workers share the copies.
 const SLOTS: usize = 16;
 
 /// Maximum number of error codes that are counted separately. Only DEBUG ERROR lets clients make up codes.
@@ -42,7 +42,7 @@ pub(crate) enum Stat {
 /// Number of [`Stat`]s.
 const STATS: usize = Stat::ExpireCapReached as usize + 1;
 
-/// Counters of each command.
+/// The counters that each command has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerCommand {
     Calls,
@@ -234,7 +234,7 @@ impl Stats {
     }
 }
 
-/// Number of different commands that a tally can hold at one time.
+/// Maximum number of different commands that a tally holds at one time.
 const TALLY_PLACES: usize = 8;
 
 /// A session's calls in one turn, by command.
@@ -256,7 +256,7 @@ impl Tally {
         }
         *place = (id, place.1 + 1);
     }
-    /// Adds everything to the shared counters. Returns the number of calls.
+    /// Adds the tally to the shared counters. Returns the number of calls.
     pub(crate) fn fold(&mut self, slot: usize, stats: &Stats) -> u64 {
         for (id, n) in &mut self.places {
             if *n > 0 {

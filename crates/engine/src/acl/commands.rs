@@ -21,9 +21,9 @@ pub(crate) struct Table {
     ids: CommandIds,
 }
 
-/// One row.
+/// One row of the command table, as ACL rules see it.
 pub(crate) struct Row {
-    /// `get`, `client|id`.
+    /// The full name in lower case: `get`, `client|id`.
     pub(crate) name: String,
     /// The numbers of the command's subcommands.
     pub(crate) subcommands: Range<usize>,
@@ -87,7 +87,7 @@ pub(crate) fn category(name: &[u8]) -> Option<usize> {
     CATEGORIES.iter().position(|c| name.eq_ignore_ascii_case(c.as_bytes()))
 }
 
-/// A set of commands: a bit for each row, and one for commands of later versions.
+/// A set of commands: a bit for each row, and one bit for the commands of later versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandSet {
     bits: Box<[u64]>,
@@ -117,8 +117,8 @@ impl CommandSet {
         self.set(id, on);
         TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
     }
-    /// The number of a category's rows in the set, and outside it. In redis-server's categories only its own commands
-    /// count, so that our commands do not change the description of a user.
+    /// The number of a category's rows in the set, and outside the set. In redis-server's categories only its own
+    /// commands count, so that Strand's commands do not change the description of a user.
     pub(crate) fn count(&self, category: usize) -> (usize, usize) {
         let ours = category >= Categories::REDIS;
         let members =

@@ -42,9 +42,9 @@ pub(super) struct KeyPattern {
 /// The cost of matching a key against patterns, in pattern elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// Elements per key.
+    /// Elements tried per key, whatever its length.
     pub(crate) per_key: usize,
-    /// Elements per byte of a key.
+    /// Elements tried per byte of a key.
     pub(crate) per_byte: usize,
 }
 
@@ -61,12 +61,12 @@ impl Effort {
     }
 }
 
-/// The constant cost of matching one pattern, in elements.
+/// Elements that matching one pattern costs beside the pattern's own elements.
 const COMPARISON_STEPS: usize = 8;
 /// Elements between two calls of `go_on`: about 100 us.
 pub(super) const STEPS_PER_LOOK: usize = 32 * 1024;
 
-/// Asks now and then whether to continue a check.
+/// Asks at intervals whether to continue a check.
 pub(super) struct Pace<'a> {
     left: usize,
     go_on: &'a mut dyn FnMut() -> bool,
@@ -222,7 +222,7 @@ impl Selector {
                 }
             }
         }
-        // Neither read nor write access. redis-server accepts that and crashes when it shows the user.
+        // A key pattern without read and write access. redis-server accepts it and crashes when it shows the user.
         if has_blanks(pattern) || !(access.read || access.write) {
             return Err(RuleError::Syntax);
         }

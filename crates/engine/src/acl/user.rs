@@ -28,7 +28,7 @@ pub(crate) struct User {
     pub(super) no_password: bool,
     pub(super) sanitize: Option<bool>,
     pub(super) passwords: Vec<Digest>,
-    /// The root selector first, then the selectors in parentheses.
+    /// The root selector, then the selectors in parentheses.
     pub(super) selectors: Vec<Selector>,
 }
 
@@ -39,11 +39,11 @@ const CHEAP_STEPS: usize = 4 * 1024;
 /// Why a command may not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
-    /// The command is denied.
+    /// The user may not run the command.
     Command,
-    /// The key in this argument is denied.
+    /// The user may not access the key in this argument.
     Key(usize),
-    /// The channel in this argument is denied.
+    /// The user may not use the channel in this argument.
     Channel(usize),
     /// The check was stopped, because no client waits for the reply any more.
     Unfinished,
@@ -151,7 +151,7 @@ impl User {
         let mut selector = Selector::new(all_channels);
         // As in redis-server, an open quote makes the list empty.
         for rule in split_words(c_text(rules)).unwrap_or_default() {
-            // In a file the selector would end at the parenthesis.
+            // In an ACL file, the selector would end at this parenthesis.
             if rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }

@@ -22,7 +22,7 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
         return Ok(Value::Words(Vec::new()));
     }
     let invalid = || "Invalid save parameters".to_string();
-    // All pairs in one word, as a shell's quotes make it.
+    // A shell's quotes may put all pairs into one word.
     let split: Vec<&[u8]> = match words {
         [word] => word.split(|b| *b == b' ').filter(|part| !part.is_empty()).collect(),
         words => words.to_vec(),
@@ -111,7 +111,7 @@ pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
     if given("save") && given("nosave") {
         return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
     }
-    // The first word means that none of the others is set.
+    // The first word of `known` means that none of the other words is set.
     let others = known.iter().skip(1).any(|flag| given(flag));
     let shown = known.iter().enumerate().filter(|(i, flag)| given(flag) && (*i > 0 || !others));
     Ok(Value::Words(shown.map(|(_, flag)| flag.as_bytes().to_vec()).collect()))

@@ -36,7 +36,7 @@ const INT: i64 = i32::MAX as i64;
 const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
-// Why an option has no effect. Each text follows "has no effect:".
+// The reasons why an option has no effect. Each text follows "has no effect:".
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const LISTS_BY_BYTES: &str =
@@ -519,7 +519,7 @@ mod tests {
         }
     }
 
-    // The page is a file of the sources. The engine itself reads no files.
+    // This test reads the page from the sources. The engine itself reads no files.
     #[allow(clippy::disallowed_methods)]
     #[test]
     fn the_page_of_options_is_current() {

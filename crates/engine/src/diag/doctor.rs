@@ -35,7 +35,7 @@ impl Level {
     }
 }
 
-/// A problem.
+/// A problem that a rule has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The rule that found it. The name is stable across versions.
@@ -55,7 +55,7 @@ pub(crate) struct Action {
     pub(crate) did: String,
 }
 
-/// The newest actions, and the state behind them.
+/// The server's newest actions, and what the decision about the next action needs.
 #[derive(Default)]
 pub(crate) struct Acts {
     state: Mutex<State>,
@@ -73,13 +73,14 @@ struct State {
 
 /// Maximum number of actions that are kept.
 const ACTIONS_MAX: usize = 64;
-/// Seconds of the history that count as "now".
+/// "Now" in a finding means the last seconds of the history, this many.
 const NOW_S: u64 = 10;
 /// Share of time in which a thread waits for memory. The first constant is the share for a finding, the second the
 /// share for an action.
 const PRESSURE_MIN: f32 = 0.02;
 const PRESSURE_ACTS: f32 = 0.10;
-/// Consecutive samples before an action, and seconds between two actions.
+/// Number of consecutive samples with memory pressure before an action. Next, the minimum number of seconds between
+/// two actions.
 const PRESSED_SAMPLES: u32 = 3;
 const PURGE_AGAIN_S: u64 = 30;
 /// A control group or a machine with this share in use is nearly full.
@@ -90,7 +91,7 @@ const ROOMY_SHARE: f32 = 0.90;
 /// Low disk space: a free share below this, or fewer free bytes.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
-/// Shares of a core that make a finding: taken by other machines, and lost to throttling.
+/// Shares of a core that make a finding: the share taken by other machines. Next, the share lost to throttling.
 const STEAL_CORES: f32 = 0.10;
 const THROTTLED_SHARE: f32 = 0.05;
 /// The share of `maxclients` that makes a finding.

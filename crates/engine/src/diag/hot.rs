@@ -37,7 +37,7 @@ impl HotKeys {
     /// Adds a sample of a command on a key.
     pub(crate) fn add(&self, slot: usize, db: usize, key: &[u8], weight: &Weight) {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((db, key));
-        // A sample is not worth the wait for another worker.
+        // Drop the sample when another worker has the lock, because a sample is not worth the wait.
         let Some(mut sketches) = self.groups[slot % GROUPS].try_lock() else { return };
         sketches.iter_mut().for_each(|sketch| sketch.add(hash, db, key, weight));
     }

@@ -77,7 +77,7 @@ pub(crate) struct Persist {
 }
 
 struct State {
-    /// The value of [`strand_keyspace::Keyspace::changes`] in the file.
+    /// The value of [`strand_keyspace::Keyspace::changes`] up to which changes are in the snapshot file.
     saved_changes: u64,
     /// Time of the last save in unix seconds. Before the first save: the start of the server.
     last_save_s: i64,
@@ -88,7 +88,7 @@ struct State {
     /// Duration of the last background save. -1: none was made.
     last_took_s: i64,
     last_kept_bytes: usize,
-    /// Length of the last file. 0: none was written.
+    /// Length of the last snapshot file. 0: no file was written.
     last_bytes: u64,
     saves: u64,
     running: Option<Running>,
@@ -106,7 +106,7 @@ struct Running {
     keys_done: Arc<AtomicU64>,
     keys_total: u64,
     cancel: Arc<AtomicBool>,
-    /// Set from the moment of the snapshot on.
+    /// The load of the snapshot. Set from the moment of the snapshot on.
     load: Option<Arc<SnapshotLoad>>,
 }
 

@@ -62,7 +62,7 @@ impl Ended {
     }
 }
 
-/// Counts the written bytes.
+/// A writer that counts the bytes written through it.
 struct Counted<'w> {
     out: &'w mut dyn io::Write,
     bytes: u64,
@@ -332,8 +332,8 @@ impl Engine {
             goes_on(keys)
         }
     }
-    /// The returned function takes the number of keys so far. It waits for `rdb-key-save-delay`, and fails after a
-    /// cancel.
+    /// Returns a function that takes the number of keys so far. The function waits for `rdb-key-save-delay`, and
+    /// fails after a cancel.
     pub(super) fn paced(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
         let before = Cell::new(0);
         move |keys| {

@@ -11,10 +11,10 @@ use strand_commands::glob;
 /// Parts of the channels. Each has its own lock, so publishers of different channels rarely meet.
 const PARTS: usize = 16;
 
-/// Least number of elements that a pattern counts as.
+/// Minimum number of elements that matching a pattern counts as.
 const PATTERN_STEPS: usize = 8;
 
-/// Subscribers by office.
+/// Numbers of subscribers, each with its office.
 #[derive(Debug, Default)]
 pub(super) struct Counts(SmallVec<[(u32, u32); 2]>);
 
@@ -92,7 +92,7 @@ impl Topics {
 pub(super) struct Patterns {
     by_pattern: BTreeMap<Arc<[u8]>, Counts>,
     all: Counts,
-    /// See [`Patterns::effort`].
+    /// Elements to match all patterns: see [`Patterns::effort`].
     effort: (usize, usize),
 }
 

@@ -31,8 +31,8 @@ pub(super) struct Message {
     kind: Kind,
     /// The frame for subscribers of the channel.
     frame: Frame,
-    /// Where the channel begins in the frame's head, as a bulk string. From there on, the frames for subscribers of
-    /// patterns have the same bytes.
+    /// Offset in the frame's head at which the channel begins, as a bulk string. From there on, the frames for
+    /// subscribers of patterns have the same bytes.
     rest_at: usize,
     /// The channel's bytes in the frame's head.
     channel: Range<usize>,
@@ -135,7 +135,8 @@ enum Shape {
     Line,
 }
 
-/// The start of an invalidation in RESP2. It is a message on this channel; any subscriber gets it.
+/// The first bytes of an invalidation in RESP2. The invalidation is a message on this channel; any subscriber gets
+/// it.
 const INVALIDATED: &[u8] = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n";
 
 impl Frame {

@@ -44,7 +44,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The number of the first message.
+    /// The number of the queue's first message.
     fn first(&self) -> u64 {
         self.last + 1 - self.posts.len() as u64
     }
@@ -64,7 +64,7 @@ impl Queue {
     }
 }
 
-/// The progress of a message: first the subscribers of its channel, by client; then pattern after pattern.
+/// How far a message was delivered: first to the subscribers of its channel, by client; then pattern after pattern.
 #[derive(Clone, Debug, Default)]
 struct HandedOut {
     pattern: Option<Arc<[u8]>>,
@@ -72,7 +72,7 @@ struct HandedOut {
     client: u64,
 }
 
-/// All clients of a channel or pattern have the message.
+/// The value of `client` when all clients of the channel or pattern have the message.
 const ALL: u64 = u64::MAX;
 
 impl HandedOut {
@@ -91,7 +91,7 @@ impl HandedOut {
     }
 }
 
-/// Clients, ordered by id.
+/// The clients of a channel or pattern, ordered by id.
 type Clients = Vec<Arc<Client>>;
 
 /// The subscriptions of an office.
@@ -104,7 +104,7 @@ struct Members {
 
 impl Office {
     pub(super) fn attend(&self, wake: Arc<dyn Wake>) {
-        // One worker attends one office, once.
+        // One worker attends an office, and calls this once.
         let _ = self.wake.set(wake);
     }
     pub(super) fn queued_bytes(&self) -> usize {

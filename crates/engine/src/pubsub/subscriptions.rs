@@ -67,7 +67,7 @@ impl Subscriptions {
             self.bytes -= name.len() + SUBSCRIPTION_BYTES;
         }
     }
-    /// One subscription: the last channel, pattern or shard channel.
+    /// The client's last channel. Without channels, its last pattern, and without patterns its last shard channel.
     pub(crate) fn any(&self) -> Option<(Topic, Arc<[u8]>)> {
         let of = |topic: Topic| Some((topic, self.set(topic).last()?.clone()));
         of(Topic::Channel).or_else(|| of(Topic::Pattern)).or_else(|| of(Topic::Shard))

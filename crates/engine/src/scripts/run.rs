@@ -39,7 +39,7 @@ const WORKER_STEPS_MAX: u64 = 40_000;
 /// Elements of the commands of a run on a worker.
 const WORKER_ELEMENTS_MAX: usize = LONG_ELEMENTS;
 
-/// Where a run executes and whether it may restart.
+/// Where a run executes, and whether it may restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// On a worker, for a short time. May restart.
@@ -95,13 +95,13 @@ pub(crate) struct Past<'r> {
     pub(crate) read: &'r ReadPast<'r>,
 }
 
-/// Reads the record at a key.
+/// Reads the record at a key as of the moment of the view.
 ///
 /// # Errors
-/// When so much was written that it was not kept.
+/// When the record is not kept, because too much was written since that moment.
 pub(crate) type ReadPast<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, Stop> + 'r;
 
-/// Copies that a run in [`Mode::Past`] keeps for its next commands.
+/// Maximum number of copies that a run in [`Mode::Past`] keeps for its next commands.
 const COPIES_MAX: usize = 1024;
 
 /// What a run on a helper thread checks now and then.
@@ -131,9 +131,9 @@ pub(crate) struct Run<'r, 'k> {
     /// True when memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<OnLane<'r>>,
-    /// In [`Mode::Past`]: then `txn` holds a keyspace of copies.
+    /// Set in [`Mode::Past`]. Then `txn` holds a keyspace of copies.
     pub(crate) past: Option<Past<'r>>,
-    /// Keys that have a copy.
+    /// The keys whose records were copied to that keyspace.
     pub(crate) copied: Vec<Box<[u8]>>,
     pub(crate) undo: Undo,
     pub(crate) wrote: bool,
@@ -182,7 +182,7 @@ impl Later {
 /// Maximum number of delayed messages of a run that may restart, and of their bytes.
 const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of keys that the run reads after writing them, for a client that keeps copies.
+/// Maximum number of keys that the run reads after writing them, for a client that keeps copies of keys.
 const REMEMBERED_MAX: usize = 4096;
 /// Maximum number of bytes of the run's events.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
@@ -313,7 +313,7 @@ impl Run<'_, '_> {
         }
         None
     }
-    /// A command on data.
+    /// Runs a command on data.
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
@@ -387,7 +387,7 @@ impl Run<'_, '_> {
         }
         Called::Replied
     }
-    /// Puts copies of the records at `keys` where the command reads them.
+    /// Puts copies of the records at `keys` into the keyspace on which the command runs.
     ///
     /// # Errors
     /// Why the run must stop.
@@ -440,7 +440,7 @@ impl Run<'_, '_> {
         }
         true
     }
-    /// A session command that scripts may call.
+    /// Runs a session command that scripts may call.
     fn session(&mut self, own: &Own, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);

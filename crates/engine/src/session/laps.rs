@@ -84,7 +84,8 @@ impl Laps {
     }
 }
 
-/// Unix time when the monotonic clock shows `mono_ns`, from the readings at the beginning of the turn.
+/// The unix time at which the monotonic clock showed `mono_ns`, computed from both clocks at the beginning of the
+/// turn.
 fn unix_s(mono_ns: u64, now: Now) -> i64 {
     let later_us = (mono_ns / 1000).saturating_sub(now.mono_us);
     now.unix_us.saturating_add_unsigned(later_us).div_euclid(1_000_000)
@@ -128,7 +129,7 @@ impl Engine {
     ) {
         self.note_waited_lap(client, spec, args, now, took_ns, Waits::default());
     }
-    /// As `note_lap`, for a command that waited before.
+    /// Does what `note_lap` does, for a command that waited before it ran.
     pub(super) fn note_waited_lap(
         &self,
         client: &Client,

@@ -65,16 +65,18 @@ pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 const STALL_US: u64 = 100_000;
 /// A session over its output bound continues when at most one part in `OUTPUT_RESUME_PART` of the bound is left.
 const OUTPUT_RESUME_PART: usize = 4;
-/// Unwritten output at which an authenticated session continues.
+/// When at most this many bytes are unwritten, an authenticated session continues.
 pub const OUTPUT_RESUME_BYTES: usize = OUTPUT_BYTES_MAX / OUTPUT_RESUME_PART;
 /// A session with this many bytes of unexecuted requests reads no more. The limit is generous: a client may send all
 /// its requests before it reads the first reply, and requests need less room than their replies.
 pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
-/// [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set. An unknown client gets little memory.
+/// The value of [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set. An unknown client gets
+/// little memory.
 pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 32 * 1024;
-/// [`OUTPUT_BYTES_MAX`] before authentication, while a password is set.
+/// The value of [`OUTPUT_BYTES_MAX`] before authentication, while a password is set.
 pub const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 * 1024;
-/// `login-timeout` does not end a longer first request: its head has arrived, and the rest is a body.
+/// `login-timeout` does not end a first request that is longer than this, because its head has arrived and the rest
+/// is a body.
 const FIRST_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The driver's next step. Before every step the driver writes [`Session::output`] as far as the socket accepts it.
@@ -396,7 +398,8 @@ impl Drop for Session {
         self.cancel_job();
         self.stop_waiting();
         if self.flags.uses_service {
-            // After `cancel_job`: a running job sees its cancellation before it starts more work for this client.
+            // Call this after `cancel_job`, so that a running job sees its cancellation before it starts more work
+            // for this client.
             self.engine.host.client_gone(self.client.id);
         }
         self.unwatch_all();

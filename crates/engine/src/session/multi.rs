@@ -32,13 +32,13 @@ type Outcome = Result<Next, Vec<u8>>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
-/// Minimum cost of one command of a transaction on a worker, in elements.
+/// Minimum cost of one queued command, in elements.
 const COMMAND_ELEMENTS: usize = 1;
 
-/// A new queue has room for this many commands.
+/// Number of commands for which a new queue has room.
 const USUAL_COMMANDS: usize = 16;
 
-/// A queued command.
+/// A command that was queued since MULTI.
 pub(super) struct Queued {
     pub(super) spec: &'static CommandSpec,
     pub(super) argv: Argv,
@@ -49,9 +49,9 @@ pub(super) struct Queued {
 pub(super) struct Queue {
     pub(super) commands: Vec<Queued>,
     pub(super) bytes: usize,
-    /// Flags that any of the commands has.
+    /// All flags that at least one of the commands has.
     pub(super) flags: u32,
-    /// The commands' cost, as far as it can be told without the data.
+    /// The cost of the commands, as far as it is known without the data.
     pub(super) elements: usize,
     /// True when a command runs a script, or matches a pattern that may take long.
     pub(super) takes_lane: bool,
@@ -164,7 +164,7 @@ impl Session {
         }
         let engine = self.engine.clone();
         let client = self.client.clone();
-        // Dropped after the shards are unlocked, also after a panic.
+        // The transaction is dropped after the shards are unlocked, also after a panic.
         let mut transaction = self.transaction(queue);
         let Some(mut txn) = lock(&engine, &client, transaction.shards(), now) else {
             // The whole transaction waits, and EXEC is retried.

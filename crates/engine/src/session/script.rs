@@ -32,7 +32,7 @@ use strand_wire::reply::Reply;
 
 type Outcome = Result<Next, Vec<u8>>;
 
-/// A longer script text is compiled on the lane.
+/// A script text that is longer than this is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
 /// Limits of a run on a worker: growth of the interpreter, and nesting of tables.
 const WORKER_LIMITS: Limits = Limits { soft_bytes: 8 << 20, depth_max: 32 };
@@ -41,7 +41,7 @@ const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 }
 /// Maximum number of arguments of a command in FUNCTION STATS.
 const SHOWN_ARGS_MAX: usize = 128;
 
-/// How a command names what it runs, and what that may do.
+/// How a command names the script that it runs, and whether that script may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScriptCommand {
     by: By,
@@ -71,7 +71,7 @@ pub(super) fn runs_script(spec: &CommandSpec) -> bool {
     matches!(kind_of(spec), Kind::Script(_))
 }
 
-/// What a call runs.
+/// The script or function that a call runs.
 enum What {
     Script(Arc<Known>),
     Function(Function),
@@ -80,7 +80,7 @@ enum What {
 /// A call of EVAL or FCALL with valid arguments.
 pub(super) struct Task {
     what: What,
-    /// The keys are the arguments from 3 to before this one.
+    /// The keys are the arguments from index 3 to before this index.
     keys_end: usize,
     /// True when the command is read-only.
     read_only: bool,
@@ -230,7 +230,7 @@ struct Footing<'p> {
     past: Option<Past<'p>>,
 }
 
-/// One try, on `txn`.
+/// Tries once to run the script, on `txn`.
 fn attempt(
     task: &Task,
     args: Args<'_>,
@@ -493,7 +493,7 @@ fn after(mode: Mode, stop: Stop, routes: &Routes) -> Mode {
     }
 }
 
-/// One try on a view of `shards`, which are held only for the moment of the view.
+/// Tries once to run the script on a view of `shards`, which are held only for the moment of the view.
 fn try_on_view(
     task: &Task,
     caller: &mut Caller<'_>,
@@ -511,7 +511,7 @@ fn try_on_view(
     };
     let copies = call.keyspace.aside(std::array::from_fn(|_| caller.rng.u64(..)));
     let mut txn = copies.lock_shard(0, call.now_ms);
-    // No client waits for a run that holds nothing.
+    // The run holds nothing, so no client waits for it and it need not be marked busy.
     let lane = footing.lane.map(|lane| OnLane { busy: true, ..lane });
     let past = Some(Past { db: call.db, read: &read });
     let tried = attempt(task, call.args, caller, &mut txn, Footing { past, lane, ..footing }, reply);

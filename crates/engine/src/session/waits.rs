@@ -2,7 +2,7 @@
 //!
 //! A command's time has four phases. *Queued*: waiting for a helper thread. *Parked*: waiting for another cause (a
 //! shard under a long lock, a pause, memory, the disk). *Executing*. *Flushing*: waiting until the client takes the
-//! reply. The first two are rare, and only a waiting command pays for their record. [`super::laps`] times the
+//! reply. The first two phases are rare, and only a waiting command pays for their record. [`super::laps`] times the
 //! execution, and the driver reports the flushing.
 
 use super::{Session, State};
@@ -22,7 +22,7 @@ pub(crate) enum On {
     Pause,
     /// Room under `maxmemory`.
     Memory,
-    /// Subscribers that take messages more slowly than they arrive.
+    /// Subscribers that take messages more slowly than the messages arrive.
     Subscribers,
     /// A snapshot over its budget, or the loading of data.
     Snapshot,
@@ -91,7 +91,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// The name of the cause, if the command was parked.
+    /// The name of what the command waited for, if the command was parked.
     pub(crate) fn cause(&self) -> Option<&'static str> {
         self.on.map(On::name)
     }

@@ -20,11 +20,11 @@ pub(crate) enum Event {
     CommandParked,
     /// A slice of active expiry.
     ExpireCycle,
-    /// Making room under `maxmemory`.
+    /// Eviction to make room under `maxmemory`.
     EvictionCycle,
-    /// A write to the append-only file. The next three kinds count here too.
+    /// A write to the append-only file. The next three kinds are counted as this kind, too.
     AofWrite,
-    /// A write to the append-only file with nothing beside it.
+    /// A write to the append-only file while neither a sync nor a snapshot nor a rewrite ran.
     AofWriteAlone,
     /// A write to the append-only file during a sync.
     AofWritePendingFsync,
@@ -72,7 +72,7 @@ impl Event {
     }
 }
 
-/// A sample.
+/// One sample: when an event ended, and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) unix_s: i64,
@@ -84,7 +84,7 @@ pub(crate) struct Sample {
 pub(crate) struct Series {
     /// The oldest first. Never empty.
     pub(crate) samples: VecDeque<Sample>,
-    /// The maximum since the last LATENCY RESET.
+    /// The longest duration since the last LATENCY RESET, in milliseconds.
     pub(crate) most_ms: u64,
 }
 
@@ -117,7 +117,7 @@ impl Events {
         let series = all[event as usize].get_or_insert_default();
         series.most_ms = series.most_ms.max(sample.took_ms);
         match series.samples.back_mut() {
-            // The longest sample of each second is kept.
+            // Of each second, keep only the longest sample.
             Some(last) if last.unix_s == sample.unix_s => last.took_ms = last.took_ms.max(sample.took_ms),
             _ => {
                 if series.samples.len() == SAMPLES_MAX {
@@ -131,7 +131,7 @@ impl Events {
     pub(crate) fn of(&self, event: Event) -> Option<Series> {
         self.series.lock()[event as usize].clone()
     }
-    /// Forgets a kind. True when it had samples.
+    /// Removes the samples of a kind. True when the kind had samples.
     pub(crate) fn reset(&self, event: Event) -> bool {
         self.series.lock()[event as usize].take().is_some()
     }

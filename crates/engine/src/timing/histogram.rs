@@ -5,13 +5,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Longest duration with its own bucket, as in redis-server.
+/// The longest duration that has a bucket of its own, as in redis-server. In nanoseconds.
 pub(crate) const NS_MAX: u64 = 1_000_000_000;
-/// Values below this have a bucket each. Above, the width of the buckets doubles with each doubling of the value.
+/// Each value below this has a bucket of its own. Above this value, the width of the buckets doubles with each
+/// doubling of the value.
 const EXACT: u64 = 256;
 /// Buckets for each doubling.
 const HALF: usize = EXACT as usize / 2;
-/// Buckets up to [`NS_MAX`].
+/// Number of buckets up to [`NS_MAX`].
 const BUCKETS: usize = bucket_of(NS_MAX) + 1;
 /// First step of LATENCY HISTOGRAM. Each step is twice the previous one: about 1, 2, 4 us.
 const FIRST_STEP_NS: u64 = 1024;
@@ -45,7 +46,7 @@ impl Histogram {
     pub(crate) fn add(&self, ns: u64, n: u64) {
         self.0[bucket_of(ns.clamp(1, NS_MAX))].fetch_add(n, Relaxed);
     }
-    /// Adds its counts to `counts`.
+    /// Adds this histogram's counts to `counts`.
     pub(crate) fn add_to(&self, counts: &mut [u64]) {
         counts.iter_mut().zip(&self.0).for_each(|(sum, count)| *sum += count.load(Relaxed));
     }
@@ -72,7 +73,7 @@ impl Spread {
     pub(crate) fn no_counts() -> Box<[u64]> {
         vec![0; BUCKETS].into_boxed_slice()
     }
-    /// Made from counts by bucket.
+    /// A spread made from counts by bucket.
     pub(crate) fn of_counts(counts: Box<[u64]>) -> Spread {
         let total = counts.iter().sum();
         Spread { counts, total }

@@ -3,7 +3,7 @@
 use super::events::{Event, Events, Series};
 use std::fmt::Write;
 
-/// Samples side by side in a graph.
+/// Number of samples that a graph shows side by side.
 const COLUMNS: usize = 80;
 /// Height of a graph in lines.
 const ROWS: usize = 4;

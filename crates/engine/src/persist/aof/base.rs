@@ -41,7 +41,8 @@ impl Engine {
         };
         save(snapshot, &saving, out).map(drop)
     }
-    /// `aof-use-rdb-preamble no`. The base lacks Strand's own data, because no command of redis-server can create it.
+    /// Writes the base as commands (`aof-use-rdb-preamble no`). This base lacks Strand's own data, because no command
+    /// of redis-server can create that data.
     fn write_base_commands(
         &self,
         mut snapshot: Snapshot<'_>,

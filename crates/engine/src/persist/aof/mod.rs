@@ -37,11 +37,11 @@ use writer::Writer;
 /// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Switched off.
+    /// The append-only file is switched off.
     Off,
-    /// Switched on, and its first base is being written. The files are not complete yet.
+    /// The append-only file is switched on, and its first base is being written. The files are not complete yet.
     Begins,
-    /// Switched on and complete: the files have every change.
+    /// The append-only file is switched on and complete: the files have every change.
     On,
 }
 
@@ -81,7 +81,7 @@ struct Status {
     /// repairs this.
     is_unproven: bool,
     failed_syncs: u64,
-    /// The base that is being written repairs this many failed syncs, counted from the first.
+    /// Number of failed syncs, counted from the first, that the base being written repairs.
     covered_syncs: u64,
     /// Bytes of all files now.
     bytes: u64,

@@ -58,7 +58,7 @@ pub(super) struct Writer {
     /// The time to retry a failed write.
     retry_us: Option<u64>,
     logged_us: Option<u64>,
-    /// The second of the file's last timestamp line.
+    /// The second in the file's last timestamp line.
     told_s: i64,
 }
 
@@ -128,7 +128,7 @@ impl Writer {
         }
         self.pending.push_chain(fresh);
     }
-    /// Writes all pending bytes or none.
+    /// Writes all pending bytes, or leaves the file unchanged.
     fn write(&mut self) -> io::Result<()> {
         let mut left = self.pending.share();
         let all = left.len();
@@ -158,7 +158,7 @@ impl Writer {
         self.written = self.taken;
         Ok(())
     }
-    /// The order to sync what is written.
+    /// The order to sync all bytes that are written.
     fn order(&mut self, now: Now) -> Order {
         self.last_sync_us = now.mono_us;
         Order { file: self.file.sync_file(), offset: self.written }
@@ -169,7 +169,7 @@ impl Writer {
         self.write()?;
         Ok(self.order(now))
     }
-    /// Takes at least all bytes before `offset` of the journal. Returns the bytes after it.
+    /// Takes at least all bytes before `offset` of the journal. Returns the bytes that come after `offset`.
     fn take_until(&mut self, engine: &Engine, offset: u64, now: Now) -> Chain {
         while self.taken < offset {
             self.take(engine, now);
@@ -181,7 +181,7 @@ impl Writer {
         let before = self.pending.split_to(before);
         std::mem::replace(&mut self.pending, before)
     }
-    /// Writes all bytes before `offset` of the journal. The caller knows that none follow.
+    /// Writes all bytes before `offset` of the journal. The caller knows that no bytes follow.
     ///
     /// # Errors
     /// The system's error.
@@ -247,7 +247,7 @@ impl Writer {
     fn next_file(&mut self) -> io::Result<()> {
         let seq = self.manifest.increment_seq() + 1;
         let name = self.names.increment(seq);
-        // A file of this name is left from a killed rewrite and belongs to no manifest.
+        // Remove a file with this name: it is left from a killed rewrite and belongs to no manifest.
         self.folder.remove(&name)?;
         let file = self.folder.append_to(&name)?;
         let mut manifest = self.manifest.clone();
@@ -268,8 +268,8 @@ impl Engine {
             match self.persist.aof.gates.is_on() {
                 // Clients that arrive during a sync share the next one.
                 true => self.persist.aof.gates.sleep(LOOK_EVERY_US),
-                // The journal wakes the thread when it has much. Bytes written soon are still in the processor's
-                // cache.
+                // The journal wakes the thread when many bytes wait. Bytes that are written soon are still in the
+                // processor's cache.
                 false => self.sleep_until_much_waits(TURN_EVERY_US),
             }
             self.host.yield_now();

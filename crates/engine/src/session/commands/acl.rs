@@ -14,7 +14,7 @@ use strand_wire::reply::Reply;
 /// Maximum number of bits of ACL GENPASS.
 const GENPASS_BITS_MAX: i64 = 4096;
 const GENPASS_BITS: i64 = 256;
-/// Entries of ACL LOG without a count.
+/// Number of entries of ACL LOG when the client gives no count.
 const LOG_ENTRIES: i64 = 10;
 
 const NO_ACL_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via \
@@ -257,7 +257,7 @@ fn wrong_subcommand(args: Args<'_>) -> Vec<u8> {
     [head, quoted(args.at(1)), b"'. Try ACL HELP."].concat()
 }
 
-/// The part of a word that an error quotes where redis-server bounds it.
+/// The start of a word, as long as redis-server quotes it in an error.
 fn quoted(word: &[u8]) -> &[u8] {
     c_text(&word[..word.len().min(128)])
 }

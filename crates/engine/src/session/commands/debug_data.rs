@@ -16,7 +16,7 @@ const POPULATE_KEYS_MAX: usize = 100_000_000;
 /// Keys between two checks whether to continue.
 const POPULATE_SLICE: usize = 256;
 
-/// The subcommands, with their least and most numbers of arguments.
+/// The subcommands of this module, each with its minimum and maximum number of arguments.
 const SUBCOMMANDS: [(&str, usize, usize); 5] =
     [("HTSTATS", 3, 3), ("HTSTATS-KEY", 3, 3), ("LISTPACK", 3, 3), ("POPULATE", 3, 5), ("QUICKLIST", 3, 4)];
 

@@ -18,7 +18,7 @@ use strand_wire::reply::Reply;
 
 /// Maximum time for a library's chunk, as in redis-server.
 const LOAD_US_MAX: u64 = 500_000;
-/// Maximum number of steps for a library's chunk. A fast machine makes them in less than the time limit.
+/// Maximum number of steps for a library's chunk. A fast machine reaches this number before the time limit.
 const LOAD_STEPS_MAX: u64 = 500_000_000;
 const LOAD_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
 
@@ -79,7 +79,7 @@ const FUNCTION_HELP: &[&str] = &[
     "      in case of functions name collision with another library).",
 ];
 
-/// A command's work. An error is the whole text of the reply.
+/// The function that does a command's work. An error is the whole text of the reply.
 pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 impl Session {
@@ -181,7 +181,7 @@ fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
     if fits { Ok(()) } else { Err(text.into()) }
 }
 
-/// Changes the libraries completely or not at all.
+/// Applies a change to the libraries completely or not at all.
 fn change(
     scripts: &Scripts,
     edit: impl FnOnce(&mut Functions) -> Result<(), Vec<u8>>,

@@ -9,9 +9,9 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Entries of GET without a count.
+/// Number of entries of SLOWLOG GET when the client gives no count.
 const GET_DEFAULT: usize = 10;
-/// With more entries, the reply is written on a helper thread.
+/// With more entries than this, the reply is written on a helper thread.
 const GET_AT_ONCE_MAX: usize = 128;
 
 impl Session {

@@ -90,7 +90,7 @@ fn words(reply: &mut Reply<'_>, prefix: &str, words: &[&str]) {
     words.iter().for_each(|word| reply.simple(&format!("{prefix}{word}")));
 }
 
-/// Writes a name and its value.
+/// Writes a fact: its name and its value.
 fn text(reply: &mut Reply<'_>, name: &str, value: &str) {
     reply.bulk(name.as_bytes());
     reply.bulk(value.as_bytes());
