@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Bytes of one buffer: the usual read size of a connection.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
-/// Buffers of a worker, a power of two. 2 MiB, all resident, because the kernel uses them in turn. A socket that
-/// finds no free buffer tries again in the next turn.
+/// Number of buffers of a worker, a power of two. The buffers take 2 MiB, all resident, because the kernel uses them
+/// in turn. A socket that finds no free buffer tries again in the next turn.
 pub(crate) const BUFFERS: u16 = 128;
 /// The buffer group named in receive requests.
 pub(crate) const GROUP: u16 = 1;
@@ -21,7 +21,7 @@ pub(crate) const GROUP: u16 = 1;
 pub(crate) struct FilledBuffer {
     id: u16,
     len: usize,
-    /// Bytes of the buffer that are read.
+    /// Number of bytes of the buffer that were read already.
     pub(crate) read: usize,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Registers `count` new buffers (a power of two) with `ring` and gives all of them to the kernel.
+    /// Registers `count` new buffers (a power of two) with `ring`, and gives all of them to the kernel.
     pub(crate) fn register(ring: &IoUring, count: u16) -> io::Result<Buffers> {
         let descriptions = leak(descriptions(count)?)?;
         let memory = leak(contents(count)?)?;
