@@ -3,8 +3,8 @@
 /// A command: its arguments.
 pub type Command = Vec<Vec<u8>>;
 
-/// The shortest sequence found for which `differs` returns true; it is true for `commands`. Removes pieces, smaller
-/// and smaller ones, then single arguments. Calls `differs` at most `tries_max` times.
+/// The shortest sequence found for which `differs` returns true. `differs` must return true for `commands`. Removes
+/// pieces, smaller and smaller ones, then single arguments. Calls `differs` at most `tries_max` times.
 pub fn shortest(
     commands: &[Command],
     tries_max: usize,
