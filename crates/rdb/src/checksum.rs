@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm::Crc64Redis, Digest, checksum};
 
-/// Computes the checksum of bytes in pieces.
+/// Computes the checksum of bytes that are given in pieces.
 #[derive(Clone)]
 pub struct Crc64(Digest);
 

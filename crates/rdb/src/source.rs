@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 
 use crate::{Crc64, Error, Result};
 
-/// Bytes read from a [`ReadSource`]'s reader at a time.
+/// Number of bytes that a [`ReadSource`] reads from its reader at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// An ordered sequence of bytes. Bytes in memory can be read, then consumed. When none are in memory, more can be
@@ -51,12 +51,12 @@ impl<S: Source> Source for &mut S {
 pub struct ReadSource<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// The bytes in memory are `buffer[start..end]`.
+    /// The bytes of `buffer` that were read and not consumed yet are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// Checksum of the bytes before `buffer[0]`.
+    /// Checksum of all consumed bytes before `buffer[0]`.
     crc: Crc64,
-    /// Number of bytes before `buffer[0]`.
+    /// Number of consumed bytes before `buffer[0]`.
     passed: u64,
 }
 

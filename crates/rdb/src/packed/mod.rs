@@ -39,13 +39,13 @@ impl<'a> Entry<'a> {
 /// The formats of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Redis 2.4 to 6.2.
+    /// A ziplist, from Redis 2.4 to 6.2.
     Ziplist,
-    /// Redis 5.0 (streams) and 7.0 onwards.
+    /// A listpack, from Redis 5.0 (streams) and 7.0 (other types) on.
     Listpack,
-    /// Redis 2.4 and older: fields and values alternate.
+    /// A zipmap, from Redis 2.4 and older: fields and values alternate.
     Zipmap,
-    /// Sorted integers.
+    /// An intset: sorted integers.
     Intset,
 }
 
@@ -63,7 +63,7 @@ pub enum Cursor {
 }
 
 impl Cursor {
-    /// Before the first entry of `blob`, whose header has been checked.
+    /// A position before the first entry of `blob`, whose header has been checked.
     pub fn new(form: Form, blob: &[u8]) -> Result<Cursor> {
         Ok(match form {
             Form::Ziplist => Cursor::Ziplist(ziplist::Cursor::new(blob)?),
