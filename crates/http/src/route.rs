@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-/// The result of a handler.
+/// The future that a handler returns.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
 
 /// A parameter of a route, for the description.
@@ -21,11 +21,11 @@ pub struct Parameter {
     pub kind: &'static str,
     /// True when the parameter is required.
     pub required: bool,
-    /// The description.
+    /// What the parameter means.
     pub summary: &'static str,
 }
 
-/// A route.
+/// A route: a method, a path and a handler.
 pub struct Route {
     /// The method. A route for GET also serves HEAD.
     pub method: Method,
@@ -37,9 +37,9 @@ pub struct Route {
     pub summary: &'static str,
     /// Parameters of the route.
     pub parameters: &'static [Parameter],
-    /// The accepted media types of the body.
+    /// The media types of the body that the route accepts.
     pub takes: &'static [&'static str],
-    /// Responses other than problem documents: status, meaning and media type (empty: no body).
+    /// Responses other than problem documents: status, meaning, and media type (empty: the response has no body).
     pub gives: &'static [(u16, &'static str, &'static str)],
     /// False for a route that needs neither a login nor a command.
     pub needs_session: bool,

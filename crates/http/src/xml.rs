@@ -15,22 +15,22 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
-/// Deepest nesting of elements.
+/// Maximum nesting of elements.
 pub const DEPTH_MAX: usize = 16;
 /// Maximum number of attributes of one element.
 pub const ATTRIBUTES_MAX: usize = 16;
-/// Longest node (a tag, a text, a comment), in bytes. The parser takes about 1 ns per byte and does not yield inside a
-/// node.
+/// Maximum length of a node (a tag, a text, a comment), in bytes. The parser takes about 1 ns per byte and does not
+/// yield inside a node.
 pub const NODE_BYTES_MAX: usize = 8 << 20;
 
-/// Maximum number of line ends remembered within a node. A place after the last remembered line end is reported
+/// Maximum number of line ends remembered within a node. A position after the last remembered line end is reported
 /// approximately.
 const LINE_ENDS_MAX: usize = 4096;
-/// Copies of a node's bytes in memory: the parser holds one, and the node holds one.
+/// Number of copies of a node's bytes in memory: the parser has one, and the node has one.
 const HELD_PER_BYTE: u64 = 2;
-/// Buffer capacity kept between nodes, in bytes.
+/// Maximum capacity of the buffer that is kept between nodes, in bytes.
 const BUFFER_KEPT_BYTES: usize = 64 * 1024;
-/// Number of bytes read before other tasks run: about 100 us.
+/// Number of bytes that are read before other tasks run: about 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
 
 /// A source of bytes.
@@ -50,7 +50,7 @@ impl Source for Request {
     }
 }
 
-/// A part of a document.
+/// A node of an XML document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A start tag. An empty element is a start tag and an end tag.
@@ -71,13 +71,13 @@ pub enum Node {
 /// A place in a document. Lines and columns start at 1; columns count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The line.
+    /// Number of the line.
     pub line: u64,
-    /// The byte within the line.
+    /// Number of the byte within the line.
     pub column: u64,
 }
 
-/// Reads nodes.
+/// Reads a document node by node.
 pub struct Xml<S> {
     reader: Reader<Counted<S>>,
     buffer: Vec<u8>,
@@ -93,11 +93,11 @@ impl<S: Source + Unpin> Xml<S> {
         reader.config_mut().expand_empty_elements = true;
         Xml { reader, buffer: Vec::new(), depth: 0, at: 0 }
     }
-    /// The place of the last node.
+    /// The position at which the last node starts.
     pub fn place(&self) -> Position {
         self.reader.get_ref().place(self.at)
     }
-    /// 400 at the place of the last node.
+    /// The problem 400, at the position of the last node.
     pub fn problem(&self, detail: impl AsRef<str>) -> Problem {
         at(Problem::bad_request(described(detail.as_ref(), self.place())), self.place())
     }
@@ -183,7 +183,7 @@ fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, String> {
     Ok(Some(Node::Open { name: start.name().as_ref().to_string(), attributes }))
 }
 
-/// The problem for an error of the parser: the source's own problem, or an error at a place of the document.
+/// The problem for an error of the parser: the source's own problem, or an error at a position of the document.
 fn broken<S: Source + Unpin>(reader: &mut Reader<Counted<S>>, error: &quick_xml::Error) -> Problem {
     if let Some(problem) = reader.get_mut().problem.take() {
         return problem;
@@ -196,7 +196,7 @@ fn described(detail: &str, place: Position) -> String {
     format!("line {}, column {}: {detail}", place.line, place.column)
 }
 
-/// Adds a place to a problem.
+/// Adds a position to a problem.
 pub fn at(problem: Problem, place: Position) -> Problem {
     problem.member("line", place.line).member("column", place.column)
 }
@@ -239,12 +239,12 @@ impl<S> Counted<S> {
 
 /// The starts of lines from the current node on, in bounded memory.
 struct Lines {
-    /// The line of the node, from 1, and the position where that line starts.
+    /// Number of the line in which the node starts, from 1. Next, the offset at which that line starts.
     line: u64,
     start: u64,
-    /// Positions of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
+    /// Offsets of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
     ends: Vec<u64>,
-    /// Number of line ends after those in `ends`, and the position of the last one.
+    /// Number of line ends after those in `ends`. Next, the offset of the last one.
     more: u64,
     last: u64,
 }
@@ -259,8 +259,8 @@ impl Lines {
             }
         }
     }
-    /// Counts the lines that end before `at`: first those in `ends`, then all of them. Also returns the start of the
-    /// line that contains `at`.
+    /// Counts the lines that end before offset `at`. Returns the number of those in `ends`, the number of all of
+    /// them, and the start of the line that contains `at`.
     fn before(&self, at: u64) -> (usize, u64, u64) {
         let kept = self.ends.partition_point(|end| *end < at);
         match self.more > 0 && self.last < at {
