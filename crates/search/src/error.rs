@@ -17,10 +17,10 @@ pub enum SearchError {
     /// FT.SEARCH with an unknown index name.
     #[error("{0}: no such index")]
     NoSuchIndex(String),
-    /// More indexes than [`crate::INDEXES_MAX`].
+    /// There would be more indexes than [`crate::INDEXES_MAX`].
     #[error("Too many indexes: at most {0} are allowed")]
     TooManyIndexes(usize),
-    /// More prefixes than all indexes together may have.
+    /// There would be more prefixes than all indexes together may have.
     #[error("Too many prefixes: at most {0} are allowed in all indexes")]
     TooManyPrefixes(usize),
     /// A query that does not parse. Names the byte offset and the token there.
@@ -39,12 +39,12 @@ pub enum SearchError {
         /// Byte offset into the query.
         offset: usize,
     },
-    /// A query that exceeds one of its limits.
+    /// The query exceeds one of its limits.
     #[error("{what} exceeds maximum of {max}, at offset {offset} of the query")]
     QueryLimit {
         /// What the query has too many of.
         what: &'static str,
-        /// The limit.
+        /// The maximum number of this.
         max: usize,
         /// Byte offset into the query.
         offset: usize,
@@ -54,17 +54,17 @@ pub enum SearchError {
     UnknownField {
         /// Byte offset into the query.
         offset: usize,
-        /// The name as given.
+        /// The field's name, as the client gave it.
         field: String,
     },
     /// A field used with a type that it does not have.
     #[error("Expected a {expected} field at offset {offset} near {field}")]
     FieldType {
-        /// TEXT, TAG or NUMERIC.
+        /// The type that is expected: TEXT, TAG or NUMERIC.
         expected: &'static str,
         /// Byte offset into the query.
         offset: usize,
-        /// The name as given.
+        /// The field's name, as the client gave it.
         field: String,
     },
     /// `$name` without a value in PARAMS.
@@ -76,7 +76,7 @@ pub enum SearchError {
     /// An option's arguments do not parse.
     #[error("Bad arguments for {name}: {why}")]
     BadArguments {
-        /// The option.
+        /// Name of the option.
         name: &'static str,
         /// RediSearch's reason.
         why: &'static str,
@@ -88,7 +88,7 @@ pub enum SearchError {
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
     NoKeyPermission,
     /// The command reveals figures of all documents of an index, or drops the index, and the user may not read all
-    /// of them.
+    /// documents.
     #[error("NOPERM User does not have the required permissions to query the index")]
     NoIndexPermission,
     /// TIMEOUT has passed.
@@ -97,7 +97,7 @@ pub enum SearchError {
     /// The client is gone or the server stops. No client reads this error.
     #[error("Cancelled")]
     Cancelled,
-    /// A pattern that does not compile: where and why.
+    /// A pattern does not compile. Says where and why.
     #[error("ERR Bad pattern at offset {offset}: {why}")]
     Pattern {
         /// Byte offset into the pattern.
@@ -108,10 +108,10 @@ pub enum SearchError {
     /// The command must run on another thread. Nothing is written yet, and no client reads this error.
     #[error("ERR it runs elsewhere")]
     Elsewhere(ServiceOutcome),
-    /// Any other refusal. The text is the whole error.
+    /// Any other refusal. The text is the whole error reply.
     #[error("{0}")]
     Refused(String),
-    /// The index library failed. The server is at fault, not the client.
+    /// tantivy failed. The server is at fault, not the client.
     #[error("ERR The index failed: {0}")]
     Index(String),
 }
@@ -121,7 +121,7 @@ impl SearchError {
     pub(crate) fn bad(name: &'static str, why: &'static str) -> SearchError {
         SearchError::BadArguments { name, why }
     }
-    /// Any other refusal, with its whole text.
+    /// Any other refusal, with the whole text of the error reply.
     pub(crate) fn refused(text: impl Into<String>) -> SearchError {
         SearchError::Refused(text.into())
     }

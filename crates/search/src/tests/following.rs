@@ -171,7 +171,8 @@ fn keys_and_values_are_bytes() {
     assert_eq!(w.found("i", "dog"), "");
 }
 
-/// Writers announce each write. Searches must then find it, and no document twice, while the index merges segments.
+/// Writers announce each write that was acknowledged. Searches must then find each of these writes, and no document
+/// twice, while the index merges segments.
 #[test]
 fn a_search_sees_every_write_acknowledged_before_it() {
     const WRITERS: usize = 2;
