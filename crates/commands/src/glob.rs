@@ -27,8 +27,8 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
 }
 
-/// Maximum number of steps that matching takes: a fixed number, and a number per byte of the text. The elements
-/// after the last `*` are part of the fixed number, because they are compared once.
+/// Maximum number of steps that matching takes. The first number is fixed. The second number is per byte of the text.
+/// The elements after the last `*` are part of the fixed number, because they are compared once.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
     let rest = &pattern[prefix..];
