@@ -78,7 +78,7 @@ kinds! {
     Vocab = 0x87, "VOCAB", None;
     /// Starts a sequence.
     Open = 0x88, "OPEN", None;
-    /// Ends the sequence with this number.
+    /// Ends a sequence. The header has the number of the matching OPEN.
     Close = 0x89, "CLOSE", None;
     /// The sequence with this number is invalid. Its CLOSE still follows.
     Abort = 0x8A, "ABORT", None;
@@ -101,7 +101,7 @@ impl Kind {
 /// One token. Tokens are equal when their encodings are: NaNs with equal bits are equal.
 #[derive(Clone, Debug)]
 pub enum Token {
-    /// [`Kind::List`]: number of items.
+    /// [`Kind::List`]: the number of items.
     List(u64),
     /// [`Kind::Int`]
     Int(u64),
@@ -115,7 +115,7 @@ pub enum Token {
     LongInt(Blob),
     /// [`Kind::LongNeg`]: the magnitude, most significant byte first.
     LongNeg(Blob),
-    /// [`Kind::Vocab`]: the index.
+    /// [`Kind::Vocab`]: the index of the string in the vocabulary.
     Vocab(u64),
     /// [`Kind::Open`]: the number of this OPEN on the connection, from 0.
     Open(u64),
@@ -259,7 +259,7 @@ pub enum BananaError {
     Oversized {
         /// The type of the token.
         kind: Kind,
-        /// The number in the header.
+        /// The number in the header of the token.
         len: u64,
         /// The maximum length or number for this type.
         max: usize,

@@ -31,18 +31,18 @@ pub enum Problem {
     Rdb {
         /// Offset at which the damage was noticed.
         offset: u64,
-        /// The RDB reader's error.
+        /// The error that the RDB reader returned.
         why: strand_rdb::Error,
     },
     /// A command is damaged or incomplete.
     #[error(transparent)]
     Command(#[from] Broken),
-    /// MULTI inside MULTI, or EXEC without MULTI.
+    /// The file has MULTI inside a transaction, or EXEC outside of one.
     #[error("offset {offset}: {name} where none may be")]
     Transaction {
-        /// Offset of the command.
+        /// Offset of this command in the file.
         offset: u64,
-        /// MULTI or EXEC.
+        /// The name of this command: MULTI or EXEC.
         name: &'static str,
     },
     /// The file ends after MULTI and before EXEC.

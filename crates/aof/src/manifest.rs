@@ -29,11 +29,11 @@ pub struct File {
 /// The files of one append-only file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// The file with the data of one moment.
+    /// The base file: the data of one moment.
     pub base: Option<File>,
     /// The files with the commands after the base, in order.
     pub increments: Vec<File>,
-    /// Obsolete files, to be removed.
+    /// Obsolete files, which are to be removed.
     pub history: Vec<File>,
 }
 
@@ -43,7 +43,7 @@ pub struct Manifest {
 pub struct NoManifest {
     /// The number of the invalid line, from 1; 0: the text has no line.
     pub line: usize,
-    /// The invalid line or its start.
+    /// The invalid line, or its start.
     pub text: String,
     /// What is wrong with the line.
     pub problem: Problem,
@@ -65,16 +65,16 @@ pub enum Problem {
     /// A line is not a list of name-value pairs, or a required pair is missing.
     #[error("Invalid AOF manifest file format")]
     Format,
-    /// A file name that contains a path.
+    /// A line names a file by a path, not only by a file name.
     #[error("File can't be a path, just a filename")]
     Path,
-    /// A second base.
+    /// The manifest names a second base.
     #[error("Found duplicate base file information")]
     SecondBase,
     /// An increment whose sequence number is not larger than that of the previous increment.
     #[error("Found a non-monotonic sequence number")]
     Order,
-    /// An unknown file type.
+    /// A line has an unknown file type.
     #[error("Unknown AOF file type")]
     Type,
 }
@@ -117,7 +117,7 @@ impl Manifest {
         }
         Ok(manifest)
     }
-    /// The manifest as text.
+    /// Encodes the manifest as text.
     pub fn text(&self) -> String {
         let kinds = [(self.base.as_slice(), 'b'), (&self.history, 'h'), (&self.increments, 'i')];
         let mut out = String::new();

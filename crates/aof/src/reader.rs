@@ -29,7 +29,7 @@ pub enum Item {
     Timestamp(i64),
     /// An annotation without a meaning for the server, such as a remark.
     Annotation,
-    /// The end of the file.
+    /// The end of the file has been reached.
     End,
 }
 
@@ -39,7 +39,7 @@ pub enum Item {
 pub struct Broken {
     /// Offset of the first invalid byte.
     pub offset: u64,
-    /// What is wrong at this offset.
+    /// What is wrong with the byte at this offset.
     pub problem: Problem,
 }
 
@@ -50,12 +50,12 @@ pub enum Problem {
     /// The file ends inside a command.
     #[error("the file ends inside a command")]
     Cut,
-    /// A byte that does not fit the format.
+    /// The file has a byte that does not fit the format.
     #[error("expected {expected}, found {found:?}")]
     Unexpected {
-        /// The expected bytes.
+        /// What the format requires at this place.
         expected: &'static str,
-        /// The bytes that the file has there instead, printable.
+        /// The bytes that the file has at this place, in printable form.
         found: String,
     },
     /// The allocator has no memory for an argument of this many bytes.
@@ -80,7 +80,7 @@ pub struct Commands<R> {
     /// The bytes of `buffer` that were read from the file and not yet parsed are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// Bytes of the file before `buffer[0]`.
+    /// Number of bytes of the file before `buffer[0]`.
     passed: u64,
     /// True when the reader has no more bytes for `buffer`.
     is_over: bool,

@@ -15,7 +15,7 @@ use strand_wire::client::encode_command;
 const WAITERS: usize = 32;
 const CHANNEL: &str = "news";
 const PAYLOAD: &str = "sixteen bytes ..";
-/// Number of lines of a reply to SUBSCRIBE. Next, of a message.
+/// Number of lines of the reply to SUBSCRIBE. The next constant is the number of lines of a published message.
 const ACKNOWLEDGED_LINES: usize = 6;
 const MESSAGE_LINES: usize = 7;
 /// Number of lines of BLPOP's reply.

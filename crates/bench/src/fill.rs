@@ -10,7 +10,7 @@ use strand_testkit::process::Server;
 pub const KEY_BYTES: usize = 16;
 /// Maximum wait for bytes, in seconds.
 const READ_S_MAX: u64 = 60;
-/// Commands in one write.
+/// Number of commands in one write.
 const BATCH: u64 = 1000;
 
 /// What the keys hold.

@@ -25,9 +25,9 @@ pub enum Operation {
     Get,
     /// `SET key value`.
     Set,
-    /// 20 % SET, 80 % GET.
+    /// 20 % of the requests are SET, 80 % are GET.
     Mixed,
-    /// `INCR counter`, on separate keys.
+    /// `INCR counter`, on keys that only INCR and HSET use.
     Incr,
     /// `HSET hash field value`, on separate keys with five fields each.
     Hset,
@@ -115,7 +115,7 @@ impl Operation {
     }
 }
 
-/// One workload.
+/// What a generator sends: which requests, over how many connections, to which keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Kind of request.
@@ -126,16 +126,16 @@ pub struct Workload {
     pub connections: usize,
     /// Number of keys, drawn uniformly.
     pub keys: u64,
-    /// Bytes of a value.
+    /// Number of bytes of a value.
     pub value_bytes: usize,
 }
 
-/// Results of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// Number of answered requests.
     pub operations: u64,
-    /// Wall time.
+    /// Wall time of the run.
     pub wall: Duration,
     /// CPU time of all the server's threads, except those that ended during the run.
     pub cpu: Duration,
@@ -291,7 +291,7 @@ impl Clients {
 
 /// Memory that the turns of [`Clients`] reuse.
 struct Room {
-    /// One batch of requests.
+    /// The bytes of one batch of requests.
     out: Vec<u8>,
     /// Memory into which replies are read.
     buffer: Vec<u8>,

@@ -24,12 +24,12 @@ impl Machine {
         ])
     }
 
-    /// The facts in one line for people.
+    /// The facts about the machine in one line, for people.
     pub fn line(&self) -> String {
         self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// The facts as a JSON object.
+    /// The facts about the machine as a JSON object.
     pub fn json(&self) -> String {
         let pairs: Vec<String> =
             self.0.iter().map(|(name, value)| format!("{}:{}", quote(name), quote(value))).collect();

@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// The options, see the module. A new value holds the defaults.
 #[derive(Debug)]
 pub struct Options {
-    /// The measured binary.
+    /// The path of the binary that is measured.
     pub strand: PathBuf,
     /// Number of keys in the server.
     pub keys: u64,

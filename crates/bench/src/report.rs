@@ -15,7 +15,7 @@ pub struct Report {
 /// One row: the cells for reading, the exact numbers for JSON, and the command that measures the row again.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// One cell for each column.
+    /// The cells of the row, one for each column.
     pub cells: Vec<String>,
     /// Named numbers, only for JSON.
     pub figures: Vec<(String, f64)>,
@@ -24,7 +24,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row that has its first cells only.
+    /// A row that has only its first cells yet.
     pub fn new(cells: &[&str], reproduce: String) -> Row {
         Row { cells: cells.iter().map(|c| c.to_string()).collect(), figures: Vec::new(), reproduce }
     }
@@ -50,7 +50,7 @@ impl Report {
         }
     }
 
-    /// True while it has no row.
+    /// True while the report has no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -111,22 +111,22 @@ impl Blob {
         let memory = unsafe { alloc_zeroed(layout) };
         Blob::in_memory(memory, len, len)
     }
-    /// Length in bytes.
+    /// Length of the blob in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.header().len
     }
-    /// True when the length is 0.
+    /// True when the blob is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Bytes that fit into the allocation.
+    /// Number of bytes that fit into the allocation.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.header().capacity
     }
-    /// The bytes.
+    /// The bytes of the blob.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the first `len` bytes are initialised, lie in the allocation that this handle keeps alive, and are not
@@ -289,7 +289,7 @@ impl Blob {
         // `&mut` on the only handle.
         unsafe { self.header.as_ref() }
     }
-    /// The address of the first byte.
+    /// The address of the blob's first byte.
     #[inline]
     fn bytes(&self) -> *mut u8 {
         // SAFETY: one header past the start is inside the allocation, or its one-past-the-end (the static header).

@@ -54,7 +54,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// An empty chain, which has no block.
+    /// An empty chain. It has no block.
     pub fn new() -> Chain {
         Chain::default()
     }

@@ -27,7 +27,7 @@ thread_local! {
 
 /// Blocks of threads that free more than they take, in batches of [`BATCH_BLOCKS`].
 static BATCHES: Mutex<Vec<Vec<Blob>>> = Mutex::new(Vec::new());
-/// The lengths of all threads' lists.
+/// The lengths of the free lists of all threads.
 static COUNTS: Mutex<Vec<Weak<AtomicUsize>>> = Mutex::new(Vec::new());
 
 /// One thread's free list. Other threads read its length; only its own thread writes it.
@@ -81,7 +81,7 @@ fn batches() -> MutexGuard<'static, Vec<Vec<Blob>>> {
     BATCHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes of all free blocks.
+/// Number of bytes in all free blocks of the process.
 pub fn pooled_bytes() -> usize {
     let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let of_threads: usize = counts.iter().filter_map(Weak::upgrade).map(|count| count.load(Relaxed)).sum();
@@ -105,7 +105,7 @@ pub(crate) fn give(blob: Blob) {
     }
 }
 
-/// Number of blocks in this thread's list.
+/// Number of free blocks in this thread's list.
 #[cfg(test)]
 pub(crate) fn free_blocks() -> usize {
     FREE.with(|free| free.borrow().blocks.len())

@@ -34,13 +34,13 @@ pub struct Failed;
 
 /// Runs commands.
 pub struct Client {
-    /// The options of the run.
+    /// The options that the user gave.
     pub options: Options,
     connection: Option<Connection>,
     /// True when a failure must not end the process: a person types the commands, or they come from the standard
     /// input.
     is_interactive: bool,
-    /// The current database.
+    /// The selected database.
     database: i64,
     /// The database to select after a reconnect.
     wanted_database: i64,
@@ -67,7 +67,7 @@ impl Client {
     pub fn set_interactive(&mut self) {
         self.is_interactive = true;
     }
-    /// The command table, for help.
+    /// The rows of the command table, for help.
     pub fn rows(&self) -> Rows {
         self.options.rows
     }
@@ -90,7 +90,7 @@ impl Client {
         }
         prompt + "> "
     }
-    /// Changes the server.
+    /// Connects to another server.
     pub fn connect_to(&mut self, host: String, port: u16) {
         self.options.target.host = host;
         self.options.target.port = port;

@@ -15,7 +15,7 @@ use strand_wire::client::{ReplyParser, Value, encode_command};
 pub enum Ended {
     /// The server closed the connection.
     Closed,
-    /// Any other failure, with its text.
+    /// Another failure, described by this text.
     Failed(String),
 }
 

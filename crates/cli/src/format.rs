@@ -9,9 +9,9 @@ use strand_wire::quote::quoted;
 pub enum Form {
     /// For a person at a terminal: types have names, strings are quoted, elements are numbered.
     Standard,
-    /// Strings as their unchanged bytes.
+    /// Raw: strings are printed as their bytes.
     Raw,
-    /// Comma-separated values.
+    /// CSV: values are separated by commas.
     Csv,
     /// JSON. Bytes that are not UTF-8 are passed on unchanged, as in redis-cli.
     Json,
@@ -19,12 +19,12 @@ pub enum Form {
     QuotedJson,
 }
 
-/// The delimiters of the raw form.
+/// The delimiters that the raw form prints.
 #[derive(Clone, Debug)]
 pub struct Delimiters {
-    /// The bytes between the parts of one reply.
+    /// The bytes that are printed between the parts of one reply.
     pub parts: Vec<u8>,
-    /// The bytes after each reply.
+    /// The bytes that are printed after each reply.
     pub replies: Vec<u8>,
 }
 

@@ -3,7 +3,7 @@
 use crate::client::put;
 use strand_commands::spec::{Arg, CommandSpec};
 
-/// A command or subcommand.
+/// An entry of the help: a command or subcommand.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// The row of the command or subcommand.

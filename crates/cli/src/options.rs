@@ -167,9 +167,9 @@ pub struct Target {
     pub socket: Option<PathBuf>,
     /// The database to select first.
     pub database: i64,
-    /// The user; `None`: the default user.
+    /// The user to log in as. `None`: the default user.
     pub user: Option<Vec<u8>>,
-    /// The password; `None`: no login.
+    /// The password to log in with. `None`: no login.
     pub password: Option<Vec<u8>>,
     /// The TLS options, if TLS is used.
     pub tls: Option<TlsOptions>,
@@ -201,20 +201,20 @@ pub enum Mode {
 /// The argument that is read from the standard input.
 #[derive(Clone, Debug)]
 pub enum FromStdin {
-    /// No argument.
+    /// No argument is read from the standard input.
     None,
-    /// An additional argument after the last one.
+    /// The text from the standard input becomes an additional last argument.
     Last,
-    /// The argument equal to this tag.
+    /// The text from the standard input replaces the argument that equals this tag.
     Tag(Vec<u8>),
 }
 
-/// The options of a run.
+/// The options of `strand cli`, derived from its arguments.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server to connect to.
     pub target: Target,
-    /// What to do.
+    /// What the client does: run commands, or one of the special modes.
     pub mode: Mode,
     /// The format of replies.
     pub form: Form,
@@ -226,17 +226,17 @@ pub struct Options {
     pub shows_pushes: bool,
     /// Number of runs of the command; a negative number means forever.
     pub repeat: i64,
-    /// The pause after each run.
+    /// The pause after each repetition.
     pub interval: Option<Duration>,
     /// Whether to exit with 1 after an error reply.
     pub fails_on_errors: bool,
     /// Whether the arguments are quoted strings.
     pub quoted_input: bool,
-    /// The argument read from the standard input.
+    /// Which argument is read from the standard input.
     pub from_stdin: FromStdin,
     /// The pattern that keys must match; `None`: all keys.
     pub pattern: Option<Vec<u8>>,
-    /// The commands that help knows.
+    /// The rows of the commands that help knows.
     pub rows: Rows,
 }
 

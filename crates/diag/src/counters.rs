@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters in one cache line.
+/// Number of counters in one cache line.
 const PER_LINE: usize = 8;
 
 /// A cache line of counters. Aligned to 128 bytes, because processors fetch neighbouring lines in pairs.
@@ -15,7 +15,7 @@ struct Line([AtomicU64; PER_LINE]);
 pub struct Counters {
     lines: Box<[Line]>,
     lines_per_slot: usize,
-    /// Number of copies, a power of two.
+    /// Number of copies of each counter, a power of two.
     slots: usize,
 }
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// A place in the code: one entry of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Name of the function.
+    /// Name of the function at this place.
     pub function: String,
     /// Path of the source file; empty when unknown.
     pub file: String,
@@ -21,7 +21,7 @@ pub struct Frame {
 /// A stack, and the values measured while it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Innermost frame first.
+    /// The frames of the stack, the innermost first.
     pub frames: Vec<Frame>,
     /// The measured values, one for each of [`Profile::kinds`].
     pub values: Vec<i64>,

@@ -12,22 +12,22 @@ pub const KEY_BYTES_MAX: usize = 128;
 /// What the weight of a key measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Number of commands that used the key.
+    /// The number of commands that used the key.
     Count,
-    /// Bytes of the requests and replies of these commands.
+    /// The bytes of the requests and replies of the commands that used the key.
     Bytes,
-    /// Time that these commands took.
+    /// The time that the commands took that used the key.
     Time,
 }
 
 /// What one or more uses of a key cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weight {
-    /// Number of uses.
+    /// Number of uses of the key.
     pub count: f64,
-    /// Bytes of requests and replies.
+    /// Bytes of the requests and replies that used the key.
     pub bytes: f64,
-    /// Time in nanoseconds.
+    /// Time that the uses of the key took, in nanoseconds.
     pub ns: f64,
 }
 
@@ -44,7 +44,7 @@ impl Weight {
         self.bytes += more.bytes;
         self.ns += more.ns;
     }
-    /// A fraction of the weight.
+    /// This fraction of the weight.
     pub fn part(&self, part: f64) -> Weight {
         Weight { count: self.count * part, bytes: self.bytes * part, ns: self.ns * part }
     }
@@ -78,7 +78,7 @@ impl std::ops::Deref for KeyText {
 pub struct Row {
     /// Number of the key's database.
     pub db: usize,
-    /// The key or its start.
+    /// The key, or the start of a long key.
     pub key: KeyText,
     /// The length of the whole key.
     pub key_bytes: usize,

@@ -13,7 +13,7 @@ use crate::value::StreamId;
 pub struct Digest(pub [u8; 20]);
 
 impl Digest {
-    /// Forty hexadecimal digits.
+    /// The digest as forty hexadecimal digits.
     pub fn to_hex(self) -> String {
         use std::fmt::Write as _;
         self.0.iter().fold(String::with_capacity(40), |mut text, byte| {
@@ -68,7 +68,7 @@ impl ValueDigest {
         ValueDigest(digest)
     }
 
-    /// Adds the whole string.
+    /// Adds the value of a whole string to the digest.
     pub fn string(&mut self, value: &[u8]) {
         self.0.mix(value);
     }
@@ -76,7 +76,7 @@ impl ValueDigest {
     pub fn element(&mut self, element: &[u8]) {
         self.0.mix(element);
     }
-    /// Adds a member of a set.
+    /// Adds a member of a set to the digest.
     pub fn member(&mut self, member: &[u8]) {
         self.0.add(member);
     }
@@ -105,7 +105,7 @@ impl ValueDigest {
         text.extend_from_slice(Digits::unsigned(id.seq).as_slice());
         self.0.mix(&text);
     }
-    /// Adds a field of the latest entry.
+    /// Adds a field of the latest stream entry to the digest.
     pub fn entry_field(&mut self, field: &[u8], value: &[u8]) {
         self.0.mix(field);
         self.0.mix(value);

@@ -17,7 +17,7 @@ pub struct Payload<'a> {
     pub version: u16,
     /// The dialect of the payload's type numbers.
     pub dialect: Dialect,
-    /// The type byte and the value.
+    /// The payload's type byte and its value.
     body: &'a [u8],
 }
 

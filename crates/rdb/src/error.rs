@@ -35,7 +35,7 @@ pub enum Error {
         crate::VERSION_VALKEY
     )]
     Version {
-        /// The version in the file.
+        /// The version that the file has.
         version: u16,
     },
     /// This dialect has no value type with this number.
@@ -53,9 +53,9 @@ pub enum Error {
     /// The stored checksum differs from the checksum of the bytes.
     #[error("wrong checksum: the bytes have {computed:#018x}, the end says {stored:#018x}")]
     Checksum {
-        /// The checksum of the bytes.
+        /// The checksum that was computed from the bytes.
         computed: u64,
-        /// The stored checksum.
+        /// The checksum that is stored in the file or payload.
         stored: u64,
     },
 }

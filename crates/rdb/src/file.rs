@@ -37,18 +37,18 @@ const VERSION_CHECKSUM_MIN: u16 = 5;
 pub enum Event<'a> {
     /// A name and a value that describe the file or its server.
     Aux {
-        /// The name.
+        /// The field's name.
         name: Text<'a>,
-        /// The value.
+        /// The field's value.
         value: Text<'a>,
     },
     /// The database of the keys that follow.
     SelectDb(u64),
     /// The expected numbers of keys and of expiring keys of the database. Only a hint; the input may lie.
     ResizeDb {
-        /// Number of keys.
+        /// Number of keys in the database.
         keys: u64,
-        /// Number of keys that expire.
+        /// Number of keys in the database that expire.
         expiring: u64,
     },
     /// The number of keys of a cluster slot. Only a hint.
@@ -62,9 +62,9 @@ pub enum Event<'a> {
     },
     /// A range of slots that was being imported when the file was written (Valkey 9). The keys are in the file.
     SlotImport {
-        /// The first slot.
+        /// The first slot of the range.
         first: u64,
-        /// The last slot.
+        /// The last slot of the range.
         last: u64,
     },
     /// A function library: its whole source code.
@@ -86,9 +86,9 @@ pub enum Event<'a> {
     },
     /// A part of the latest key's value.
     Part(Part<'a>),
-    /// The value is complete.
+    /// The value of the latest key is complete.
     KeyEnd,
-    /// The end of the file.
+    /// The end of the file has been reached.
     End {
         /// True when the file has a checksum and it is correct.
         checksum_verified: bool,
@@ -111,7 +111,7 @@ enum State {
     Ended,
 }
 
-/// Reads one file.
+/// Reads one RDB file, record by record.
 pub struct FileReader<R> {
     source: ReadSource<R>,
     version: u16,
@@ -165,7 +165,7 @@ impl<R: Read> FileReader<R> {
     pub fn elements_hint(&self) -> u64 {
         self.value.elements_hint()
     }
-    /// The source, positioned after the file.
+    /// The source, positioned after the end of the RDB file.
     pub fn into_source(self) -> ReadSource<R> {
         self.source
     }

@@ -53,9 +53,9 @@ pub const STRING_BYTES_MAX: usize = 512 << 20;
 /// The dialect of type numbers. 22 means one thing in Redis 7.4's release candidates and another in Valkey 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Redis, and Valkey up to 8.
+    /// The dialect of Redis, and of Valkey up to version 8.
     Redis,
-    /// Valkey 9.
+    /// The dialect of Valkey 9.
     Valkey,
 }
 

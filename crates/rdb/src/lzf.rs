@@ -10,7 +10,7 @@ use crate::{Error, Result, STRING_BYTES_MAX};
 pub const GROWTH_MAX: usize = 88;
 /// Maximum number of literal bytes after one control byte.
 const LITERALS_MAX: usize = 32;
-/// Maximum distance of a copy.
+/// Maximum distance from a copy back to its original, in bytes.
 const DISTANCE_MAX: usize = 1 << 13;
 /// Maximum length of a copy: 7 + 255 + 2.
 const COPY_MAX: usize = 264;

@@ -69,7 +69,7 @@ fn append(source: &mut impl Source, mut n: usize, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Skips `n` bytes.
+/// Skips `n` bytes of the source.
 fn pass(source: &mut impl Source, mut n: usize) -> Result<()> {
     while n > 0 {
         let piece = some(source)?.min(n);
@@ -175,7 +175,7 @@ pub(crate) fn skip_string(source: &mut impl Source) -> Result<()> {
     }
 }
 
-/// A double as eight bytes, little endian.
+/// Reads a double that is stored as eight bytes, little endian.
 pub(crate) fn binary_double(source: &mut impl Source) -> Result<f64> {
     array(source).map(f64::from_le_bytes)
 }
@@ -208,7 +208,7 @@ pub(crate) fn parse_double(text: &[u8]) -> Result<f64> {
         .ok_or(Error::Corrupt("a score that is no number"))
 }
 
-/// Appends a length.
+/// Appends the encoding of a length to `out`.
 pub(crate) fn put_length(n: u64, out: &mut Vec<u8>) {
     if n < 1 << 6 {
         out.push(n as u8);

@@ -10,7 +10,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// An ordered sequence of bytes. Bytes in memory can be read, then consumed. When none are in memory, more can be
 /// fetched.
 pub trait Source {
-    /// The bytes in memory.
+    /// The bytes of the source that are in memory already.
     fn at_hand(&self) -> &[u8];
     /// Consumes `n` bytes, at most the bytes in memory.
     fn consume(&mut self, n: usize);
@@ -66,7 +66,7 @@ impl<R: Read> ReadSource<R> {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         ReadSource { reader, buffer, start: 0, end: 0, crc: Crc64::new(), passed: 0 }
     }
-    /// Bytes consumed so far.
+    /// Number of bytes consumed so far.
     pub fn offset(&self) -> u64 {
         self.passed + self.start as u64
     }

@@ -1,14 +1,14 @@
 //! The numbers of value types in files and payloads. Redis defines them, and they never change.
 
-/// One string.
+/// A string.
 pub const STRING: u8 = 0;
 /// A list, element by element (Redis 3.0 and older).
 pub const LIST: u8 = 1;
-/// A set, member by member.
+/// A set, stored member by member.
 pub const SET: u8 = 2;
 /// A sorted set with scores as text (Redis 3.2 and older).
 pub const ZSET: u8 = 3;
-/// A hash, field by field.
+/// A hash, stored field by field.
 pub const HASH: u8 = 4;
 /// A sorted set with binary scores.
 pub const ZSET_2: u8 = 5;

@@ -31,7 +31,7 @@ pub(crate) struct FilledBuffer {
 pub(crate) struct Buffers {
     /// `count` descriptions, read by the kernel up to the tail.
     ring: NonNull<BufRingEntry>,
-    /// `count` times [`BUFFER_BYTES`] bytes.
+    /// The memory of all buffers: `count` times [`BUFFER_BYTES`] bytes.
     memory: NonNull<u8>,
     count: u16,
     tail: u16,
@@ -66,7 +66,7 @@ impl Buffers {
         assert!(id < self.count && len <= BUFFER_BYTES, "the kernel reports a buffer of this ring");
         FilledBuffer { id, len, read: 0 }
     }
-    /// The unread bytes of `held`.
+    /// The bytes of the buffer `held` that were not read yet.
     pub(crate) fn bytes(&self, held: &FilledBuffer) -> &[u8] {
         // SAFETY: the id is below `count`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
@@ -104,7 +104,7 @@ fn descriptions(count: u16) -> io::Result<Layout> {
     pages(usize::from(count) * size_of::<BufRingEntry>())
 }
 
-/// The layout of the buffers' memory.
+/// The layout of the memory for all buffers.
 fn contents(count: u16) -> io::Result<Layout> {
     pages(usize::from(count) * BUFFER_BYTES)
 }

@@ -31,7 +31,7 @@ const ALL: i32 = 0x100;
 const MORE: i32 = 0x8000;
 /// Offset of a receive's limit in a request (`optlen`).
 const LIMIT_OFFSET: usize = 44;
-/// `POLLIN`.
+/// `POLLIN`: the descriptor can be read.
 const POLL_IN: u32 = 1;
 
 /// The kind of a request. Its user data is the kind and the slot's index.
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     queue: VecDeque<squeue::Entry>,
     /// Ports that found no free buffer.
     starved: Vec<usize>,
-    /// The task that calls `turn`.
+    /// The task that calls `turn`. It is woken when there is work.
     driver: Option<Waker>,
     completions: Vec<(u64, i32, u32)>,
     /// True while the kernel accepts a byte limit for standing receives.

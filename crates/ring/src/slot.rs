@@ -24,10 +24,10 @@ const READER_BYTES_MAX: usize = 256 * 1024;
 const NO_BUFFERS: i32 = -105;
 const CANCELED: i32 = -125;
 const REFUSED: i32 = -22;
-/// `POLLERR`, `POLLHUP`.
+/// `POLLERR` and `POLLHUP`: the connection is broken.
 const POLL_ERROR: i32 = 8;
 const POLL_HANG_UP: i32 = 16;
-/// `EPIPE`.
+/// `EPIPE`: the peer has closed the connection.
 const BROKEN_PIPE: i32 = 32;
 
 /// The ring's state of a port.

@@ -215,7 +215,7 @@ fn unread_bytes_of_a_port_are_bounded_and_measured() {
         quiet_rounds = if now == before { quiet_rounds + 1 } else { 0 };
         before = now;
     }
-    // No byte was lost.
+    // Each socket still delivers all bytes that were sent.
     for (i, (port, _, meter, _)) in ports.iter_mut().enumerate() {
         let (mut got, mut target) = (Vec::new(), vec![0; 9_999]);
         while got.len() < 1 << 20 {

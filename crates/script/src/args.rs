@@ -3,7 +3,7 @@
 use crate::errors;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
-/// The arguments of a call.
+/// The arguments of a call from Lua to one of Strand's functions.
 pub(crate) struct Args<'l> {
     pub(crate) lua: &'l Lua,
     values: MultiValue,
@@ -13,11 +13,11 @@ impl<'l> Args<'l> {
     pub(crate) fn new(lua: &'l Lua, values: MultiValue) -> Args<'l> {
         Args { lua, values }
     }
-    /// Number of arguments.
+    /// Number of arguments in the call.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
-    /// Argument `n`, counted from 1.
+    /// Returns argument `n`. The first argument has number 1.
     pub(crate) fn get(&self, n: usize) -> Option<&Value> {
         self.values.get(n - 1)
     }

@@ -14,10 +14,10 @@ use std::sync::{Arc, LazyLock};
 const DEPTH_MAX: i64 = 1000;
 /// Upper limit of the nesting settings, because each level takes memory of the thread's stack.
 const DEPTH_LIMIT: i64 = 1000;
-/// Maximum number of digits of a number.
+/// Maximum number of digits with which a number is encoded.
 const PRECISION_MAX: i64 = 14;
 
-/// Settings that a script can change.
+/// Settings of `cjson` that a script can change.
 struct Settings {
     /// 0: off, 1: on, 2: write `null`.
     encode_invalid_numbers: AtomicI64,

@@ -18,7 +18,7 @@ const ESCAPE: u8 = b'%';
 pub enum Stop {
     /// The pattern is malformed. Holds Lua's text.
     Broken(String),
-    /// The budget is used up.
+    /// The budget of the match is used up.
     Budget,
 }
 
@@ -34,7 +34,7 @@ enum Len {
 /// A capture, as the script sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture<'s> {
-    /// A part of the subject.
+    /// The capture is a part of the subject.
     Text(&'s [u8]),
     /// `()`: a position, counted from 1.
     Position(usize),

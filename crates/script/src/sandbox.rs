@@ -14,7 +14,7 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Lua's own functions that scripts have.
+/// The names of Lua's own functions that scripts may use.
 const BASE: [&str; 14] = [
     "assert",
     "error",
@@ -31,13 +31,13 @@ const BASE: [&str; 14] = [
     "coroutine",
     "table",
 ];
-/// The first byte of bytecode.
+/// The first byte of compiled Lua code.
 const BYTECODE: u8 = 0x1b;
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 /// Maximum number of bytes that `load` collects from its function.
 const LOAD_BYTES_MAX: usize = 16 << 20;
 
-/// The tables of an interpreter.
+/// The tables that belong to an interpreter's sandbox.
 pub(crate) struct Sandbox {
     /// The globals as scripts see them. Next, the real table behind the proxy, in which KEYS and ARGV are set.
     pub(crate) script_globals: Table,

@@ -34,11 +34,11 @@ pub trait Host {
 /// Result of a command that a script calls.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Called {
-    /// The reply is written. It may be an error.
+    /// The command has written its reply, which may be an error.
     Replied,
     /// The command did not run. Holds the whole error text with its code.
     Refused(String),
-    /// The run must stop.
+    /// The run of the script must stop.
     Stop,
 }
 

@@ -46,7 +46,7 @@ impl Script {
         let reaches_tables = reaches_tables(text);
         Ok(Script { sha: sha_of(body), text: text.into(), flags, reaches_tables })
     }
-    /// Heap bytes of the script.
+    /// Number of heap bytes that the script takes.
     pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.sha.capacity() + size_of::<Script>()
     }
@@ -88,7 +88,7 @@ pub struct FunctionInfo {
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The reply is written.
+    /// The script has ended, and its reply is written.
     Done,
     /// The host stopped the run at this place (`@user_script:1`). No reply was written.
     Stopped(Option<String>),
@@ -108,15 +108,15 @@ pub struct Limits {
 /// Input of a run: keys, arguments, and limits.
 #[derive(Clone, Debug)]
 pub struct Input<K, A> {
-    /// The keys, for `KEYS`
+    /// The keys, which the script finds in `KEYS`.
     pub keys: K,
-    /// The other arguments, for `ARGV`
+    /// The other arguments, which the script finds in `ARGV`.
     pub args: A,
     /// Limits of the run.
     pub limits: Limits,
 }
 
-/// An interpreter.
+/// A Lua interpreter with its sandbox.
 pub struct Vm {
     lua: Lua,
     sandbox: Sandbox,
@@ -124,7 +124,7 @@ pub struct Vm {
     /// kept.
     scripts: HashMap<String, Function, ahash::RandomState>,
     libraries: HashMap<Vec<u8>, Loaded>,
-    /// Memory of a new interpreter.
+    /// Memory that a new interpreter takes, in bytes.
     base_bytes: usize,
 }
 
@@ -159,11 +159,11 @@ impl Vm {
         vm.set_hook(HOOK_INSTRUCTIONS)?;
         Ok(vm)
     }
-    /// Memory of the interpreter.
+    /// Memory that the interpreter takes, in bytes.
     pub fn used_bytes(&self) -> usize {
         self.lua.used_memory()
     }
-    /// Memory above that of a new interpreter.
+    /// Memory that the interpreter takes above that of a new interpreter.
     pub fn grown_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.base_bytes)
     }

@@ -46,7 +46,7 @@ pub struct Argv {
 #[derive(Debug, Default)]
 struct Far {
     blobs: Vec<Blob>,
-    /// Heap bytes of all blobs.
+    /// Number of heap bytes of all blobs.
     blob_bytes: usize,
     /// The blocks of small arguments after the first block.
     blocks: Vec<Vec<u8>>,
@@ -305,7 +305,7 @@ impl<'a> Args<'a> {
         }
         (next == buffer.len()).then_some(buffer)
     }
-    /// The arguments from `i` on.
+    /// The arguments from index `i` on.
     #[inline]
     pub fn skip(&self, i: usize) -> Args<'a> {
         Args { argv: self.argv, from: (self.from + i).min(self.argv.len()) }

@@ -14,7 +14,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Maximum nesting of aggregates that is accepted.
 pub const DEPTH_MAX: usize = 64;
 
-/// The next part of a reply.
+/// The next part of a reply, as [`Events`] reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A simple string: `+text`

@@ -32,7 +32,7 @@ pub enum FrameError {
     /// The frame's length exceeds the limit.
     #[error("Protocol error: a frame of {len} bytes, the most is {max}; is it a frame?")]
     TooLong {
-        /// The length in the frame.
+        /// The length that the frame announces.
         len: usize,
         /// The maximum length of a frame.
         max: usize,
@@ -43,27 +43,27 @@ pub enum FrameError {
         "Protocol error: a frame of {len} bytes that begins no RESP command, the most is {max}; is it a frame?"
     )]
     LineTooLong {
-        /// The length in the frame.
+        /// The length that the frame announces.
         len: usize,
-        /// The limit.
+        /// The maximum length of a frame.
         max: usize,
     },
     /// The frame contains no command, only empty requests.
     #[error("Protocol error: no command in a frame of {len} bytes")]
     NoCommand {
-        /// The frame's length.
+        /// The length of the frame.
         len: usize,
     },
     /// The frame ends before its command is complete.
     #[error("Protocol error: a frame of {len} bytes ends inside its command")]
     Short {
-        /// The frame's length.
+        /// The length of the frame.
         len: usize,
     },
     /// The frame has bytes after its command.
     #[error("Protocol error: a frame of {len} bytes goes on after its command")]
     Long {
-        /// The frame's length.
+        /// The length of the frame.
         len: usize,
     },
     /// The frame's content is not RESP.

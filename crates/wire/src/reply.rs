@@ -116,7 +116,7 @@ impl<'a> Reply<'a> {
     pub fn counts_copies(&self) -> bool {
         self.copies_only
     }
-    /// Bytes left below the limit.
+    /// Number of bytes that may still be written below the limit.
     pub fn room_left(&self) -> usize {
         self.out_bytes_max.saturating_sub(self.out.len())
     }
@@ -130,7 +130,7 @@ impl<'a> Reply<'a> {
     pub fn error_code(&self) -> Option<&[u8]> {
         (self.error.len > 0).then(|| &self.error.bytes[..usize::from(self.error.len)])
     }
-    /// The protocol in use.
+    /// The protocol in which replies are written.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -140,12 +140,12 @@ impl<'a> Reply<'a> {
     pub fn out_len(&self) -> usize {
         self.out.len()
     }
-    /// Writes `+OK`.
+    /// Writes the reply `+OK`.
     #[inline]
     pub fn ok(&mut self) {
         self.out.push_slice(b"+OK\r\n");
     }
-    /// Writes `+QUEUED`.
+    /// Writes the reply `+QUEUED`.
     #[inline]
     pub fn queued(&mut self) {
         self.out.push_slice(b"+QUEUED\r\n");
@@ -305,7 +305,7 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(text),
         }
     }
-    /// Appends values that are already encoded.
+    /// Appends values that are encoded already.
     pub fn raw(&mut self, encoded: Chain) {
         self.out.push_chain(encoded);
     }

@@ -98,15 +98,15 @@ impl ProtocolError {
 enum State {
     /// At the start of a request, or inside an inline request, which stays in the chain until its line is complete.
     Start,
-    /// Inside the line of a `*` header.
+    /// The decoder is inside the line of a `*` header.
     Count(Header),
-    /// At the start of an argument's header.
+    /// The decoder is at the start of an argument's header.
     Argument,
-    /// Inside the line of an argument's header.
+    /// The decoder is inside the line of an argument's header.
     Length(Header),
     /// Inside a small argument, with the number of missing bytes.
     Small(usize),
-    /// Inside a large argument.
+    /// The decoder is inside a large argument.
     Large(Body),
     /// After an argument, with the number of CRLF bytes to skip.
     End(usize),
@@ -119,7 +119,7 @@ pub struct Ahead<'a> {
     pub key: &'a [u8],
     /// The third argument, which is often a field or a member. Empty when it is missing.
     pub third: &'a [u8],
-    /// The last argument.
+    /// The last argument of the request.
     pub last: &'a [u8],
 }
 

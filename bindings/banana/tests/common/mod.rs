@@ -23,7 +23,7 @@ fn take(decoder: &mut Decoder, input: &mut Chain, bytes: &[u8]) -> usize {
 /// The result of decoding a stream of Banana tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tokens {
-    /// The tokens.
+    /// The tokens that were decoded.
     pub tokens: Vec<Token>,
     /// The error that ended the stream.
     pub error: Option<BananaError>,

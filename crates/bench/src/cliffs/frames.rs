@@ -19,9 +19,9 @@ const PIPELINED: &str = "2 pack4 100 requests a write, us a request p50 / p99 (b
 
 pub(super) const ROWS: &[&str] = &[MERGED, NAIVE, BYTEWISE, PIPELINED];
 
-/// Exchanges that a row measures.
+/// Number of exchanges that a row measures.
 const ROUNDS: usize = 100;
-/// Requests in a pipeline.
+/// Number of requests in a pipeline.
 const PIPELINE: usize = 100;
 /// Maximum length of a frame in these rows.
 const FRAME_BYTES_MAX: usize = 1 << 20;

@@ -118,7 +118,7 @@ fn instruments(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> 
     Ok((text, vec![("of_without", of_rates), ("with_per_cpu_s", with), ("without_per_cpu_s", without)]))
 }
 
-/// The load of a round.
+/// The load on the server during a round.
 fn full_load(lab: &Lab<'_>) -> Workload {
     Workload {
         operation: Operation::Mixed,
@@ -150,7 +150,8 @@ fn in_turn<const FIGURES: usize>(
     Ok(all)
 }
 
-/// The figure with the measured thing divided by the figure without it: the median of all pairs.
+/// The figure with the measured thing divided by the figure without it. The result is the median of all pairs of
+/// measurements.
 fn ratio([without, with]: &Rounds) -> f64 {
     median(&with.iter().zip(without).map(|(with, without)| with / without).collect::<Vec<_>>())
 }
@@ -174,7 +175,7 @@ fn scrape_often(port: u16, scrapes: u32) -> Result<()> {
     Ok(())
 }
 
-/// True when the reply is complete.
+/// True when the reply has arrived completely.
 fn is_whole(reply: &[u8]) -> Result<bool> {
     let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(false) };
     let head = std::str::from_utf8(&reply[..end])?.to_ascii_lowercase();

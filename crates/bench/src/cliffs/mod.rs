@@ -63,7 +63,7 @@ pub struct Options {
     pub strand: PathBuf,
     /// Name of the only row to measure, or a part of names of rows.
     pub only: Option<String>,
-    /// Factor for all sizes.
+    /// The factor by which all sizes are multiplied.
     pub scale: f64,
 }
 
@@ -163,7 +163,7 @@ impl Lab<'_> {
         self.cells.push((name, cell));
     }
 
-    /// Probes a server that does nothing else.
+    /// Probes a server that does nothing but answer the probes.
     fn quiet(&mut self) -> Result<Micros> {
         self.quiet_for(QUIET, Micros::new(0)?)
     }

@@ -27,7 +27,7 @@ pub(super) struct Noise {
     last: Counted,
 }
 
-/// Counters at one moment, in nanoseconds.
+/// The values of counters at one moment, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Counted {
     serving_waited: u64,

@@ -99,12 +99,12 @@ impl Micros {
         Micros { due: self.sent.clone_correct(interval_us), interval_us, ..self }
     }
 
-    /// A quantile of the probes sent.
+    /// A quantile of the times of the probes that were sent.
     pub fn at(&self, quantile: f64) -> u64 {
         self.sent.value_at_quantile(quantile)
     }
 
-    /// A quantile of the probes due.
+    /// A quantile of the times of the probes that were due.
     pub fn due_at(&self, quantile: f64) -> u64 {
         self.due.value_at_quantile(quantile)
     }

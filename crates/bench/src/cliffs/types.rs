@@ -56,9 +56,9 @@ pub(super) const ROWS: &[&str] = &[
     DEL,
 ];
 
-/// Elements of a value at scale 1.
+/// Number of elements of a value at scale 1.
 const ELEMENTS: f64 = 1_000_000.0;
-/// Number of merged HyperLogLogs.
+/// Number of HyperLogLogs that are merged.
 const MERGED: f64 = 1_000.0;
 /// Members that one GEOADD adds to the set of places.
 const PLACES_PER_COMMAND: u64 = 100;

@@ -24,7 +24,7 @@ const ROW: u8 = 2;
 /// The result of reading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Number of rows read.
+    /// Number of rows that were read from the file.
     pub rows: usize,
     /// Number of valid bytes at the start of the file.
     pub bytes: u64,

@@ -19,7 +19,7 @@ use rows::{Pending, Rows};
 
 /// For each level, the seconds that one row covers.
 pub const STEPS_S: [u64; LEVELS] = [1, 15, 300];
-/// Number of levels.
+/// Number of levels of the history.
 pub const LEVELS: usize = 3;
 /// Maximum number of rows of each level: 15 minutes, a day, 30 days.
 pub const ROWS_MAX: [usize; LEVELS] = [900, 5760, 8640];
@@ -36,9 +36,9 @@ pub const BYTES_MAX: usize = (ROWS_MAX[0] + ROWS_MAX[1] + ROWS_MAX[2] + LEVELS *
 /// How the values of finer rows combine into a coarser row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// The mean of the values.
+    /// The coarser row gets the mean of the finer values.
     Mean,
-    /// The largest value.
+    /// The coarser row gets the largest of the finer values.
     Most,
 }
 
@@ -56,7 +56,7 @@ pub struct Series {
 /// The time of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Milliseconds since 1970. May go back.
+    /// Milliseconds since 1970. The clock may go back.
     pub unix_ms: i64,
     /// Milliseconds of a clock that never goes back.
     pub mono_ms: u64,
@@ -147,7 +147,7 @@ impl History {
     pub fn is_empty(&self) -> bool {
         (0..LEVELS).all(|level| self.len(level) == 0)
     }
-    /// Bytes that all rows take.
+    /// Number of bytes that the rows of all levels take.
     pub fn bytes(&self) -> usize {
         let names = self.series.iter().map(|s| size_of::<Series>() + s.name.len() + s.unit.len());
         let rows = self.levels.iter().map(Rows::bytes);

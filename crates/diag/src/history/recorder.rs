@@ -29,15 +29,15 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A counter whose growth per second is kept.
+    /// A figure from a counter. Its growth per second is recorded.
     pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Rate, value }
     }
-    /// A current value.
+    /// A figure with a current value. The mean is kept in coarser rows.
     pub fn gauge(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Gauge, value }
     }
-    /// A current value whose maximum matters.
+    /// A figure with a current value. The maximum is kept in coarser rows.
     pub fn peak(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Peak, value }
     }

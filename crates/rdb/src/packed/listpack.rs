@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The count that means "unknown".
+/// The count in a listpack's header that means "unknown".
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// A position in a listpack.

@@ -19,7 +19,7 @@ use crate::{Result, Text};
 /// One entry of a blob.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry<'a> {
-    /// A byte string.
+    /// The entry is a byte string.
     Bytes(&'a [u8]),
     /// A string packed as the integer that it spells.
     Int(i64),
@@ -52,13 +52,13 @@ pub enum Form {
 /// A position in a blob.
 #[derive(Clone, Copy, Debug)]
 pub enum Cursor {
-    /// In a ziplist.
+    /// A position in a ziplist.
     Ziplist(ziplist::Cursor),
-    /// In a listpack.
+    /// A position in a listpack.
     Listpack(listpack::Cursor),
-    /// In a zipmap.
+    /// A position in a zipmap.
     Zipmap(zipmap::Cursor),
-    /// In an intset.
+    /// A position in an intset.
     Intset(intset::Cursor),
 }
 

@@ -50,7 +50,7 @@ pub enum Part<'a> {
     Member(Text<'a>),
     /// A member of a sorted set. The score is never NaN.
     Scored {
-        /// The member.
+        /// The member of the sorted set.
         member: Text<'a>,
         /// The member's score.
         score: f64,
@@ -66,9 +66,9 @@ pub enum Part<'a> {
     },
     /// An entry of a stream. [`Part::EntryField`] follows `fields` times. IDs ascend.
     Entry {
-        /// The entry's ID.
+        /// The ID of the stream entry.
         id: StreamId,
-        /// Number of fields, at least one.
+        /// Number of fields of the entry, at least one.
         fields: u64,
     },
     /// Entries of a stream in Redis's form: a listpack with the ID of its first entry. Its content is not checked.
@@ -91,7 +91,7 @@ pub enum Part<'a> {
     Group {
         /// The group's name.
         name: Text<'a>,
-        /// The last ID delivered.
+        /// The ID of the last entry that was delivered to the group.
         last_id: StreamId,
         /// Number of entries that the group has read; `None` when unknown.
         entries_read: Option<u64>,
@@ -102,7 +102,7 @@ pub enum Part<'a> {
         id: StreamId,
         /// Time of the last delivery, unix milliseconds.
         delivered_at_ms: i64,
-        /// Number of deliveries.
+        /// Number of times that the entry was delivered.
         deliveries: u64,
     },
     /// A consumer of the latest group. Its pending IDs follow.
@@ -130,9 +130,9 @@ pub struct StreamState {
     pub last_id: StreamId,
     /// The ID of the first entry, as recorded or, in older formats, as found; zero when there is no entry.
     pub first_id: StreamId,
-    /// The largest ID ever deleted.
+    /// The largest ID of an entry that was ever deleted.
     pub max_deleted_id: StreamId,
-    /// Number of entries ever added.
+    /// Number of entries that were ever added.
     pub entries_added: u64,
     /// True when the three fields above were recorded. Otherwise (Redis 5.0 to 6.2) they were derived, like the
     /// numbers of entries read by groups. With entries in nodes, the first ID is then unknown.

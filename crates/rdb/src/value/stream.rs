@@ -23,7 +23,7 @@ pub enum StreamEntries {
     Nodes,
 }
 
-/// Flags in an entry.
+/// Flags of an entry in a node.
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
 
@@ -53,12 +53,12 @@ impl StreamId {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Step {
-    /// Before a node.
+    /// The position is before a node.
     #[default]
     Node,
-    /// Inside a node, before an entry.
+    /// The position is inside a node, before an entry.
     Entry,
-    /// Inside an entry, before a field.
+    /// The position is inside an entry, before a field.
     Field {
         left: u64,
         same_fields: bool,

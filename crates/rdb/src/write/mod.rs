@@ -98,7 +98,7 @@ impl<'p> Writer<'p> {
     pub fn value_type(&mut self, value_type: u8) {
         self.out.push(value_type);
     }
-    /// Writes a length or count.
+    /// Writes the encoding of a length or a count.
     pub fn length(&mut self, n: u64) {
         p::put_length(n, &mut self.out);
     }

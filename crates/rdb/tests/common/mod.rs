@@ -14,7 +14,7 @@ use strand_rdb::{Error, VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump, value_type 
 
 pub type Bytes = Vec<u8>;
 
-/// A value as plain collections.
+/// A value, in plain collections of Rust.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     String(Bytes),
@@ -22,7 +22,7 @@ pub enum Value {
     Set(BTreeSet<Bytes>),
     /// The scores are stored as bits, so that -0 differs from 0.
     SortedSet(BTreeMap<Bytes, u64>),
-    /// Each field has its value and its expiry.
+    /// A hash: each field has its value and its expiry.
     Hash(BTreeMap<Bytes, (Bytes, Option<i64>)>),
     Stream(Stream),
     Module,

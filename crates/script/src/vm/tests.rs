@@ -63,7 +63,7 @@ fn values_go_both_ways() {
 }
 
 thread_local! {
-    /// Number of calls of the hook.
+    /// Number of times that the hook was called.
     pub(super) static HOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

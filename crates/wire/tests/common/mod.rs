@@ -46,7 +46,7 @@ fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize 
 /// The result of decoding a stream of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The arguments of each command.
+    /// The arguments of each decoded command.
     pub commands: Vec<Vec<Vec<u8>>>,
     /// The error that ended the stream.
     pub error: Option<String>,

@@ -19,7 +19,7 @@ const HARD_SHARE: usize = 20;
 const PLANTED: usize = 200;
 const PLANTED_BYTES: usize = 600;
 
-/// The times of a contestant's searches.
+/// The times that a contestant's searches took.
 pub(super) struct Check {
     /// Easy texts searched before the hard ones. Next, the hard texts, and the easy texts searched after
     /// them.

@@ -45,7 +45,7 @@ const T6: &str = "creep T6: easy texts, quiet p99 / with the hard lane saturated
 /// Result of one contestant in one check: the cell, and whether it passes. An error when there is no result.
 type Cell = Result<(String, bool)>;
 
-/// How much of the test is done in this run.
+/// How much of the test runs, and how long it may take.
 struct Extent<'a> {
     options: &'a Options,
     /// Time limit for one part of a check.
