@@ -31,7 +31,7 @@ const HUGE_BYTES_MIN: usize = 1 << 20;
 /// Writers wait for eviction when memory exceeds the limit by more than one part in this many, or by more than
 /// [`OVER_BYTES_MIN`] if that is larger.
 const OVER_PART: u64 = 32;
-/// See [`OVER_PART`].
+/// Writers wait only when memory exceeds the limit by more than this many bytes. See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
@@ -227,11 +227,11 @@ impl Engine {
     pub fn is_ready(&self) {
         self.memory.is_ready(self.host.allocated_bytes());
     }
-    /// All memory by purpose.
+    /// The memory of the process, by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger { shares: self.shares(), facts: self.host.memory() }
     }
-    /// Bytes by purpose.
+    /// Number of bytes, by purpose.
     fn shares(&self) -> Shares {
         let mut shares = Shares::default();
         let services = self.host.service_memory();

@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The shared part of a session.
+/// The part of a session that other threads can read.
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: PeerInfo,
@@ -38,7 +38,7 @@ pub(crate) struct Client {
     pub(crate) pace: Pace,
 }
 
-/// Texts that describe a client.
+/// The texts that describe a client in CLIENT LIST.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) name: String,
@@ -48,7 +48,7 @@ pub(crate) struct Texts {
     pub(crate) user: String,
 }
 
-/// Fields that change every turn.
+/// The fields of a client that change every turn.
 #[derive(Debug, Default)]
 struct Moving {
     last_us: AtomicU64,
@@ -78,9 +78,9 @@ pub(crate) struct Snapshot {
     pub(crate) no_touch: bool,
     pub(crate) input_bytes: usize,
     pub(crate) args_bytes: usize,
-    /// Commands queued since MULTI.
+    /// Number of commands queued since MULTI.
     pub(crate) queued: Option<usize>,
-    /// Bytes of the queued commands.
+    /// Number of bytes of the queued commands.
     pub(crate) queued_bytes: usize,
     /// True when a key of WATCH has changed.
     pub(crate) dirty: bool,

@@ -206,11 +206,11 @@ impl Engine {
     pub fn config(&self) -> &Config {
         &self.config
     }
-    /// The data.
+    /// The data of the server.
     pub fn keyspace(&self) -> &Arc<Keyspace> {
         &self.keyspace
     }
-    /// The driver's side of the engine.
+    /// The host: what the driver does for the engine.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }

@@ -66,7 +66,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Whether work may begin.
+/// Whether a piece of work may begin.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     /// Work may begin. Keep the reservation until the work ends.
@@ -78,7 +78,7 @@ pub(crate) enum Admitted {
     },
     /// Work is refused, because too little memory is free.
     Refused {
-        /// The number of missing bytes.
+        /// The number of bytes that are missing for the work.
         missing_bytes: u64,
     },
 }

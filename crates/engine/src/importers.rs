@@ -42,9 +42,9 @@ struct Claim {
 /// What all imports into a dataset did since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Connections that held the dataset.
+    /// Number of connections that held the dataset.
     pub(crate) runs: u64,
-    /// Sums of [`COUNTED`].
+    /// The sums of the numbers that [`COUNTED`] names.
     pub(crate) counted: [u64; COUNTED.len()],
 }
 

@@ -25,7 +25,7 @@ const WAITED_MAX: usize = 128;
 /// Number of the newest entries that are searched for one whose replies are not sent yet.
 const FLUSHING_LOOKED_AT: usize = 64;
 
-/// One slow command.
+/// An entry of the slow log: one slow command.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) addr: String,
     pub(crate) name: String,
-    /// The command's waits before it ran.
+    /// The times that the command waited before it ran.
     pub(crate) waits: Waits,
     /// Microseconds for which the command's replies have waited for the client so far.
     pub(crate) flushing_us: AtomicU64,
@@ -176,7 +176,7 @@ fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
     }
 }
 
-/// Options whose values are secret.
+/// The options whose values the slow log must not show.
 const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
 
 /// True for a secret argument. As in redis-server: passwords, the names beside them, and rules of users, also in a

@@ -28,12 +28,12 @@ pub(crate) enum Stat {
     Errors,
     QueryLimitCloses,
     OutputLimitCloses,
-    /// Clients closed by `maxmemory-clients`.
+    /// Number of clients closed by `maxmemory-clients`.
     ClientEvictions,
     IdleCloses,
     KeyspaceHits,
     KeyspaceMisses,
-    /// Microseconds of active expiry.
+    /// Time that active expiry took, in microseconds.
     ExpireCycleUs,
     /// Slices of active expiry that ended before all expired keys were removed.
     ExpireCapReached,
@@ -48,7 +48,7 @@ pub(crate) enum PerCommand {
     Calls,
     Rejected,
     Failed,
-    /// Total execution time in nanoseconds.
+    /// Total execution time of the command, in nanoseconds.
     Ns,
 }
 
@@ -222,7 +222,7 @@ impl Stats {
     pub(crate) fn histogram_bytes(&self) -> u64 {
         [&self.histograms, &self.queued, &self.parked].map(|h| h.bytes() as u64).iter().sum()
     }
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics (CONFIG RESETSTAT).
     pub(crate) fn reset(&self) {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));

@@ -100,7 +100,7 @@ impl Engine {
 /// The readers of each key.
 type Part = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
 
-/// The clients with prefixes.
+/// The clients that track keys by prefix.
 #[derive(Default)]
 struct Prefixes {
     clients: HashMap<Box<[u8]>, BTreeSet<u64>>,

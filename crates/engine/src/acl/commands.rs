@@ -9,10 +9,10 @@ use strand_commands::spec::{Categories, CommandSpec};
 /// The groups of commands that redis-server lacks.
 const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
 
-/// All categories.
+/// The names of all ACL categories.
 pub(crate) const CATEGORIES: [&str; Categories::NAMES.len()] = Categories::NAMES;
 
-/// Every row by number.
+/// Every row of the command table, by its number.
 pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 
 /// The rows of the command table, containers and subcommands included, with dense numbers.
@@ -56,7 +56,7 @@ impl Table {
         (0..crate::TABLE.rows().len())
             .flat_map(|id| std::iter::once(id).chain(self.rows[id].subcommands.clone()))
     }
-    /// The number of a row.
+    /// The number of a command's row.
     pub(crate) fn id(&self, spec: &'static CommandSpec) -> usize {
         self.ids.of(spec) as usize
     }
@@ -127,7 +127,7 @@ impl CommandSet {
     }
 }
 
-/// The numbers of a category's rows.
+/// The numbers of the rows of one category.
 pub(crate) fn members(category: usize) -> impl Iterator<Item = usize> {
     TABLE.rows.iter().enumerate().filter(move |(_, row)| row.is_in(category)).map(|(id, _)| id)
 }

@@ -50,7 +50,7 @@ impl Selector {
         out.push(self.command_rules());
         out
     }
-    /// The selector's key patterns as rules.
+    /// The key patterns of the selector, written as rules.
     pub(crate) fn key_rules(&self) -> Vec<Vec<u8>> {
         if self.all_keys {
             return vec![b"~*".to_vec()];
@@ -72,7 +72,7 @@ impl Selector {
             false => self.channels.iter().map(|c| [b"&", &c[..]].concat()).collect(),
         }
     }
-    /// The selector's commands as rules.
+    /// The commands of the selector, written as rules.
     pub(crate) fn command_rules(&self) -> Vec<u8> {
         let all = self.commands.has_future();
         let mut out: Vec<Vec<u8>> = vec![if all { b"+@all".to_vec() } else { b"-@all".to_vec() }];

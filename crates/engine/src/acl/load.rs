@@ -80,7 +80,7 @@ impl Acl {
         self.replace(users.into_values().collect());
         Ok(())
     }
-    /// All users as an ACL file.
+    /// All users, in the form of an ACL file.
     pub(crate) fn text(&self) -> Vec<u8> {
         self.all().iter().flat_map(|user| user.line().into_iter().chain([b'\n'])).collect()
     }
@@ -108,7 +108,7 @@ impl Acl {
     }
 }
 
-/// The error of a line of an ACL file.
+/// What is wrong with a line of an ACL file.
 enum LineError {
     /// An error with this text, which is shown after the file and the line number.
     At(Vec<u8>),

@@ -9,7 +9,7 @@ const LOOKED_THROUGH: usize = 10;
 /// Names are cut to this many bytes, because a key may have half a gigabyte.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// The kind of a denial.
+/// Why something was denied to a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The user may not run the command.
@@ -23,7 +23,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The reason's name in ACL LOG.
+    /// The name of the reason, as ACL LOG shows it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Command => "command",
@@ -34,7 +34,7 @@ impl Reason {
     }
 }
 
-/// One denial.
+/// One denial: what was denied to which user.
 #[derive(Clone, Debug)]
 pub(crate) struct Denial {
     pub(crate) reason: Reason,
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     pub(crate) count: u64,
 }
 
-/// The entries, the newest first.
+/// The entries of ACL LOG, the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct AclLog {
     entries: VecDeque<Entry>,
@@ -85,7 +85,7 @@ impl AclLog {
     pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
         self.entries.iter().take(count).cloned().collect()
     }
-    /// ACL LOG RESET.
+    /// Forgets all entries (ACL LOG RESET).
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }

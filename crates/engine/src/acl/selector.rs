@@ -44,7 +44,7 @@ pub(super) struct KeyPattern {
 pub(crate) struct Effort {
     /// Elements tried per key, whatever its length.
     pub(crate) per_key: usize,
-    /// Elements tried per byte of a key.
+    /// Number of pattern elements that are tried per byte of a key.
     pub(crate) per_byte: usize,
 }
 
@@ -117,7 +117,7 @@ impl Selector {
         self.all_commands && self.all_keys && self.all_channels
     }
 
-    /// Applies one rule.
+    /// Applies one ACL rule to the selector.
     pub(super) fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let name = c_text(rule);
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());

@@ -36,7 +36,7 @@ pub(crate) struct User {
 /// and only their bytes count.
 const CHEAP_STEPS: usize = 4 * 1024;
 
-/// Why a command may not run.
+/// Why a user may not run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
     /// The user may not run the command.
@@ -277,7 +277,7 @@ fn digest(rule: &[u8]) -> Result<Digest, RuleError> {
 /// A user's rights to keys that a command finds while it runs.
 pub(crate) struct Rights {
     user: Arc<User>,
-    /// The selectors that allow the command.
+    /// The indexes of the selectors that allow the command.
     selectors: SmallVec<[usize; 4]>,
 }
 

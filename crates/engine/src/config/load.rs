@@ -34,13 +34,13 @@ pub struct Source {
     pub is_numbered: bool,
 }
 
-/// An invalid line.
+/// The error for an invalid line of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct ConfigError {
-    /// The place of the line.
+    /// Where the line is.
     pub place: SourceLine,
-    /// The reason. It names the option.
+    /// Why the line is invalid. The text names the option.
     pub reason: String,
 }
 
@@ -60,7 +60,7 @@ pub struct Note {
     pub place: SourceLine,
     /// The option's name.
     pub name: String,
-    /// Why it has no effect.
+    /// Why the option has no effect.
     pub why: &'static str,
     /// True when the given value is the default, so that the line changes nothing, also in redis-server.
     pub is_default: bool,

@@ -59,7 +59,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every option at its default.
+    /// A configuration with every option at its default.
     pub fn new() -> Config {
         let values: Box<[Value]> = OPTIONS.iter().map(default_value).collect();
         Config {

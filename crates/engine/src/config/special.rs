@@ -101,7 +101,7 @@ pub(super) fn primary(words: &[&[u8]]) -> Result<Value, String> {
     }
 }
 
-/// Some words of `known`, in its order.
+/// The words of `known` that are in `words`, in the order of `known`.
 pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
     let is = |word: &[u8], flag: &str| word.eq_ignore_ascii_case(flag.as_bytes());
     if words.is_empty() || words.iter().any(|word| !known.iter().any(|flag| is(word, flag))) {
@@ -130,7 +130,7 @@ pub(super) fn memory_or_percent(word: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// An octal number.
+/// Parses an octal number between `least` and `most`.
 pub(super) fn octal(word: &[u8], least: i64, most: i64) -> Result<Value, String> {
     let digits = std::str::from_utf8(word).ok().filter(|w| w.bytes().all(|b| b.is_ascii_digit()));
     let number = digits.and_then(|w| i64::from_str_radix(w, 8).ok());

@@ -68,7 +68,7 @@ pub(crate) const POLICIES: &[&str] = &[
     "noeviction",
 ];
 
-/// Facilities of the system log.
+/// The names of the facilities of the system log.
 const FACILITIES: &[&str] =
     &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
 /// SHUTDOWN's options with their names in `shutdown-on-sigint`.
@@ -448,7 +448,7 @@ pub fn find(name: &[u8]) -> Option<Opt> {
 }
 
 impl Opt {
-    /// The option's row.
+    /// The option's row in the table of options.
     pub fn spec(self) -> &'static OptionSpec {
         &OPTIONS[self as usize]
     }

@@ -17,9 +17,9 @@ use strand_diag::history::Span;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// The finding may become a problem.
+    /// The problem does no harm yet, but may do so later.
     Notice,
-    /// The problem has a cost now.
+    /// The problem does harm now.
     Warning,
     /// Clients are refused, or data is not safe.
     Alert,
@@ -41,13 +41,13 @@ pub(crate) struct Finding {
     /// The rule that found it. The name is stable across versions.
     pub(crate) rule: &'static str,
     pub(crate) level: Level,
-    /// The problem.
+    /// What the problem is.
     pub(crate) what: String,
-    /// The advice.
+    /// What the operator should do about the problem.
     pub(crate) todo: String,
 }
 
-/// An action of the server.
+/// Something that the server did by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) unix_s: i64,
@@ -127,7 +127,7 @@ impl Diag {
         let known: Vec<f32> = table.columns.first()?.iter().copied().filter(|v| v.is_finite()).collect();
         (!known.is_empty()).then(|| known.iter().sum::<f32>() / known.len() as f32)
     }
-    /// The newest value of a series.
+    /// The newest value of a series of the history.
     pub(crate) fn newest(&self, name: &str) -> Option<f32> {
         let recorder = self.recorder.lock();
         let history = recorder.history();

@@ -17,10 +17,10 @@ const HALF_LIFE_S: u64 = 60;
 /// Maximum number of keys of one command that count.
 pub(crate) const KEYS_MAX: usize = 8;
 
-/// The orders of the sketches.
+/// What the weights of the sketches measure, in their order.
 pub(crate) const KINDS: [By; 3] = [By::Count, By::Bytes, By::Time];
 
-/// The sketches. See the module.
+/// The sketches of the most used keys. See the module.
 pub(crate) struct HotKeys {
     groups: [Mutex<[Sketch; KINDS.len()]>; GROUPS],
     aged_s: Mutex<u64>,

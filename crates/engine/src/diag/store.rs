@@ -14,7 +14,7 @@ use std::io::{self, IoSlice, Read};
 use std::sync::Arc;
 use strand_diag::history::{HEADER, History, LEVELS, Loaded, Recorder};
 
-/// The file's name.
+/// The name of the history's file.
 pub(super) const FILE: &str = "history";
 /// Maximum number of bytes that are read from a file.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -24,7 +24,7 @@ const GROWTH_BYTES_MIN: u64 = 4 << 20;
 /// The history on the disk. See the module.
 pub(super) struct Store {
     folder: Arc<dyn Folder>,
-    /// `None`: the file must be rewritten.
+    /// The history's file, open for appending. `None`: the file must be rewritten.
     file: Option<Box<dyn AppendFile>>,
     /// Number of series whose names are in the file.
     series: usize,
@@ -49,7 +49,7 @@ impl Store {
     pub(super) fn is_well(&self) -> bool {
         self.trouble.is_none()
     }
-    /// The error of the last try to write.
+    /// The error of the last attempt to write the history.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }

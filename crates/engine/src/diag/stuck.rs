@@ -55,7 +55,7 @@ impl Stuck {
     pub(crate) fn runs(&self, worker: usize, command: u32) {
         self.turns[worker % WORKERS_MAX].command.store(command, Relaxed);
     }
-    /// Ends the turn.
+    /// Ends the worker's turn.
     #[inline]
     pub(crate) fn ends(&self, worker: usize) {
         self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);

@@ -38,7 +38,7 @@ pub struct Load<'a> {
 /// Options of DEBUG RELOAD.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reload {
-    /// MERGE: existing keys are replaced.
+    /// The option MERGE: loaded keys replace existing ones.
     pub(crate) merge: bool,
     /// NOFLUSH: the data is not flushed first.
     pub(crate) no_flush: bool,

@@ -47,7 +47,7 @@ const ENDED: u8 = 16;
 /// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
 
-/// The decision about a command.
+/// Whether a command may run while data is saved or loaded.
 pub(crate) enum Verdict {
     /// The command may run.
     Runs,
@@ -55,7 +55,7 @@ pub(crate) enum Verdict {
     Refused(Cow<'static, str>),
     /// The command is retried at this time, on the clock of [`Now::mono_us`].
     Waits(u64),
-    /// The session ends.
+    /// The session ends, without a reply to the command.
     Ends,
 }
 
@@ -98,7 +98,7 @@ struct State {
     expired_keys: u64,
 }
 
-/// A running save.
+/// A save that is running.
 #[derive(Clone)]
 struct Running {
     background: bool,
@@ -110,7 +110,7 @@ struct Running {
     load: Option<Arc<SnapshotLoad>>,
 }
 
-/// The progress of loading.
+/// The progress of loading the dataset.
 #[derive(Default)]
 struct Loading {
     started_s: AtomicI64,
@@ -185,7 +185,7 @@ impl Persist {
             false => self.alerts.fetch_and(!alert, Relaxed),
         };
     }
-    /// LASTSAVE.
+    /// The time that LASTSAVE replies with, in Unix seconds.
     pub(crate) fn last_save_s(&self) -> i64 {
         self.state.lock().last_save_s
     }

@@ -22,11 +22,11 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// The reply to a failed save. The log has the reason.
 const NO_SAVE: &str = "ERR";
 
-/// The outcome of a save.
+/// How a save ended.
 enum Ended {
     Done {
         keys: u64,
-        /// The file's length.
+        /// The length of the written file, in bytes.
         bytes: u64,
         /// [`strand_keyspace::Keyspace::changes`] at the moment of the snapshot.
         changes: u64,

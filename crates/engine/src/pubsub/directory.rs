@@ -40,12 +40,12 @@ impl Counts {
     }
 }
 
-/// The receivers of a message.
+/// Which subscriptions a message reaches.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// Number of subscriptions.
+    /// Number of subscriptions that the message reaches.
     pub(super) receivers: usize,
-    /// Offices with subscribers.
+    /// The offices that have subscribers for the message.
     pub(super) offices: SmallVec<[usize; 8]>,
 }
 
@@ -60,10 +60,10 @@ impl Reach {
     }
 }
 
-/// Channels with subscribers.
+/// The channels of one part that have subscribers.
 pub(super) type Part = HashMap<Arc<[u8]>, Counts, RandomState>;
 
-/// All channels of a kind.
+/// All channels of a kind, divided into parts.
 pub(super) struct Topics {
     parts: [RwLock<Part>; PARTS],
     hasher: RandomState,
@@ -87,7 +87,7 @@ impl Topics {
     }
 }
 
-/// All patterns.
+/// All patterns that have subscribers.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     by_pattern: BTreeMap<Arc<[u8]>, Counts>,

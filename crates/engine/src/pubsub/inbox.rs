@@ -21,7 +21,7 @@ pub(crate) struct Inbox {
     caught_up: AtomicU64,
     /// Numbers of subscriptions to channels, patterns and shard channels.
     subscriptions: [AtomicU64; 3],
-    /// Bytes of the subscriptions.
+    /// Number of bytes that the client's subscriptions take.
     subscriptions_bytes: AtomicU64,
 }
 

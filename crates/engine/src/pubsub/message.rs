@@ -9,14 +9,14 @@ use strand_wire::reply::{Protocol, SHARE_BYTES_MIN};
 
 /// The payload of a message.
 pub(crate) enum Payload<'a> {
-    /// Bytes to copy.
+    /// Short bytes, which are copied into the message.
     Bytes(&'a [u8]),
-    /// A long payload, shared.
+    /// A long payload, which the message shares.
     Blob(Blob),
 }
 
 impl<'a> Payload<'a> {
-    /// Argument `i` of a command.
+    /// Makes a payload from argument `i` of a command.
     pub(crate) fn of(args: Args<'a>, i: usize) -> Payload<'a> {
         match args.large(i) {
             Some(blob) if blob.len() >= SHARE_BYTES_MIN => Payload::Blob(blob.clone()),
@@ -121,10 +121,10 @@ pub(crate) struct Frame {
     shape: Shape,
 }
 
-/// The kind of a frame.
+/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// A message.
+    /// The frame contains a message.
     Message,
     /// An invalidation: the changed keys as a RESP array; empty means all keys. `redirected`: another client read the
     /// keys.
@@ -144,11 +144,11 @@ impl Frame {
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.body.as_ref().map_or(0, |body| body.len() + 2)
     }
-    /// A line of MONITOR.
+    /// A frame with a line of MONITOR.
     pub(crate) fn line(line: &[u8]) -> Frame {
         Frame { head: Blob::from(line), body: None, shape: Shape::Line }
     }
-    /// The invalidation of `key`.
+    /// A frame that invalidates `key`.
     pub(crate) fn invalidation(key: &[u8]) -> Frame {
         let mut head = Blob::with_capacity(key.len() + HEADER_BYTES);
         head.extend_from_slice(b"*1\r\n");
@@ -157,7 +157,7 @@ impl Frame {
         head.extend_from_slice(b"\r\n");
         Frame { head, body: None, shape: Shape::Invalidation { redirected: false } }
     }
-    /// The invalidation of all keys.
+    /// A frame that invalidates all keys.
     pub(crate) fn invalidation_of_all() -> Frame {
         Frame { head: Blob::new(), body: None, shape: Shape::Invalidation { redirected: false } }
     }

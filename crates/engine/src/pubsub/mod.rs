@@ -61,7 +61,7 @@ const STEPS_AT_ONCE: usize = 128 * 1024;
 pub(crate) enum Kind {
     /// Channels of SUBSCRIBE, which patterns match.
     Channel,
-    /// Shard channels of SSUBSCRIBE.
+    /// Shard channels, to which SSUBSCRIBE subscribes.
     Shard,
 }
 

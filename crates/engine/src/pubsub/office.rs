@@ -21,7 +21,7 @@ const TOGETHER_MAX: usize = 32;
 /// A queue that was full counts as full until it is down to one part in this many of its limits.
 const EASED_PART: usize = 2;
 
-/// The office of one worker.
+/// The office of one worker: it delivers messages to the worker's subscribers.
 #[derive(Default)]
 pub(super) struct Office {
     queue: Mutex<Queue>,
@@ -33,7 +33,7 @@ pub(super) struct Office {
 #[derive(Default)]
 struct Queue {
     posts: VecDeque<Arc<Message>>,
-    /// The number of the last message.
+    /// The number of the last message in the queue.
     last: u64,
     bytes: usize,
     /// The progress of the first message and of those delivered together with it.
@@ -94,7 +94,7 @@ impl HandedOut {
 /// The clients of a channel or pattern, ordered by id.
 type Clients = Vec<Arc<Client>>;
 
-/// The subscriptions of an office.
+/// The clients of an office and their subscriptions.
 #[derive(Default)]
 struct Members {
     channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,

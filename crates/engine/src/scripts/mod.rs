@@ -92,7 +92,7 @@ struct Cache {
     bytes: usize,
 }
 
-/// A run on a helper thread.
+/// A script or function that runs on a helper thread.
 #[derive(Debug)]
 pub(crate) struct Running {
     /// The script's digest or the function's name.
@@ -264,7 +264,7 @@ impl Scripts {
     pub(crate) fn any_run(&self) -> bool {
         !self.running.lock().is_empty()
     }
-    /// The longest current run.
+    /// The run that has lasted longest so far.
     pub(crate) fn longest(&self) -> Option<Arc<Running>> {
         self.running.lock().iter().min_by_key(|running| running.began_us).cloned()
     }

@@ -65,7 +65,7 @@ pub(crate) enum Stop {
     NeedsShards,
     /// The record that the run is about to overwrite cannot be kept for an undo.
     NoUndo,
-    /// SCRIPT KILL or FUNCTION KILL.
+    /// SCRIPT KILL or FUNCTION KILL has stopped the run.
     Killed,
     /// No client waits for the run, or the server stops.
     Gone,
@@ -74,7 +74,7 @@ pub(crate) enum Stop {
 /// The shards that a run holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HeldShards<'h> {
-    /// These shards, ascending.
+    /// Only these shards, in ascending order.
     Some(&'h [usize]),
     All,
 }
@@ -107,14 +107,14 @@ const COPIES_MAX: usize = 1024;
 /// What a run on a helper thread checks now and then.
 pub(crate) struct OnLane<'r> {
     pub(crate) running: &'r Arc<Running>,
-    /// The session has ended.
+    /// True when the session of the run has ended.
     pub(crate) cancel: &'r AtomicBool,
     pub(crate) yield_now: &'r dyn Fn(),
     /// True when the run's long lock is already marked busy.
     pub(crate) busy: bool,
 }
 
-/// One run.
+/// One run of a script or function.
 pub(crate) struct Run<'r, 'k> {
     pub(crate) engine: &'r Engine,
     pub(crate) client: &'r Client,
@@ -155,7 +155,7 @@ pub(crate) struct Later {
 
 /// The kinds of [`Later`] actions.
 enum Deed {
-    /// Publish the message.
+    /// Publish this message.
     Publish(Kind, Argv),
     /// Remember that the client keeps a copy of a key that the run wrote before.
     Remember(Box<[u8]>),
@@ -191,7 +191,7 @@ const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
-/// PING in a script.
+/// Runs PING for a script.
 pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
     match argv.args().get(1) {
         Some(text) => reply.bulk(text),
@@ -200,7 +200,7 @@ pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -
     Called::Replied
 }
 
-/// ECHO in a script.
+/// Runs ECHO for a script.
 pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
     reply.bulk(argv.args().at(1));
     Called::Replied
@@ -313,7 +313,7 @@ impl Run<'_, '_> {
         }
         None
     }
-    /// Runs a command on data.
+    /// Runs a command on data for the script.
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let args = argv.args();
         let keyspace = self.txn.keyspace();

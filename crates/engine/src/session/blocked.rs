@@ -69,14 +69,14 @@ pub(super) enum Phase {
     Over(Over),
 }
 
-/// The end of a wait.
+/// How a wait ended.
 pub(super) enum Over {
     /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of posts to
     /// the client that come before the reply.
     Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, post: u64 },
-    /// Ended with this error.
+    /// The wait ended with this error.
     Error(&'static str),
-    /// Timed out.
+    /// The timeout has passed.
     TimedOut,
     /// The session has ended.
     Left,
@@ -88,7 +88,7 @@ enum Attempt {
     Over(Over),
     /// The wait continues: there are not enough elements.
     TooLittle,
-    /// The session must make the attempt.
+    /// The session must make the attempt itself.
     ForSession,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Pointless {
     pub(super) synced: Option<(u64, Nothing)>,
 }
 
-/// Ends a wait for the disk.
+/// Ends a wait for the disk when the disk has reached an offset.
 struct OnDisk {
     ticket: Arc<Ticket>,
     reply: Nothing,
@@ -146,7 +146,7 @@ impl Blocked {
     pub(super) fn ticket(&self) -> Arc<Ticket> {
         self.ticket.clone()
     }
-    /// Heap bytes of the wait's places.
+    /// Number of heap bytes of the wait's registrations.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -30,13 +30,13 @@ use strand_wire::reply::{Protocol, Reply};
 /// The cancel flag of a call on a worker, which is never set, because such a call is short.
 static NOT_CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// State shared by a job and its session.
+/// What a job on the lane and its session share.
 pub(super) struct JobHandle {
     cancel: Arc<AtomicBool>,
     input: Mutex<JobInput>,
 }
 
-/// The session's input to the job.
+/// What the session gives to the job.
 struct JobInput {
     /// The arguments and their charge, until the job begins.
     args: Option<(Argv, Charge)>,
@@ -306,7 +306,7 @@ impl LaneJob {
     }
 }
 
-/// The result of the rights check.
+/// What the check of rights has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The rights were checked before and have not changed.
@@ -346,7 +346,7 @@ impl LaneDone {
             charge: None,
         }
     }
-    /// Bytes of the reply.
+    /// Number of bytes of the job's reply.
     pub fn reply_bytes(&self) -> usize {
         self.out.len()
     }

@@ -81,7 +81,7 @@ const FIRST_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The driver's next step. Before every step the driver writes [`Session::output`] as far as the socket accepts it.
 pub enum Turn {
-    /// Nothing more to do: wait for bytes.
+    /// The session has nothing more to do and waits for bytes.
     Read,
     /// More requests are held. Write, let other sessions run, call [`Session::run`] again.
     Again,
@@ -102,7 +102,7 @@ pub enum Turn {
     },
     /// Run again at this time or after a wake-up. Read on while [`Session::wants_read`].
     Sleep {
-        /// On the clock of [`Now::mono_us`].
+        /// The end of the pause, on the clock of [`Now::mono_us`].
         until_mono_us: u64,
     },
     /// Write the queued output (for a bounded time), then close.
@@ -111,7 +111,7 @@ pub enum Turn {
     Abort,
 }
 
-/// One connection: bytes in, bytes out.
+/// A session: one connection, which turns received bytes into reply bytes.
 pub struct Session {
     engine: Arc<Engine>,
     client: Arc<Client>,
@@ -143,7 +143,7 @@ pub struct Session {
     /// True when the last [`Session::read_target`] was in a large body.
     reading_body: bool,
     last_active_us: u64,
-    /// What `login-timeout` waits for.
+    /// What the client must do before `login-timeout` passes.
     awaited: Awaited,
     /// The commands queued since MULTI.
     queue: Option<Box<Queue>>,
@@ -161,7 +161,7 @@ pub struct Session {
     /// The wait of a session that was told to make the attempt itself. The session keeps its place in the queue until
     /// it has tried.
     coming: Option<Box<Blocked>>,
-    /// A script for a helper thread.
+    /// A script that is about to move to a helper thread.
     leaving_script: Option<script::Task>,
 }
 
@@ -256,7 +256,7 @@ impl Session {
     pub fn id(&self) -> u64 {
         self.client.id
     }
-    /// The peer.
+    /// The peer of the connection.
     pub fn peer(&self) -> &PeerInfo {
         &self.client.peer
     }
@@ -356,7 +356,7 @@ impl Session {
         idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
-    /// The index of the worker's counters.
+    /// The index of the counters of this session's worker.
     fn slot(&self) -> usize {
         self.client.peer.worker
     }

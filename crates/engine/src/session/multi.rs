@@ -27,7 +27,7 @@ use strand_keyspace::Txn;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// The outcome of a command in this file.
+/// What a command of this file returns.
 type Outcome = Result<Next, Vec<u8>>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
@@ -62,11 +62,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Heap bytes of the arguments.
+    /// Number of heap bytes of the queued arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Number of commands.
+    /// Number of queued commands.
     pub(super) fn len(&self) -> usize {
         self.commands.len()
     }

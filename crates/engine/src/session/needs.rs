@@ -26,7 +26,7 @@ use strand_wire::args::Args;
 const KEYS_LOOKED_AT: usize = 128;
 /// Bytes per key in a reply that lists every key: its name and the protocol's overhead.
 const KEY_REPLY_BYTES: u64 = 48;
-/// Minimum memory of an index writer.
+/// Minimum memory that the writer of an index takes.
 const INDEX_BYTES_MIN: u64 = 32 << 20;
 /// Expected size of an index of all data: one part in this many of the data's bytes. The trigram index of mails takes
 /// 0.43 of the text (docs/benchmarks.md). Text indexes were not measured for this.

@@ -56,7 +56,7 @@ impl Engine {
     }
 }
 
-/// The part of a name that the log keeps.
+/// The part of a user's name that the log keeps.
 fn shown(name: &[u8]) -> Vec<u8> {
     name[..name.len().min(SHOWN_BYTES_MAX)].to_vec()
 }

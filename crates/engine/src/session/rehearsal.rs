@@ -44,13 +44,13 @@ struct Needs<'a> {
 /// The outcome of one command of the transaction.
 struct Came {
     took_ns: u64,
-    /// The code of an error reply.
+    /// The error code of an error reply.
     failed: Option<Box<[u8]>>,
     /// True when the user may not run the command, so it did not run.
     refused: bool,
 }
 
-/// The outcome of one try.
+/// The outcome of one attempt to run the transaction.
 enum Tried {
     /// The replies of the commands, and the outcome of each command.
     Done(Chain, Vec<Came>),

@@ -51,9 +51,9 @@ const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 /// miss on its key.
 const LONE_REQUEST_BYTES_MAX: usize = 512;
 
-/// What follows a command.
+/// What the session does after a command.
 pub(super) enum Next {
-    /// The next command runs.
+    /// The session runs the next command.
     Go,
     /// The turn ends. The session's state says why.
     Stop(Turn),
@@ -155,7 +155,7 @@ impl Session {
         self.disk.offset.is_some()
     }
 
-    /// Enforces `login-timeout`.
+    /// Ends the session when `login-timeout` has passed.
     #[cold]
     fn look_at_login(&mut self, now: Now) {
         if matches!(self.awaited, Awaited::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {

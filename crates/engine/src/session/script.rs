@@ -51,11 +51,11 @@ pub(crate) struct ScriptCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// The script's text.
+    /// The argument is the text of a script.
     Text,
-    /// The script's digest.
+    /// The argument is the digest of a script.
     Digest,
-    /// The name of a library's function.
+    /// The argument is the name of a library's function.
     Function,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Task {
     read_only: bool,
 }
 
-/// The outcome of one try.
+/// The outcome of one attempt to run a script.
 enum Tried {
     /// The reply is written. The value is its error code, if it is an error.
     Done(Option<Vec<u8>>),
@@ -210,7 +210,7 @@ pub(super) fn load(engine: &Engine, text: &[u8], by_load: bool) -> Result<Arc<Kn
     engine.scripts.keep(script, by_load)
 }
 
-/// What a try needs besides its shards.
+/// What an attempt needs besides its shards.
 pub(super) struct Caller<'c> {
     pub(super) engine: &'c Engine,
     pub(super) client: &'c Client,

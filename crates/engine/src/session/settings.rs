@@ -23,7 +23,7 @@ pub(crate) struct SessionSettings {
     /// The option `protected-mode`.
     pub(crate) protects: bool,
     pub(crate) timeout_us: u64,
-    /// `login-timeout`. 0: never.
+    /// The option `login-timeout` in microseconds. 0: never.
     pub(crate) login_timeout_us: u64,
     pub(crate) query_bytes_max: usize,
     /// `client-output-buffer-limit` of class normal, and of class pubsub.

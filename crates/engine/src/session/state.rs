@@ -33,7 +33,7 @@ pub(super) struct ClientFlags {
     pub(super) uses_service: bool,
 }
 
-/// Budget and counts of a turn.
+/// The budget of a turn, and what the turn has counted.
 #[derive(Default)]
 pub(super) struct TurnMeter {
     /// Elements of work left in this turn.
@@ -73,11 +73,11 @@ pub(super) struct DiskWait {
 
 /// Sampling of commands for [`crate::diag`]'s heaviest keys.
 pub(super) struct Sample {
-    /// Commands until the next sample.
+    /// Number of commands until the next sample.
     pub(super) next: u32,
     /// True when the current command is a sample.
     pub(super) is_on: bool,
-    /// Reply bytes when the sample began.
+    /// Number of reply bytes when the sample began.
     pub(super) out_bytes: usize,
 }
 
@@ -109,7 +109,7 @@ pub(super) enum State {
     Aborted,
 }
 
-/// What `login-timeout` waits for.
+/// What the client must do before `login-timeout` passes.
 pub(super) enum Awaited {
     /// Nothing: a request was served, or the door sets no limit.
     Nothing,

@@ -26,7 +26,7 @@ use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The work of EXEC.
+/// What EXEC needs: the queued commands, the watched keys and the shards.
 pub(super) struct Transaction {
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Box<Queue>,

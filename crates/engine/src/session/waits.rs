@@ -13,14 +13,14 @@ use std::sync::Arc;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 
-/// The cause of a parked command.
+/// Why a command was parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
-    /// A shard under a long lock.
+    /// The command needs a shard that is under a long lock.
     Shard,
-    /// CLIENT PAUSE.
+    /// The command waits for the end of CLIENT PAUSE.
     Pause,
-    /// Room under `maxmemory`.
+    /// The command waits for memory below `maxmemory`.
     Memory,
     /// Subscribers that take messages more slowly than the messages arrive.
     Subscribers,
@@ -36,7 +36,7 @@ pub(crate) enum On {
     Logins,
 }
 
-/// Number of causes.
+/// Number of reasons in [`On`].
 pub(crate) const CAUSES: usize = On::ALL.len();
 
 impl On {
@@ -52,7 +52,7 @@ impl On {
         On::Replicas,
         On::Logins,
     ];
-    /// The name for users.
+    /// The name of the reason, as users see it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             On::Shard => "shard",
@@ -77,14 +77,14 @@ pub(crate) struct Postponed {
     holder: Option<Arc<str>>,
 }
 
-/// A command's waits.
+/// The times that a command waited before it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     /// Microseconds until a helper thread took the command.
     pub(crate) queued_us: u64,
     /// Microseconds for which the command was parked.
     pub(crate) parked_us: u64,
-    /// The cause, if the command was parked.
+    /// The reason why the command was parked, if it was.
     pub(crate) on: Option<On>,
     /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,

@@ -26,7 +26,7 @@ const PLACE_BYTES: usize = 128;
 pub(super) struct Watch {
     keys: Vec<(usize, Box<[u8]>)>,
     flag: WatchFlag,
-    /// The shards of the keys, ascending.
+    /// The shards of the watched keys, in ascending order.
     shards: Vec<usize>,
     /// The earliest expiry of the watched keys and of their fields, in unix milliseconds.
     expires_ms: Option<i64>,
@@ -42,7 +42,7 @@ impl Watch {
     pub(super) fn is_unchanged(&self, txn: &Txn<'_>) -> bool {
         !self.is_dirty() && !self.expires_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
     }
-    /// The shards of the keys, ascending.
+    /// The shards of the watched keys, in ascending order.
     pub(super) fn shards(&self) -> &[usize] {
         &self.shards
     }

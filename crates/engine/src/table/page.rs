@@ -55,7 +55,7 @@ const NOT_THERE: &[(&str, &str)] = &[
     ),
 ];
 
-/// The whole page.
+/// The whole text of docs/commands.md.
 pub(super) fn page() -> String {
     let mut page = String::from(
         "# Commands\n\n\

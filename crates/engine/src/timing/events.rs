@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Samples kept for each kind, as in redis-server.
 pub(crate) const SAMPLES_MAX: usize = 160;
 
-/// The kinds of events.
+/// The kinds of latency events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A command without the FAST flag.
@@ -50,7 +50,7 @@ impl Event {
         Event::AofFsyncAlways,
     ];
 
-    /// The name in LATENCY.
+    /// The name of the kind in LATENCY's replies.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Event::Command => "command",
@@ -79,20 +79,20 @@ pub(crate) struct Sample {
     pub(crate) took_ms: u64,
 }
 
-/// The samples of a kind.
+/// The samples of one kind of event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
-    /// The oldest first. Never empty.
+    /// The samples, the oldest first. Never empty.
     pub(crate) samples: VecDeque<Sample>,
     /// The longest duration since the last LATENCY RESET, in milliseconds.
     pub(crate) most_ms: u64,
 }
 
-/// The series by kind.
+/// The samples of all kinds of events.
 #[derive(Default)]
 pub(crate) struct Events {
     series: Mutex<[Option<Series>; Event::ALL.len()]>,
-    /// `latency-monitor-threshold`. 0: never.
+    /// The option `latency-monitor-threshold`. 0: never.
     threshold_ms: AtomicU64,
 }
 
@@ -127,7 +127,7 @@ impl Events {
             }
         }
     }
-    /// The samples of a kind.
+    /// The samples of one kind of event.
     pub(crate) fn of(&self, event: Event) -> Option<Series> {
         self.series.lock()[event as usize].clone()
     }

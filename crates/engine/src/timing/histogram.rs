@@ -10,7 +10,7 @@ pub(crate) const NS_MAX: u64 = 1_000_000_000;
 /// Each value below this has a bucket of its own. Above this value, the width of the buckets doubles with each
 /// doubling of the value.
 const EXACT: u64 = 256;
-/// Buckets for each doubling.
+/// Number of buckets for each doubling of the value.
 const HALF: usize = EXACT as usize / 2;
 /// Number of buckets up to [`NS_MAX`].
 const BUCKETS: usize = bucket_of(NS_MAX) + 1;
@@ -29,7 +29,7 @@ const fn highest(bucket: usize) -> u64 {
     ((within + 1) << shift) - 1
 }
 
-/// Counts by bucket: about 24 KiB.
+/// The number of values in each bucket: about 24 KiB.
 pub(crate) struct Histogram(Box<[AtomicU64]>);
 
 impl Default for Histogram {
@@ -39,7 +39,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Memory of a histogram.
+    /// Memory that a histogram takes, in bytes.
     pub(crate) const BYTES: usize = BUCKETS * size_of::<AtomicU64>();
     /// Adds `n` calls of `ns` nanoseconds each.
     #[inline]
@@ -82,7 +82,7 @@ impl Spread {
     pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
         (self.total > 0).then(|| self.percentile(percent) as f64 / 1000.0)
     }
-    /// Number of calls.
+    /// Number of calls in all buckets.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }

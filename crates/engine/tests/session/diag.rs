@@ -283,7 +283,7 @@ fn what_the_server_counts_becomes_advice() {
     assert!(
         find(&told["actions"], "rule", "stuck-worker")["did"].as_str().is_some_and(|d| d.contains("250 ms"))
     );
-    // Cause findings about memory.
+    // Set options that cause findings about memory.
     peer.run(&server, "CONFIG SET maxmemory 1mb");
     server.used_bytes.store(64 << 20, Relaxed);
     server.engine.watch_memory(server.now);

@@ -25,12 +25,12 @@ pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 #[derive(Default)]
 pub struct State {
     files: BTreeMap<String, File>,
-    /// Operations until the power fails.
+    /// Number of operations until the power fails.
     power_left: Option<usize>,
-    /// Bytes that still fit on the disk.
+    /// Number of bytes that still fit on the disk.
     room: Option<usize>,
     syncs_fail: bool,
-    /// The error of every change of a file.
+    /// The error with which every change of a file fails.
     refuses: Option<rustix::io::Errno>,
     /// While this is true, a sync that has begun does not end.
     syncs_wait: bool,
@@ -64,7 +64,7 @@ impl Disk {
     pub fn set_room(&self, room: Option<usize>) {
         self.0.lock().room = room;
     }
-    /// Begins an operation.
+    /// Begins an operation on the disk.
     fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
         let mut state = self.0.lock();
         match &mut state.power_left {

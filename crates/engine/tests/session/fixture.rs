@@ -33,7 +33,7 @@ const WAIT_US_MAX: u64 = 1_000_000;
 const SLOW_RELOAD_MS: usize = 300;
 
 pub struct TestHost {
-    /// Bytes given out by the allocator.
+    /// Number of bytes that the allocator reports as given out.
     used_bytes: Arc<AtomicU64>,
     /// The time on the clock. Next, how far the clock moves each time it is read.
     mono_us: AtomicU64,
@@ -49,7 +49,7 @@ pub struct TestHost {
     died: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
-/// What runs when the clock is next read.
+/// What runs when the server reads the clock next.
 pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
@@ -240,7 +240,7 @@ pub struct Server {
     pub asked: mpsc::Receiver<Asked>,
     /// Bytes that the allocator reports as given out. The test sets them.
     pub used_bytes: Arc<AtomicU64>,
-    /// Time that each timed command takes.
+    /// Time by which the clock moves at each timed command.
     pub step_us: Arc<AtomicU64>,
     pub acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
     /// How often the engine asked the host to read certificates.
@@ -382,7 +382,7 @@ pub struct Peer {
     pub job: Option<Box<LaneJob>>,
     /// Keep lane jobs in `job` instead of running them at once.
     pub hold_jobs: bool,
-    /// Do not read replies.
+    /// True when the peer does not read replies.
     pub hold_output: bool,
     pub ended: Option<End>,
     received: Vec<u8>,
@@ -453,7 +453,7 @@ impl Peer {
         self.received.extend_from_slice(&all[..n]);
         out.advance(n);
     }
-    /// All replies so far.
+    /// All bytes that the peer has received so far.
     pub fn received_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }

@@ -96,10 +96,10 @@ impl Engine {
     }
 }
 
-/// Bytes between two writes.
+/// Number of bytes that are gathered before a write.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Writes a command.
+/// Writes a command to `out`.
 fn put(out: &mut dyn Write, args: &[&[u8]]) -> io::Result<()> {
     write!(out, "*{}\r\n", args.len())?;
     for arg in args {

@@ -17,7 +17,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-/// The waiting sessions. See the module.
+/// The sessions whose replies wait for the disk. See the module.
 pub(crate) struct Gates {
     /// True while replies must wait.
     is_on: AtomicBool,

@@ -325,7 +325,7 @@ fn old_file(
     Ok(Some(Manifest { base, ..Manifest::default() }))
 }
 
-/// Replaces the manifest.
+/// Replaces the manifest in the folder.
 pub(super) fn write_manifest(folder: &dyn Folder, manifest: &Manifest, names: &Names) -> std::io::Result<()> {
     folder.replace(&names.manifest(), false, &mut |out| out.write_all(manifest.text().as_bytes()))
 }

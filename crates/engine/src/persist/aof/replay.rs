@@ -50,7 +50,7 @@ pub(super) fn run_other(
     }
 }
 
-/// The beginning of a reply as text.
+/// The first line of a reply, as text.
 fn first_line(out: &Chain) -> String {
     let mut line = vec![0; out.len().min(SHOWN_REPLY_BYTES_MAX)];
     out.peek(&mut line);

@@ -26,10 +26,10 @@ const IN_PROGRESS: &str = "ERR Background append only file rewriting already in 
 const NO_REWRITE: &str =
     "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.";
 
-/// The outcome of BGREWRITEAOF.
+/// What BGREWRITEAOF has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Began {
-    /// The rewrite runs.
+    /// The rewrite runs now.
     Now,
     /// The rewrite starts when the current snapshot is written.
     Scheduled,

@@ -25,13 +25,13 @@ pub(super) struct Syncs {
     ordered: Box<dyn Signal>,
     /// Signalled when a sync has ended.
     ended: Box<dyn Signal>,
-    /// INFO's `aof_delayed_fsync`.
+    /// The field `aof_delayed_fsync` of INFO: the number of late syncs.
     late: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
-    /// An order that has not begun.
+    /// An order to sync that no thread has begun yet.
     order: Option<Order>,
     /// True while a sync is running.
     is_busy: bool,

@@ -34,18 +34,18 @@ const SLICES_MAX: usize = 256;
 /// Maximum number of bytes of one write.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
-/// The writer of the last increment.
+/// The writer of the last increment of the append-only file.
 pub(super) struct Writer {
     pub(super) folder: Arc<dyn Folder>,
     pub(super) names: Names,
     /// The manifest on the disk. Without a base: the manifest to write once the base is complete.
     manifest: Manifest,
-    /// The number of the latest base.
+    /// The sequence number of the latest base.
     base_seq: u64,
     file: Box<dyn AppendFile>,
     /// Length of the whole commands in the file.
     good_bytes: u64,
-    /// Bytes of the earlier files.
+    /// Number of bytes of the files before the one that is written.
     before_bytes: u64,
     /// Bytes taken from the journal that are not in the file yet.
     pending: Chain,
@@ -55,7 +55,7 @@ pub(super) struct Writer {
     written: u64,
     /// When the last sync was ordered or made.
     last_sync_us: u64,
-    /// The time to retry a failed write.
+    /// The time at which a failed write is retried.
     retry_us: Option<u64>,
     logged_us: Option<u64>,
     /// The second in the file's last timestamp line.
@@ -94,7 +94,7 @@ impl Writer {
     pub(super) fn select_first(&mut self) {
         self.pending.push_slice(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
     }
-    /// Bytes of all files.
+    /// Number of bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.before_bytes + self.good_bytes
     }
@@ -106,7 +106,7 @@ impl Writer {
     pub(super) fn set_base_seq(&mut self, seq: u64) {
         self.base_seq = seq;
     }
-    /// The number of the next base.
+    /// The sequence number of the next base.
     pub(super) fn next_base_seq(&self) -> u64 {
         self.base_seq + 1
     }
@@ -190,7 +190,7 @@ impl Writer {
         self.pending.push_chain(behind);
         self.write()
     }
-    /// The files that make up the data.
+    /// The manifest, which names the files that make up the data.
     pub(super) fn manifest(&self) -> &Manifest {
         &self.manifest
     }

@@ -1,4 +1,4 @@
-//! CONFIG GET SET RESETSTAT REWRITE HELP.
+//! CONFIG with its subcommands GET, SET, RESETSTAT, REWRITE and HELP.
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::acl::PASSWORD_BYTES_MAX;
@@ -183,7 +183,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     }
 }
 
-/// The error for an unknown option.
+/// The error for an option that does not exist.
 fn unknown(name: &[u8]) -> Vec<u8> {
     let meant = nearest(name).filter(|near| find(near.as_bytes()).is_some());
     let meant = meant.map_or(String::new(), |near| format!(", did you mean '{near}'?"));
@@ -212,7 +212,7 @@ fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8
     Err(format!("{text}{allowed}").into_bytes())
 }
 
-/// CONFIG REWRITE, on a helper thread.
+/// Runs CONFIG REWRITE on a helper thread.
 pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     if engine.facts.config_file.is_empty() {
         return Err("ERR The server is running without a config file".into());

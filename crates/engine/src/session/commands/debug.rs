@@ -142,7 +142,7 @@ impl Session {
         txn.db(self.db).set_str(&key, strand_keyspace::StrRef::of(b"half"), None);
         panic!("DEBUG PANIC of a test");
     }
-    /// A sample of every reply type.
+    /// Runs DEBUG PROTOCOL, which replies with a sample of any reply type.
     fn debug_protocol(&mut self, args: Args<'_>) -> Outcome {
         let resp3 = self.protocol == Protocol::Resp3;
         let mut reply = self.reply();

@@ -20,12 +20,12 @@ const POPULATE_SLICE: usize = 256;
 const SUBCOMMANDS: [(&str, usize, usize); 5] =
     [("HTSTATS", 3, 3), ("HTSTATS-KEY", 3, 3), ("LISTPACK", 3, 3), ("POPULATE", 3, 5), ("QUICKLIST", 3, 4)];
 
-/// True for a subcommand of this module.
+/// True when this module runs the subcommand of DEBUG.
 pub(super) fn is_one(args: Args<'_>) -> bool {
     SUBCOMMANDS.iter().any(|(name, least, most)| args.is(1, name) && (*least..=*most).contains(&args.len()))
 }
 
-/// Runs a subcommand of this module.
+/// Runs a subcommand of DEBUG.
 pub(super) fn run(
     engine: &Engine,
     args: Args<'_>,

@@ -29,7 +29,7 @@ impl Session {
     }
 }
 
-/// Runs a subcommand on a helper thread.
+/// Runs a subcommand of DIAG on a helper thread.
 pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let text = if args.is(1, "HISTORY") {
         history(engine, args, now)?

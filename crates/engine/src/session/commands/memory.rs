@@ -14,19 +14,19 @@ const FRAGMENTATION_RATIO_MAX: f64 = 1.4;
 /// DOCTOR reports clients whose requests and replies take more than this number of bytes per client.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
-/// MEMORY DOCTOR.
+/// Runs MEMORY DOCTOR.
 pub(super) fn doctor(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     reply.verbatim("txt", remarks(engine).as_bytes());
     Ok(())
 }
 
-/// MEMORY MALLOC-STATS.
+/// Runs MEMORY MALLOC-STATS.
 pub(super) fn malloc_stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     reply.verbatim("txt", engine.host.allocator_report().as_bytes());
     Ok(())
 }
 
-/// MEMORY PURGE.
+/// Runs MEMORY PURGE.
 pub(super) fn purge(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     engine.host.purge_memory();
     reply.ok();
@@ -37,7 +37,7 @@ fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// MEMORY STATS.
+/// Runs MEMORY STATS.
 pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let (ledger, memory) = (engine.ledger(), &engine.memory);
     let facts = ledger.facts;

@@ -83,7 +83,7 @@ const FUNCTION_HELP: &[&str] = &[
 pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 impl Session {
-    /// Runs a quick command.
+    /// Runs a command about scripts that is quick enough for the worker.
     pub(super) fn scripting(&mut self, run: Run, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         run(&engine, args, &mut self.reply())?;
@@ -290,7 +290,7 @@ pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>
     Ok(())
 }
 
-/// FUNCTION LOAD, on a helper thread.
+/// Runs FUNCTION LOAD on a helper thread.
 pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let mut options = 2..args.len() - 1;
     let replace = match options.next() {
@@ -318,7 +318,7 @@ pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// FUNCTION RESTORE, on a helper thread.
+/// Runs FUNCTION RESTORE on a helper thread.
 pub(super) fn function_restore(
     engine: &Engine,
     args: Args<'_>,

@@ -89,7 +89,7 @@ pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// SAVE, on a helper thread.
+/// Runs SAVE on a helper thread.
 pub(super) fn save(engine: &Engine, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     engine.save(now)?;
     reply.ok();

@@ -1,4 +1,4 @@
-//! SLOWLOG GET LEN RESET HELP.
+//! SLOWLOG with its subcommands GET, LEN, RESET and HELP.
 
 use super::{DONE, Next, Outcome, Session};
 use crate::Engine;
@@ -39,13 +39,13 @@ impl Session {
     }
 }
 
-/// SLOWLOG GET on a helper thread.
+/// Runs SLOWLOG GET on a helper thread.
 pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     write(engine, &wanted(args)?, reply);
     Ok(())
 }
 
-/// The options of GET.
+/// The options of SLOWLOG GET.
 struct Wanted {
     count: usize,
     /// True when each entry has its phases as a seventh element.

@@ -24,11 +24,11 @@ struct Run {
     history: Vec<Call<Request>>,
     /// A digest of every decision. Two runs with equal traces took the same course.
     trace: u64,
-    /// Number of decisions.
+    /// Number of decisions that the seed led to.
     steps: usize,
     /// How often a command was interrupted before its end.
     interruptions: usize,
-    /// Number of jobs on helper threads.
+    /// Number of jobs that ran on helper threads.
     jobs: usize,
     /// Number of waits that were served, and of waits that ended with nothing.
     waits: (usize, usize),

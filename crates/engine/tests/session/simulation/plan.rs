@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use strand_testkit::linearizability::{Operation, Step};
 
-/// Number of keys.
+/// Number of keys in a simulation.
 pub const KEYS: usize = 4;
 /// A command with more arguments than this runs on a helper thread.
 const LONG: usize = 4200;

@@ -39,13 +39,13 @@ const RESCUES_MAX: usize = 30;
 /// A planted bug, to see that the check finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An overwritten value comes back.
+    /// The fault: an overwritten value comes back.
     LostUpdate,
     /// EXEC lets other clients in between its commands.
     TornTransaction,
-    /// A session is not woken.
+    /// The fault: a session is not woken.
     LostWake,
-    /// The engine's clock runs at half speed.
+    /// The fault: the engine's clock runs at half speed.
     SlowClock,
 }
 
@@ -107,7 +107,7 @@ fn suspend(need: Need) {
 
 struct SimHost(Arc<Shared>);
 
-/// A counter that tasks wait for.
+/// A counter on whose value tasks wait.
 struct Count {
     shared: Arc<Shared>,
     count: Arc<AtomicU64>,
