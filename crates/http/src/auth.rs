@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 /// Maximum length of an `Authorization` header that is parsed, in bytes.
 const AUTHORIZATION_BYTES_MAX: usize = 8 * 1024;
 
-/// A user and a password.
+/// The name and password of a user, as a request sends them.
 #[derive(Clone, Eq)]
 pub struct Credentials {
     /// The user; `default` when the header names none.

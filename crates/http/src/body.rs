@@ -18,9 +18,9 @@ pub const SHARE_BYTES_MIN: usize = 8 * 1024;
 
 /// A piece of a response body.
 pub enum Piece {
-    /// A piece of a chain.
+    /// A piece from a chain.
     Chain(Chain),
-    /// Other bytes.
+    /// Bytes that are not in a chain.
     Bytes(Bytes),
 }
 
@@ -119,11 +119,11 @@ impl Outgoing {
 pub enum ResponseBody {
     /// The response has no body.
     Empty,
-    /// The whole body, at once.
+    /// The whole body, which is sent at once.
     Whole(Bytes),
     /// A chain that is sent in pieces. The rest that is not sent yet counts as the client's memory.
     Chain(Chain, Outgoing, Holding),
-    /// A body written by a future.
+    /// A body that a future writes.
     Made(Made),
 }
 
@@ -176,7 +176,7 @@ impl Writer {
 /// A future that writes a body.
 type Making = dyn Future<Output = Result<(), CutShort>>;
 
-/// See [`ResponseBody::made`].
+/// A body that a future writes: see [`ResponseBody::made`].
 pub struct Made {
     slot: Rc<RefCell<Option<Bytes>>>,
     future: Option<Pin<Box<Making>>>,

@@ -41,7 +41,7 @@ impl Budget {
     pub fn clear(&mut self) {
         self.give(self.held);
     }
-    /// Number of bytes taken.
+    /// Number of bytes that were taken from the budget.
     pub fn held(&self) -> usize {
         self.held
     }

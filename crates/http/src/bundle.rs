@@ -39,7 +39,7 @@ impl std::fmt::Debug for Bundler {
     }
 }
 
-/// Answers a request for a bundle.
+/// Answers a request for a diagnostic bundle.
 pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     // Require only this right, because without it nothing would be left in the bundle. For any other command that the
     // user may not run, the bundle contains the error reply.

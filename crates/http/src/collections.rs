@@ -38,7 +38,7 @@ pub enum Kind {
 /// What a write requires of the existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The key may exist or not.
+    /// The key may exist or be missing.
     Any,
     /// The key must exist.
     Present,

@@ -57,7 +57,7 @@ const REFUSED: &[&[u8]] = &[
 
 /// What a result waits for.
 enum Waiting {
-    /// The reply of the session.
+    /// The result waits for the reply of the session.
     Reply,
     /// Nothing, because the command was refused: the result is this error.
     Refused(String),
@@ -201,7 +201,7 @@ fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     Waiting::Reply
 }
 
-/// The commands of the body.
+/// The commands in the body of a request.
 struct Source {
     request: Request,
     elements: Elements,

@@ -47,18 +47,18 @@ pub async fn tag(value: &Chain, seed: u64) -> Tag {
 /// The result of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Continue with the request.
+    /// The request may continue.
     Go,
     /// The response is 304 for GET and HEAD, and 412 for other methods.
     NotModified,
-    /// The response is 412.
+    /// A condition failed, so the response has status 412.
     Failed,
 }
 
 /// The content of `If-Match` or `If-None-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// `*`: any existing value.
+    /// `*`: any existing value satisfies the condition.
     Any,
     /// A value with one of these tags. A weak tag includes its prefix `W/`.
     Tags(Vec<String>),
@@ -79,7 +79,7 @@ impl Condition {
     }
 }
 
-/// The conditions of a request.
+/// The conditions in the headers of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// The header `If-Match`

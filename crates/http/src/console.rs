@@ -166,7 +166,7 @@ fn file(request: &Request, name: &[u8]) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// The entity tags of the files.
+/// The entity tags of the console's files.
 fn tags() -> &'static [String] {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
     TAGS.get_or_init(|| ASSETS.iter().map(|asset| format!("\"{}\"", xxh3_text(asset.bytes))).collect())

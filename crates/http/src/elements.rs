@@ -11,12 +11,12 @@ pub const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// Maximum nesting inside a command.
 const DEPTH_MAX: usize = 64;
 
-/// The form of the body.
+/// The form in which the body has its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// One array of commands.
+    /// The commands are elements of one array.
     Array,
-    /// One command after another.
+    /// The commands follow one another.
     Lines,
 }
 
@@ -80,7 +80,7 @@ impl Elements {
     pub fn form(&self) -> Form {
         self.form.unwrap_or(Form::Array)
     }
-    /// Number of commands returned.
+    /// Number of commands returned so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }

@@ -25,7 +25,7 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// The settings that the operator can change, and the hooks into the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Maximum length of a body, in bytes.
+    /// Maximum length of a request's body, in bytes.
     pub body_bytes_max: u64,
     /// Maximum length of a string that the server accepts, in bytes.
     pub bulk_bytes_max: usize,
@@ -45,7 +45,7 @@ pub struct Settings {
     pub rights: Rights,
     /// Creates the pauses between repeated events.
     pub sleep: Sleeper,
-    /// Makes bundles.
+    /// The function that makes diagnostic bundles.
     pub bundler: Bundler,
 }
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Rights {
 #[derive(Clone)]
 pub struct Sleeper(pub Rc<Sleep>);
 
-/// Maps milliseconds to a future.
+/// A function that returns a future which ends after this many milliseconds.
 pub type Sleep = dyn Fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
 
 impl std::fmt::Debug for Sleeper {
@@ -100,7 +100,7 @@ pub type Response = hyper::Response<ResponseBody>;
 
 /// A request with its query parsed.
 pub struct Request {
-    /// The HTTP head.
+    /// The head of the request.
     pub parts: Parts,
     /// The parsed query of the URI.
     pub query: Query,

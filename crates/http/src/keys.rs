@@ -32,12 +32,12 @@ use strand_wire::events::Event;
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of a JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
-/// The header with a value's type.
+/// The response header with the type of a value.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
 /// The header with a value's remaining time, in milliseconds.
 pub const TTL_MS: HeaderName = HeaderName::from_static("strand-ttl-ms");
 
-/// Answers GET and HEAD.
+/// Answers GET and HEAD of a key.
 pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let conditions = Conditions::of(&request.parts.headers)?;
     let session = &context.session;
@@ -124,7 +124,7 @@ async fn string(
     Ok(response)
 }
 
-/// Sends a value that is not a string.
+/// Sends a value that is no string.
 async fn other(
     context: Rc<Context>,
     conditions: &Conditions,
@@ -208,7 +208,7 @@ impl Expiry {
     }
 }
 
-/// Answers PUT.
+/// Answers PUT of a key.
 pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let expiry = Expiry::of(&request.parts.headers)?;
     let conditions = Conditions::of(&request.parts.headers)?;
@@ -387,7 +387,7 @@ fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule
     }
 }
 
-/// Reads a JSON body.
+/// Reads a body that is JSON.
 async fn json(request: &mut Request) -> Result<Value, Problem> {
     let body: Vec<u8> = gather(request, JSON_BYTES_MAX).await?.concat();
     serde_json::from_slice(&body).map_err(|e| {
@@ -438,7 +438,7 @@ async fn put_hash(
     }
 }
 
-/// Answers DELETE.
+/// Answers DELETE of a key.
 pub async fn delete(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let rule = Rule::of(&Conditions::of(&request.parts.headers)?, &context);
     match &rule {

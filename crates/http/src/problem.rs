@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// The media type of problem documents.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// An error for a client.
+/// An error that is reported to a client.
 #[derive(Debug)]
 pub struct Problem {
     /// The status of the response.
@@ -98,7 +98,7 @@ impl Problem {
     pub fn closing(self) -> Problem {
         self.header(CONNECTION, "close")
     }
-    /// The problem document.
+    /// The problem as a JSON document.
     pub fn document(&self) -> Value {
         let mut document = self.members.clone();
         let title = self.status.canonical_reason().unwrap_or("Error");

@@ -7,7 +7,7 @@ use crate::text;
 /// Maximum number of parameters of one query.
 pub const PARAMETERS_MAX: usize = 256;
 
-/// The query of a URI.
+/// The parsed query of a URI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// The names and their values: `a` has no value, `a=` has an empty one.

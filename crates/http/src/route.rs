@@ -13,7 +13,7 @@ pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
 /// A parameter of a route, for the description.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Name of the parameter.
+    /// Name of the query parameter.
     pub name: &'static str,
     /// Where the parameter is: `path`, `query` or `header`.
     pub place: &'static str,
@@ -43,14 +43,14 @@ pub struct Route {
     pub gives: &'static [(u16, &'static str, &'static str)],
     /// False for a route that needs neither a login nor a command.
     pub needs_session: bool,
-    /// The handler.
+    /// The handler of the route.
     pub run: fn(Rc<Context>, Request, Vec<u8>) -> Answer,
 }
 
 /// A matched route and the text that its braces match.
 pub struct Found {
-    /// The route.
+    /// The route that matches the request.
     pub route: &'static Route,
-    /// The text that the braces match.
+    /// The text that the braces in the route's path match.
     pub rest: Vec<u8>,
 }

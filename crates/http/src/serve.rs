@@ -29,7 +29,7 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of header lines of a request.
 pub const HEADERS_MAX: usize = 100;
 
-/// Serves HTTP.
+/// Serves HTTP on one connection.
 pub struct Connection<I: hyper::rt::Read + hyper::rt::Write + Unpin> {
     inner: http1::Connection<I, Server>,
     context: Rc<Context>,

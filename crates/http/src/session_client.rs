@@ -76,7 +76,7 @@ impl SessionClient {
         self.arguments_left.set(args);
         self.header(b'*', args);
     }
-    /// Sends one argument of the current command.
+    /// Sends one argument of the command that was begun.
     pub fn argument(&self, arg: &[u8]) {
         self.begin_argument(arg.len());
         self.http_end.push(arg);
@@ -86,7 +86,7 @@ impl SessionClient {
     pub fn begin_argument(&self, len: usize) {
         self.header(b'$', len);
     }
-    /// Ends the argument.
+    /// Ends the argument that was begun.
     pub fn end_argument(&self) {
         self.arguments_left.set(self.arguments_left.get().saturating_sub(1));
         self.http_end.push(b"\r\n");
@@ -347,7 +347,7 @@ impl SessionClient {
     pub fn has_entered(&self) -> bool {
         self.identity.borrow().is_some()
     }
-    /// The password of the request.
+    /// The password that the request sends.
     pub fn password(&self) -> Option<Vec<u8>> {
         let identity = self.identity.borrow();
         identity.as_ref().and_then(|(credentials, _)| credentials.as_ref()).map(|c| c.password.clone())
@@ -383,11 +383,11 @@ impl SessionClient {
 /// A reply that was read whole: a text, a list (a map alternates keys and values) or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A null.
+    /// A null reply.
     Null,
-    /// Any value that is not an aggregate.
+    /// A reply that is not an aggregate.
     Text(Vec<u8>),
-    /// An aggregate.
+    /// A reply that is an aggregate.
     List(Vec<Value>),
 }
 

@@ -41,7 +41,7 @@ const VALUE_PART_BYTES: usize = 64 * 1024;
 /// Maximum number of commands sent whose replies are not yet read.
 const OUTSTANDING_MAX: usize = 256;
 
-/// Counts of what a message has done.
+/// Counts what the commands of a message have done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     added: u64,
@@ -50,11 +50,11 @@ struct Done {
 
 /// The command to which a reply belongs.
 pub(crate) enum Sent {
-    /// It writes a document. A success is counted in `done`.
+    /// The command writes a document. A success is counted in `done`.
     Document(Position),
-    /// It deletes keys. Their number is added to `done`.
+    /// The command deletes keys. Their number is added to `done`.
     Removal(Position),
-    /// It changes a part of a document.
+    /// The command changes a part of a document.
     Part(Position),
 }
 
@@ -345,7 +345,7 @@ impl Update {
         let key = self.key(id);
         self.send(&[b"DEL", &key], Sent::Removal(place)).await
     }
-    /// The key prefix.
+    /// The prefix of the documents' keys.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }

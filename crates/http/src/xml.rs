@@ -33,11 +33,11 @@ const BUFFER_KEPT_BYTES: usize = 64 * 1024;
 /// Number of bytes that are read before other tasks run: about 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
 
-/// A source of bytes.
+/// A source of the bytes of a document.
 pub trait Source {
     /// The next bytes; `None` at the end.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>>;
-    /// Sets the number of held bytes.
+    /// Sets the number of bytes that the parser holds.
     fn hold(&mut self, bytes: usize);
 }
 
@@ -60,18 +60,18 @@ pub enum Node {
         /// The element's attributes, each a name and a value.
         attributes: Vec<(String, String)>,
     },
-    /// An end tag.
+    /// An end tag, with the element's name.
     Close(String),
     /// Text, CDATA or a character reference. Adjacent text may arrive as several nodes.
     Text(String),
-    /// The end of the document.
+    /// The document has ended.
     End,
 }
 
 /// A place in a document. Lines and columns start at 1; columns count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Number of the line.
+    /// Number of the line in the document.
     pub line: u64,
     /// Number of the byte within the line.
     pub column: u64,
@@ -87,7 +87,7 @@ pub struct Xml<S> {
 }
 
 impl<S: Source + Unpin> Xml<S> {
-    /// Reads from `source`.
+    /// A reader of the document in `source`.
     pub fn new(source: S) -> Xml<S> {
         let mut reader = Reader::from_reader(Counted::new(source));
         reader.config_mut().expand_empty_elements = true;
@@ -196,7 +196,7 @@ fn described(detail: &str, place: Position) -> String {
     format!("line {}, column {}: {detail}", place.line, place.column)
 }
 
-/// Adds a position to a problem.
+/// Adds a position in the document to a problem.
 pub fn at(problem: Problem, place: Position) -> Problem {
     problem.member("line", place.line).member("column", place.column)
 }

@@ -32,7 +32,7 @@ const CANDIDATES_MAX: usize = 128;
 /// Minimum number of records seen per candidate under `volatile-ttl`. That policy is to evict only the keys that
 /// expire first.
 const LOOKS_PER_CANDIDATE_MIN_TTL: usize = 16;
-/// Maximum number of rounds per call.
+/// Maximum number of rounds per call of [`Keyspace::evict`].
 const ROUNDS_MAX: usize = 4;
 /// Effort after which a call stops looking. The unit is one record looked at, which takes 10 to 100 ns. The time
 /// depends on how many records share a cache line.
@@ -47,11 +47,11 @@ const KEY_BYTES_PER_ROUND: usize = 64 << 10;
 pub enum Order {
     /// The record that was not used for the longest time.
     LeastRecent,
-    /// The record that is used least often.
+    /// The record that is used least often is evicted first.
     LeastFrequent,
-    /// Any record.
+    /// Any record may be evicted first.
     Random,
-    /// The record that expires first.
+    /// The record that expires first is evicted first.
     SoonestToExpire,
 }
 

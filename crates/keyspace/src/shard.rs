@@ -75,7 +75,7 @@ impl Positions for KeyPositions {
 /// Only slot 0 has tracked keys. To *note* a key is to tell its watchers and followers that it changed.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// The table of slot 0.
+    /// The table of slot 0, which is database 0.
     first: Table,
     /// The other tables, in ascending order of slots. A table is created when its database is first written to.
     others: Vec<(usize, Box<Table>)>,
@@ -109,10 +109,10 @@ pub(crate) struct Table {
     pub(crate) mortal: usize,
 }
 
-/// Sums over one or more tables.
+/// The sums of the counters of one or more tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// Heap bytes of the tables.
+    /// Number of heap bytes of the tables.
     pub(crate) bytes: usize,
     /// Number of records that clients can reach (those of even slots).
     pub(crate) records: usize,
@@ -243,7 +243,7 @@ impl Shard {
             random,
         }
     }
-    /// Sums over all tables.
+    /// The sums over all tables of the shard.
     #[inline]
     pub(crate) fn sums(&self) -> Sums {
         self.first.sums(0).and(self.others_sums)
@@ -623,7 +623,7 @@ pub(crate) struct Clock<'a> {
     pub(crate) now_ms: i64,
     /// Data with this expiry or an earlier one has expired. `now_ms`, or `i64::MIN` while a journal is replayed.
     pub(crate) expiry_ms: i64,
-    /// True under an LFU policy.
+    /// True under an LFU policy of `maxmemory-policy`.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
 }

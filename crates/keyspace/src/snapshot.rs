@@ -59,7 +59,7 @@ impl SnapshotLoad {
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.marks_bytes.load(Relaxed)
     }
-    /// Maximum of [`SnapshotLoad::bytes`] so far.
+    /// The largest value of [`SnapshotLoad::bytes`] so far.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Relaxed)
     }
@@ -252,7 +252,7 @@ impl Shard {
 }
 
 impl Saving {
-    /// See [`Shard::save_step`].
+    /// Saves a step of the shard: see [`Shard::save_step`].
     fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<Saved>) -> Option<u64> {
         let frozen = self.frozen.iter().find(|(of, _)| *of == slot).map(|(_, frozen)| &frozen.0);
         let records = frozen.or_else(|| shard.table(slot).map(|table| &table.records))?;
@@ -362,7 +362,7 @@ impl Snapshot<'_> {
     pub fn changes(&self) -> u64 {
         self.changes
     }
-    /// Memory that the snapshot keeps.
+    /// How much memory the snapshot keeps.
     pub fn load(&self) -> &Arc<SnapshotLoad> {
         &self.load
     }

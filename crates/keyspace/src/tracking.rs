@@ -51,7 +51,7 @@ pub struct Touched {
 pub(crate) struct ChangedKeys {
     /// Prefixes of the keys to note; `None` without followers.
     prefixes: Option<PrefixSet>,
-    /// The touched keys, each with its position.
+    /// The tracked keys that were touched, each with its position.
     touched: HashTable<(u64, Vec<u8>)>,
     flushed: bool,
 }

@@ -53,9 +53,9 @@ pub(crate) struct Apart {
 /// Results of reads: INFO's `keyspace_hits` and `keyspace_misses`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
-    /// Calls of [`Db::get`] that found a record.
+    /// Number of calls of [`Db::get`] that found a record.
     pub hits: u64,
-    /// Calls of [`Db::get`] that found no record.
+    /// Number of calls of [`Db::get`] that found no record.
     pub misses: u64,
 }
 

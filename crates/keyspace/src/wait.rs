@@ -108,7 +108,7 @@ pub struct Registration {
     pub turn: u64,
 }
 
-/// A key of one database: slot and bytes.
+/// A key of one database: the database's slot, and the bytes of the key.
 type SlotKey = (usize, Box<[u8]>);
 /// The sort key of a waiter at a key: first what the waiter wants, then its turn.
 type Turn = (Wanted, u64);

@@ -26,7 +26,7 @@ pub struct Watched {
 /// The watched keys of one shard, and the clients that wait for its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// Flags by slot and key.
+    /// The flags of the watches, by slot and key.
     flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
     pub(crate) waiters: Waiters,
     /// True while somebody watches a key of the shard or waits for one.

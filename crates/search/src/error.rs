@@ -26,7 +26,7 @@ pub enum SearchError {
     /// A query that does not parse. Names the byte offset and the token there.
     #[error("Syntax error at offset {offset} near {near}")]
     Syntax {
-        /// Byte offset into the query.
+        /// Byte offset of the error in the query.
         offset: usize,
         /// The token that does not fit, or the last token when the query ends too early.
         near: String,
@@ -34,9 +34,9 @@ pub enum SearchError {
     /// A part of the query language that Strand does not support.
     #[error("{what} is not supported, at offset {offset} of the query")]
     NotInQueries {
-        /// The name of the part.
+        /// The name of the part of the query.
         what: &'static str,
-        /// Byte offset into the query.
+        /// Byte offset of that part in the query.
         offset: usize,
     },
     /// The query exceeds one of its limits.
@@ -44,15 +44,15 @@ pub enum SearchError {
     QueryLimit {
         /// What the query has too many of.
         what: &'static str,
-        /// The maximum number of this.
+        /// The maximum number of what the query has too many of.
         max: usize,
-        /// Byte offset into the query.
+        /// Byte offset in the query at which the limit is exceeded.
         offset: usize,
     },
     /// A `@field` that the schema lacks or declares with another type.
     #[error("Unknown field at offset {offset} near {field}")]
     UnknownField {
-        /// Byte offset into the query.
+        /// Byte offset of the field in the query.
         offset: usize,
         /// The field's name, as the client gave it.
         field: String,
@@ -62,7 +62,7 @@ pub enum SearchError {
     FieldType {
         /// The type that is expected: TEXT, TAG or NUMERIC.
         expected: &'static str,
-        /// Byte offset into the query.
+        /// Byte offset of the field in the query.
         offset: usize,
         /// The field's name, as the client gave it.
         field: String,
@@ -78,7 +78,7 @@ pub enum SearchError {
     BadArguments {
         /// Name of the option.
         name: &'static str,
-        /// RediSearch's reason.
+        /// The reason, in RediSearch's words.
         why: &'static str,
     },
     /// The request would need more memory than allowed, in bytes.
@@ -91,7 +91,7 @@ pub enum SearchError {
     /// documents.
     #[error("NOPERM User does not have the required permissions to query the index")]
     NoIndexPermission,
-    /// TIMEOUT has passed.
+    /// The time of the option TIMEOUT has passed.
     #[error("Timeout limit was reached")]
     Timeout,
     /// The client is gone or the server stops. No client reads this error.
@@ -100,9 +100,9 @@ pub enum SearchError {
     /// A pattern does not compile. Says where and why.
     #[error("ERR Bad pattern at offset {offset}: {why}")]
     Pattern {
-        /// Byte offset into the pattern.
+        /// Byte offset of the error in the pattern.
         offset: usize,
-        /// The parser's reason.
+        /// The reason, in the parser's words.
         why: String,
     },
     /// The command must run on another thread. Nothing is written yet, and no client reads this error.

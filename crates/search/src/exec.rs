@@ -55,11 +55,11 @@ impl Hit {
 /// The value by which a result is sorted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SortValue {
-    /// The score.
+    /// The value is the score of the result.
     Score,
-    /// A number.
+    /// The value is a number.
     Number(f64),
-    /// A text.
+    /// The value is a text.
     Text(Vec<u8>),
     /// The document lacks the field. Missing values come last in both directions.
     Missing,

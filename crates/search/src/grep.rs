@@ -57,7 +57,7 @@ pub(crate) struct Grep {
     pub(crate) give_ups: AtomicU64,
     pub(crate) quits: AtomicU64,
     pub(crate) resets: AtomicU64,
-    /// Bytes of the caches of running greps.
+    /// Number of bytes in the caches of greps that are running.
     pub(crate) cache_bytes: AtomicU64,
 }
 
@@ -104,7 +104,7 @@ struct Request {
     with_values: bool,
 }
 
-/// One row of the reply.
+/// One row in the reply of RX.GREP.
 struct Row {
     key: Vec<u8>,
     field: Option<Blob>,

@@ -73,7 +73,7 @@ pub(crate) struct Source {
     pub(crate) values: Vec<Option<Blob>>,
 }
 
-/// One text index.
+/// One text index with its documents.
 pub(crate) struct Index {
     pub(crate) name: Vec<u8>,
     pub(crate) schema: Schema,
@@ -95,7 +95,7 @@ pub(crate) struct Counts {
     pub(crate) uses: AtomicU64,
     /// Number of documents added since the index was created.
     pub(crate) added: AtomicU64,
-    /// Number of commits.
+    /// Number of commits of the index.
     pub(crate) commits: AtomicU64,
     /// Time spent adding and committing, in microseconds.
     pub(crate) indexing_us: AtomicU64,
@@ -250,7 +250,7 @@ impl Index {
     pub(crate) fn searcher(&self) -> Searcher {
         self.reader.searcher()
     }
-    /// Bytes of all segments.
+    /// Number of bytes of all segments of the index.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.directory.total_mem_usage()
     }

@@ -45,9 +45,9 @@ impl From<Over> for SearchError {
 pub(crate) struct Meter {
     cancel: Arc<AtomicBool>,
     deadline: OnceLock<Instant>,
-    /// Bytes held by all requests together.
+    /// Number of bytes held by all requests together.
     all_bytes: Arc<AtomicU64>,
-    /// Bytes held by this request.
+    /// Number of bytes held by this request.
     bytes: AtomicU64,
     steps: AtomicU64,
     /// Step count at which the next check is due.
@@ -141,7 +141,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Counts `bytes`.
+    /// Counts `bytes` as held until the value is dropped.
     pub(crate) fn new(meter: &Arc<Meter>, bytes: usize) -> Result<Holding, Over> {
         meter.hold(bytes)?;
         Ok(Holding { meter: meter.clone(), bytes })

@@ -68,7 +68,7 @@ pub(crate) struct Options<'a> {
 /// A field to return: its name in the hash and its name in the reply.
 pub(crate) type Returned = (Vec<u8>, Vec<u8>);
 
-/// SORTBY: a field of the schema.
+/// The field of the schema that SORTBY names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SortBy {
     pub(crate) field: usize,

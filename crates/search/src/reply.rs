@@ -27,7 +27,7 @@ const FIELD_STEPS: usize = 8;
 enum Document {
     /// The fields as pairs of name and value.
     Fields(Vec<(Blob, Blob)>),
-    /// All fields of a large hash.
+    /// All fields of a large hash, in the hash itself.
     Large(HashValue),
     /// No fields, because the search is of a version and the key was written since that version.
     Changed,

@@ -74,21 +74,21 @@ pub(crate) struct FieldSpec {
 /// A field's type and the type's options.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FieldKind {
-    /// Text, indexed as words.
+    /// Text, which is indexed as words.
     Text {
         /// Factor by which the score of a match is multiplied.
         weight: f64,
         /// True when only exact words are indexed.
         no_stem: bool,
     },
-    /// A list of values, each indexed whole.
+    /// A field with a list of values, each of which is indexed whole.
     Tag {
         /// The byte between two values.
         separator: u8,
         /// True when values are not lower-cased.
         case_sensitive: bool,
     },
-    /// A number.
+    /// A field whose values are numbers.
     Numeric,
 }
 
@@ -272,7 +272,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The current argument.
+    /// The argument that is read next.
     pub(crate) fn peek(&self) -> Option<&'a [u8]> {
         self.args.get(self.at)
     }

@@ -5,13 +5,13 @@ use strand_wire::client::Value;
 /// What must be equal in the replies of two servers to one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Every byte of both replies.
+    /// Every byte of both replies must be equal.
     Exact,
     /// The elements in any order, at every depth, because no server promises the order of a hash.
     AnyOrder,
     /// The kind of reply and the number of elements.
     Shape,
-    /// The kind of reply.
+    /// Only the kinds of the replies must be equal.
     Kind,
     /// The elements in any order if both scans finish in one call, else only the kind: each server has its own
     /// cursors.
@@ -19,7 +19,7 @@ pub enum Policy {
     /// The elements and also the words within texts in any order: redis-server keeps a user's commands in a hash
     /// table.
     Words,
-    /// The lengths of texts, for random texts.
+    /// Only the lengths of texts must be equal, for random texts.
     Length,
     /// Entries of ACL LOG, without their age and their connection, which differ between servers.
     Denials,

@@ -86,7 +86,7 @@ const AROUND: &[(&str, &str)] = &[
 const INTEGERS: &[&str] =
     &["0", "1", "-1", "100000", "4294967296", "9223372036854775807", "-9223372036854775808"];
 
-/// One request.
+/// One hostile request.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Name of the command and of the variant, for failure messages.
@@ -282,7 +282,7 @@ impl<'t> Words<'t> {
         self.out.push(value);
     }
 
-    /// The text that a user would write.
+    /// The text that a user would usually write for the argument.
     fn usual(&self, arg: &Arg) -> Vec<u8> {
         let key = KEYS.iter().find(|(group, _)| *group == self.group).map_or("big:string", |(_, key)| key);
         let text = match (arg.kind, arg.name) {

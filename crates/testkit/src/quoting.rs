@@ -3,7 +3,7 @@
 /// Why a line is not a list of arguments.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum QuotingError {
-    /// A quote is not closed.
+    /// A quote in the line is not closed.
     #[error("unbalanced quotes: {0}")]
     Unbalanced(String),
     /// The line ends after a backslash.

@@ -1,6 +1,6 @@
 //! [`shortest`]: removes from a sequence of commands everything that a difference does not need.
 
-/// A command: its arguments.
+/// A command as the list of its arguments.
 pub type Command = Vec<Vec<u8>>;
 
 /// The shortest sequence found for which `differs` returns true. `differs` must return true for `commands`. Removes

@@ -171,7 +171,7 @@ fn replies(data: &[u8], piece: usize) {
                         chain.push_slice(part);
                         session_end.write(&mut chain, usize::MAX);
                     }
-                    // The session ends at this point.
+                    // The session ends at this point of the test.
                     _ => session_end = None,
                 },
             }

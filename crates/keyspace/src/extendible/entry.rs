@@ -40,7 +40,7 @@ const NUMBER_BYTES: usize = 4;
 /// The part of a value that is stored in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body<'a> {
-    /// An integer.
+    /// The value is an integer.
     Int(i64),
     /// At most [`INLINE_BYTES_MAX`] bytes. The flag is true when a command edited them in place.
     Bytes(&'a [u8], bool),
@@ -138,7 +138,7 @@ impl EntryLayout {
             end: value.end,
         }
     }
-    /// Range of the key's bytes.
+    /// Range of the key's bytes in the heap.
     #[inline]
     pub(super) fn key(&self) -> Range<usize> {
         self.key_start..self.key_end
@@ -148,7 +148,7 @@ impl EntryLayout {
     fn value(&self) -> Range<usize> {
         self.value_start..self.end
     }
-    /// Range of the whole entry.
+    /// Range of the whole entry in the heap.
     #[inline]
     pub(super) fn range(&self) -> Range<usize> {
         self.start..self.end
@@ -249,7 +249,7 @@ pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     Some(heap[range] == *key)
 }
 
-/// Number of bytes before the key's length.
+/// Number of bytes in an entry before the key's length.
 #[inline]
 fn head_bytes(flags: u8) -> usize {
     let with = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };

@@ -68,11 +68,11 @@ pub(crate) trait Positions: Clone {
 pub(crate) struct At {
     segment: u32,
     bucket: u32,
-    /// Start of the entry in the segment's heap.
+    /// Start of the item's entry in the segment's heap.
     start: u32,
 }
 
-/// An extendible hash table: see the module.
+/// An extendible hash table. The module explains it.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtendibleTable<V, P> {
     positions: P,
@@ -100,11 +100,11 @@ pub(crate) struct ExtendibleTable<V, P> {
 /// Sizes of a table, for tests and for administrators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of items.
+    /// Number of items in the table.
     pub items: usize,
-    /// Number of segments.
+    /// Number of segments of the table.
     pub segments: usize,
-    /// Number of entries in the directory.
+    /// Number of entries in the table's directory.
     pub directory: usize,
     /// Number of items in the fullest segment.
     pub segment_items_max: usize,
@@ -112,7 +112,7 @@ pub struct Shape {
     pub moved_max: usize,
     /// Bytes of keys and values in the segments, and of their metadata.
     pub entries_bytes: usize,
-    /// All heap bytes of the table.
+    /// Number of heap bytes of the whole table.
     pub heap_bytes: usize,
 }
 
@@ -161,7 +161,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             moved_max: 0,
         }
     }
-    /// Number of items.
+    /// Number of items in the table.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len

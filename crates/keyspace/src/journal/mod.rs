@@ -55,7 +55,7 @@ thread_local! {
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
 }
 
-/// The stream of all changes: see the module.
+/// The stream of all changes. The module explains it.
 #[derive(Debug)]
 pub struct Journal {
     id: u64,
@@ -69,7 +69,7 @@ pub struct Journal {
     alerts: OnceLock<Arc<AtomicU8>>,
     merger: Mutex<Merger>,
     is_asleep: AtomicBool,
-    /// Wakes the sleeping taker.
+    /// Wakes the thread that takes the journal.
     wake: OnceLock<Wake>,
 }
 
@@ -103,10 +103,10 @@ struct ByteRange {
     len: usize,
 }
 
-/// Joins the lanes to one stream.
+/// Joins the lanes of the threads to one stream.
 #[derive(Debug, Default)]
 struct Merger {
-    /// The offset of the next byte to take.
+    /// The offset of the next byte that is to be taken.
     frontier: u64,
     /// For each lane, the bytes that were moved out of the lane and wait for their turn, the oldest first.
     taken: Vec<VecDeque<Lane>>,

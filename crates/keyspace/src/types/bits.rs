@@ -90,13 +90,13 @@ fn mask_until(end: u64) -> u8 {
 /// The operations of BITOP. A shorter string is padded with zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Bits that are 1 in all strings.
+    /// The result has the bits that are 1 in all strings.
     And,
-    /// Bits that are 1 in any string.
+    /// The result has the bits that are 1 in any string.
     Or,
     /// Bits that are 1 in an odd number of strings.
     Xor,
-    /// Bits that are 0 in the only string.
+    /// The result has the bits that are 0 in the only string.
     Not,
     /// Bits that are 1 in the first string and in no other.
     Diff,
@@ -104,7 +104,7 @@ pub enum Operation {
     Diff1,
     /// Bits that are 1 in the first string and in another.
     AndOr,
-    /// Bits that are 1 in exactly one string.
+    /// The result has the bits that are 1 in exactly one string.
     One,
 }
 
@@ -202,11 +202,11 @@ pub struct FieldType {
 /// What BITFIELD does with a number that does not fit its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// Keeps the low bits of the number.
+    /// On overflow, keeps the low bits of the number.
     Wrap,
-    /// Takes the nearest number that fits.
+    /// On overflow, takes the nearest number that fits.
     Saturate,
-    /// Stores nothing.
+    /// On overflow, stores nothing.
     Fail,
 }
 
@@ -216,7 +216,7 @@ impl FieldType {
         let most = if signed { 64 } else { 63 };
         (1..=most).contains(&bits).then_some(FieldType { signed, bits: bits as u8 })
     }
-    /// Width in bits.
+    /// Width of the field in bits.
     pub fn bits(self) -> u64 {
         self.bits.into()
     }

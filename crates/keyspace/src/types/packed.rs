@@ -34,9 +34,9 @@ pub(super) struct Packed {
 pub(super) enum Found {
     /// The field exists, and this is where its pair is.
     At(PairRange),
-    /// The field is missing.
+    /// The hash does not have the field.
     Nowhere {
-        /// Offset at which the values start.
+        /// Offset in the allocation at which the values start.
         values_from: usize,
     },
 }
@@ -72,7 +72,7 @@ impl Packed {
             Found::Nowhere { .. } => None,
         }
     }
-    /// Bytes of the allocation that are in use.
+    /// Number of bytes of the allocation that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.used_with(self.values_from())
     }

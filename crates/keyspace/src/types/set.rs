@@ -42,7 +42,7 @@ enum Form {
 /// A member as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member<'a> {
-    /// A canonical decimal integer.
+    /// The member is a canonical decimal integer.
     Int(i64),
     /// Any other bytes. In a set that is not stored as integers, also the text of an integer.
     Bytes(&'a [u8]),

@@ -32,9 +32,9 @@ pub(crate) struct TermsQuery {
 pub(crate) enum Terms {
     /// Terms with a given text at the beginning, at the end or anywhere.
     Affix(Arc<Affix>),
-    /// Terms within an edit distance of a word.
+    /// Terms that are within an edit distance of a word.
     Fuzzy(Arc<Fuzzy>),
-    /// The listed terms.
+    /// The terms in this list.
     Listed(Arc<[Box<[u8]>]>),
 }
 

@@ -38,7 +38,7 @@ pub(crate) const LOOKUP_BYTES: usize = 4 * 1024;
 /// Number of bytes of a union of clauses: its state for the next 4,096 documents.
 pub(crate) const UNION_BYTES: usize = 20 * 1024;
 
-/// A parsed query.
+/// A node of a parsed query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     /// `*`: every document matches
@@ -51,9 +51,9 @@ pub(crate) enum Node {
     Affix(AffixKind, String),
     /// A fuzzy term: `%word%`, `%%word%%`
     Fuzzy(u8, String),
-    /// All of these nodes match.
+    /// Matches when all of these nodes match.
     And(Vec<Node>),
-    /// At least one of these nodes matches.
+    /// Matches when at least one of these nodes matches.
     Or(Vec<Node>),
     /// `-x`: the node does not match
     Not(Box<Node>),
@@ -70,11 +70,11 @@ pub(crate) enum Node {
 /// On which side of an affix more characters may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AffixKind {
-    /// More may follow after it: `te*`
+    /// More characters may follow: `te*`
     Prefix,
-    /// More may precede it: `*xt`
+    /// More characters may precede: `*xt`
     Suffix,
-    /// More may be on both sides: `*ex*`
+    /// More characters may precede and follow: `*ex*`
     Infix,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct FieldName {
 /// One value between the braces of a tag query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TagValue {
-    /// The tag is exactly this text.
+    /// The tag must be exactly this text.
     Exact(String),
     /// The tag begins with, ends with or contains this text.
     Affix(AffixKind, String),

@@ -47,7 +47,7 @@ struct Parser<'q> {
     nodes: usize,
     depth: usize,
     params: &'q HashMap<&'q [u8], &'q [u8]>,
-    /// Bytes of all parameter values used so far.
+    /// Number of bytes of all parameter values used so far.
     param_bytes: usize,
 }
 
@@ -405,7 +405,7 @@ impl Parser<'_> {
         if self.takes(c) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// The next significant character.
+    /// The next character that is neither white space nor punctuation that only separates words.
     fn peek(&mut self) -> Option<char> {
         self.skip();
         self.rest().chars().next()

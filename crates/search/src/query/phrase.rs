@@ -16,14 +16,14 @@ use tantivy::{DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError, Ter
 
 /// Number of bytes of an open list of documents with positions: decoded blocks of 128.
 pub(super) const POSTINGS_BYTES: usize = 3 * 1024;
-/// Number of bytes of a position.
+/// Number of bytes that one position takes.
 const POSITION_BYTES: usize = size_of::<u32>();
 
 /// A query for documents that contain some words in sequence in one field.
 #[derive(Clone, Debug)]
 pub(super) struct PhraseQuery {
     field: Field,
-    /// The distinct words.
+    /// The distinct words of the phrase.
     words: Arc<[String]>,
     /// The word at each place of the phrase, as an index into `words`.
     places: Arc<[u32]>,
@@ -65,7 +65,7 @@ impl Query for PhraseQuery {
 
 struct PhraseWeight {
     phrase: PhraseQuery,
-    /// `None` when scores are not needed.
+    /// The weight with which scores are computed. `None` when scores are not needed.
     similarity: Option<Bm25Weight>,
 }
 

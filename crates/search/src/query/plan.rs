@@ -28,7 +28,7 @@ use tantivy::query::{
 };
 use tantivy::schema::{Field, IndexRecordOption};
 
-/// What is needed to plan a query.
+/// What the planner of a query needs to know.
 pub(crate) struct Planner<'a> {
     pub(crate) schema: &'a Schema,
     pub(crate) fields: &'a Fields,
@@ -38,13 +38,13 @@ pub(crate) struct Planner<'a> {
     pub(crate) keep_stop_words: bool,
     /// INFIELDS: the fields in which words without a `@field` are searched.
     pub(crate) in_fields: Option<Vec<usize>>,
-    /// The request's meter.
+    /// The meter of the request.
     pub(crate) meter: &'a Arc<Meter>,
     /// The size of the plan so far.
     pub(crate) planned: Planned,
 }
 
-/// The size of a plan.
+/// The size of a plan, to which limits apply.
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
     words: Cell<usize>,

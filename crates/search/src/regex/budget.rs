@@ -43,7 +43,7 @@ pub(crate) enum Halt {
     Lane,
     /// There is too much work for a thread with other commands in its queue. The command must move to the hard lane.
     Hard,
-    /// The matches exceed [`ANSWER_BYTES_MAX`].
+    /// The matches take more than [`ANSWER_BYTES_MAX`] bytes.
     Answer,
 }
 

@@ -22,7 +22,7 @@ const CREDIT_NS_PER_BYTE: u64 = 3;
 /// searches can earn.
 const EARNED_NS: u64 = 1_000;
 const EARNED_NS_MAX: u64 = 100_000;
-/// Minimum credit of every search.
+/// Minimum credit of every search, in nanoseconds.
 const CREDIT_NS_MIN: u64 = 10_000;
 /// Maximum credit that one search may use on a helper thread with a queue.
 const LANE_PATIENCE_NS: u64 = 4_000_000;

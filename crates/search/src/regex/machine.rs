@@ -28,7 +28,7 @@ pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
     &TIERS_BYTES[..fit.max(1)]
 }
 
-/// A compiled automaton.
+/// An automaton that was compiled from one or more patterns.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) nfa: NFA,
@@ -50,7 +50,7 @@ enum Engine {
     Lazy(Vec<lazy::DFA>),
 }
 
-/// How to build a [`Machine`].
+/// The options for building a [`Machine`].
 pub(crate) struct Build {
     pub(crate) kind: MatchKind,
     pub(crate) reverse: bool,
@@ -116,7 +116,7 @@ impl Machine {
         };
         engine + self.nfa.memory_usage() + self.prefilter.as_ref().map_or(0, Prefilter::memory_usage)
     }
-    /// True when there is a full DFA.
+    /// True when the automaton is a full DFA.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.engine, Engine::Full(_))
     }

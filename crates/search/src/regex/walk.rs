@@ -29,7 +29,7 @@ pub(super) enum Failed {
     Quit,
 }
 
-/// The kind of a state.
+/// The kind of a state: what a walk must do there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Quit,
 }
 
-/// A running DFA.
+/// A DFA that a walk can step through.
 pub(super) trait Steps {
     type Id: Copy;
     /// The start state.
@@ -54,7 +54,7 @@ pub(super) trait Steps {
     ) -> (Self::Id, usize);
     /// Consumes one byte, even if the next state is special.
     fn step(&mut self, id: Self::Id, byte: u8) -> Self::Id;
-    /// The state after the last byte.
+    /// The state after the end of the text.
     fn end(&mut self, id: Self::Id) -> Self::Id;
     /// The kind of a state.
     fn kind(&self, id: Self::Id) -> Kind;
@@ -64,7 +64,7 @@ pub(super) trait Steps {
     fn built(&self) -> (u64, usize);
 }
 
-/// A full DFA.
+/// A full DFA, for a walk.
 pub(super) struct Full<'a>(pub(super) &'a dense::DFA<Vec<u32>>);
 
 impl Steps for Full<'_> {
@@ -82,7 +82,7 @@ impl Steps for Full<'_> {
         stop: usize,
     ) -> (StateID, usize) {
         if self.0.is_accel_state(id) && !REV {
-            // The loop below reads only these bytes.
+            // The loop below reads only the bytes of `rest`.
             let rest = &bytes[at..stop];
             let next = match *self.0.accelerator(id) {
                 [a] => memchr::memchr(a, rest),
@@ -129,7 +129,7 @@ impl Steps for Full<'_> {
     }
 }
 
-/// A lazy DFA and its cache.
+/// A lazy DFA and its cache, for a walk.
 pub(super) struct Lazy<'a> {
     pub(super) dfa: &'a lazy::DFA,
     pub(super) cache: &'a mut lazy::Cache,

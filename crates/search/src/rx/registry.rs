@@ -77,9 +77,9 @@ pub(crate) struct Caches {
     matchers: Vec<(Matcher, u64)>,
     /// Indices of the matchers that the running search used.
     used: Vec<usize>,
-    /// Counted bytes of all matchers together.
+    /// Number of counted bytes of all matchers together.
     matchers_bytes: u64,
-    /// Counted bytes of the whole caches.
+    /// Number of counted bytes of the whole caches.
     bytes: u64,
 }
 
@@ -342,7 +342,7 @@ impl ThreadCaches {
         Ok(result?)
     }
 
-    /// Drops these caches.
+    /// Drops the caches `held`, and counts the eviction.
     fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
         let held = std::mem::take(held);
         self.bytes.store(0, Relaxed);

@@ -41,9 +41,9 @@ pub(crate) struct Set {
     pub(crate) memory_bytes: usize,
     pub(crate) deadline: Duration,
     pub(crate) compile_us: u64,
-    /// Bytes of the caches of all threads.
+    /// Number of bytes in the caches of all threads.
     pub(crate) cache_bytes: AtomicU64,
-    /// Bytes of the compiled automata.
+    /// Number of bytes of the compiled automata.
     compiled_bytes: AtomicU64,
     options: Options,
     /// The RX.SET command that defined the set.
@@ -161,7 +161,7 @@ impl Set {
         }
     }
 
-    /// Bytes of the compiled automata.
+    /// Number of bytes of the compiled automata.
     pub(crate) fn compiled_bytes(&self) -> u64 {
         self.compiled_bytes.load(Relaxed)
     }

@@ -36,7 +36,7 @@ const SETS_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     clients: Mutex<HashMap<u64, Client>>,
-    /// Streams of disconnected clients.
+    /// The clients that have disconnected, whose streams are still to be freed.
     left: Mutex<Vec<Client>>,
     totals: Arc<Totals>,
 }
@@ -54,7 +54,7 @@ struct Client {
     open: HashMap<u64, Arc<Open>>,
 }
 
-/// An open stream.
+/// A stream that is open.
 #[derive(Debug)]
 struct Open {
     set: Arc<Set>,
@@ -103,7 +103,7 @@ enum State {
     Simulated(Box<(Simulation, StreamState)>),
 }
 
-/// The ends of matches that one piece gave.
+/// The ends of matches that were found in one piece.
 #[derive(Debug, Default)]
 struct Ends {
     count: u64,
@@ -120,11 +120,11 @@ impl Ends {
 }
 
 impl Streams {
-    /// Heap bytes of all streams.
+    /// Number of heap bytes of all streams.
     pub(crate) fn bytes(&self) -> u64 {
         self.totals.bytes.load(Relaxed)
     }
-    /// Number of streams.
+    /// Number of open streams.
     pub(crate) fn len(&self) -> u64 {
         self.totals.streams.load(Relaxed)
     }

@@ -180,7 +180,7 @@ impl World {
         keys.join(" ")
     }
 
-    /// Runs HSET.
+    /// Runs HSET in the test's keyspace.
     fn hset(&self, key: &str, pairs: &[(&str, &str)]) {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
@@ -199,14 +199,14 @@ impl World {
         }
     }
 
-    /// Runs SET.
+    /// Runs SET in the test's keyspace.
     fn set(&self, key: &str, value: &[u8]) {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
         locked.db(self.db).insert(&key, Stored::Str(Str::from_slice(value)), None);
     }
 
-    /// Runs DEL.
+    /// Runs DEL in the test's keyspace.
     fn del(&self, key: &str) {
         let key = self.keyspace.key(key.as_bytes());
         self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).remove(&key);
@@ -221,13 +221,13 @@ impl World {
         db.change(&key, remove).expect("a hash").expect("a key");
     }
 
-    /// Runs PEXPIREAT.
+    /// Runs PEXPIREAT in the test's keyspace.
     fn expire_at(&self, key: &str, at_ms: Option<i64>) {
         let key = self.keyspace.key(key.as_bytes());
         self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).set_expiry(&key, at_ms);
     }
 
-    /// Runs RENAME.
+    /// Runs RENAME in the test's keyspace.
     fn rename(&self, from: &str, to: &str) {
         let (from, to) = (self.keyspace.key(from.as_bytes()), self.keyspace.key(to.as_bytes()));
         let mut locked = self.keyspace.lock(&[from.hash, to.hash], self.now_ms);

@@ -56,7 +56,7 @@ fn world() -> &'static (World, Vec<Doc>) {
     })
 }
 
-/// A query of the model.
+/// A query, as the model evaluates it.
 #[derive(Clone, Debug)]
 enum Q {
     All,

@@ -89,7 +89,7 @@ fn matches_spans_groups_and_replacements() {
     assert_eq!(line(&w, "RX.REPLACE e axxb -"), "-a-b-");
 }
 
-/// Another world with the same service.
+/// Opens another world with the same search service.
 fn reopened(w: &World) -> World {
     World { keyspace: w.keyspace.clone(), search: w.search.clone(), ..World::new() }
 }

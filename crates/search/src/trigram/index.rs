@@ -29,7 +29,7 @@ pub(crate) const INDEXED_BYTES_MAX: usize = 16 << 20;
 /// Number of dead document numbers that are allowed besides four for each live document.
 const DEAD_MAX: usize = 200_000;
 
-/// A trigram index.
+/// A trigram index with its documents.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) prefix: Vec<u8>,
@@ -59,7 +59,7 @@ impl Share {
     pub(crate) fn of(all: Arc<AtomicU64>) -> Share {
         Share { all, own: AtomicU64::new(0) }
     }
-    /// Sets the size of this part.
+    /// Sets the size of this part, in bytes.
     pub(crate) fn set(&self, bytes: usize) {
         let before = self.own.swap(bytes as u64, Relaxed);
         // The addition wraps when the part shrinks, which is correct.
@@ -101,7 +101,7 @@ struct Part {
     segment: Arc<Segment>,
     /// Number of live documents when the segment was made.
     made_of: u32,
-    /// Number of live documents now.
+    /// Number of documents that are live now.
     alive: u32,
 }
 

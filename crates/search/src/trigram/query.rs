@@ -42,7 +42,7 @@ pub(crate) enum Query {
     All,
     /// The text contains these bytes, which are folded and three or more, and so all their trigrams.
     Text(Box<[u8]>),
-    /// All conditions in the list hold.
+    /// All conditions in the list must hold.
     And(Vec<Query>),
     /// At least one condition in the list holds. An empty list is satisfied by no text.
     Or(Vec<Query>),
@@ -190,7 +190,7 @@ struct Known {
     /// When `exact` is `None`: the part starts with one of these strings, and ends with one of `ends`.
     begins: Strings,
     ends: Strings,
-    /// A further condition on the text.
+    /// Another condition that the text must satisfy.
     query: Query,
 }
 
@@ -310,7 +310,7 @@ impl Known {
     fn ends_now(&self) -> &Strings {
         self.exact.as_ref().unwrap_or(&self.ends)
     }
-    /// Bytes of all strings kept for the part.
+    /// Number of bytes of all strings kept for the part.
     fn bytes(&self) -> usize {
         let all = self.exact.iter().chain([&self.begins, &self.ends]).flatten();
         all.map(Vec::len).sum()
@@ -494,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Number of nodes of a syntax tree.
+    /// Number of nodes in a pattern's syntax tree.
     fn parts(hir: &Hir) -> usize {
         1 + match hir.kind() {
             HirKind::Repetition(r) => parts(&r.sub),

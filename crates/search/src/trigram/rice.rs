@@ -16,7 +16,7 @@ fn low_bits(room: u32, count: u32) -> u32 {
     if mean < 2 { 0 } else { mean.ilog2() }
 }
 
-/// Writes lists one after another.
+/// Writes lists of numbers one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -70,7 +70,7 @@ impl Writer {
             (self.held, self.held_bits) = (0, 0);
         }
     }
-    /// The bytes of all lists.
+    /// Returns the bytes of all lists.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.align();
         self.bytes.extend_from_slice(&[0; PADDING_BYTES]);

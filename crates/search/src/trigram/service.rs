@@ -121,7 +121,7 @@ impl Trigrams {
         };
         self.indexes.read().iter().map(of).collect()
     }
-    /// All indexes.
+    /// All trigram indexes.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()
     }
@@ -145,11 +145,11 @@ impl Trigrams {
         // Freeing an index may take long. The lock is released already, so no thread waits for it.
         drop(old);
     }
-    /// Bytes of all indexes.
+    /// Number of bytes of all trigram indexes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// Number of indexes.
+    /// Number of trigram indexes.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }

@@ -18,7 +18,7 @@ const SECRET_BYTES_MIN: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     name: &'static str,
-    /// The command.
+    /// The command whose reply becomes an entry.
     pub args: &'static [&'static str],
     how: How,
 }

@@ -14,7 +14,7 @@ use strand_rdb::check::{Report, check};
 /// The arguments of `strand check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Which kind of file.
+    /// Which kind of file is checked.
     #[command(subcommand)]
     what: What,
 }

@@ -97,7 +97,7 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
     connection.run().await
 }
 
-/// State after the session's last turn.
+/// What the connection does after the session's last turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The session needs more bytes.
@@ -154,7 +154,7 @@ struct Connection<'c> {
 enum Event {
     /// The session was woken.
     Woken,
-    /// A deadline passed.
+    /// A deadline of the session has passed.
     Time,
 }
 

@@ -33,7 +33,7 @@ struct Line<T> {
     running: usize,
 }
 
-/// Kind of a slot.
+/// Which owners may use a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotKind {
     /// A slot that is open to every owner.
@@ -49,7 +49,7 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// Adds a waiting job.
+    /// Adds a job that waits.
     pub(super) fn push(&mut self, owner: Owner, job: T) {
         let line = self.lines.entry(owner).or_insert_with(|| Line { waiting: VecDeque::new(), running: 0 });
         line.waiting.push_back((self.arrivals, job));

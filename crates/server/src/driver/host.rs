@@ -42,7 +42,7 @@ const SCRIPT_LOG_BYTES_MAX: usize = 4096;
 /// Requests of the engine to the server's main thread.
 #[derive(Debug)]
 pub enum Request {
-    /// SHUTDOWN.
+    /// SHUTDOWN asks that the server stops.
     Stop(ShutdownRequest),
     /// CONFIG SET changed this option.
     Changed(String),

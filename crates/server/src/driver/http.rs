@@ -279,7 +279,7 @@ struct Socket {
     stream: Stream,
     /// True when a request has entered the session.
     has_entered: bool,
-    /// Target of reads. Empty between reads.
+    /// The chain into which the socket is read. Empty between reads.
     input: Chain,
     /// Bytes that wait to be sent.
     out: Chain,
@@ -298,7 +298,7 @@ struct Socket {
     /// Total number of bytes sent. Next, of bytes received.
     sent: u64,
     received: u64,
-    /// Why the TLS handshake failed.
+    /// Why the TLS handshake failed, if it failed.
     no_tls: Option<io::Error>,
     /// True when the peer began with TLS, which this door does not take.
     is_hello: bool,

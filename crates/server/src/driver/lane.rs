@@ -57,7 +57,7 @@ struct Ticket {
 /// Number of extra slots beyond `heavy_max` for heavy jobs of users and addresses without a running job.
 const KEPT_SLOTS: usize = 1;
 
-/// The waiting jobs.
+/// The jobs that wait for a thread.
 #[derive(Default)]
 struct Jobs {
     light: VecDeque<Ticket>,

@@ -208,7 +208,7 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
     }
 }
 
-/// The source of the data at the start.
+/// Where the data comes from at the start.
 enum Data {
     /// There is no data.
     None,

@@ -171,7 +171,7 @@ impl Profiles {
 /// What a memory profile counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// Memory in use.
+    /// The memory that is in use.
     Heap,
     /// All allocations since the start, also the freed ones.
     Allocs,

@@ -346,18 +346,18 @@ async fn broken(socket: &TcpStream, watching: bool) {
     }
 }
 
-/// The end of a wait.
+/// What ended a wait.
 pub enum Waited<E> {
-    /// The socket is ready.
+    /// The socket is ready for a read or a write.
     Socket {
-        /// True when a read is worthwhile.
+        /// True when the caller should read from the socket.
         read: bool,
-        /// True when a write is worthwhile.
+        /// True when the caller should write to the socket.
         write: bool,
     },
     /// Both directions of the connection are closed.
     Gone,
-    /// The other future is ready.
+    /// The other future has completed, with this output.
     Other(E),
 }
 

@@ -48,7 +48,7 @@ const CIPHERSUITES: &[(&str, CipherSuite)] = &[
 /// The current TLS configuration.
 #[derive(Default)]
 pub struct Tls {
-    /// `None` while no door uses TLS.
+    /// The current configuration. `None` while no door uses TLS.
     current: RwLock<Option<Arc<ServerConfig>>>,
     /// Locked while the TLS files are read again, so that the configuration in use comes from the latest read.
     reloading: Mutex<()>,

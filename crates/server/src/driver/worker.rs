@@ -36,11 +36,11 @@ const WARN_MS: u64 = 10_000;
 /// What every worker shares.
 #[derive(Clone)]
 pub struct Shared {
-    /// The engine.
+    /// The engine that all workers share.
     pub engine: Arc<Engine>,
-    /// The clock.
+    /// The clock of the server.
     pub clock: Clock,
-    /// The helper threads.
+    /// The threads of the lanes.
     pub lanes: LanePool,
     /// How each worker drives its sockets.
     pub loops: Arc<Loops>,

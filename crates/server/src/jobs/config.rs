@@ -10,12 +10,12 @@ use strand_import::jobs::ledger::BUDGET_BYTES_MIN;
 
 /// Default address of the service.
 pub const LISTEN: &str = "127.0.0.1:8390";
-/// Default memory budget.
+/// The default budget of memory, in bytes.
 const MEMORY: u64 = 256 << 20;
 /// Maximum length of the file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The content of the file.
+/// The content of the configuration file.
 pub struct Config {
     /// Address on which the service listens.
     pub listen: SocketAddr,
@@ -29,7 +29,7 @@ pub struct Config {
     pub token: Option<String>,
     /// The limits on reading from sources.
     pub limits: Vec<SourceLimit>,
-    /// The jobs.
+    /// The jobs that the file defines.
     pub jobs: Vec<Definition>,
 }
 

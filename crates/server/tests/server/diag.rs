@@ -478,7 +478,7 @@ fn metrics_are_given_in_both_forms() {
             text.contains("strand_command_latency_microseconds{command=\"ping\",percentile=\"99\"}"),
             "{text}"
         );
-        // Every sample follows a declaration.
+        // Every sample follows the declaration of its metric.
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         assert!(samples.clone().count() > 100 && samples.clone().all(|line| line.starts_with("strand_")));
     }

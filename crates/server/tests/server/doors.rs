@@ -27,7 +27,7 @@ fn ask(fixture: &Fixture, i: usize, ip: IpAddr, request: &[u8]) -> Option<String
     TcpStream::connect(address).ok()?;
     let (mut reply, is_http) = (Vec::new(), DOORS[i].contains("http"));
     if DOORS[i].contains("tls") {
-        // The certificate is for 127.0.0.1.
+        // The certificate of the server is valid for 127.0.0.1.
         let config = fixture.config(&fixture.ca, Some(&fixture.client));
         let mut stream = fixture.connect_as(address, "127.0.0.1".parse().expect("an address"), config);
         let _ = stream.write_all(request);

@@ -27,7 +27,7 @@ pub fn site(options: &[&str]) -> Site {
     unreachable!("the last attempt returns")
 }
 
-/// A response.
+/// A response to a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

@@ -54,9 +54,9 @@ pub enum Step {
 /// A step of a client. The client matters, because each has its own watched keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The connection's number.
+    /// The number of the connection.
     pub client: u32,
-    /// The request.
+    /// The request that the connection sent.
     pub step: Step,
 }
 
@@ -71,7 +71,7 @@ pub struct Entry {
 /// All keys, and the watched keys of each client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Database {
-    /// The existing keys.
+    /// The keys that exist, with their values.
     keys: BTreeMap<usize, Entry>,
     /// For each client, its watched keys and whether one of them has changed.
     watches: BTreeMap<u32, (BTreeSet<usize>, bool)>,

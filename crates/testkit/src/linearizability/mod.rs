@@ -45,7 +45,7 @@ pub trait Model: Clone + PartialEq + fmt::Debug {
 /// One call, as its client saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call<M = Operation> {
-    /// The request.
+    /// The request of the call.
     pub operation: M,
     /// The reply; `None` when the connection ended first, so it is unknown whether the call took effect.
     pub reply: Option<Value>,

@@ -8,7 +8,7 @@ fn call(operation: Operation, reply: Value, invoked_ns: u64, returned_ns: u64) -
     Call { operation, reply: Some(reply), invoked_ns, returned_ns, sent }
 }
 
-/// These calls, sent as one pipeline.
+/// Makes one pipeline of these calls.
 fn pipeline<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
     let pipeline = PIPELINES.fetch_add(1, Relaxed);
     for (place, call) in calls.iter_mut().enumerate() {

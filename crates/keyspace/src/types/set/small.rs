@@ -35,7 +35,7 @@ impl Small {
             width => self.end().saturating_sub(HEAD_BYTES) / width,
         }
     }
-    /// Bytes of the allocation that are in use.
+    /// Number of bytes of the allocation that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.end()
     }
@@ -154,7 +154,7 @@ impl Small {
         let at = HEAD_BYTES + n * width;
         read(&self.bytes[at..at + width])
     }
-    /// Bytes per integer; 0 in a set of strings.
+    /// Number of bytes per integer; 0 in a set of strings.
     fn width(&self) -> usize {
         self.bytes.get(4).map_or(WIDTHS[0], |width| usize::from(*width))
     }

@@ -10,7 +10,7 @@
 use super::id::Id;
 use super::listpack::{self, Appender, HEAD_BYTES, Item};
 
-/// Flag: the entry is deleted.
+/// The flag of a deleted entry.
 const DELETED: i64 = 1;
 /// Flag: the entry has the fields of the master entry, and only its values are stored.
 const SAME_FIELDS: i64 = 2;
@@ -49,11 +49,11 @@ impl<'a> Entry<'a> {
     pub(super) fn new(block: &'a Block, place: EntryRange) -> Entry<'a> {
         Entry { list: &block.list, place }
     }
-    /// ID of the entry.
+    /// The ID of the entry.
     pub fn id(&self) -> Id {
         self.place.id
     }
-    /// Number of fields.
+    /// Number of fields of the entry.
     pub fn len(&self) -> usize {
         self.place.pairs
     }
@@ -120,7 +120,7 @@ impl Block {
         let counted = (live, dead) == (block.live(), block.dead());
         (counted && listpack::int(&block.list, zero)?.0 == 0).then_some(block)
     }
-    /// The bytes of the listpack.
+    /// The bytes of the block's listpack.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.list
     }
@@ -214,7 +214,7 @@ impl Block {
         let (number, fields) = listpack::int(&self.list, at)?;
         Some((usize::try_from(number).ok()?, fields))
     }
-    /// Offset of the first entry.
+    /// Offset of the block's first entry.
     fn first(&self) -> Option<usize> {
         let (number, mut at) = self.master()?;
         for _ in 0..=number {

@@ -10,7 +10,7 @@
 
 use crate::types::string::parse_int;
 
-/// Bytes before the first item.
+/// Number of bytes before the first item.
 pub(super) const HEAD_BYTES: usize = 6;
 const END: u8 = 0xff;
 /// The header's number of items stops at this value: it means "this many items or more".
@@ -20,12 +20,12 @@ const INT_BYTES_MAX: usize = 1 + 8 + 1;
 /// Maximum number of bytes of the length at the end of an item.
 const BACK_MAX: usize = 5;
 
-/// One item.
+/// One item of a listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An integer, or a string that is the text of an integer.
     Int(i64),
-    /// Any other bytes.
+    /// The item has any other bytes.
     Text(&'a [u8]),
 }
 

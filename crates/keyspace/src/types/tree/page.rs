@@ -41,7 +41,7 @@ pub(crate) struct Page {
     buffer: Box<[u8]>,
 }
 
-/// The decoded head.
+/// The decoded head of a page.
 #[derive(Clone, Copy)]
 struct Head {
     /// Start of the strings in the allocation. The next field is the end of the strings.
@@ -50,7 +50,7 @@ struct Head {
     /// End of the lengths in the allocation. Lengths are stored in reverse: the length of the first string is the last.
     lens_end: usize,
     count: usize,
-    /// Bytes per length. 0 in an even page.
+    /// Number of bytes per length. 0 in an even page.
     width: usize,
     /// In an even page, the length of every string.
     common: usize,
@@ -60,7 +60,7 @@ impl Head {
     fn lens_start(&self) -> usize {
         self.lens_end - self.count * self.width
     }
-    /// Bytes of the allocation that are in use.
+    /// Number of bytes of the allocation that are in use.
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
@@ -85,7 +85,7 @@ enum Gap {
 }
 
 impl Page {
-    /// Number of strings.
+    /// Number of strings in the page.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.head().count
@@ -95,7 +95,7 @@ impl Page {
     pub(crate) fn used_bytes(&self) -> usize {
         if self.buffer.is_empty() { 0 } else { self.head().used() }
     }
-    /// Bytes of the allocation.
+    /// Number of bytes of the allocation.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.len()
@@ -151,7 +151,7 @@ impl Page {
         let len = self.raw(&self.head(), i);
         (&self.buffer[offset..offset + (len & STRING_BYTES_MAX)], len & OUTSIDE != 0)
     }
-    /// Bytes of string `i`.
+    /// The number of bytes that string `i` takes.
     #[inline]
     pub(crate) fn bytes_of(&self, i: usize) -> usize {
         self.raw(&self.head(), i) & STRING_BYTES_MAX
