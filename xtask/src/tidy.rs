@@ -162,7 +162,7 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
             if line.chars().count() > LINE_CHARS_MAX {
                 findings.push(format!("{path}:{}: longer than {LINE_CHARS_MAX} characters", n + 1));
             }
-            // The words are written in two parts, so that this file does not find itself.
+            // Each word is written in two parts, so that the rule does not find the word in this file.
             for word in [
                 concat!("todo", "!("),
                 concat!("FIX", "ME"),

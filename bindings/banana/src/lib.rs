@@ -103,13 +103,13 @@ impl Kind {
 pub enum Token {
     /// [`Kind::List`]: the number of items.
     List(u64),
-    /// [`Kind::Int`]
+    /// [`Kind::Int`]: the number.
     Int(u64),
     /// [`Kind::Neg`]: the magnitude.
     Neg(u64),
-    /// [`Kind::String`]
+    /// [`Kind::String`]: the bytes.
     String(Blob),
-    /// [`Kind::Float`]
+    /// [`Kind::Float`]: the number.
     Float(f64),
     /// [`Kind::LongInt`]: the magnitude, most significant byte first.
     LongInt(Blob),

@@ -4,9 +4,9 @@
 use strand_chain::{Chain, pooled_bytes};
 
 const BLOCK_BYTES: usize = 16 << 10;
-/// Maximum size of the list of all threads, in bytes.
+/// Maximum size of the list of free blocks that all threads share, in bytes.
 const SHARED_BYTES_MAX: usize = 16 * 32 * BLOCK_BYTES;
-/// Maximum size of one thread's list, in bytes.
+/// Maximum size of one thread's own list of free blocks, in bytes.
 const OWN_BYTES_MAX: usize = 64 * BLOCK_BYTES;
 
 #[test]

@@ -151,7 +151,7 @@ pub struct CliArgs {
     /// input
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
-    // Last, because its heading applies to all options after it.
+    // This field is the last, because its heading applies to all options after it.
     #[command(flatten)]
     tls: TlsOptions,
 }

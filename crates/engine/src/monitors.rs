@@ -14,7 +14,7 @@ use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 use strand_wire::quote::quoted;
 
-/// Maximum number of bytes of arguments in a line.
+/// Maximum number of bytes of arguments in a line of MONITOR.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of waiting bytes for a MONITOR client when `client-output-buffer-limit normal` sets no limit.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 << 20;

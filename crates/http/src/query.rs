@@ -10,7 +10,7 @@ pub const PARAMETERS_MAX: usize = 256;
 /// The parsed query of a URI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The names and their values: `a` has no value, `a=` has an empty one.
+    /// The names of the parameters with their values. The query `a` has no value for `a`, and `a=` has an empty one.
     pairs: Vec<(String, Option<String>)>,
 }
 

@@ -259,8 +259,8 @@ impl Lines {
             }
         }
     }
-    /// Counts the lines that end before offset `at`. Returns the number of those in `ends`, the number of all of
-    /// them, and the start of the line that contains `at`.
+    /// Looks at the lines that end before offset `at`. Returns how many of them are in `ends`, how many there are in
+    /// all, and the start of the line that contains `at`.
     fn before(&self, at: u64) -> (usize, u64, u64) {
         let kept = self.ends.partition_point(|end| *end < at);
         match self.more > 0 && self.last < at {

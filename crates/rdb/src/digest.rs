@@ -23,7 +23,7 @@ impl Digest {
         })
     }
 
-    /// Adds `bytes`. The order of additions has no effect.
+    /// Adds `bytes` to the digest. The order of additions has no effect.
     fn add(&mut self, bytes: &[u8]) {
         let hash: [u8; 20] = Sha1::digest(bytes).into();
         self.0.iter_mut().zip(hash).for_each(|(a, b)| *a ^= b);

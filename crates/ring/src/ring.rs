@@ -254,7 +254,7 @@ impl Inner {
             if queued == 0 && !self.kernel_has_more() {
                 return Ok(());
             }
-            // SAFETY: no argument is passed; what is queued is as `push` wants it.
+            // SAFETY: no argument is passed, and every queued request keeps the conditions of `push`.
             let entered = unsafe { self.ring.submitter().enter::<()>(queued, 0, ENTER_GETEVENTS, None) };
             match entered {
                 Ok(_) if self.queue.is_empty() => return Ok(()),

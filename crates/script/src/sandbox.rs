@@ -214,7 +214,7 @@ fn no_such_global(lua: &Lua, (_, name): (Value, Value)) -> Result<Value> {
     Err(error(lua, text))
 }
 
-/// Lua's functions that must know the proxies, or that need a bound on their work.
+/// Sets Lua's functions that must know the sandbox's proxies, or that need a bound on their work.
 fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) -> Result<()> {
     let shield = protected.clone();
     let is_protected = move |table: &Table| shield.raw_get::<Option<Table>>(table);

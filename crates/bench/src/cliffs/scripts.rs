@@ -11,7 +11,8 @@ const WATCH: &str = "9 WATCH, UNWATCH, and EXEC of many watched keys";
 
 pub(super) const ROWS: &[&str] = &[LOOP, TOUCHES, EXEC, WATCH];
 
-/// Iterations of the script's loop at scale 1. Next, the number of keys that the script uses.
+/// Number of iterations of the script's loop at scale 1. The next constant is the number of keys that the script
+/// uses.
 const TURNS: f64 = 100_000_000.0;
 const KEYS: f64 = 1_000_000.0;
 

@@ -113,7 +113,7 @@ impl Pending {
             sum.count += 1;
         }
     }
-    /// The combined row, if a row at `at` belongs to a later combined row.
+    /// Takes the combined row, if a row at `at` would belong to a later combined row.
     pub(super) fn take_before(
         &mut self,
         at: Stamp,
@@ -126,7 +126,7 @@ impl Pending {
         }
         self.take(series)
     }
-    /// The combined row, from all rows added since the last one.
+    /// Takes the combined row, made from all rows added since the last one was taken.
     pub(super) fn take(&mut self, series: &[Series]) -> Option<(i64, Vec<f32>)> {
         let time = self.newest.take()?.unix_ms;
         let fold = |(sum, series): (&Sum, &Series)| match (sum.count, series.fold) {

@@ -86,7 +86,8 @@ impl Engine {
         if !reload.no_save {
             self.save_held(now)?;
         }
-        // The files have the data already, except for what the options change. The next base has everything.
+        // The append-only file has the data already, except for what the options change, and the next base has
+        // everything. So the journal is off during the reload.
         let is_recorded = self.keyspace.journal().is_on();
         if is_recorded {
             self.keyspace.switch_journal(false);

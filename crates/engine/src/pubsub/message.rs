@@ -116,7 +116,7 @@ fn header(out: &mut Blob, len: usize) {
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     head: Blob,
-    /// A long payload at the end, without its line end.
+    /// A long payload at the end of the message, without its line end.
     body: Option<Blob>,
     shape: Shape,
 }

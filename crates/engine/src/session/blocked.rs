@@ -290,7 +290,7 @@ impl Session {
         next
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
-        // The place of a session that was told to make the attempt.
+        // The wait of a session that was told to make the attempt itself.
         let coming = self.coming.take();
         self.last_command = self.engine.stats.ids.of(spec);
         self.lap_begins(spec, now);

@@ -61,7 +61,7 @@ pub(super) enum Next {
     Detach,
     /// A shard of the command is under a long lock. The session retries the command after a wake-up.
     Taken,
-    /// A part of the command is done. The next part runs in the next turn. Only from a session's command.
+    /// A part of the command is done. The next part runs in the next turn. Only a session's own command returns this.
     GoOn,
     /// The command waits for this cause and is retried at this time, on the clock of [`Now::mono_us`]. Only from a
     /// session's command.

@@ -69,7 +69,7 @@ const MORE: &[&str] = &[
     "GEOADD places 13.{n} 38.{n} p{n}",
 ];
 
-/// Stands for a [`long_write`] in [`LONG_TRANSACTION`].
+/// In [`LONG_TRANSACTION`], this word is replaced by a [`long_write`].
 const LONG_WRITE: &str = "LONG";
 
 /// A transaction on copies, whose changes are promised.

@@ -149,7 +149,7 @@ fn every_command_that_leaves_its_session_asks_for_its_memory() {
     free(&mut server, 14.0, 320.0);
     // Run a script that has moved from its worker to the lane.
     assert_eq!(peer.run(&server, &script), "-OOM eval would need 8 MB, waiting for 4 MB|");
-    // A blocking command reads much when it is served.
+    // A blocking command that would read much is refused.
     let told = peer.run(&server, "XREAD COUNT 5000 BLOCK 0 STREAMS s 0");
     assert!(told.starts_with("-OOM xread would need "), "{}", &told[..told.len().min(80)]);
     assert_eq!(peer.run(&server, "XREAD COUNT 1 BLOCK 0 STREAMS s 0").matches("$1|f|").count(), 1);

@@ -123,7 +123,7 @@ impl Operation {
         ];
         WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, op)| *op)
     }
-    /// Fills `out` with bytes of the result, starting at byte `at`.
+    /// Fills `out` with the bytes of the combined string, starting with byte `at` of that string.
     pub fn combine(self, sources: &[&[u8]], at: usize, out: &mut [u8]) {
         let mut scratch = [0; SCRATCH_BYTES];
         for (i, out) in out.chunks_mut(SCRATCH_BYTES).enumerate() {

@@ -124,7 +124,7 @@ pub enum Part<'a> {
 /// The state of a stream besides its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamState {
-    /// Number of entries. It equals the number of yielded entries if they were yielded one by one.
+    /// Number of entries of the stream. If the entries were returned one by one, their number equals this.
     pub length: u64,
     /// The latest ID that the stream has given out, at least the ID of the last entry.
     pub last_id: StreamId,

@@ -120,7 +120,7 @@ impl Segment {
         lists.start + from..lists.start + from + len
     }
 
-    /// The lists of all documents with these three to five bytes; `None` when there are no documents.
+    /// The lists of documents that contain `bytes` (three to five bytes). `None` when no document does.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<Lists> {
         let mut own = self.beginning(0..self.grams.len(), bytes, 3);
         let mut rests = [None; 2];

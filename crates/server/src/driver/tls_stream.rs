@@ -170,7 +170,7 @@ impl TlsStream {
     }
 }
 
-/// See [`TlsStream::send`].
+/// Sends encrypted bytes to the socket: see [`TlsStream::send`].
 pub fn send(socket: &TcpStream, tls: &mut ServerConnection) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(&mut &*SockRef::from(socket)) {

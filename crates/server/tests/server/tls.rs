@@ -254,7 +254,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.server.address));
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.doors[1]));
     call(&mut friend, &command("PING"), b"+PONG\r\n");
-    // An incomplete hello blocks nobody, and nothing.
+    // A client that sends only a part of its hello blocks no other client, and costs no processor time.
     let mut half = Client::connect(fixture.doors[0]);
     half.send(&[22, 3, 1, 2, 0, 1, 0]);
     call(&mut friend, &command("PING"), b"+PONG\r\n");

@@ -80,7 +80,7 @@ impl Head {
 enum Gap {
     /// The room between the strings and the lengths.
     Back,
-    /// The room before the strings, for a string of this many bytes.
+    /// The room before the page's strings must become larger, for a string of this many bytes.
     Front(usize),
 }
 
