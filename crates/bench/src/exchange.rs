@@ -15,8 +15,9 @@ use strand_wire::client::encode_command;
 const WAITERS: usize = 32;
 const CHANNEL: &str = "news";
 const PAYLOAD: &str = "sixteen bytes ..";
-/// Number of lines of the reply to SUBSCRIBE. The next constant is the number of lines of a published message.
+/// Number of lines of the reply to SUBSCRIBE.
 const ACKNOWLEDGED_LINES: usize = 6;
+/// Number of lines of a published message.
 const MESSAGE_LINES: usize = 7;
 /// Number of lines of BLPOP's reply.
 const POPPED_LINES: usize = 5;

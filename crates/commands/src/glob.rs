@@ -126,8 +126,9 @@ impl Bytes {
 /// A class of more than [`SEEK_BYTES_PER_STEP`] bytes. It is read once per pattern, not once per byte of a text.
 #[derive(Clone, Debug)]
 struct LongClass {
-    /// Where the class begins in the pattern. The next field is its length.
+    /// Where the class begins in the pattern.
     at: usize,
+    /// Length of the class in the pattern.
     len: usize,
     is_negated: bool,
     /// The escaped members. They keep their case under `nocase`.

@@ -43,8 +43,9 @@ const SLOWED_US_MAX: u64 = 1_000_000;
 pub(crate) struct Headroom {
     /// All memory that the process may use: the control group's limit or the machine's memory. 0: unknown.
     size_bytes: AtomicU64,
-    /// The free memory at the last sample. Next, the bytes that the allocator had given out then.
+    /// The free memory at the last sample.
     free_bytes: AtomicU64,
+    /// The bytes that the allocator had given out at the last sample.
     allocated_bytes: AtomicU64,
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,

@@ -207,7 +207,8 @@ async fn is_plain(chain: &Chain) -> bool {
     if chain.peek(&mut head) && head == *text::BASE64_PREFIX.as_bytes() {
         return false;
     }
-    // The bytes of the incomplete character at the end of the last piece. Next, their number.
+    // `cut` has the bytes of the incomplete character at the end of the last piece, and `held` is the number of these
+    // bytes.
     let (mut cut, mut held) = ([0; 4], 0);
     for piece in chain.slices().flat_map(|s| s.chunks(PIECE_BYTES_MAX)) {
         // A piece may start inside a character of the previous piece.

@@ -239,13 +239,15 @@ impl<S> Counted<S> {
 
 /// The starts of lines from the current node on, in bounded memory.
 struct Lines {
-    /// Number of the line in which the node starts, from 1. Next, the offset at which that line starts.
+    /// Number of the line in which the node starts. The first line has number 1.
     line: u64,
+    /// The offset at which the line starts in which the node starts.
     start: u64,
     /// Offsets of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
     ends: Vec<u64>,
-    /// Number of line ends after those in `ends`. Next, the offset of the last one.
+    /// Number of line ends after those in `ends`.
     more: u64,
+    /// Offset of the last line end that is not in `ends`.
     last: u64,
 }
 

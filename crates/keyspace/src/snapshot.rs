@@ -288,8 +288,9 @@ pub struct Snapshot<'k> {
     /// The slots with records that the walk has not finished, in ascending order. The walk is in the first of these
     /// slots.
     slots: Vec<usize>,
-    /// The shard at which the walk continues in the first of `slots`. The next field is the position in this shard.
+    /// The shard at which the walk continues in the first of `slots`.
     shard: usize,
+    /// The position in this shard at which the walk continues.
     from: u64,
     /// The shard from which kept records are taken next.
     take_from: usize,

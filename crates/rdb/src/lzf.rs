@@ -18,9 +18,10 @@ const COPY_MAX: usize = 264;
 const COPY_MIN: usize = 3;
 /// Number of positions at the end of a copy that are remembered, as redis-server does. It is less than [`COPY_MIN`].
 const REMEMBERED: usize = 2;
-/// Minimum number of slots for remembered positions, by a hash of three bytes. Next, the maximum. Both are powers of
-/// two; short strings get few slots.
+/// Minimum number of slots for remembered positions, by a hash of three bytes. Short strings get few slots. The
+/// number is a power of two.
 const TABLE_SLOTS_MIN: usize = 1 << 8;
+/// Maximum number of slots for remembered positions, a power of two.
 const TABLE_SLOTS_MAX: usize = 1 << 14;
 
 /// A buffer that is larger than this is not kept for the next string.

@@ -39,8 +39,9 @@ const LOAD_BYTES_MAX: usize = 16 << 20;
 
 /// The tables that belong to an interpreter's sandbox.
 pub(crate) struct Sandbox {
-    /// The globals as scripts see them. Next, the real table behind the proxy, in which KEYS and ARGV are set.
+    /// The globals as scripts see them: a proxy.
     pub(crate) script_globals: Table,
+    /// The real table behind the proxy, in which KEYS and ARGV are set.
     script_real: Table,
     /// The globals of functions. While a library is loaded, their metatable leads to `load_real` instead.
     pub(crate) function_globals: Table,

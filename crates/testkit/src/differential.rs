@@ -10,8 +10,9 @@ use std::path::Path;
 use std::time::Duration;
 use strand_wire::client::{Value, encode_command};
 
-/// Maximum number of checks whether redis-server has removed expired keys. Next, the pause between two checks.
+/// Maximum number of checks whether redis-server has removed expired keys.
 const EXPIRY_LOOKS_MAX: usize = 1_000;
+/// Pause between two of these checks.
 const EXPIRY_LOOK: Duration = Duration::from_millis(5);
 
 /// How a request is written to the socket.

@@ -50,8 +50,9 @@ struct Far {
     blob_bytes: usize,
     /// The blocks of small arguments after the first block.
     blocks: Vec<Vec<u8>>,
-    /// The spans after the first [`SPANS_MAX`], in lists of [`SPANS_MAX`]. Next, their number.
+    /// The spans after the first [`SPANS_MAX`], in lists of [`SPANS_MAX`].
     spans: Vec<Vec<Span>>,
+    /// Number of the spans after the first [`SPANS_MAX`].
     spans_len: usize,
 }
 

@@ -27,8 +27,9 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(5);
 /// Number of clock ticks per second, the unit of times in `/proc/PID/stat` on Linux.
 const TICKS_A_SECOND: f64 = 100.0;
-/// Bytes of a small value. Next, bytes of a value in the rows with writers.
+/// Number of bytes of a small value.
 const SMALL: usize = 8;
+/// Number of bytes of a value in the rows with writers.
 const VALUE: usize = 256;
 /// While a snapshot is written, clients write for this many seconds between two checks whether it is done.
 const PIECE_S: f64 = 0.1;

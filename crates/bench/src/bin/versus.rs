@@ -27,10 +27,11 @@ const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
 /// PINGs sent before memory is read: 14 MB, as much as goes through the buffers during a fill.
 const WARM_UP: u64 = 1_000_000;
-/// Interval between two reads of the memory while it settles. Next, the number of equal reads that count as
-/// settled, and the maximum number of reads.
+/// Interval between two reads of the memory while it settles.
 const LOOK: Duration = Duration::from_millis(250);
+/// Number of equal reads after which the memory counts as settled.
 const SETTLED_LOOKS: usize = 4;
+/// Maximum number of reads while the memory settles.
 const LOOKS_MAX: usize = 20;
 
 struct Options {

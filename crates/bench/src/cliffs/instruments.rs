@@ -33,10 +33,11 @@ const TURNED: [[&str; 3]; 3] = [
 
 /// Number of scrapes in one event. The time between two scrapes is [`SCRAPE_EVERY`].
 const SCRAPES: u32 = 50;
-/// Pairs of rounds under full load: one round with scrapes, one without. Next, the scrapes of a round, and
-/// its seconds.
+/// Number of pairs of rounds under full load. In a pair, one round has scrapes and the other has none.
 const PAIRS: u64 = 40;
+/// Number of scrapes in a round.
 const ROUND_SCRAPES: u32 = 5;
+/// Length of a round in seconds.
 const ROUND_S: f64 = 0.5;
 /// The load of the headline workloads, which leaves a server with one worker no time to spare.
 const CONNECTIONS: usize = 8;

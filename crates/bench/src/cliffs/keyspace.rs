@@ -21,9 +21,9 @@ const FLUSH: &str = "9 FLUSHALL SYNC";
 
 pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, BGSAVE, EXPIRY, FLUSH];
 
-/// Number of batches of writes between two checks whether the snapshot is done. Next, the maximum number of
-/// checks.
+/// Number of batches of writes between two checks whether the snapshot is done.
 const BATCHES_A_LOOK: u64 = 200;
+/// Maximum number of checks whether the snapshot is done.
 const SAVE_LOOKS_MAX: u64 = 10_000;
 
 /// Number of keys in one write during growth. It is small, so that the probe does not wait for the writes

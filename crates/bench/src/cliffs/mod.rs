@@ -35,7 +35,7 @@ use strand_testkit::process::{Kind, Server, free_port};
 /// Result of measuring a row.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Number of keys at scale 1. Next, the sizes of other data.
+/// Number of keys at scale 1. The constants below are the sizes of other data.
 const KEYS: f64 = 2_000_000.0;
 const FIELDS: f64 = 2_000_000.0;
 const EXPIRING: f64 = 1_000_000.0;

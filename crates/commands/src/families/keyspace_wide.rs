@@ -491,7 +491,7 @@ mod tests {
             let pauses = f.pauses.take();
             assert!(pauses > 100, "{command}: {pauses}");
         }
-        // Next, a long pattern that is easy to match.
+        // A long pattern that is easy to match.
         let longest = format!("*{}*", "[a]".repeat(PATTERN_BYTES_HELD));
         assert_eq!(keys_in(&f.run(&format!("KEYS {longest}"))).len(), 1);
     }

@@ -79,9 +79,9 @@ const NOW_S: u64 = 10;
 /// share for an action.
 const PRESSURE_MIN: f32 = 0.02;
 const PRESSURE_ACTS: f32 = 0.10;
-/// Number of consecutive samples with memory pressure before an action. Next, the minimum number of seconds between
-/// two actions.
+/// Number of consecutive samples with memory pressure before an action.
 const PRESSED_SAMPLES: u32 = 3;
+/// Minimum number of seconds between two of these actions.
 const PURGE_AGAIN_S: u64 = 30;
 /// A control group or a machine with this share in use is nearly full.
 const FULL_SHARE: f32 = 0.95;
@@ -91,8 +91,9 @@ const ROOMY_SHARE: f32 = 0.90;
 /// Low disk space: a free share below this, or fewer free bytes.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
-/// Shares of a core that make a finding: the share taken by other machines. Next, the share lost to throttling.
+/// The share of a core taken by other machines that makes a finding.
 const STEAL_CORES: f32 = 0.10;
+/// The share of a core lost to throttling that makes a finding.
 const THROTTLED_SHARE: f32 = 0.05;
 /// The share of `maxclients` that makes a finding.
 const CLIENTS_SHARE: f64 = 0.9;

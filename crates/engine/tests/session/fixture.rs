@@ -35,8 +35,9 @@ const SLOW_RELOAD_MS: usize = 300;
 pub struct TestHost {
     /// Number of bytes that the allocator reports as given out.
     used_bytes: Arc<AtomicU64>,
-    /// The time on the clock. Next, how far the clock moves each time it is read.
+    /// The time on the clock.
     mono_us: AtomicU64,
+    /// How far the clock moves each time it is read.
     step_us: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
     acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,

@@ -16,10 +16,10 @@ use crate::Settings;
 use small::Small;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Maximum number of members of a packed set of strings. The next constant is the maximum number of bytes of
-/// such a set. Up to these limits a linear search costs less than the cache misses of a look-up in a table,
-/// as for hashes.
+/// Maximum number of members of a packed set of strings. Up to this limit and the next one, a linear search costs
+/// less than the cache misses of a look-up in a table, as for hashes.
 const PACKED_MEMBERS_MAX: usize = 64;
+/// Maximum number of bytes of a packed set of strings.
 const PACKED_BYTES_MAX: usize = 2048;
 /// Maximum length of a member in a packed set. One byte stores the length.
 const PACKED_MEMBER_BYTES_MAX: usize = 64;

@@ -85,9 +85,11 @@ pub(super) struct StreamReader {
     groups_left: u64,
     consumers_left: u64,
     node: StreamId,
-    /// The listpack of the current node. Next, the position in it, and the start of the master's field names.
+    /// The listpack of the current node.
     blob: Vec<u8>,
+    /// The position in the listpack.
     cursor: Option<listpack::Cursor>,
+    /// The start of the master's field names in the listpack.
     master: Option<listpack::Cursor>,
     /// The position of the master's name for the next field.
     names: Option<listpack::Cursor>,
@@ -95,9 +97,10 @@ pub(super) struct StreamReader {
     /// Number of live entries that the node announces and that are not read yet.
     live_left: i64,
     deleted_left: i64,
-    /// Over all nodes: the latest ID. Next, the number of live entries.
+    /// The latest ID over all nodes.
     previous: Option<StreamId>,
     first_live: Option<StreamId>,
+    /// Number of live entries over all nodes.
     live: u64,
     previous_pending: Option<StreamId>,
     state: Option<StreamState>,

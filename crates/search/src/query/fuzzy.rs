@@ -25,8 +25,9 @@ pub(crate) struct State {
     /// `band[d]`: the distance between the characters read and the first `passed + d - FUZZY_DISTANCE_MAX` characters
     /// of the word. Any distance above the allowed distance is stored as the allowed distance plus one.
     band: [u8; BAND],
-    /// The incomplete current character. Next, the number of bytes that it still lacks.
+    /// The bytes of the current character, which is incomplete.
     begun: u32,
+    /// Number of bytes that the current character still lacks.
     missing: u8,
 }
 

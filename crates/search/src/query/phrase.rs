@@ -146,8 +146,9 @@ struct PhraseScorer {
     doc: DocId,
     /// Number of occurrences of the phrase in `doc`. When scores are not needed, any number above 0.
     count: u32,
-    /// Offsets at which the phrase may start. Next, the positions of one word.
+    /// The offsets at which the phrase may start.
     starts: Positions,
+    /// The positions of one word of the phrase.
     read: Positions,
 }
 

@@ -18,9 +18,9 @@ use strand_commands::call::RunsOn;
 
 /// Credit of a new cache, in nanoseconds per byte of its size: enough to fill a small part of it.
 const CREDIT_NS_PER_BYTE: u64 = 3;
-/// Credit that a search earns when its states were worth building, in nanoseconds. Next, the maximum credit that
-/// searches can earn.
+/// Credit that a search earns when its states were worth building, in nanoseconds.
 const EARNED_NS: u64 = 1_000;
+/// Maximum credit that searches can earn, in nanoseconds.
 const EARNED_NS_MAX: u64 = 100_000;
 /// Minimum credit of every search, in nanoseconds.
 const CREDIT_NS_MIN: u64 = 10_000;

@@ -17,8 +17,9 @@ const MANIFEST: &str = "manifest.json";
 const FORM: &str = "strand-bundle-1";
 /// Maximum number of entries in one bundle.
 const ENTRIES_MAX: usize = 256;
-/// Maximum number of bytes of one entry. Next, of all entries together.
+/// Maximum number of bytes of one entry.
 const ENTRY_BYTES_MAX: u64 = 128 << 20;
+/// Maximum number of bytes of all entries together.
 const BUNDLE_BYTES_MAX: u64 = 512 << 20;
 /// Maximum length of an entry's name, in bytes.
 const NAME_BYTES_MAX: usize = 100;

@@ -17,7 +17,7 @@ pub struct Settings {
     pub somaxconn: String,
     /// The option `tcp-backlog`
     pub backlog: u32,
-    /// `maxclients` as configured. Next, the number of clients that the limit of open files allows.
+    /// The value of `maxclients`, and the number of clients that the limit of open files allows.
     pub clients: (usize, usize),
 }
 

@@ -101,7 +101,8 @@ pub struct ServerHost {
     profiles: Profiles,
 }
 
-/// Number of failed logins in the current interval. Next, the monotonic time at which the interval started.
+/// The failed logins in the current interval: when the interval started on the monotonic clock, and how many there
+/// were.
 #[derive(Debug, Default)]
 struct FailedLogins {
     since_us: u64,

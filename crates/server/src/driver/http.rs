@@ -285,8 +285,9 @@ struct Socket {
     out: Chain,
     outgoing: Outgoing,
     watch: Watch,
-    /// True when a read is worthwhile. Next, the same for a write.
+    /// True when a read from the socket is worthwhile.
     unread: bool,
+    /// True when a write to the socket is worthwhile.
     unwritten: bool,
     /// True when hyper waits for bytes.
     wants_read: bool,
@@ -295,8 +296,9 @@ struct Socket {
     /// Number of bytes moved in this turn of the task.
     moved: usize,
     turn: u64,
-    /// Total number of bytes sent. Next, of bytes received.
+    /// Total number of bytes sent.
     sent: u64,
+    /// Total number of bytes received.
     received: u64,
     /// Why the TLS handshake failed, if it failed.
     no_tls: Option<io::Error>,

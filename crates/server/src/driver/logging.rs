@@ -55,7 +55,7 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
     Ok(level)
 }
 
-/// The levels. Next, the words that are not valid.
+/// Returns the levels, and the words that are not valid.
 fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
     let (mut filter, mut unknown) = (Targets::new().with_default(level(name)), Vec::new());
     for word in targets.split([',', ' ']).filter(|word| !word.is_empty()) {

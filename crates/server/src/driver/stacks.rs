@@ -18,8 +18,9 @@ use strand_diag::profile::Frame;
 
 /// Maximum number of threads whose stacks one call takes.
 const THREADS_MAX: usize = 256;
-/// Maximum time to wait for the stack of one thread. Next, for all stacks of a call.
+/// Maximum time to wait for the stack of one thread.
 const THREAD_MAX: Duration = Duration::from_millis(50);
+/// Maximum time to wait for all stacks of a call.
 const ALL_MAX: Duration = Duration::from_secs(1);
 /// Time between two checks whether the handler has recorded a stack.
 const LOOK_EVERY: Duration = Duration::from_micros(200);

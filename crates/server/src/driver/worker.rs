@@ -29,8 +29,9 @@ use tokio::task::LocalSet;
 /// then wait only a fraction of a millisecond at a time.
 const ARRIVALS_PER_TURN_MAX: usize = 16;
 
-/// Maximum number of warnings about peers. Next, the interval for which it holds.
+/// Maximum number of warnings about peers in an interval.
 const WARNINGS_MAX: u32 = 10;
+/// Length of this interval in milliseconds.
 const WARN_MS: u64 = 10_000;
 
 /// What every worker shares.
@@ -140,7 +141,7 @@ pub struct Context {
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
     next: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
-    /// Start of the current interval. Next, the number of warnings in the interval.
+    /// Start of the current interval, and the number of warnings in the interval.
     warned: Cell<Option<(Instant, u32)>>,
 }
 

@@ -16,7 +16,7 @@ fn kills() -> u64 {
     std::env::var("STRAND_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
 }
 
-/// What a writer knows of its counter: the last acknowledged number. Next, the last number that it has requested.
+/// What a writer knows of its counter: the last number that was acknowledged, and the last number that it has sent.
 #[derive(Default)]
 struct Acknowledged {
     last: AtomicU64,

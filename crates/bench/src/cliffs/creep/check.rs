@@ -21,13 +21,15 @@ const PLANTED_BYTES: usize = 600;
 
 /// The times that a contestant's searches took.
 pub(super) struct Check {
-    /// Easy texts searched before the hard ones. Next, the hard texts, and the easy texts searched after
-    /// them.
+    /// The easy texts that are searched before the hard texts.
     before: Vec<Sample>,
+    /// The hard texts.
     hard: Vec<Sample>,
+    /// The easy texts that are searched after the hard texts.
     after: Vec<Sample>,
-    /// Easy texts searched on several warm threads. Next, the mixes of easy and hard texts.
+    /// The easy texts that are searched on several warm threads.
     warm: Vec<Sample>,
+    /// The mixes of easy and hard texts.
     mixes: Vec<Mix>,
     results: Vec<usize>,
 }
@@ -35,10 +37,11 @@ pub(super) struct Check {
 /// One mix of easy and hard texts.
 struct Mix {
     searches: usize,
-    /// Figures of the mix's easy texts, in microseconds: the p99. Next, the medians of the first tenth and of
-    /// the last tenth.
+    /// The p99 of the mix's easy texts, in microseconds.
     p99: f64,
+    /// The median of the first tenth of the easy texts, in microseconds.
     first: f64,
+    /// The median of the last tenth of the easy texts, in microseconds.
     last: f64,
 }
 

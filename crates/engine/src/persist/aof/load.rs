@@ -52,8 +52,9 @@ struct FileOfSet<'a> {
     name: &'a str,
     /// The file's name, as an argument for `strand check aof`.
     checked: String,
-    /// Bytes of the files before this one. Next, bytes of all files.
+    /// Number of bytes of the files before this one.
     before: u64,
+    /// Number of bytes of all files.
     total: u64,
     is_last: bool,
 }

@@ -148,8 +148,9 @@ fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, Vec<u8>> {
     Ok(request)
 }
 
-/// Number of columns of the picture. Next, number of rows.
+/// Number of columns of the picture.
 const COLUMNS: usize = 60;
+/// Number of rows of the picture.
 const ROWS: usize = 7;
 
 /// A picture of two threads that wind around each other.

@@ -52,8 +52,9 @@ struct Pending {
     invoked_ns: u64,
     pipeline: u64,
     place: usize,
-    /// The replies so far. Next, the number of replies to expect.
+    /// The replies so far.
     replies: Vec<Value>,
+    /// The number of replies to expect.
     of: usize,
 }
 

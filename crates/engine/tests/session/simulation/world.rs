@@ -29,11 +29,13 @@ use strand_wire::client::Value as Answer;
 const UNIX_US: i64 = 1_700_000_000_000_000;
 /// Stack of a coroutine in words: 2 MiB, of which only used pages take memory.
 const STACK_WORDS: usize = 1 << 18;
-/// A seed that takes more steps than this counts as stuck. Next, the same for simulated microseconds.
+/// A seed that takes more steps than this counts as stuck.
 const STEPS_MAX: usize = 400_000;
+/// A seed that takes more simulated microseconds than this counts as stuck.
 const TIME_US_MAX: u64 = 20_000_000;
-/// Number of steps between two checks whether clients wait for ever. Next, how often such clients are rescued.
+/// Number of steps between two checks whether clients wait for ever.
 const STEPS_PER_LOOK: usize = 1000;
+/// Maximum number of times that clients which wait for ever are rescued.
 const RESCUES_MAX: usize = 30;
 
 /// A planted bug, to see that the check finds it.

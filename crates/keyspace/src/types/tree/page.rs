@@ -44,8 +44,9 @@ pub(crate) struct Page {
 /// The decoded head of a page.
 #[derive(Clone, Copy)]
 struct Head {
-    /// Start of the strings in the allocation. The next field is the end of the strings.
+    /// Start of the strings in the allocation.
     front: usize,
+    /// End of the strings in the allocation.
     end: usize,
     /// End of the lengths in the allocation. Lengths are stored in reverse: the length of the first string is the last.
     lens_end: usize,
