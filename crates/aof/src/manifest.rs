@@ -22,7 +22,7 @@ pub const BYTES_MAX: u64 = 8 << 20;
 pub struct File {
     /// The file's name in the folder of the manifest.
     pub name: String,
-    /// Its sequence number among the files of its type, from 1.
+    /// The sequence number of the file among the files of its type. The first file has number 1.
     pub seq: u64,
 }
 

@@ -224,7 +224,7 @@ pub fn connect(server: &Server) -> io::Result<TcpStream> {
     connect_to(server.address)
 }
 
-/// As [`connect`], to another address.
+/// Does what [`connect`] does, for another address.
 ///
 /// # Errors
 /// When the address does not accept it.

@@ -84,8 +84,8 @@ pub struct Row {
     pub key_bytes: usize,
     /// The weight since the key entered the sketch.
     pub weight: Weight,
-    /// The key's whole weight may exceed `weight` by at most this much, because the key may have been in the
-    /// sketch before. It is the weight plus the error of the key that it replaced.
+    /// The key's whole weight may exceed `weight` by at most this much, because the key may have been in the sketch
+    /// before. This error is the weight plus the error of the key that was replaced.
     pub error: f64,
 }
 

@@ -471,8 +471,8 @@ fn random_users_may_do_the_same() {
         for _ in 0..COMMANDS_EACH {
             let mut line = words(&["ACL", "DRYRUN", "bob"]);
             line.extend(generator.command());
-            // When the count of keys is wrong, redis-server checks no key, or the keys that a looser count gives.
-            // Strand checks the keys that it finds.
+            // When a command has a wrong number of keys, redis-server checks no key, or it checks the keys that a
+            // less strict count finds. Strand checks the keys that it finds.
             let argv = Argv::from_slices(&line[3..]);
             let followed = TABLE.resolve(argv.args()).map(|f| dispatch::key_positions(f.spec, argv.args()));
             if matches!(followed, Ok(Err(_))) {

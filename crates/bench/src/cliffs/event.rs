@@ -42,7 +42,7 @@ impl EventClient {
         self.pipeline(&request)
     }
 
-    /// As [`EventClient::call`], with the bytes of one or more commands.
+    /// Does what [`EventClient::call`] does, with the bytes of one or more commands.
     pub(super) fn pipeline(&mut self, requests: &[u8]) -> Result<Vec<u8>> {
         self.send(requests)?;
         self.send(MARK)?;

@@ -93,7 +93,7 @@ impl Micros {
         let _ = self.due.record_correct(took_us, self.interval_us);
     }
 
-    /// These histograms with their own median as the interval between two probes.
+    /// Returns the histograms with their median as the interval between two probes.
     pub fn with_own_interval(self) -> Micros {
         let interval_us = self.at(0.5);
         Micros { due: self.sent.clone_correct(interval_us), interval_us, ..self }

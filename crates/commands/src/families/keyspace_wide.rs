@@ -345,7 +345,7 @@ enum Pace<'a> {
 pub(super) struct Found<'a> {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
-    /// See [`Reply::bounded`].
+    /// Maximum number of bytes of the reply: see [`Reply::bounded`].
     bytes_max: usize,
     count: usize,
     pace: Pace<'a>,

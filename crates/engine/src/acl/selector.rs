@@ -302,7 +302,7 @@ impl Selector {
         let takes = |p: &KeyPattern| p.pattern == b"*" || glob::matches(&p.pattern, prefix, false);
         self.all_keys || serving.any(|p| is_open(&p.pattern) && takes(p))
     }
-    /// As [`Selector::allows_key`]. `None` when `pace` stopped the check.
+    /// Does what [`Selector::allows_key`] does. `None` when `pace` stopped the check.
     pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {
         if self.all_keys {
             return Some(true);

@@ -92,10 +92,10 @@ impl Config {
     pub fn load(&self, source: &Source, include: Include<'_>) -> Result<(), ConfigError> {
         self.load_at_depth(source, include, 0, &mut 0)
     }
-    /// As [`Config::load`], for text without includes.
+    /// Does what [`Config::load`] does, for text without includes.
     ///
     /// # Errors
-    /// As [`Config::load`].
+    /// Like [`Config::load`].
     pub fn load_text(&self, text: &str) -> Result<(), ConfigError> {
         let source = Source { name: "configuration".into(), text: text.into(), is_numbered: false };
         self.load(&source, &mut |_| Err("nothing is included here".into()))

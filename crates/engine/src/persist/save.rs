@@ -97,7 +97,7 @@ impl Engine {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, Moment::Announced, now).reply()
     }
-    /// As [`Engine::save`], for a caller with a long lock on all shards.
+    /// Does what [`Engine::save`] does, for a caller with a long lock on all shards.
     pub(super) fn save_held(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, Moment::Held, now).reply()

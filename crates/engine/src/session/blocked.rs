@@ -95,7 +95,7 @@ enum Attempt {
 /// The session's part of a wait.
 pub(super) struct Blocked {
     ticket: Arc<Ticket>,
-    /// The keys at which the client waits: tag, key, registration.
+    /// The keys at which the client waits. Each entry has the tag, the key and the registration.
     places: Vec<(u32, Box<[u8]>, Registration)>,
     turn: u64,
     /// Heap bytes that the waits at these keys take, here and in the shards.

@@ -125,7 +125,7 @@ impl LaneJob {
             _ => None,
         }
     }
-    /// As [`LaneJob::run`], but stops when the job turns out to be hard and is not yet on the hard lane.
+    /// Does what [`LaneJob::run`] does, but stops when the job turns out to be hard and is not yet on the hard lane.
     ///
     /// # Errors
     /// The job, for the hard lane.

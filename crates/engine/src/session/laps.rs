@@ -62,7 +62,8 @@ impl Laps {
         engine.stats.took(slot, self.id, n.into(), took_ns, unix_s(ended_ns, now));
         (n == 1).then_some(took_ns)
     }
-    /// As [`Laps::end`], while the command's arguments exist. Records a slow command.
+    /// Does what [`Laps::end`] does, and records the command if it was slow. Call this while the command's arguments
+    /// exist.
     pub(super) fn end_noted(
         &mut self,
         engine: &Engine,
@@ -146,7 +147,7 @@ impl Engine {
 }
 
 impl Session {
-    /// Starts the current command. True when it is timed alone.
+    /// Starts the current command. Returns true when its time is measured alone.
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();

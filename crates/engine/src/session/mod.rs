@@ -365,8 +365,8 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
-    /// As [`Session::publish`]. Counts the current command as redis-server does: its bytes are still in the query
-    /// buffer.
+    /// Does what [`Session::publish`] does. Counts the current command as redis-server does: its bytes are still in
+    /// the query buffer.
     fn publish_in_hand(&self, args: Args<'_>) {
         self.publish();
         self.client.publish_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());

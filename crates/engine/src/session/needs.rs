@@ -127,8 +127,8 @@ impl Session {
         }
         (u128::from(sum) * u128::from(all) / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
     }
-    /// As [`Session::needed_bytes`], for one command with few arguments. Looks at no more than `looks` keys, and
-    /// subtracts their number from `looks`.
+    /// Does what [`Session::needed_bytes`] does, for one command with few arguments. Looks at no more than `looks`
+    /// keys, and subtracts their number from `looks`.
     fn bytes_of(&self, spec: &'static CommandSpec, args: Args<'_>, looks: &mut usize, now: Now) -> u64 {
         let keyspace = &*self.engine.keyspace;
         let data_bytes = keyspace.data_bytes() as u64;

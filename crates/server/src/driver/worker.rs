@@ -177,7 +177,7 @@ impl Context {
     }
 }
 
-/// See [`Context::busy`].
+/// While this value lives, a connection counts as having more to do: see [`Context::busy`].
 pub struct Busy<'c> {
     count: &'c Cell<usize>,
 }

@@ -81,7 +81,7 @@ struct Status {
     /// repairs this.
     is_unproven: bool,
     failed_syncs: u64,
-    /// Number of failed syncs, counted from the first, that the base being written repairs.
+    /// Number of failed syncs, counted since the start, that the base which is being written repairs.
     covered_syncs: u64,
     /// Number of bytes of all files now.
     bytes: u64,

@@ -305,7 +305,7 @@ impl Entries {
         self.find_first();
         true
     }
-    /// See [`crate::types::Collection::heap_bytes`].
+    /// Number of heap bytes of the entries: see [`crate::types::Collection::heap_bytes`].
     pub(super) fn heap_bytes(&self) -> usize {
         self.blocks.heap_bytes() + self.block_bytes
     }

@@ -30,7 +30,7 @@ pub enum Item<'a> {
 }
 
 impl Item<'_> {
-    /// True when `bytes` is what a client sends for this item.
+    /// True when the item equals `bytes`, which a client has sent.
     pub(super) fn is(&self, bytes: &[u8]) -> bool {
         match self {
             Item::Int(n) => parse_int(bytes) == Some(*n),
