@@ -35,7 +35,7 @@ const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 /// Minimum cost of one queued command, in elements.
 const COMMAND_ELEMENTS: usize = 1;
 
-/// Number of commands for which a new queue has room.
+/// A new queue has room for this many commands.
 const USUAL_COMMANDS: usize = 16;
 
 /// A command that was queued since MULTI.
