@@ -1,8 +1,8 @@
 //! `cargo xtask sbom`: the list of what is inside the `strand` binary (software bill of materials), as CycloneDX 1.5 in JSON.
 //!
-//! The list comes from `cargo metadata` and `Cargo.lock`: every crate that the binary links, with version, licence and checksum,
-//! and who needs whom. The console's uPlot is added. Crates that only tests, benchmarks or the build use are left out. The file
-//! has no time and no serial number, so the same commit gives the same bytes.
+//! The list comes from `cargo metadata` and `Cargo.lock`: every crate that the binary links, with version, licence
+//! and checksum, and which crate needs which. The console's uPlot is added. Crates that only tests, benchmarks or the
+//! build use are left out. The file has no time and no serial number, so the same commit gives the same bytes.
 //!
 //! `cargo-cyclonedx` was not taken: it must be installed first, writes a file beside each of the 20 manifests, and does not know
 //! uPlot.
@@ -13,16 +13,16 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// The package of the binary.
+/// The package with the binary.
 const ROOT: &str = "strand-server";
 /// The name of the binary.
 const NAME: &str = "strand";
-/// What the package is built for. Crates for other systems are left out.
+/// The target that the package is built for. Crates for other systems are left out.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The console's library of charts. Its first line tells the version.
+/// The console's library of charts. Its first line gives the version.
 const UPLOT: &str = "crates/http/console/uplot.js";
 
-/// Why there is no list.
+/// Why no list can be made.
 #[derive(Debug, thiserror::Error)]
 enum SbomError {
     /// A program or a file cannot be read.
@@ -31,10 +31,10 @@ enum SbomError {
     /// `cargo metadata` failed, with this text.
     #[error("cargo metadata: {0}")]
     Metadata(String),
-    /// What `cargo metadata` or a file says lacks this part.
+    /// The output of `cargo metadata`, or a file, lacks this part.
     #[error("no {0}")]
     Missing(&'static str),
-    /// What `cargo metadata` says is not JSON.
+    /// The output of `cargo metadata` is not JSON.
     #[error("cargo metadata: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -54,7 +54,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The list of the workspace at `root`.
+/// Makes the list for the workspace at `root`.
 fn made(root: &Path) -> Result<Value, SbomError> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
@@ -70,7 +70,7 @@ fn made(root: &Path) -> Result<Value, SbomError> {
     list(&metadata, &checksums(&lock), &uplot)
 }
 
-/// The list, made from the output of `cargo metadata`, the checksums of Cargo.lock and the text of uPlot.
+/// Makes the list from the output of `cargo metadata`, the checksums of Cargo.lock and the text of uPlot.
 fn list(
     metadata: &Value,
     sums: &BTreeMap<(String, String), String>,
@@ -129,12 +129,12 @@ fn list(
     }))
 }
 
-/// True for what is linked into the binary: neither for tests nor for the build alone.
+/// True for a dependency that is linked into the binary, and is not only for tests or the build.
 fn is_linked(dependency: &Value) -> bool {
     dependency["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
 }
 
-/// The entry of one crate.
+/// The list's entry for one crate.
 fn component(package: &Value, sums: &BTreeMap<(String, String), String>) -> Result<Value, SbomError> {
     let (name, version, purl) = (text(package, "name")?, text(package, "version")?, purl(package)?);
     let mut entry = Map::new();
@@ -144,7 +144,7 @@ fn component(package: &Value, sums: &BTreeMap<(String, String), String>) -> Resu
     entry.insert("version".into(), version.into());
     entry.insert("purl".into(), purl.into());
     if let Some(license) = package["license"].as_str() {
-        // Old manifests write `MIT/Apache-2.0`, which SPDX has no more.
+        // Old manifests write `MIT/Apache-2.0`, which SPDX no longer allows.
         entry.insert("licenses".into(), json!([{ "expression": license.replace('/', " OR ") }]));
     }
     if let Some(sum) = sums.get(&(name.to_owned(), version.to_owned())) {
@@ -165,12 +165,12 @@ fn uplot_component(source: &str) -> Result<Value, SbomError> {
     }))
 }
 
-/// The package URL of a crate. It names the crate in the whole list.
+/// The package URL of a crate, which identifies the crate in the list.
 fn purl(package: &Value) -> Result<String, SbomError> {
     Ok(format!("pkg:cargo/{}@{}", text(package, "name")?, text(package, "version")?))
 }
 
-/// The SHA-256 of each crate of the registry, by name and version.
+/// The SHA-256 of each crate from the registry, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let mut sums = BTreeMap::new();
     for package in lock.split("[[package]]").skip(1) {

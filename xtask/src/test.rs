@@ -1,10 +1,12 @@
 //! `cargo xtask test`: builds all tests of the workspace, then runs as many test binaries side by side as there are cores.
 //!
-//! `cargo test` runs one binary after another. Most of ours wait for servers and disks half of the time: one after another they
-//! took 278 s on two cores and used 1.0 of them (`time cargo test --workspace`, warm). Side by side they take half of that.
+//! `cargo test` runs one binary after another. Most of Strand's test binaries wait for servers and disks half of the
+//! time: one after another they took 278 s on two cores and used 1.0 of the cores (`time cargo test --workspace`,
+//! warm). Side by side they take half of that.
 //!
-//! [`TestBinary`] is what cargo built, [`Outcome`] is what became of it. A binary that fails prints all of its output. `--slowest`
-//! measures each test and prints the slowest. Documentation tests are left out: no crate has one (`doctest = false`).
+//! [`TestBinary`] is a binary that cargo built, and [`Outcome`] is the result of running it. A binary that fails
+//! prints all of its output. `--slowest` measures each test and prints the slowest. Documentation tests are left out:
+//! no crate has one (`doctest = false`).
 //!
 //! `cargo-nextest` was not taken: it starts a process for each test (1,500 processes here) and must be installed first.
 
@@ -19,11 +21,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Binaries that start first, because they take longest (16 to 84 s). The others end beside them.
+/// Test binaries that start first, because they take longest (16 to 84 s). The other binaries run beside them and end
+/// earlier.
 const FIRST: &[&str] = &["server", "import", "differential", "strand_keyspace", "strand_search", "session"];
-/// A binary that takes longer is ended.
+/// A test binary that takes longer than this is killed.
 const BINARY_SECONDS_MAX: u64 = 900;
-/// Time between two looks at a running binary.
+/// Time between two checks whether a binary has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Number of tests that `--slowest` prints.
 const SLOWEST: usize = 10;
@@ -37,12 +40,12 @@ enum TestError {
     /// Cargo could not build the tests. Cargo has printed why.
     #[error("the tests do not build")]
     Build,
-    /// A line of cargo's is not the JSON that is documented.
+    /// A line of cargo's output is not the JSON that cargo documents.
     #[error("cargo's list of binaries: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// A program with tests.
+/// A test binary that cargo built.
 #[derive(Debug, PartialEq, Eq)]
 struct TestBinary {
     /// The name of the target, as in `cargo test --test NAME`.
@@ -52,7 +55,7 @@ struct TestBinary {
     folder: PathBuf,
 }
 
-/// What became of a binary.
+/// The result of running a test binary.
 struct Outcome {
     name: String,
     took: Duration,
@@ -78,7 +81,7 @@ pub fn run(args: &[&str]) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for outcome in &outcomes {
         let (p, f) = counts(&outcome.output);
-        // A binary that was ended, or that ended itself, counts as a failure even when no test says so.
+        // A binary that was killed, or that exited with a failure, counts as failed even when no test reports it.
         (passed, failed) = (passed + p, failed + f.max(u64::from(!outcome.is_passed)));
     }
     if is_slowest {
@@ -125,13 +128,14 @@ fn binaries(messages: &str) -> Result<Vec<TestBinary>, TestError> {
     Ok(list)
 }
 
-/// The binaries in the order of their start: the slow ones, then the others as cargo names them.
+/// The binaries in the order in which they start: first those of [`FIRST`], then the others in cargo's order.
 fn ordered(mut list: Vec<TestBinary>) -> VecDeque<TestBinary> {
     list.sort_by_key(|binary| FIRST.iter().position(|name| *name == binary.name).unwrap_or(FIRST.len()));
     list.into()
 }
 
-/// Runs the binaries, as many at once as there are cores. Prints a line for each, and the output of one that failed.
+/// Runs the binaries, as many at once as there are cores. Prints a line for each binary, and the output of each
+/// binary that failed.
 fn run_all(list: VecDeque<TestBinary>, is_slowest: bool) -> Vec<Outcome> {
     let (list, outcomes) = (Mutex::new(list), Mutex::new(Vec::new()));
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -162,14 +166,14 @@ fn report(outcome: &Outcome) {
     }
 }
 
-/// Runs a binary to its end, or until [`BINARY_SECONDS_MAX`].
+/// Runs a binary to its end, but at most for [`BINARY_SECONDS_MAX`].
 fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
     let from = Instant::now();
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     if is_slowest {
-        // The stable toolchain hides the option that measures each test. The variable shows it to the binary alone; given to cargo,
-        // it would build everything again.
+        // The stable toolchain hides the option that measures each test. Set the variable for the binary alone,
+        // because with it cargo would build everything again.
         command.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
     }
     let (is_passed, output) = match ended(&mut command) {
@@ -179,8 +183,8 @@ fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
     Outcome { name: binary.name, took: from.elapsed(), is_passed, output }
 }
 
-/// Whether a command succeeded, and what it wrote to both outputs. The outputs go to a file, because a pipe stays open as long as a
-/// server that a test left behind.
+/// Whether a command succeeded, and what it wrote to both outputs. The outputs go to a file, because a server that a
+/// test left behind would keep a pipe open.
 fn ended(command: &mut Command) -> io::Result<(bool, String)> {
     let mut file = unnamed_file()?;
     let mut child =
@@ -196,7 +200,7 @@ fn ended(command: &mut Command) -> io::Result<(bool, String)> {
     Ok((is_passed.unwrap_or(false), output))
 }
 
-/// A new file that is gone when its last handle is closed.
+/// A new file that is deleted when its last handle is closed.
 fn unnamed_file() -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("strand-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -206,7 +210,7 @@ fn unnamed_file() -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether the child succeeded. None when the child had to be ended.
+/// Whether the child succeeded. `None` when the child ran too long and was killed.
 fn wait(child: &mut Child) -> io::Result<Option<bool>> {
     let end = Instant::now() + Duration::from_secs(BINARY_SECONDS_MAX);
     loop {

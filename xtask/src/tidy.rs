@@ -10,7 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The crates of ours that a crate may depend on, dev-dependencies aside. ARCHITECTURE.md has the reasons.
+/// For each crate of Strand, the crates of Strand that it may depend on, dev-dependencies aside. ARCHITECTURE.md has
+/// the reasons.
 const EDGES: &[(&str, &[&str])] = &[
     ("strand-chain", &[]),
     ("strand-digest", &[]),
@@ -66,14 +67,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// No source file is longer, but those of [`LONG_FILES`].
+/// Maximum number of lines of a source file that is not in [`LONG_FILES`].
 const FILE_LINES_MAX: usize = 600;
-/// No line of source or prose in it is longer.
+/// Maximum number of characters of a line in source files.
 const LINE_CHARS_MAX: usize = 140;
-/// The only crates that may say `unsafe`.
+/// The only crates that may contain `unsafe`.
 const UNSAFE_CRATES: [&str; 3] = ["crates/chain/", "crates/pages/", "crates/ring/"];
 
-/// Runs every rule; prints the findings.
+/// Runs every rule, and prints the findings.
 pub fn run() -> ExitCode {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf();
@@ -90,7 +91,8 @@ pub fn run() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Each crate depends only on what EDGES allows, inherits the lints, and has its invariant written in lib.rs.
+/// Checks that each crate depends only on what [`EDGES`] allows, inherits the lints, and states its invariant in
+/// lib.rs.
 fn edges(root: &Path, findings: &mut Vec<String>) {
     let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
     let mut manifests: Vec<PathBuf> =
@@ -134,7 +136,8 @@ fn edges(root: &Path, findings: &mut Vec<String>) {
     }
 }
 
-/// Module docs, sizes, left-over words, and no `unsafe` outside its crate.
+/// Checks that modules have documentation, that files and lines are not too long, that no words such as left-over
+/// marks are in the code, and that `unsafe` is only in [`UNSAFE_CRATES`].
 fn sources(root: &Path, findings: &mut Vec<String>) {
     let mut files = Vec::new();
     walk(&root.join("crates"), &mut files);
@@ -159,7 +162,7 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
             if line.chars().count() > LINE_CHARS_MAX {
                 findings.push(format!("{path}:{}: longer than {LINE_CHARS_MAX} characters", n + 1));
             }
-            // Spelt in two parts so that this file does not find itself.
+            // Each word is written in two parts, so that the rule does not find the word in this file.
             for word in [
                 concat!("todo", "!("),
                 concat!("FIX", "ME"),

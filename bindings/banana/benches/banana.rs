@@ -15,14 +15,14 @@ const SIZES: [usize; 4] = [40_000, 1_000_000, 8_000_000, 64_000_000];
 /// Sizes that `cargo test` runs, in a debug build.
 const TEST_SIZES: [usize; 3] = [40_000, 1_000_000, 3_000_000];
 const CHUNKS: [usize; 3] = [1, 4096, 65_536];
-/// Bytes received for each row. The strings are kept, so each one uses fresh memory.
+/// Number of bytes received for each row. The strings are kept, so each string uses fresh memory.
 const ROW_BYTES: usize = 64_000_000;
-/// Fewest and most strings of a row.
+/// Minimum and maximum number of strings of a row.
 const ROW_STRINGS: (usize, usize) = (2, 500);
 
 fn main() {
     let has = |flag: &str| std::env::args().any(|a| a == flag);
-    // `cargo bench` passes --bench; without it this is a test run.
+    // `cargo bench` passes `--bench`. Without this argument the run is a test.
     let full = has("--bench");
     let json = has("--json");
     let sizes: &[usize] = if full { &SIZES } else { &TEST_SIZES };

@@ -14,9 +14,9 @@ pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 /// The next part of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// A header or the rest of one, and a type byte.
+    /// A header, of which some bytes may have arrived, and a type byte.
     Header,
-    /// This many bytes of a body.
+    /// The body of a token, of which this number of bytes is missing.
     Body(usize),
 }
 
@@ -24,7 +24,7 @@ pub enum Want {
 #[derive(Clone, Copy, Debug, Default)]
 struct Header {
     value: u64,
-    /// Number of digits so far.
+    /// Number of digits that have arrived.
     digits: usize,
     /// True when a digit did not fit into `value`.
     overflow: bool,
@@ -42,7 +42,7 @@ enum State {
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Numbers of the open sequences, innermost last.
+    /// The number of each open sequence, innermost last.
     open: Vec<u64>,
     /// True when the last token was an OPEN: the next token must say what it opens.
     index_due: bool,
@@ -209,7 +209,7 @@ impl Decoder {
 }
 
 impl Header {
-    /// Consumes the digits at the start of `bytes`. Returns their number.
+    /// Consumes the digits at the start of `bytes`. Returns how many digits that were.
     #[inline]
     fn take(&mut self, bytes: &[u8]) -> usize {
         for (i, &byte) in bytes.iter().enumerate() {
@@ -217,7 +217,7 @@ impl Header {
                 return i;
             }
             let shift = 7 * self.digits.min(64) as u32;
-            // A number may end with any number of zeros. Other digits must fit.
+            // A number may end with any number of zero digits. Other digits must fit into 64 bits.
             if byte != 0 {
                 let digit = u64::from(byte);
                 self.overflow |= shift >= u64::BITS || digit << shift >> shift != digit;

@@ -3,12 +3,12 @@
 use crate::{Limits, Token};
 use strand_chain::{Blob, Chain};
 
-/// A body of at least this length is appended as a shared blob.
+/// A body of at least this length is appended as a shared blob, without a copy.
 const SHARED_BYTES_MIN: usize = 4 * 1024;
-/// Digits of the longest header: 64 bits, 7 per byte.
+/// Maximum length of a header: a number of 64 bits has 10 digits of 7 bits.
 const HEADER_BYTES: usize = 10;
 
-/// Appends `token` to `out`. Only the first 1,000 bytes of an ERROR are sent, the most that a peer accepts.
+/// Appends `token` to `out`. Only the first 1,000 bytes of an ERROR are sent, because a peer accepts no more.
 pub fn encode(token: &Token, out: &mut Chain) {
     match token {
         Token::Float(value) => {
@@ -21,7 +21,7 @@ pub fn encode(token: &Token, out: &mut Chain) {
             header(text.len() as u64, token.kind().byte(), out);
             out.push_slice(text);
         }
-        // The number is optional here, and Foolscap omits a zero.
+        // The number of a PING or PONG is optional, and Foolscap omits a zero.
         Token::Ping(0) | Token::Pong(0) => out.push_slice(&[token.kind().byte()]),
         _ => {
             header(token.header(), token.kind().byte(), out);
@@ -30,7 +30,7 @@ pub fn encode(token: &Token, out: &mut Chain) {
     }
 }
 
-/// `n` in base 128, least significant digit first, and the type byte.
+/// Appends a header: `n` in base 128, least significant digit first, and the type byte.
 fn header(mut n: u64, type_byte: u8, out: &mut Chain) {
     let mut bytes = [0; HEADER_BYTES + 1];
     let mut len = 0;

@@ -15,13 +15,14 @@ pub use encode::{Encoder, encode};
 
 use strand_chain::Blob;
 
-/// The largest INT (2^31 - 1). The largest NEG is one larger. Numbers beyond are sent as LONGINT or LONGNEG.
+/// The largest number in an INT (2^31 - 1). The largest magnitude in a NEG is one larger. Numbers beyond are sent as
+/// LONGINT or LONGNEG.
 pub const INT_MAX: u64 = (1 << 31) - 1;
 
 /// The data after a type byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLen {
-    /// Nothing: the header is the value.
+    /// No data: the number in the header is the value.
     None,
     /// As many bytes as the number in the header.
     Header,
@@ -29,7 +30,7 @@ pub enum BodyLen {
     Eight,
 }
 
-/// One macro list: type byte, name, body.
+/// The list of all types: type byte, name, body. A macro makes the enum and the functions from this list.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $byte:literal, $name:literal, $body:ident;)*) => {
         /// A type of token. The type bytes are part of the protocol and never change.
@@ -77,7 +78,7 @@ kinds! {
     Vocab = 0x87, "VOCAB", None;
     /// Starts a sequence.
     Open = 0x88, "OPEN", None;
-    /// Ends the sequence with this number.
+    /// Ends a sequence. The header has the number of the matching OPEN.
     Close = 0x89, "CLOSE", None;
     /// The sequence with this number is invalid. Its CLOSE still follows.
     Abort = 0x8A, "ABORT", None;
@@ -100,21 +101,21 @@ impl Kind {
 /// One token. Tokens are equal when their encodings are: NaNs with equal bits are equal.
 #[derive(Clone, Debug)]
 pub enum Token {
-    /// [`Kind::List`]: number of items.
+    /// [`Kind::List`]: the number of items.
     List(u64),
-    /// [`Kind::Int`]
+    /// [`Kind::Int`]: the number.
     Int(u64),
     /// [`Kind::Neg`]: the magnitude.
     Neg(u64),
-    /// [`Kind::String`]
+    /// [`Kind::String`]: the bytes.
     String(Blob),
-    /// [`Kind::Float`]
+    /// [`Kind::Float`]: the number.
     Float(f64),
     /// [`Kind::LongInt`]: the magnitude, most significant byte first.
     LongInt(Blob),
     /// [`Kind::LongNeg`]: the magnitude, most significant byte first.
     LongNeg(Blob),
-    /// [`Kind::Vocab`]: the index.
+    /// [`Kind::Vocab`]: the index of the string in the vocabulary.
     Vocab(u64),
     /// [`Kind::Open`]: the number of this OPEN on the connection, from 0.
     Open(u64),
@@ -209,17 +210,18 @@ impl Eq for Token {}
 /// Limits on the input from a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest header in bytes, including zeros at its end (64, as in Foolscap).
+    /// Maximum length of a header in bytes, including zeros at its end (64, as in Foolscap).
     pub header_bytes_max: usize,
-    /// Longest STRING in bytes (512 MiB; in Foolscap the schema decides).
+    /// Maximum length of a STRING in bytes (512 MiB; in Foolscap the schema decides).
     pub string_bytes_max: usize,
-    /// Longest LONGINT or LONGNEG in bytes (64 KiB: half a million bits).
+    /// Maximum length of a LONGINT or LONGNEG in bytes (64 KiB: half a million bits).
     pub long_bytes_max: usize,
-    /// Longest ERROR in bytes (1,000, as in Foolscap).
+    /// Maximum length of an ERROR in bytes (1,000, as in Foolscap).
     pub error_bytes_max: usize,
-    /// Most items of a LIST (640, from the specification).
+    /// Maximum number of items of a LIST (640, from the specification).
     pub list_items_max: usize,
-    /// Most open sequences (10,000, Foolscap's own limit for what it sends). Each costs 8 bytes.
+    /// Maximum number of open sequences (10,000, Foolscap's own limit for what it sends). Each open sequence takes 8
+    /// bytes.
     pub depth_max: usize,
 }
 
@@ -243,7 +245,7 @@ pub enum BananaError {
     /// The header exceeds [`Limits::header_bytes_max`].
     #[error("token prefix is limited to {bytes_max} bytes")]
     HeaderTooLong {
-        /// The limit.
+        /// The maximum length of a header in bytes.
         bytes_max: usize,
     },
     /// The number in a header exceeds 2^64 - 1.
@@ -257,26 +259,26 @@ pub enum BananaError {
     Oversized {
         /// The type of the token.
         kind: Kind,
-        /// The number in the header.
+        /// The number in the header of the token.
         len: u64,
-        /// The limit.
+        /// The maximum length or number for this type.
         max: usize,
     },
     /// The first token of a sequence must be its type, as a string.
     #[error("OPEN token followed by {}", .0.name())]
     NoIndex(Kind),
-    /// A CLOSE whose number differs from the innermost OPEN.
+    /// The number of a CLOSE differs from that of the innermost open sequence.
     #[error("lost sync, got CLOSE({got}) but expecting {}", expected.map_or("none".into(), |n| n.to_string()))]
     CloseMismatch {
         /// The number of the CLOSE.
         got: u64,
-        /// The number of the innermost sequence, if one is open.
+        /// The number of the innermost open sequence, if a sequence is open.
         expected: Option<u64>,
     },
     /// The open sequences exceed [`Limits::depth_max`].
     #[error("more than {depth_max} sequences open at once")]
     TooDeep {
-        /// The limit.
+        /// The maximum number of open sequences.
         depth_max: usize,
     },
     /// The allocator has no memory for a body.

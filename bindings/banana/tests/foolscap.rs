@@ -29,12 +29,12 @@ fn recorded_streams_decode_and_encode_like_foolscap() {
         assert_eq!((&outcome.error, outcome.in_frame), (&None, false), "{path:?}");
         let lines = fs::read_to_string(path.with_extension("tokens")).expect("its tokens");
         assert_eq!(printed(&outcome.tokens), lines, "{path:?}");
-        // Both number sequences in the same way, so our encoding of these tokens equals Foolscap's.
+        // Both sides number sequences in the same way, so Strand's encoding of these tokens equals Foolscap's.
         assert!(banana_bytes(&outcome.tokens) == bytes, "{path:?}");
         for sizes in [&[1][..], &[2, 3], &[64, 1, 65], &[255]] {
             assert!(banana_tokens(cut(&bytes, sizes), Limits::default()) == outcome, "{path:?} by {sizes:?}");
         }
-        // Split once at every place. Of the long stream, only around the start of each token.
+        // Split the stream once at every place. Split a long stream only around the start of each token.
         let step = bytes.len() / 2000 + 1;
         for at in (0..bytes.len()).step_by(step) {
             let (left, right) = bytes.split_at(at);
@@ -136,7 +136,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foolscap")
 }
 
-/// The Python with Foolscap. Without it, the live tests report this and are skipped.
+/// The Python that has Foolscap. `None`: the live tests say that it is missing, and are skipped.
 fn python() -> Option<PathBuf> {
     let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
     let python = std::env::var_os("STRAND_PYTHON").map_or(venv, PathBuf::from);
@@ -224,7 +224,7 @@ fn generator(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// A valid random stream: each sequence starts with a word and ends.
+/// A random valid stream: each sequence starts with a word and is closed.
 fn tokens(random: &mut impl FnMut(u64) -> u64) -> Vec<Token> {
     let (mut tokens, mut open, mut opened) = (Vec::new(), Vec::new(), 0);
     for _ in 0..random(60) {
@@ -254,7 +254,7 @@ fn tokens(random: &mut impl FnMut(u64) -> u64) -> Vec<Token> {
         tokens.push(token);
     }
     tokens.extend(open.into_iter().rev().map(Token::Close));
-    // Foolscap closes the connection after it, so it comes last.
+    // An ERROR comes last, because Foolscap closes the connection after it.
     if random(4) == 0 {
         tokens.push(Token::Error(pattern(random(1001) as usize)));
     }

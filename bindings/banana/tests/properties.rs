@@ -6,7 +6,7 @@ use common::{banana_bytes, banana_tokens, cut, fuzz_banana_decode};
 use proptest::prelude::*;
 use strand_banana::{BananaError, Kind, LARGE_BODY_BYTES_MIN, Limits, Token};
 
-/// `PROPTEST_CASES` overrides the number of cases.
+/// Number of test cases. `PROPTEST_CASES` sets another number.
 fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -144,7 +144,7 @@ fn every_kind_of_token_has_its_byte() {
     assert!(names.is_sorted() && names.contains(&(0x85, "LONGINT")));
 }
 
-/// Inputs that failed in the past, and the seeds of the fuzz target.
+/// Runs inputs that failed in the past, and the seeds of the fuzz target.
 #[test]
 fn seeds() {
     for head in [[0, 1, 2, 3, 4], [1, 0, 0, 255, 7], [2, 9, 9, 9, 9]] {

@@ -1,20 +1,23 @@
 //! `strand_chain`: Strand's byte chain as a Python module, for programs whose buffer is `foolscap.stringchain`.
 //!
-//! [`StringChain`] has that class's methods and answers as it does; its bytes lie in a [`Chain`], so that what is put back
-//! in front (as Foolscap's receiver does with every header it looks at) goes where it came from, and a piece that is split
-//! off shares its memory. Built for CPython's stable interface: one binary for every version from 3.9 on.
+//! [`StringChain`] has that class's methods with the same results. Its bytes lie in a [`Chain`]. So bytes that are
+//! put back in front go where they came from (Foolscap's receiver does this with every header that it looks at), and
+//! a piece that is split off shares its memory. Built for CPython's stable interface: one binary for every version
+//! from 3.9 on.
 //!
-//! **Invariant:** knows the chain and Python, nothing else of ours.
+//! **Invariant:** this crate knows the chain and Python, and nothing else of Strand.
 
 use pyo3::exceptions::{PyAssertionError, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt};
 use strand_chain::{Blob, Chain};
 
-/// A string at least this long gets an allocation of its own, of its own length; shorter ones lie side by side.
+/// A string of at least this length gets an allocation of its own, of exactly its length. Shorter strings lie side by
+/// side in blocks.
 const OWN_BLOB_BYTES_MIN: usize = 1024;
 
-/// An ordered chain of byte strings: put in at either end, taken off at the front in pieces of any length.
+/// An ordered chain of byte strings. Strings are added at either end, and taken from the front in pieces of any
+/// length.
 #[pyclass(subclass, weakref, module = "strand_chain")]
 #[derive(Default)]
 struct StringChain {
@@ -28,7 +31,7 @@ impl StringChain {
         StringChain::default()
     }
 
-    /// Adds `s` at the end.
+    /// Adds the string `s` at the end.
     fn append(&mut self, s: &Bound<'_, PyAny>) -> PyResult<()> {
         let s = bytes(s)?.as_bytes();
         if s.len() < OWN_BLOB_BYTES_MIN {
@@ -41,23 +44,23 @@ impl StringChain {
         Ok(())
     }
 
-    /// Puts `s` in front.
+    /// Puts the string `s` in front.
     fn appendleft(&mut self, s: &Bound<'_, PyAny>) -> PyResult<()> {
         self.chain.push_front(bytes(s)?.as_bytes());
         Ok(())
     }
 
-    /// All bytes in one string; they stay in the chain.
+    /// All bytes in one string. The bytes stay in the chain.
     fn as_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.first(py, self.chain.len())
     }
 
-    /// The first `numbytes` bytes, or all when there are fewer; they stay in the chain.
+    /// The first `numbytes` bytes, or all when there are fewer. The bytes stay in the chain.
     fn peekleft<'py>(&self, py: Python<'py>, numbytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         self.first(py, self.at_most(numbytes)?)
     }
 
-    /// Takes the first `numbytes` bytes off, or all when there are fewer.
+    /// Removes and returns the first `numbytes` bytes, or all when there are fewer.
     fn popleft<'py>(
         &mut self,
         py: Python<'py>,
@@ -69,12 +72,13 @@ impl StringChain {
         Ok(taken)
     }
 
-    /// Takes the first `numbytes` bytes off, or all when there are fewer, as a chain of the same class. Copies nothing.
+    /// Removes the first `numbytes` bytes, or all when there are fewer, and returns them as a chain of this class.
+    /// Copies no bytes.
     fn popleft_new_stringchain<'py>(
         slf: &Bound<'py, StringChain>,
         numbytes: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, StringChain>> {
-        // First what may fail: a subclass's constructor, a wrong number.
+        // Do first what may fail: a subclass's constructor, or reading a wrong number.
         let taken = empty_like(slf)?;
         let mut this = slf.borrow_mut();
         let n = this.at_most(numbytes)?;
@@ -82,19 +86,19 @@ impl StringChain {
         Ok(taken)
     }
 
-    /// Drops the first `numbytes` bytes, or all when there are fewer.
+    /// Removes the first `numbytes` bytes, or all when there are fewer.
     fn trim(&mut self, numbytes: &Bound<'_, PyAny>) -> PyResult<()> {
         let n = self.at_most(numbytes)?;
         self.chain.advance(n);
         Ok(())
     }
 
-    /// Drops all bytes.
+    /// Removes all bytes.
     fn clear(&mut self) {
         self.chain.clear();
     }
 
-    /// A second chain of the same bytes and class. Copies none of them.
+    /// A second chain of this class with these bytes. Copies no bytes.
     fn copy<'py>(slf: &Bound<'py, StringChain>) -> PyResult<Bound<'py, StringChain>> {
         let copy = empty_like(slf)?;
         copy.borrow_mut().chain = slf.borrow().chain.share();
@@ -105,13 +109,13 @@ impl StringChain {
         self.chain.len()
     }
 
-    /// The length, as an attribute.
+    /// The length of the chain, as an attribute.
     #[getter]
     fn len(&self) -> usize {
         self.chain.len()
     }
 
-    /// True; raises when the pieces do not make up the length.
+    /// Returns true. Raises an error when the lengths of the pieces do not add up to the length of the chain.
     fn _assert_invariants(&self) -> PyResult<bool> {
         let pieces: usize = self.chain.slices().map(<[u8]>::len).sum();
         if pieces != self.chain.len() || self.chain.slices().any(<[u8]>::is_empty) {
@@ -126,7 +130,7 @@ impl StringChain {
 }
 
 impl StringChain {
-    /// A copy of the first `n` bytes, which are there.
+    /// A copy of the first `n` bytes, which must be there.
     fn first<'py>(&self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
         if let Some(front) = self.chain.front().get(..n) {
             return Ok(PyBytes::new(py, front));
@@ -137,15 +141,15 @@ impl StringChain {
         })
     }
 
-    /// What `numbytes` asks for, at most what there is. As in the original, nothing (`0`, `None`) is asked of an empty chain
-    /// or by a false value, whatever its type; otherwise a number that is negative breaks an assertion.
+    /// The number of bytes that `numbytes` asks for, at most the length of the chain. As in the original, an empty
+    /// chain or a false value (`0`, `None`) of any type gives 0. Otherwise a negative number breaks an assertion.
     fn at_most(&self, numbytes: &Bound<'_, PyAny>) -> PyResult<usize> {
         if self.chain.is_empty() {
             return Ok(0);
         }
         match numbytes.extract::<usize>() {
             Ok(n) => Ok(n.min(self.chain.len())),
-            // An integer that no usize holds: negative, or more than any chain has.
+            // The integer does not fit into a usize: it is negative, or larger than any chain.
             Err(error) => match numbytes.cast::<PyInt>() {
                 Ok(n) if n.lt(0)? => Err(PyAssertionError::new_err(numbytes.clone().unbind())),
                 Ok(_) => Ok(self.chain.len()),
@@ -156,7 +160,7 @@ impl StringChain {
     }
 }
 
-/// `s`, which is to be `bytes`.
+/// Checks that `s` is of type `bytes`.
 fn bytes<'a, 'py>(s: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
     s.cast::<PyBytes>().map_err(|_| PyAssertionError::new_err("bytes are expected"))
 }
@@ -170,7 +174,7 @@ fn empty_like<'py>(model: &Bound<'py, StringChain>) -> PyResult<Bound<'py, Strin
     Ok(class.call0()?.cast_into::<StringChain>()?)
 }
 
-/// The module.
+/// Fills the Python module.
 #[pymodule]
 #[pyo3(name = "strand_chain")]
 fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

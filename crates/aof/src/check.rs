@@ -14,9 +14,9 @@ pub struct Report {
     pub commands: u64,
     /// The first and the last timestamp of the file, in unix seconds.
     pub times: Option<(i64, i64)>,
-    /// The file is valid up to here, and no transaction is incomplete there.
+    /// The longest valid start of the file that ends outside a transaction, in bytes.
     pub good_bytes: u64,
-    /// Truncating the file here keeps exactly the commands before the requested time.
+    /// Truncating the file to this length keeps exactly the commands before the requested time.
     pub until_time: Option<u64>,
     /// The reason why the file is not valid to its end.
     pub problem: Option<Problem>,
@@ -29,20 +29,20 @@ pub enum Problem {
     /// The RDB at the start of the file is damaged.
     #[error("offset {offset}, in the RDB that the file begins with: {why}")]
     Rdb {
-        /// Where the damage was noticed.
+        /// Offset at which the damage was noticed.
         offset: u64,
-        /// The error.
+        /// The error that the RDB reader returned.
         why: strand_rdb::Error,
     },
     /// A command is damaged or incomplete.
     #[error(transparent)]
     Command(#[from] Broken),
-    /// MULTI inside MULTI, or EXEC without MULTI.
+    /// The file has MULTI inside a transaction, or EXEC outside of one.
     #[error("offset {offset}: {name} where none may be")]
     Transaction {
-        /// Offset of the command.
+        /// Offset of this command in the file.
         offset: u64,
-        /// MULTI or EXEC.
+        /// The name of this command: MULTI or EXEC.
         name: &'static str,
     },
     /// The file ends after MULTI and before EXEC.
@@ -53,7 +53,7 @@ pub enum Problem {
 /// Reads a whole file. With `until_s`, also finds where the commands after this unix second start.
 pub fn check<R: Read>(mut reader: R, until_s: Option<i64>) -> Report {
     let mut report = Report::default();
-    // Find out whether the file starts with an RDB.
+    // Find out from the first bytes whether the file starts with an RDB.
     let mut head = Vec::new();
     if let Err(e) = reader.by_ref().take(MAGIC_BYTES_MAX).read_to_end(&mut head) {
         report.problem = Some(Broken { offset: 0, problem: e.into() }.into());

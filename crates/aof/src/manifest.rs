@@ -6,32 +6,34 @@
 
 use crate::words;
 
-/// Longest line, including its line feed.
+/// Maximum length of a line in bytes, including its line feed.
 const LINE_BYTES_MAX: usize = 1024;
-/// Longest name of a file as [`Manifest::text`] writes it, with quotes and escapes. Its line is then never too long.
+/// Maximum length of a file's name as [`Manifest::text`] writes it, with quotes and escapes. With this bound
+/// the line never exceeds [`LINE_BYTES_MAX`].
 const QUOTED_NAME_BYTES_MAX: usize = LINE_BYTES_MAX - 64;
-/// Most lines. Each failed rewrite leaves one more increment, and a successful one replaces all of them by a base.
+/// Maximum number of lines. Each failed rewrite leaves one more increment, and a successful rewrite replaces
+/// all increments by a base.
 const LINES_MAX: usize = 100_000;
-/// Largest manifest, in bytes.
+/// Maximum size of a manifest, in bytes.
 pub const BYTES_MAX: u64 = 8 << 20;
 
-/// One file.
+/// One file that a manifest lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// The file's name in the folder of the manifest.
     pub name: String,
-    /// Its sequence number among the files of its type, from 1.
+    /// The sequence number of the file among the files of its type. The first file has number 1.
     pub seq: u64,
 }
 
 /// The files of one append-only file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// The data of one moment.
+    /// The base file: the data of one moment.
     pub base: Option<File>,
-    /// The commands after the base, in order.
+    /// The files with the commands after the base, in order.
     pub increments: Vec<File>,
-    /// Files to be removed.
+    /// Obsolete files, which are to be removed.
     pub history: Vec<File>,
 }
 
@@ -39,11 +41,11 @@ pub struct Manifest {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line} ({text:?}): {problem}")]
 pub struct NoManifest {
-    /// The number of the line, from 1; 0: the text has no line.
+    /// The number of the invalid line, from 1; 0: the text has no line.
     pub line: usize,
-    /// The line or its start.
+    /// The invalid line, or its start.
     pub text: String,
-    /// The error.
+    /// What is wrong with the line.
     pub problem: Problem,
 }
 
@@ -54,25 +56,25 @@ pub enum Problem {
     /// The manifest lists no file.
     #[error("Found an empty AOF manifest")]
     Empty,
-    /// A line exceeds the limit.
+    /// A line is longer than 1024 bytes.
     #[error("The AOF manifest file contains too long line")]
     LongLine,
-    /// The manifest has more lines than the limit.
+    /// The manifest has more than 100,000 lines.
     #[error("the AOF manifest has too many lines")]
     ManyLines,
     /// A line is not a list of name-value pairs, or a required pair is missing.
     #[error("Invalid AOF manifest file format")]
     Format,
-    /// A name with a path.
+    /// A line names a file by a path, not only by a file name.
     #[error("File can't be a path, just a filename")]
     Path,
-    /// A second base.
+    /// The manifest names a second base.
     #[error("Found duplicate base file information")]
     SecondBase,
-    /// An increment whose number is not larger than the previous one.
+    /// An increment whose sequence number is not larger than that of the previous increment.
     #[error("Found a non-monotonic sequence number")]
     Order,
-    /// An unknown file type.
+    /// A line has an unknown file type.
     #[error("Unknown AOF file type")]
     Type,
 }
@@ -104,7 +106,7 @@ impl Manifest {
             let is_comment = shown.first() == Some(&b'#');
             let end = match end {
                 Some(end) => end,
-                // A comment may be incomplete, as in redis-server.
+                // A comment line at the end of the text may lack its line feed, as in redis-server.
                 None if is_comment && shown.len() == rest.len() => rest.len() - 1,
                 None => return Err(wrong(Problem::LongLine)),
             };
@@ -115,7 +117,7 @@ impl Manifest {
         }
         Ok(manifest)
     }
-    /// The manifest as text.
+    /// Encodes the manifest as text.
     pub fn text(&self) -> String {
         let kinds = [(self.base.as_slice(), 'b'), (&self.history, 'h'), (&self.increments, 'i')];
         let mut out = String::new();
@@ -147,7 +149,7 @@ impl Manifest {
         let (mut name, mut seq, mut kind) = (None, 0, None);
         for pair in words.chunks_exact(2) {
             let (key, value) = (&pair[0], &pair[1]);
-            // Unknown keys belong to later versions.
+            // Ignore unknown keys, because they belong to later versions.
             if key.eq_ignore_ascii_case(b"file") {
                 name = Some(String::from_utf8(value.clone()).map_err(|_| Problem::Format)?);
             } else if key.eq_ignore_ascii_case(b"seq") {
@@ -180,7 +182,7 @@ impl Manifest {
     }
 }
 
-/// True for a name that stays in the folder.
+/// True when the name stays in the manifest's folder.
 fn is_file_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0'])
 }

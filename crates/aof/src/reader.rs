@@ -7,17 +7,17 @@ use std::io::{self, ErrorKind, Read};
 use strand_chain::Body;
 use strand_wire::args::Argv;
 
-/// Bytes read at a time.
+/// Size of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Arguments of at least this length get their own allocation, which grows as bytes arrive.
 const LARGE_BYTES_MIN: usize = 32 << 10;
-/// Longest line with a number.
+/// Maximum length of a line `*N` or `$N`.
 const NUMBER_LINE_BYTES_MAX: usize = 24;
-/// Longest annotation.
+/// Maximum length of an annotation line (`#...`).
 const ANNOTATION_BYTES_MAX: usize = 1024;
-/// Most arguments of a command, as in redis-server.
+/// Maximum number of arguments of a command, as in redis-server.
 const ARGUMENTS_MAX: i64 = i32::MAX as i64;
-/// Longest argument: longer than the largest `proto-max-bulk-len`.
+/// Maximum length of an argument. It exceeds the largest `proto-max-bulk-len`.
 const ARGUMENT_BYTES_MAX: i64 = 1 << 40;
 
 /// The next item of a file.
@@ -25,21 +25,21 @@ const ARGUMENT_BYTES_MAX: i64 = 1 << 40;
 pub enum Item {
     /// A command. Its arguments are in the caller's [`Argv`].
     Command,
-    /// The commands after this ran at this time or later, in unix seconds.
+    /// The commands after this annotation ran at this time or later, in unix seconds.
     Timestamp(i64),
-    /// A line for people.
+    /// An annotation without a meaning for the server, such as a remark.
     Annotation,
-    /// The end of the file.
+    /// The end of the file has been reached.
     End,
 }
 
-/// An error and its position.
+/// Why a file is invalid, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("offset {offset}: {problem}")]
 pub struct Broken {
     /// Offset of the first invalid byte.
     pub offset: u64,
-    /// The error.
+    /// What is wrong with the byte at this offset.
     pub problem: Problem,
 }
 
@@ -50,15 +50,15 @@ pub enum Problem {
     /// The file ends inside a command.
     #[error("the file ends inside a command")]
     Cut,
-    /// A byte that does not fit the format.
+    /// The file has a byte that does not fit the format.
     #[error("expected {expected}, found {found:?}")]
     Unexpected {
-        /// The expected bytes.
+        /// What the format requires at this place.
         expected: &'static str,
-        /// The bytes found.
+        /// The bytes that the file has at this place, in printable form.
         found: String,
     },
-    /// No memory for an argument.
+    /// The allocator has no memory for an argument of this many bytes.
     #[error("no memory for an argument of {0} bytes")]
     Memory(u64),
     /// The file cannot be read.
@@ -73,18 +73,18 @@ impl Broken {
     }
 }
 
-/// Reads a file.
+/// Reads the commands of a file, one after another.
 pub struct Commands<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// The bytes in memory are `buffer[start..end]`.
+    /// The bytes of `buffer` that were read from the file and not yet parsed are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// Bytes of the file before `buffer[0]`.
+    /// Number of bytes of the file before `buffer[0]`.
     passed: u64,
-    /// True when there are no more bytes to read.
+    /// True when the reader has no more bytes for `buffer`.
     is_over: bool,
-    /// The error that ended the reading, if any.
+    /// The I/O error that ended the reading, if any.
     failure: Option<io::Error>,
 }
 
@@ -108,7 +108,7 @@ impl<R: Read> Commands<R> {
         loop {
             match self.at_hand(1) {
                 [] => return if self.failure.is_some() { Err(self.cut()) } else { Ok(Item::End) },
-                // A failed writer left this line feed in place of a command.
+                // Skip a line feed: a server whose write failed left it in place of a command.
                 [b'\n', ..] => self.start += 1,
                 [b'#', ..] => return self.annotation(),
                 _ => break,
@@ -133,7 +133,7 @@ impl<R: Read> Commands<R> {
         Ok(Item::Command)
     }
 
-    /// The bytes in memory: at least `n`, unless the file ends.
+    /// The bytes of the file from the current position on: at least `n`, unless the file ends.
     fn at_hand(&mut self, n: usize) -> &[u8] {
         if self.end - self.start < n && !self.is_over {
             self.fetch(n);
@@ -155,7 +155,7 @@ impl<R: Read> Commands<R> {
             }
         }
     }
-    /// Reads a line with a mark and a number.
+    /// Reads a line that consists of `mark` (`*` or `$`) and a number.
     fn number(
         &mut self,
         mark: u8,
@@ -163,7 +163,7 @@ impl<R: Read> Commands<R> {
         allowed: std::ops::RangeInclusive<i64>,
     ) -> Result<i64, Broken> {
         let bytes = self.at_hand(NUMBER_LINE_BYTES_MAX);
-        // The usual line is short and parsed at once.
+        // The line is usually short, so parse it in one pass.
         let (mut value, mut at, negative) = match bytes {
             [first, ..] if *first != mark => return Err(self.unexpected(0, expected)),
             [_, b'-', ..] => (0i64, 2, true),

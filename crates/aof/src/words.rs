@@ -24,7 +24,7 @@ pub(crate) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Appends the first word to `word`. Returns the rest.
+/// Appends the first word of `rest` to `word`. Returns what follows the word.
 fn take<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         rest = match rest {
@@ -42,7 +42,7 @@ fn take<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     }
 }
 
-/// Appends the text before the closing quote. Returns the rest after the quote.
+/// Appends the text before the closing quote to `word`. Returns what follows the quote.
 fn take_quoted<'a>(mut rest: &'a [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (byte, behind) = match rest {

@@ -11,16 +11,17 @@ use std::time::Instant;
 use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
-/// Clients that wait for an element at a time.
+/// Number of clients that wait for an element at the same time.
 const WAITERS: usize = 32;
 const CHANNEL: &str = "news";
 const PAYLOAD: &str = "sixteen bytes ..";
-/// Lines of a reply to SUBSCRIBE, and of a message.
+/// Number of lines of the reply to SUBSCRIBE.
 const ACKNOWLEDGED_LINES: usize = 6;
+/// Number of lines of a published message.
 const MESSAGE_LINES: usize = 7;
-/// Lines of BLPOP's reply.
+/// Number of lines of BLPOP's reply.
 const POPPED_LINES: usize = 5;
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Kind of an exchange.
@@ -28,7 +29,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 pub enum Kind {
     /// PUBLISH to this many subscribers, in pipelines of this length. Each subscriber reads all messages.
     Publish(usize, usize),
-    /// RPUSH to a list for which a client waits by BLPOP.
+    /// RPUSH to a list, for which a client waits with BLPOP.
     HandOver,
 }
 
@@ -42,14 +43,14 @@ impl Kind {
     }
 }
 
-/// The connections of a row.
+/// The connections of a row: one giver, and takers that receive what it sends.
 pub struct Exchange {
     kind: Kind,
     giver: TcpStream,
     takers: Vec<TcpStream>,
-    /// Requests of the giver in a turn, and the lines of their replies.
+    /// The giver's requests in a turn, and the number of lines of their replies.
     gives: (Vec<u8>, usize),
-    /// Requests of each taker in a turn, and the lines that it receives.
+    /// For each taker: its requests in a turn, and the number of lines that it receives.
     takes: Vec<(Vec<u8>, usize)>,
     buffer: Vec<u8>,
 }

@@ -8,12 +8,12 @@ use strand_testkit::process::Server;
 
 /// Length of a key: four letters and twelve digits.
 pub const KEY_BYTES: usize = 16;
-/// Longest wait for bytes.
+/// Maximum wait for bytes, in seconds.
 const READ_S_MAX: u64 = 60;
-/// Commands in one write.
+/// Number of commands in one write.
 const BATCH: u64 = 1000;
 
-/// Content of a key.
+/// What the keys hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A string of this many bytes.
@@ -24,7 +24,7 @@ pub enum Content {
     Integer,
     /// A hash of `field:0` to `field:4` with ten bytes each.
     Hash5,
-    /// A collection of this many elements of ten bytes.
+    /// A collection of this many elements, each of ten bytes.
     Few(Collection, usize),
     /// One collection for all keys, with as many elements of 16 bytes as there would be keys.
     One(Collection),
@@ -45,8 +45,8 @@ pub enum Collection {
 const ELEMENTS_PER_COMMAND: u64 = 100;
 
 impl Collection {
-    /// Appends the command that adds the elements `range` to the collection `name`. For a stream, one command
-    /// each.
+    /// Appends the command that adds the elements `range` to the collection `name`. A stream gets one command
+    /// per element.
     fn add(
         self,
         out: &mut Vec<u8>,
@@ -70,14 +70,14 @@ impl Collection {
         };
         let mut arguments: Vec<Vec<u8>> = vec![command.to_vec(), name.to_vec()];
         for i in range {
-            // A score, or the number of a field.
+            // A sorted set needs a score before the element, and a hash a field.
             arguments.extend(before.then(|| i.to_string().into_bytes()));
             arguments.push(element(i).into_bytes());
         }
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         words(&arguments);
     }
-    /// Number of reply lines for the commands of [`Collection::add`] with this many elements.
+    /// Number of reply lines for the commands that [`Collection::add`] writes for this many elements.
     fn replies(self, elements: usize) -> usize {
         if self == Collection::Stream { 2 * elements } else { 1 }
     }
@@ -224,7 +224,7 @@ pub fn connect(server: &Server) -> io::Result<TcpStream> {
     connect_to(server.address)
 }
 
-/// As [`connect`], to another address.
+/// Does what [`connect`] does, for another address.
 ///
 /// # Errors
 /// When the address does not accept it.
@@ -248,7 +248,7 @@ pub fn set(out: &mut Vec<u8>, key: u64, value: &[u8]) {
     bulk(out, value);
 }
 
-/// Appends the line end of the text before it, and a bulk string.
+/// Ends the line before, then appends a bulk string.
 pub fn bulk(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b"\r\n$");
     out.extend_from_slice(value.len().to_string().as_bytes());
@@ -257,7 +257,7 @@ pub fn bulk(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a key of [`KEY_BYTES`].
+/// Appends a key of [`KEY_BYTES`] bytes: `prefix` and the number `n`.
 pub fn push_key(out: &mut Vec<u8>, prefix: &[u8; 4], mut n: u64) {
     let mut key = [b'0'; KEY_BYTES];
     key[..4].copy_from_slice(prefix);
@@ -268,10 +268,10 @@ pub fn push_key(out: &mut Vec<u8>, prefix: &[u8; 4], mut n: u64) {
     out.extend_from_slice(&key);
 }
 
-/// Reads until `lines` newlines have come. No value contains one.
+/// Reads replies until `lines` newlines have arrived. No value may contain a newline.
 ///
 /// # Errors
-/// When the server goes away, when the first reply is an error, or when more lines come.
+/// When the server goes away, when the first reply is an error, or when more lines arrive.
 pub fn read_lines(stream: &mut TcpStream, mut lines: usize, buffer: &mut [u8]) -> io::Result<()> {
     let mut first = true;
     while lines > 0 {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
-/// Number of keys that only INCR and HSET write to.
+/// Number of keys that INCR and HSET write to. No other operation uses these keys.
 const COUNTER_KEYS: u64 = 100_000;
 
 /// Kind of a request.
@@ -25,9 +25,9 @@ pub enum Operation {
     Get,
     /// `SET key value`.
     Set,
-    /// 20 % SET, 80 % GET.
+    /// 20 % of the requests are SET, 80 % are GET.
     Mixed,
-    /// `INCR counter`, on separate keys.
+    /// `INCR counter`, on keys that only INCR and HSET use.
     Incr,
     /// `HSET hash field value`, on separate keys with five fields each.
     Hset,
@@ -39,19 +39,20 @@ pub enum Operation {
     Lpush,
     /// `RPUSH list value`.
     Rpush,
-    /// `LPOP list`. Each batch begins with an `LPUSH` of as many elements, so the list never runs out.
+    /// `LPOP list`. Each batch begins with an `LPUSH` of as many elements as the batch takes, so the list
+    /// never runs out.
     Lpop,
-    /// `RPOP list`, with an `LPUSH` like [`Operation::Lpop`].
+    /// `RPOP list`. Each batch begins with an `LPUSH`, as for [`Operation::Lpop`].
     Rpop,
     /// `LRANGE list 0 n-1` of a list of [`LIST_ELEMENTS`].
     Lrange(usize),
     /// `SADD set element:n`.
     Sadd,
-    /// `SPOP set`; each batch begins with an `SADD` of as many members.
+    /// `SPOP set`. Each batch begins with an `SADD` of as many members as the batch takes.
     Spop,
     /// `ZADD zset score element:n`.
     Zadd,
-    /// `ZPOPMIN zset`; each batch begins with a `ZADD` of as many members.
+    /// `ZPOPMIN zset`. Each batch begins with a `ZADD` of as many members as the batch takes.
     ZpopMin,
     /// `XADD stream * field value`.
     Xadd,
@@ -65,9 +66,9 @@ pub enum Operation {
 const GET_SCRIPT: &str = "return redis.call('get',KEYS[1])";
 const GET_SCRIPT_SHA1: &[u8] = b"fd758d1589d044dd850a6f05d52f2eefd27f033f";
 
-/// Elements of the list that LRANGE reads.
+/// Number of elements of the list that LRANGE reads.
 pub const LIST_ELEMENTS: u64 = 10_000;
-/// The one key of the operations on collections.
+/// The key that all operations on a collection use.
 const COLLECTION: &str = "bench";
 
 impl Operation {
@@ -87,7 +88,8 @@ impl Operation {
                 | Operation::Multi10
         )
     }
-    /// The command that adds the elements that a batch of `requests` requests takes. `next` numbers the members.
+    /// The command that adds as many elements as a batch of `requests` requests takes. `next` numbers the
+    /// members.
     fn supply(self, requests: usize, value: &[u8], next: &mut u64) -> Option<Vec<Vec<u8>>> {
         let mut member = || {
             *next += 1;
@@ -113,31 +115,31 @@ impl Operation {
     }
 }
 
-/// One workload.
+/// What a generator sends: which requests, over how many connections, to which keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Kind of request.
     pub operation: Operation,
-    /// Requests in one batch.
+    /// Number of requests in one batch.
     pub pipeline: usize,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
     /// Number of keys, drawn uniformly.
     pub keys: u64,
-    /// Bytes of a value.
+    /// Number of bytes of a value.
     pub value_bytes: usize,
 }
 
-/// Results of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// Number of answered requests.
     pub operations: u64,
-    /// Wall time.
+    /// Wall time of the run.
     pub wall: Duration,
     /// CPU time of all the server's threads, except those that ended during the run.
     pub cpu: Duration,
-    /// Round trips of batches, in microseconds.
+    /// Histogram of the round trips of batches, in microseconds.
     pub round_trips_us: Histogram<u64>,
 }
 
@@ -194,10 +196,7 @@ fn prepare(server: &Server, load: Workload) -> io::Result<()> {
     Ok(())
 }
 
-/// As [`run`], from one thread on each of `cores`, each with its own connections.
-///
-/// # Errors
-/// When the server goes away or returns an error.
+/// Does what [`run`] does from one thread on each of `cores`, each with its own connections.
 pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) -> io::Result<Measured> {
     let opened = cores.iter().map(|core| Clients::open(server, load, *core as u64));
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
@@ -248,7 +247,7 @@ struct Clients {
     value: Vec<u8>,
     rng: Rng,
     operations: u64,
-    /// Number of the last added member.
+    /// Number that was given to the last added member.
     member: u64,
     round_trips_us: Histogram<u64>,
 }
@@ -292,9 +291,9 @@ impl Clients {
 
 /// Memory that the turns of [`Clients`] reuse.
 struct Room {
-    /// One batch of requests.
+    /// The bytes of one batch of requests.
     out: Vec<u8>,
-    /// Replies.
+    /// Memory into which replies are read.
     buffer: Vec<u8>,
     /// For each connection: the lines that its replies will have, and when the batch was sent.
     pending: Vec<(usize, Instant)>,
@@ -351,7 +350,7 @@ fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> us
             out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
             (0..10).for_each(|_| incr(out, rng.u64(0..load.keys)));
             out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
-            // OK, ten times QUEUED, and an array of ten.
+            // The lines of OK, ten times QUEUED, and an array of ten integers.
             22
         }
         Operation::Hset => {

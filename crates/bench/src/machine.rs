@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The facts, each with its name.
+/// The facts about the machine, each with its name.
 #[derive(Clone, Debug)]
 pub struct Machine(Vec<(&'static str, String)>);
 
 impl Machine {
-    /// Queries the system, and the two programs for their versions.
+    /// Asks the system for its facts, and the two programs for their versions.
     pub fn here(strand: &Path) -> Machine {
         Machine(vec![
             ("date", date()),
@@ -24,12 +24,12 @@ impl Machine {
         ])
     }
 
-    /// One line for people.
+    /// The facts about the machine in one line, for people.
     pub fn line(&self) -> String {
         self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// A JSON object.
+    /// The facts about the machine as a JSON object.
     pub fn json(&self) -> String {
         let pairs: Vec<String> =
             self.0.iter().map(|(name, value)| format!("{}:{}", quote(name), quote(value))).collect();

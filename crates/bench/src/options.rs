@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// The options, see the module. A new value holds the defaults.
 #[derive(Debug)]
 pub struct Options {
-    /// The measured binary.
+    /// The path of the binary that is measured.
     pub strand: PathBuf,
     /// Number of keys in the server.
     pub keys: u64,
@@ -18,13 +18,13 @@ pub struct Options {
     pub seconds: f64,
     /// Number of rounds.
     pub rounds: usize,
-    /// The only part to measure.
+    /// Name of the only row to measure.
     pub only: Option<String>,
-    /// Print the report as JSON.
+    /// Whether to print the report as JSON.
     pub json: bool,
 }
 
-/// The values of the options.
+/// The values that follow the options on the command line.
 #[derive(Debug)]
 pub struct Values<A> {
     args: A,
@@ -35,7 +35,7 @@ impl<A: Iterator<Item = String>> Values<A> {
     /// The value of `option`.
     ///
     /// # Errors
-    /// When it is missing or malformed.
+    /// When the value is missing or malformed.
     pub fn of<T: FromStr>(&mut self, option: &str) -> Result<T> {
         let value = self.args.next().ok_or_else(|| format!("{option} wants a value; {}", self.usage))?;
         value.parse().map_err(|_| format!("{option} {value} makes no sense; {}", self.usage).into())

@@ -26,8 +26,8 @@ const SHOWN: &[(&str, &[&str])] = &[(
     ],
 )];
 
-/// The figures in README.md: the row's first cell there; the file, the beginning of the title and the row of the
-/// figures; the columns, in the order of README's cells.
+/// The figures in README.md. For each row: its first cell in README.md; the file, the start of the title and
+/// the row where the figures are stored; and their columns, in the order of README's cells.
 const README_ROWS: &[(&str, &str, &str, &str, &[&str])] = &[
     ("GET, pipeline 30", "versus", "Speed", "GET p30", &["strand op/cpu-s", "redis op/cpu-s"]),
     ("SET, pipeline 30", "versus", "Speed", "SET p30", &["strand op/cpu-s", "redis op/cpu-s"]),
@@ -55,7 +55,7 @@ const README_ROWS: &[(&str, &str, &str, &str, &[&str])] = &[
     ),
 ];
 
-/// The current page.
+/// The text of docs/benchmarks.md as it should be now.
 fn page() -> String {
     let template = read_to_string(format!("{DOCS}/figures/benchmarks.in.md")).expect("the template is there");
     let mut page = String::new();

@@ -12,19 +12,19 @@ pub struct Report {
     rows: Vec<Row>,
 }
 
-/// One row: the shown cells, the numbers behind them, and the command that measures it again.
+/// One row: the cells for reading, the exact numbers for JSON, and the command that measures the row again.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// One cell for each column.
+    /// The cells of the row, one for each column.
     pub cells: Vec<String>,
     /// Named numbers, only for JSON.
     pub figures: Vec<(String, f64)>,
-    /// The command that reproduces it.
+    /// The command that measures this row again.
     pub reproduce: String,
 }
 
 impl Row {
-    /// A row with its first cells.
+    /// A row that has only its first cells yet.
     pub fn new(cells: &[&str], reproduce: String) -> Row {
         Row { cells: cells.iter().map(|c| c.to_string()).collect(), figures: Vec::new(), reproduce }
     }
@@ -50,7 +50,7 @@ impl Report {
         }
     }
 
-    /// True while it has no row.
+    /// True while the report has no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -118,7 +118,7 @@ pub fn print(machine: &Machine, reports: &[Report], elapsed: Duration, as_json: 
     }
 }
 
-/// A JSON string.
+/// Writes `text` as a JSON string.
 pub fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -134,12 +134,12 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// A JSON number. A value that is not finite becomes null.
+/// Writes a number for JSON. A value that is not finite becomes null.
 fn number(value: f64) -> String {
     if value.is_finite() { format!("{}", (value * 1000.0).round() / 1000.0) } else { "null".into() }
 }
 
-/// A count with separated thousands: `1,346,000`.
+/// Writes a count with separated thousands: `1,346,000`.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut out = String::from(if value <= -0.5 { "-" } else { "" });
@@ -152,7 +152,7 @@ pub fn grouped(value: f64) -> String {
     out
 }
 
-/// The middle value.
+/// The median of `values`.
 ///
 /// # Panics
 /// When there is no value.

@@ -3,13 +3,13 @@
 
 use crate::load::{Operation, Workload};
 
-/// Connections of each row.
+/// Number of connections in each row.
 pub const CONNECTIONS: usize = 32;
 
-/// A speed row.
+/// A row of the table of speeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name in tables and on command lines.
+    /// Name of the row in tables and on command lines.
     pub name: &'static str,
     operation: Operation,
     pipeline: usize,

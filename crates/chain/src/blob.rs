@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Bytes of a blob's allocation in addition to its capacity.
 pub const HEADER_BYTES: usize = size_of::<Header>();
-/// A blob up to this capacity doubles when it grows. A larger one grows by a quarter, so that a value of many
-/// megabytes does not reserve as many more.
+/// A blob up to this capacity doubles when it grows. A larger blob grows by a quarter, so that a value of many
+/// megabytes does not reserve as many megabytes more.
 const DOUBLING_BYTES_MAX: usize = 1 << 20;
-/// The smallest capacity after growing.
+/// Minimum capacity after a blob has grown.
 const GROWN_BYTES_MIN: usize = 64 - HEADER_BYTES;
-/// Most handles to one blob. More can only come from a leak in a loop: the process aborts before the count
-/// overflows.
+/// Maximum number of handles to one blob. Only a loop that leaks handles can exceed it: the process aborts before the
+/// count overflows.
 const HANDLES_MAX: usize = isize::MAX as usize;
 
 /// The allocator has no memory, or the size exceeds the address space.
@@ -111,22 +111,22 @@ impl Blob {
         let memory = unsafe { alloc_zeroed(layout) };
         Blob::in_memory(memory, len, len)
     }
-    /// Length in bytes.
+    /// Length of the blob in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.header().len
     }
-    /// True when the length is 0.
+    /// True when the blob is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Bytes that fit into the allocation.
+    /// Number of bytes that fit into the allocation.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.header().capacity
     }
-    /// The bytes.
+    /// The bytes of the blob.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the first `len` bytes are initialised, lie in the allocation that this handle keeps alive, and are not
@@ -165,7 +165,7 @@ impl Blob {
         // SAFETY: `reserve` made the allocation unique, with that much room; `bytes` is borrowed, so it lies elsewhere.
         unsafe { self.append(bytes) };
     }
-    /// [`Blob::extend_from_slice`] that may fail.
+    /// Does what [`Blob::extend_from_slice`] does, but may fail.
     ///
     /// # Errors
     /// When the allocator has no memory. The blob is unchanged.
@@ -181,7 +181,7 @@ impl Blob {
     pub fn resize(&mut self, len: usize, fill: u8) {
         self.try_resize(len, fill).unwrap_or_else(|OutOfMemory| no_memory(len));
     }
-    /// [`Blob::resize`] that may fail.
+    /// Does what [`Blob::resize`] does, but may fail.
     ///
     /// # Errors
     /// When the allocator has no memory. The blob is unchanged.
@@ -220,7 +220,7 @@ impl Blob {
             self.grow(additional).unwrap_or_else(|OutOfMemory| no_memory(additional));
         }
     }
-    /// [`Blob::reserve`] that may fail.
+    /// Does what [`Blob::reserve`] does, but may fail.
     ///
     /// # Errors
     /// When the allocator has no memory. The blob is unchanged.
@@ -243,7 +243,7 @@ impl Blob {
         }
         if capacity == 0 || self.capacity() == 0 || !self.is_unique() {
             let mut copy = Blob::try_with_capacity(capacity)?;
-            // SAFETY: `copy` is new, so unique, and holds at least `len`.
+            // SAFETY: `copy` is new, so unique, and has room for at least `len` bytes.
             unsafe { copy.append(self) };
             *self = copy;
             return Ok(());
@@ -289,7 +289,7 @@ impl Blob {
         // `&mut` on the only handle.
         unsafe { self.header.as_ref() }
     }
-    /// The start of the bytes.
+    /// The address of the blob's first byte.
     #[inline]
     fn bytes(&self) -> *mut u8 {
         // SAFETY: one header past the start is inside the allocation, or its one-past-the-end (the static header).

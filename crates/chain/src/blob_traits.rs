@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
-/// Bytes shown by the `Debug` form of a blob.
+/// Maximum number of bytes shown by the `Debug` form of a blob.
 const DEBUG_BYTES_MAX: usize = 32;
 
 impl Default for Blob {
@@ -15,7 +15,7 @@ impl Default for Blob {
     }
 }
 impl From<&[u8]> for Blob {
-    /// Copies without spare capacity. Running out of memory ends the process.
+    /// Copies the bytes, without spare capacity. Running out of memory ends the process.
     #[inline]
     fn from(bytes: &[u8]) -> Blob {
         let mut blob = Blob::with_capacity(bytes.len());
@@ -30,7 +30,7 @@ impl From<&str> for Blob {
     }
 }
 impl From<Vec<u8>> for Blob {
-    /// Copies, because a blob's header precedes its bytes.
+    /// Copies the bytes, because a blob's header precedes them in memory.
     fn from(bytes: Vec<u8>) -> Blob {
         Blob::from(bytes.as_slice())
     }
@@ -72,7 +72,7 @@ impl Ord for Blob {
     }
 }
 impl Hash for Blob {
-    /// Hashes like the slice, so a map keyed by blobs can be queried with a slice.
+    /// Hashes the blob as its bytes, so that a map keyed by blobs can be queried with a slice.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_slice().hash(state);
     }

@@ -11,7 +11,7 @@ use crate::blob::OutOfMemory;
 /// After this many received bytes, the rest of the declared length is reserved at once. The received bytes are then
 /// copied into fresh memory: for 1 MiB this took a worker 1.2 ms.
 pub const PROOF_BYTES: usize = 256 << 10;
-/// The first reservation for a value longer than this.
+/// Number of bytes that are reserved first for a value that is longer than this.
 const FIRST_BYTES: usize = 64 * 1024;
 /// Memory is initialised at most this far ahead of the received bytes, so one read fills it while it is in the
 /// cache.
@@ -21,7 +21,8 @@ const AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// bytes, not with the declared length.
 #[derive(Debug)]
 pub struct Body {
-    /// Its length covers the initialised bytes: the received ones and the last result of [`Body::spare`].
+    /// The blob that is filled. Its length covers all initialised bytes: the received ones and the last result of
+    /// [`Body::spare`].
     blob: Blob,
     filled: usize,
     len: usize,
@@ -32,7 +33,7 @@ impl Body {
     pub fn new(len: usize) -> Body {
         Body { blob: Blob::new(), filled: 0, len }
     }
-    /// Missing bytes.
+    /// Number of bytes that have not arrived.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.len - self.filled
@@ -50,7 +51,7 @@ impl Body {
             Err(OutOfMemory) => panic!("no memory for a value of {len} bytes"),
         }
     }
-    /// [`Body::spare`] that may fail.
+    /// Does what [`Body::spare`] does, but may fail.
     ///
     /// # Errors
     /// When the allocator has no memory. The received bytes are kept.
@@ -78,7 +79,7 @@ impl Body {
         let len = self.len;
         self.try_fill_from(bytes).unwrap_or_else(|OutOfMemory| panic!("no memory for a value of {len} bytes"))
     }
-    /// [`Body::fill_from`] that may fail.
+    /// Does what [`Body::fill_from`] does, but may fail.
     ///
     /// # Errors
     /// When the allocator has no memory. The received bytes are kept.

@@ -11,12 +11,12 @@ use std::io::IoSlice;
 
 /// A tail with less room than this stays as it is, and reading continues in a new block.
 const SPARE_BYTES_MIN: usize = 4 * 1024;
-/// Chains up to this length are appended by copy, so that short replies do not hold a block each. A chain holds at
-/// most four times its readable bytes.
+/// Chains up to this length are appended by copy. Otherwise each short reply would keep a whole block allocated. So a
+/// chain takes at most four times its readable bytes.
 const COPY_CHAIN_BYTES_MAX: usize = 4 * 1024;
 /// Room left in front of the first bytes of an empty chain, for `push_front`.
 const FRONT_ROOM_BYTES: usize = 256;
-/// Longest room that [`Chain::room`] can return.
+/// Maximum number of bytes that [`Chain::room`] can return.
 pub const ROOM_BYTES_MAX: usize = 4 * 1024;
 
 /// The range `start..end` of a blob. Empty only at the tail, between `spare()` and `filled()`. While the blob is
@@ -54,11 +54,11 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// An empty chain; holds no block.
+    /// An empty chain. It has no block.
     pub fn new() -> Chain {
         Chain::default()
     }
-    /// Readable bytes.
+    /// Number of readable bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -109,9 +109,9 @@ impl Chain {
         }
         true
     }
-    /// Searches `byte` from the examined position, up to `limit` bytes after the read position. Returns its
-    /// distance from the read position. When the byte is not found, the examined position moves, so no byte is
-    /// searched twice. A search for another byte must follow an [`Chain::advance`].
+    /// Searches `byte` from the examined position, up to `limit` bytes after the read position. Returns its distance
+    /// from the read position. When the byte is not found, the examined position moves, so no byte is searched twice.
+    /// Call [`Chain::advance`] before a search for another byte.
     pub fn find(&mut self, byte: u8, limit: usize) -> Option<usize> {
         let mut base = 0;
         for link in &self.links {
@@ -248,7 +248,7 @@ impl Chain {
     pub fn spare(&mut self) -> &mut [u8] {
         self.room(SPARE_BYTES_MIN)
     }
-    /// [`Chain::spare`] with at least `n` bytes, for an encoder that writes in place.
+    /// Does what [`Chain::spare`] does, with at least `n` bytes, for an encoder that writes in place.
     ///
     /// # Panics
     /// When `n` exceeds [`ROOM_BYTES_MAX`].
@@ -288,7 +288,7 @@ impl Chain {
         blobs + self.links.capacity() * size_of::<Link>()
     }
 
-    /// The part of `advance` for the end of a link.
+    /// The slow part of `advance`: the end of a link is reached.
     #[inline(never)]
     fn pop_links(&mut self, mut n: usize) {
         while n > 0 {
@@ -302,7 +302,7 @@ impl Chain {
             self.links.pop_front().into_iter().for_each(|link| pool::give(link.blob));
         }
     }
-    /// The part of `push_slice` for a tail without enough room.
+    /// The slow part of `push_slice`: the tail has not enough room.
     #[inline(never)]
     fn push_beyond_tail(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -320,8 +320,8 @@ impl Chain {
         self.push_block();
         self.push_slice(later);
     }
-    /// The part of `push_front` for a front without enough room. In an empty chain, the tail continues in this
-    /// block, after some room for further bytes in front.
+    /// The slow part of `push_front`: the front has not enough room. In an empty chain, the new block is also the
+    /// tail, and some room is left for further bytes in front.
     #[inline(never)]
     fn push_front_beyond(&mut self, bytes: &[u8], first: bool) {
         if bytes.len() > pool::BLOCK_BYTES {

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Bytes of a block. With its header the allocation has 16 KiB. That is redis-server's read size, holds a pipeline
 /// of 30 commands with 256-byte values, and fits into a core's first-level cache.
 pub(crate) const BLOCK_BYTES: usize = 16 * 1024 - HEADER_BYTES;
-/// Most free blocks of a thread: 1 MiB.
+/// Maximum number of free blocks of a thread: 1 MiB.
 const FREE_BLOCKS_MAX: usize = 64;
-/// Blocks that a thread gives to the list of all threads, or takes from there, at once.
+/// Number of blocks that a thread gives to the list of all threads, or takes from that list, at once.
 const BATCH_BLOCKS: usize = 32;
-/// Most batches in the list of all threads: 8 MiB.
+/// Maximum number of batches in the list of all threads: 8 MiB.
 const BATCHES_MAX: usize = 16;
 
 thread_local! {
@@ -27,7 +27,7 @@ thread_local! {
 
 /// Blocks of threads that free more than they take, in batches of [`BATCH_BLOCKS`].
 static BATCHES: Mutex<Vec<Vec<Blob>>> = Mutex::new(Vec::new());
-/// The lengths of all threads' lists.
+/// The lengths of the free lists of all threads.
 static COUNTS: Mutex<Vec<Weak<AtomicUsize>>> = Mutex::new(Vec::new());
 
 /// One thread's free list. Other threads read its length; only its own thread writes it.
@@ -65,7 +65,7 @@ impl FreeList {
     }
     #[cold]
     fn give_batch(&mut self) {
-        // The first ones were not used for the longest time.
+        // The blocks at the start of the list were not used for the longest time.
         let batch: Vec<Blob> = self.blocks.drain(..BATCH_BLOCKS).collect();
         let mut batches = batches();
         if batches.len() < BATCHES_MAX {
@@ -81,7 +81,7 @@ fn batches() -> MutexGuard<'static, Vec<Vec<Blob>>> {
     BATCHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes of all free blocks.
+/// Number of bytes in all free blocks of the process.
 pub fn pooled_bytes() -> usize {
     let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let of_threads: usize = counts.iter().filter_map(Weak::upgrade).map(|count| count.load(Relaxed)).sum();
@@ -92,7 +92,7 @@ pub fn pooled_bytes() -> usize {
 /// A unique block of length [`BLOCK_BYTES`] with any content. Running out of memory ends the process.
 #[inline]
 pub(crate) fn take() -> Blob {
-    // The list of an ending thread no longer exists.
+    // The list of a thread that is ending no longer exists.
     FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or_else(allocate)
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn give(blob: Blob) {
     }
 }
 
-/// Blocks in this thread's list.
+/// Number of free blocks in this thread's list.
 #[cfg(test)]
 pub(crate) fn free_blocks() -> usize {
     FREE.with(|free| free.borrow().blocks.len())
@@ -122,7 +122,7 @@ fn allocate() -> Blob {
 mod tests {
     use super::*;
 
-    /// Other tests' threads only add to the count of all threads, and their blocks are freed with them.
+    /// Threads of other tests only add to the count of all threads, and when they end, their blocks no longer count.
     #[test]
     fn free_blocks_of_a_thread_are_counted_while_it_lives() {
         let (tell, told) = std::sync::mpsc::channel();

@@ -1,6 +1,6 @@
 //! [`prefetch`]: requests memory before it is needed, so that several cache misses overlap.
 
-/// Bytes of a cache line on the processors this matters for.
+/// Bytes of a cache line on the processors that Strand is built for.
 pub const CACHE_LINE_BYTES: usize = 64;
 
 /// Asks the processor to load the `bytes` bytes at `at` into the cache. Only a hint: nothing is read, and addresses

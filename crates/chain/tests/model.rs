@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use strand_chain::{Blob, Chain};
 
-/// Longest appended slice: longer than a pooled block, so that every way of appending occurs.
+/// Maximum length of an appended slice. It exceeds a pooled block, so that every way of appending occurs.
 const SLICE_BYTES_MAX: usize = if cfg!(miri) { 400 } else { 40_000 };
-/// Most bytes filled in place at once.
+/// Maximum number of bytes filled in place at once.
 const FILL_BYTES_MAX: usize = if cfg!(miri) { 200 } else { 20_000 };
 
-/// `PROPTEST_CASES` overrides the number of cases.
+/// Number of test cases. `PROPTEST_CASES` sets another number.
 fn cases(native: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     let cases = asked.unwrap_or(if cfg!(miri) { 6 } else { native });
@@ -56,7 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Bytes that differ between positions and between calls. The seed counts the calls.
+/// Bytes that differ between positions and between calls. `seed` counts the calls.
 fn bytes(seed: &mut u32, n: usize) -> Vec<u8> {
     *seed = seed.wrapping_add(0x9e37_79b9);
     (0..n as u32).map(|i| (seed.wrapping_add(i.wrapping_mul(2_654_435_761)) >> 24) as u8).collect()

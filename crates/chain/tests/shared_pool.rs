@@ -4,9 +4,9 @@
 use strand_chain::{Chain, pooled_bytes};
 
 const BLOCK_BYTES: usize = 16 << 10;
-/// The list of all threads.
+/// Maximum size of the list of free blocks that all threads share, in bytes.
 const SHARED_BYTES_MAX: usize = 16 * 32 * BLOCK_BYTES;
-/// A thread's list.
+/// Maximum size of one thread's own list of free blocks, in bytes.
 const OWN_BYTES_MAX: usize = 64 * BLOCK_BYTES;
 
 #[test]
@@ -15,7 +15,7 @@ fn blocks_that_one_thread_frees_serve_another() {
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let freeing = std::thread::spawn(move || {
         let mut chain = Chain::new();
-        // Short pieces, because a long one would be a blob of its own and no block.
+        // Append short slices, because a long slice would be a blob of its own and no block.
         while chain.len() < 2 * SHARED_BYTES_MAX {
             chain.push_slice(&[b'x'; BLOCK_BYTES / 4]);
         }

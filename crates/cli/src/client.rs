@@ -34,16 +34,17 @@ pub struct Failed;
 
 /// Runs commands.
 pub struct Client {
-    /// The options of the run.
+    /// The options that the user gave.
     pub options: Options,
     connection: Option<Connection>,
-    /// True for a person and for a list of lines: a failure does not end the process.
+    /// True when a failure must not end the process: a person types the commands, or they come from the standard
+    /// input.
     is_interactive: bool,
-    /// The current database.
+    /// The selected database.
     database: i64,
     /// The database to select after a reconnect.
     wanted_database: i64,
-    /// Between MULTI and EXEC: the database before MULTI.
+    /// The database that was selected before MULTI. `Some` between MULTI and EXEC.
     transaction: Option<i64>,
     speaks_resp3: bool,
 }
@@ -66,7 +67,7 @@ impl Client {
     pub fn set_interactive(&mut self) {
         self.is_interactive = true;
     }
-    /// The command table, for help.
+    /// The rows of the command table, for help.
     pub fn rows(&self) -> Rows {
         self.options.rows
     }
@@ -89,12 +90,12 @@ impl Client {
         }
         prompt + "> "
     }
-    /// Changes the server.
+    /// Connects to another server.
     pub fn connect_to(&mut self, host: String, port: u16) {
         self.options.target.host = host;
         self.options.target.port = port;
         self.options.target.socket = None;
-        // A failure has been printed.
+        // Ignore the error: it has been printed, and the next command connects again.
         let _ = self.connect();
     }
     /// Connects, logs in, selects the database and agrees on the protocol. Failures are printed.
@@ -219,7 +220,7 @@ impl Client {
         self.follow(args, &reply)
     }
 
-    /// Shows replies until `ends` returns true.
+    /// Shows replies until `ends` returns true for a reply.
     fn listen(&mut self, verbatim: bool, ends: impl Fn(&Value) -> bool) -> Result<(), Ended> {
         loop {
             let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply();
@@ -238,7 +239,7 @@ impl Client {
         }
     }
 
-    /// The next reply. Push messages are shown or dropped.
+    /// Reads the next reply. Push messages before it are shown or dropped.
     fn next_reply(&mut self) -> Result<Value, Ended> {
         loop {
             let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply()?;
@@ -287,7 +288,7 @@ impl Client {
             }
             (b"multi", 1) if !failed => self.transaction = Some(self.database),
             (b"exec", 1) => {
-                // The queued commands did not run.
+                // EXEC did not run the queued commands, so the database is the one before MULTI.
                 if let Some(before) = self.transaction.take()
                     && matches!(reply, Value::Error(_) | Value::Null)
                 {
@@ -310,7 +311,7 @@ impl Client {
     }
 }
 
-/// Writes to the standard output. If its reader has closed it, the process ends, like other programs.
+/// Writes to the standard output. If the reader of the output has closed it, the process ends, as other programs do.
 pub fn put(bytes: &[u8]) {
     let mut out = stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {

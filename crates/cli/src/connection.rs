@@ -15,7 +15,7 @@ use strand_wire::client::{ReplyParser, Value, encode_command};
 pub enum Ended {
     /// The server closed the connection.
     Closed,
-    /// Any other failure, with its text.
+    /// Another failure, described by this text.
     Failed(String),
 }
 
@@ -47,7 +47,7 @@ impl Stream {
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
-/// A connection.
+/// A connection to a server.
 pub struct Connection {
     stream: Stream,
     input: Chain,
@@ -60,15 +60,15 @@ pub enum ConnectError {
     /// No server accepts a connection at this place.
     #[error("Could not connect to Redis at {place}: {}", text_of(.why))]
     Refused {
-        /// The address or the path of the socket.
+        /// The server's address, or the path of its socket.
         place: String,
-        /// The problem.
+        /// The system's error.
         why: io::Error,
     },
-    /// The options of TLS do not work.
+    /// The TLS options cannot be used.
     #[error("Could not negotiate a TLS connection: {0}")]
     Tls(#[from] TlsError),
-    /// The server does not agree on TLS.
+    /// The server does not complete the TLS handshake.
     #[error("Could not negotiate a TLS connection: {0}")]
     Handshake(io::Error),
 }
@@ -87,7 +87,7 @@ impl Connection {
                 let place = format!("{}:{}", target.host, target.port);
                 let tcp =
                     connect(&target.host, target.port).map_err(|why| ConnectError::Refused { place, why })?;
-                // Without this option the connection is only slower.
+                // Without TCP_NODELAY the connection still works, but more slowly.
                 let _ = tcp.set_nodelay(true);
                 match &target.tls {
                     None => Stream::Tcp(tcp),
@@ -169,7 +169,8 @@ impl Connection {
             Stream::Tls(stream) => stream.sock.set_read_timeout(time),
         }
     }
-    /// A second handle for writing, so that one thread can write while another reads; `None` for TLS.
+    /// A second handle to the connection for writing, so that one thread can write while another reads; `None` for
+    /// TLS.
     pub fn writer(&self) -> Option<Box<dyn Write + Send>> {
         match &self.stream {
             Stream::Tcp(stream) => Some(Box::new(stream.try_clone().ok()?)),
@@ -210,7 +211,7 @@ fn ended(e: io::Error) -> Ended {
     }
 }
 
-/// The system's error text, without Rust's addition.
+/// The system's error text, without the parts that Rust adds.
 fn text_of(e: &io::Error) -> String {
     let text = e.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);

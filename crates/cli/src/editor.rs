@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strand_wire::inline::words;
 
-/// Most lines in the history.
+/// Maximum number of lines in the history.
 const HISTORY_LINES_MAX: usize = 10_000;
-/// Most suggestions shown at once.
+/// Maximum number of suggestions shown at once.
 const SUGGESTIONS_MAX: usize = 400;
 
 /// The result of reading a line.
 pub enum Line {
-    /// A line.
+    /// The person has entered this line.
     Text(String),
-    /// Ctrl-C: the line is discarded.
+    /// The person has pressed Ctrl-C, which discards the line.
     Abandoned,
-    /// Ctrl-D.
+    /// The person has pressed Ctrl-D, which ends the input.
     End,
 }
 
@@ -88,7 +88,7 @@ fn history_file() -> Option<PathBuf> {
     (!file.as_os_str().is_empty() && file.as_os_str() != "/dev/null").then_some(file)
 }
 
-/// The unchanged prompt, in the terminal's own colour.
+/// A prompt that reedline shows unchanged, in the terminal's own colour.
 struct Plain<'a>(&'a str);
 
 impl Prompt for Plain<'_> {
@@ -112,7 +112,7 @@ impl Prompt for Plain<'_> {
 /// Completes names of commands and subcommands, and the literal words of their arguments.
 struct Names(Rows);
 
-/// The possible words at the end of `line`, and the start of the word that they replace.
+/// The words that may come at the end of `line`, and the offset of the text that they replace.
 fn suggestions(rows: Rows, line: &str) -> (usize, Vec<(String, String)>) {
     let start = line.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let typed = line[start..].to_ascii_uppercase();
@@ -194,7 +194,7 @@ impl Hinter for Arguments {
             hint => format!("\u{1b}[90m{hint}\u{1b}[0m"),
         }
     }
-    /// A hint names missing arguments. It must not be inserted.
+    /// A hint cannot be completed, because it names missing arguments.
     fn complete_hint(&self) -> String {
         String::new()
     }
@@ -206,7 +206,7 @@ impl Hinter for Arguments {
 /// A history that does not store lines with passwords.
 struct Discreet(FileBackedHistory);
 
-/// True for commands with secret arguments.
+/// True for a command with secret arguments.
 fn is_sensitive(line: &str) -> bool {
     let Some(args) = words(line.as_bytes()) else { return false };
     let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));

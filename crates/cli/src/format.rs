@@ -9,22 +9,22 @@ use strand_wire::quote::quoted;
 pub enum Form {
     /// For a person at a terminal: types have names, strings are quoted, elements are numbered.
     Standard,
-    /// The unchanged bytes of strings.
+    /// Raw: strings are printed as their bytes.
     Raw,
-    /// Comma-separated values.
+    /// CSV: values are separated by commas.
     Csv,
-    /// JSON. Bytes that are not text are passed on unchanged, as in redis-cli.
+    /// JSON. Bytes that are not UTF-8 are passed on unchanged, as in redis-cli.
     Json,
-    /// JSON in ASCII: other bytes are written `\\xHH`.
+    /// JSON in ASCII: all other bytes are written as `\\xHH`.
     QuotedJson,
 }
 
-/// The delimiters of the raw form.
+/// The delimiters that the raw form prints.
 #[derive(Clone, Debug)]
 pub struct Delimiters {
-    /// Between the parts of one reply.
+    /// The bytes that are printed between the parts of one reply.
     pub parts: Vec<u8>,
-    /// After each reply.
+    /// The bytes that are printed after each reply.
     pub replies: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ fn is_aggregate(value: &Value) -> bool {
     matches!(value, Value::Array(_) | Value::Set(_) | Value::Push(_) | Value::Map(_))
 }
 
-/// Every line of this value except the first starts with `prefix`.
+/// Appends a value in the standard form. Every line except the first starts with `prefix`.
 fn standard(out: &mut Vec<u8>, value: &Value, prefix: &mut Vec<u8>) {
     match value {
         Value::Error(text) => {
@@ -123,7 +123,7 @@ fn standard_aggregate(out: &mut Vec<u8>, value: &Value, prefix: &mut Vec<u8>) {
             out.extend_from_slice(b" => ");
             let mut inner = Vec::new();
             standard(&mut inner, part, prefix);
-            // A part of several lines starts on a new line.
+            // An aggregate whose text has several lines starts on a new line.
             if is_aggregate(part) && inner.iter().filter(|b| **b == b'\n').count() > 1 {
                 out.push(b'\n');
                 out.extend_from_slice(prefix);
@@ -230,7 +230,7 @@ fn json(out: &mut Vec<u8>, value: &Value, form: Form) {
     }
 }
 
-/// The name of a JSON member. A key that is not a string becomes one.
+/// Appends the name of a JSON member. A key that is not a string is converted to a string.
 fn json_name(out: &mut Vec<u8>, key: &Value, form: Form) {
     match key {
         Value::Error(_) | Value::Simple(_) | Value::Bulk(_) | Value::Verbatim(..) => json(out, key, form),

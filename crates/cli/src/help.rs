@@ -3,12 +3,12 @@
 use crate::client::put;
 use strand_commands::spec::{Arg, CommandSpec};
 
-/// A command or subcommand.
+/// An entry of the help: a command or subcommand.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Its table row.
+    /// The row of the command or subcommand.
     pub spec: &'static CommandSpec,
-    /// For a subcommand, the row of its container.
+    /// The row of the container, if this entry is a subcommand.
     pub container: Option<&'static CommandSpec>,
 }
 
@@ -20,17 +20,17 @@ impl Entry {
             None => self.spec.name.to_ascii_uppercase(),
         }
     }
-    /// Number of words of the name.
+    /// Number of words of the full name.
     pub fn words(&self) -> usize {
         1 + usize::from(self.container.is_some())
     }
-    /// Its arguments, each as one string: `key`, `[NX|XX]`.
+    /// The command's arguments, each as one string: `key`, `[NX|XX]`.
     pub fn syntax(&self) -> Vec<String> {
         self.spec.syntax()
     }
 }
 
-/// The command table that the server has.
+/// The command table of this version of Strand.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows(pub &'static [CommandSpec]);
 
@@ -57,7 +57,7 @@ impl Rows {
         })
     }
 
-    /// `help`, `help COMMAND`, `help @group`.
+    /// Runs `help`, `help COMMAND` or `help @group`.
     pub fn print(self, words: &[Vec<u8>]) {
         let mut text = String::new();
         match words {

@@ -9,9 +9,9 @@ use std::thread;
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
 
-/// Pages between two pauses of `-i`.
+/// With `-i`, the walk pauses each time it has read this number of pages of SCAN.
 const PAGES_PER_WAIT: u64 = 100;
-/// Most keys shown by `--hotkeys`.
+/// Maximum number of keys shown by `--hotkeys`.
 const HOT_KEYS_MAX: usize = 16;
 /// A progress line is printed after this many keys.
 const KEYS_PER_LINE: u64 = 1_000_000;
@@ -79,7 +79,8 @@ fn keys_in_all(connection: &mut Connection) -> Result<u64, Ended> {
 const SCANNING: &str = "# average sizes per key type.  You can use -i 0.1 to sleep 0.1 sec
 # per 100 SCAN commands (not usually needed).\n\n";
 
-/// With `memory`, the size of a key is its MEMORY USAGE with these samples. Otherwise it is the number of elements.
+/// Finds the largest keys. With `memory`, the size of a key is its MEMORY USAGE with this number of samples.
+/// Otherwise the size is the number of elements.
 fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64>>) -> Result<(), Ended> {
     let all = keys_in_all(connection)?;
     say(format_args!("\n# Scanning the entire keyspace to find biggest keys as well as\n{SCANNING}"));
@@ -111,7 +112,7 @@ fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64
             let kind = &mut kinds[kind];
             let size = match connection.reply()? {
                 Value::Int(n) => u64::try_from(n).unwrap_or(0),
-                // The key was deleted, or its type has changed.
+                // Skip the key: it was deleted, or its type has changed.
                 _ => {
                     let command = if memory.is_some() { "MEMORY" } else { kind.count_by };
                     eprintln!(

@@ -60,7 +60,7 @@ pub fn run(args: CliArgs, rows: &'static [CommandSpec]) -> ExitCode {
     }
 }
 
-/// The arguments of the command. An error is a text, and whether it goes to the standard error.
+/// The arguments of the command. An error is its text, and whether the text goes to the standard error.
 fn arguments(mut words: Vec<Vec<u8>>, options: &Options) -> Result<Vec<Vec<u8>>, (String, bool)> {
     if options.quoted_input {
         words = words

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use strand_wire::client::Value;
 use strand_wire::quote::quoted;
 
-/// Bytes of the standard input sent at once.
+/// Number of bytes of the standard input that are sent at once.
 const PIPE_BYTES: usize = 16 * 1024;
-/// How long the reader of `--pipe` waits before it checks whether everything was sent.
+/// The reader of `--pipe` waits this long for replies before it checks whether everything was sent.
 const PIPE_WAIT: Duration = Duration::from_millis(100);
 /// Pause between two round trips of `--latency`.
 const LATENCY_PAUSE: Duration = Duration::from_millis(10);
-/// Rows of `--stat` under one header.
+/// `--stat` repeats its header after this number of rows.
 const STAT_ROWS: u64 = 20;
 
-/// Runs a mode on its own connection.
+/// Runs the mode that the options choose, on a connection of its own.
 pub fn run(options: Options) -> ExitCode {
     let mode = options.mode.clone();
     let mut client = Client::new(options.clone());
@@ -166,7 +166,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Counts the replies that have arrived.
+    /// Counts the replies that have arrived on the connection.
     fn take(&mut self, connection: &mut Connection) -> Result<(), Ended> {
         while let Some(reply) = connection.buffered()? {
             match reply {

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest pause between two commands (`-i`), in seconds.
+/// Maximum pause between two commands (`-i`), in seconds.
 const INTERVAL_S_MAX: f64 = 1e9;
 
 /// The arguments of `strand cli`.
@@ -151,7 +151,7 @@ pub struct CliArgs {
     /// input
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
-    // Last, because its heading applies to all options after it.
+    // This field is the last, because its heading applies to all options after it.
     #[command(flatten)]
     tls: TlsOptions,
 }
@@ -159,17 +159,17 @@ pub struct CliArgs {
 /// The server to connect to.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Name or address.
+    /// Name or address of the host.
     pub host: String,
-    /// Port.
+    /// Port of the server.
     pub port: u16,
     /// Path of a Unix socket, instead of host and port.
     pub socket: Option<PathBuf>,
-    /// The first database.
+    /// The database to select first.
     pub database: i64,
-    /// The user; `None`: the default user.
+    /// The user to log in as. `None`: the default user.
     pub user: Option<Vec<u8>>,
-    /// The password; `None`: no login.
+    /// The password to log in with. `None`: no login.
     pub password: Option<Vec<u8>>,
     /// The TLS options, if TLS is used.
     pub tls: Option<TlsOptions>,
@@ -184,13 +184,13 @@ pub enum Mode {
     Eval(PathBuf, Vec<Vec<u8>>),
     /// Shows the load, line by line.
     Stat,
-    /// Measures round trips. True: prints a line for each interval.
+    /// Measures round trips. True: prints a line per interval.
     Latency(bool),
     /// Sends RESP from the standard input. The number is the timeout without a reply, in seconds.
     Pipe(u64),
-    /// Finds the largest keys by elements.
+    /// Finds the keys with the most elements.
     BigKeys,
-    /// Finds the largest keys by memory, with this many samples.
+    /// Finds the keys that use the most memory, with this number of sampled elements per key.
     MemoryKeys(Option<u64>),
     /// Finds the most used keys.
     HotKeys,
@@ -198,23 +198,23 @@ pub enum Mode {
     Scan,
 }
 
-/// Which argument is read from the standard input.
+/// The argument that is read from the standard input.
 #[derive(Clone, Debug)]
 pub enum FromStdin {
-    /// None.
+    /// No argument is read from the standard input.
     None,
-    /// An additional last argument.
+    /// The text from the standard input becomes an additional last argument.
     Last,
-    /// The argument equal to this tag.
+    /// The text from the standard input replaces the argument that equals this tag.
     Tag(Vec<u8>),
 }
 
-/// The options of a run.
+/// The options of `strand cli`, derived from its arguments.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server.
+    /// The server to connect to.
     pub target: Target,
-    /// The mode.
+    /// What the client does: run commands, or one of the special modes.
     pub mode: Mode,
     /// The format of replies.
     pub form: Form,
@@ -222,21 +222,21 @@ pub struct Options {
     pub delimiters: Delimiters,
     /// Whether to request RESP3. `Some(false)`: only if the server supports it (--json).
     pub resp3: Option<bool>,
-    /// Show push messages.
+    /// Whether to show push messages.
     pub shows_pushes: bool,
-    /// Number of runs of the command; negative: endless.
+    /// Number of runs of the command; a negative number means forever.
     pub repeat: i64,
-    /// The pause after each run.
+    /// The pause after each repetition.
     pub interval: Option<Duration>,
-    /// Exit with 1 after an error reply.
+    /// Whether to exit with 1 after an error reply.
     pub fails_on_errors: bool,
-    /// The arguments are quoted strings.
+    /// Whether the arguments are quoted strings.
     pub quoted_input: bool,
-    /// The argument read from the standard input.
+    /// Which argument is read from the standard input.
     pub from_stdin: FromStdin,
-    /// Only keys that match this pattern.
+    /// The pattern that keys must match; `None`: all keys.
     pub pattern: Option<Vec<u8>>,
-    /// The commands that help knows.
+    /// The rows of the commands that help knows.
     pub rows: Rows,
 }
 
@@ -244,22 +244,22 @@ fn bytes(text: OsString) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// Why the arguments make no options.
+/// Why no options can be derived from the arguments.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// The time between two runs is negative or too long.
     #[error("-i {0} is no time to wait")]
     Interval(f64),
-    /// The quotes of a pattern do not fit.
+    /// A quote in a pattern is not closed.
     #[error("Invalid quoted string specified for --quoted-pattern.")]
     Pattern,
     /// The URI is neither `redis://` nor `rediss://`.
     #[error("Invalid URI scheme")]
     Scheme,
-    /// The URI's port is no port.
+    /// The port in the URI is not a port number.
     #[error("Invalid port '{0}' in the URI")]
     Port(String),
-    /// The URI's database is no number.
+    /// The database in the URI is not a number.
     #[error("Invalid database '{0}' in the URI")]
     Database(String),
     /// No password can be read from the terminal.
@@ -271,7 +271,7 @@ impl CliArgs {
     /// Derives the options.
     ///
     /// # Errors
-    /// The first argument that is wrong.
+    /// The first invalid argument.
     pub fn resolve(self, rows: Rows) -> Result<Options, OptionsError> {
         let at_terminal = std::io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some();
         let shows_pushes = match self.show_pushes.as_deref() {
@@ -374,7 +374,7 @@ impl CliArgs {
 }
 
 impl Target {
-    /// Applies the parts of a URI.
+    /// Applies the parts of a URI to the options.
     fn follow(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), OptionsError> {
         let (scheme, rest) = uri.split_once("://").ok_or(OptionsError::Scheme)?;
         match scheme {
@@ -415,7 +415,7 @@ impl Target {
     }
 }
 
-/// The single word in a quoted string.
+/// The only word in a quoted string. `None` when a quote is not closed or there is not exactly one word.
 pub fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     match strand_wire::inline::words(text)?.as_slice() {
         [word] => Some(word.clone()),

@@ -12,10 +12,10 @@ use strand_wire::inline::words;
 /// A person sees the duration of a command that took longer than this.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Runs lines until the input ends.
+/// Reads and runs lines until the input ends.
 pub fn run(mut client: Client) -> ExitCode {
     client.set_interactive();
-    // A failure has been printed. The next command reconnects.
+    // Ignore the error: it has been printed, and the next command connects again.
     let _ = client.connect();
     if stdin().is_terminal() {
         return by_hand(client);
@@ -59,7 +59,7 @@ fn by_hand(mut client: Client) -> ExitCode {
     }
 }
 
-/// Runs a line. Breaks when the line ends the session.
+/// Runs a line. Returns `Break` when the line ends the client.
 fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::ops::ControlFlow<()> {
     use std::ops::ControlFlow::{Break, Continue};
     let Some(mut args) = words(line) else {
@@ -97,7 +97,7 @@ fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::o
         },
         _ => {
             let begun = Instant::now();
-            // A failure has been printed.
+            // Ignore the error, which has been printed.
             let _ = client.run(&args, repeat);
             let took = begun.elapsed();
             if took >= SLOW && client.options.form == Form::Standard {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Write, stderr, stdin};
 /// When the terminal cannot be read or set.
 pub fn ask_password() -> io::Result<Vec<u8>> {
     eprint!("Please input password: ");
-    // Without the prompt the password can still be read.
+    // Ignore a failure to show the prompt, because the password can still be read.
     let _ = stderr().flush();
     let input = stdin().lock();
     let before = tcgetattr(&input).ok();

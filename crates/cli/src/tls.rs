@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The system's certificate bundles on Debian and other systems.
 const SYSTEM_ROOTS: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
-/// Most files that are read from `--cacertdir`.
+/// Maximum number of files that are read from `--cacertdir`.
 const CERTIFICATE_FILES_MAX: usize = 10_000;
 
 /// The TLS options.
@@ -41,40 +41,40 @@ pub struct TlsOptions {
     key: Option<PathBuf>,
 }
 
-/// Why there is no TLS state.
+/// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The private key cannot be read.
+    /// The client's private key cannot be read.
     #[error("Failed to load private key: {}: {why}", file.display())]
     Key {
-        /// The file of the key.
+        /// The file with the key.
         file: PathBuf,
-        /// The problem.
+        /// Why the file has no usable key.
         why: rustls::pki_types::pem::Error,
     },
     /// A certificate cannot be read.
     #[error("Failed to load certificate: {}: {why}", file.display())]
     Certificate {
-        /// The file of the certificate.
+        /// The file with the certificate.
         file: PathBuf,
-        /// The problem.
+        /// Why the file has no usable certificate.
         why: rustls::pki_types::pem::Error,
     },
     /// The folder of certificates cannot be read.
     #[error("{}: {why}", folder.display())]
     Folder {
-        /// The folder.
+        /// The path of the folder.
         folder: PathBuf,
-        /// The problem.
+        /// The system's error.
         why: std::io::Error,
     },
     /// There is neither a trusted certificate nor `--insecure`.
     #[error("no certificate is trusted: see --cacert and --insecure")]
     NoRoots,
-    /// The server's name is not a name of TLS.
+    /// The server's name is not a name that TLS accepts.
     #[error(transparent)]
     Name(#[from] rustls::pki_types::InvalidDnsNameError),
-    /// The options or the certificates do not fit together.
+    /// rustls refuses the options or the certificates.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
 }

@@ -1,9 +1,11 @@
 //! What a command costs between decoder and socket: `cargo bench -p strand-commands --bench command [-- --json]`.
 //!
-//! For each command line: nanoseconds to fill an argv with it, to find its row, to resolve it with its key positions, and
-//! to run it whole (hash the keys, lock their shards, run the handler, encode the reply) over a keyspace of a million
-//! keys, and allocations a run. Each column has those before it in it, but for the row's. A million keys do not fit the
-//! caches: the whole is mostly memory latency. `cargo test` runs it small, as a check that GET allocates nothing.
+//! For each command line, the bench shows how many nanoseconds it takes to fill an argv with the line, to find the
+//! row, to resolve the line to its row and its key positions, and to run the whole command over a keyspace of a
+//! million keys (hash the keys, lock their shards, run the handler, encode the reply). Every time includes the
+//! filling of the argv. The whole run also includes the resolving. The last column has the number of allocations per
+//! run. A million keys do not fit into the caches, so most of the time of a whole run is memory latency. `cargo test`
+//! runs the bench with few keys, and checks that GET allocates nothing.
 
 use smallvec::SmallVec;
 use std::hint::black_box;
@@ -18,20 +20,20 @@ use strand_wire::reply::{Protocol, Reply};
 
 static TABLE: Table = strand_commands::table!(GROUPS);
 
-/// Keys of `cargo bench` and of `cargo test`.
+/// Number of keys under `cargo bench`, and under `cargo test`.
 const KEYS: [u32; 2] = [1_000_000, 1_000];
-/// Runs of one measurement, likewise.
+/// Number of runs of one measurement under `cargo bench`, and under `cargo test`.
 const RUNS: [u32; 2] = [200_000, 200];
-/// A cost is measured so often and the best is shown.
+/// Number of times that a cost is measured. The best result is shown.
 const ROUNDS: usize = 7;
 const VALUE_BYTES: usize = 256;
 const KEY_DIGITS: usize = 12;
-/// Replies of one pipeline. Then the output is emptied, as after a write to the socket.
+/// Number of replies in one pipeline. After this number the output is emptied, as after a write to the socket.
 const PIPELINE: u32 = 32;
 const NOW_MS: i64 = 1_700_000_000_000;
 const SEED: u64 = 42;
 
-/// Command lines; `{}` is a random key of those that are there, `V` a value.
+/// Names and command lines. `{}` stands for a random key that exists, and `V` for a value.
 const LINES: [(&str, &str); 8] = [
     ("GET", "GET key:{}"),
     ("SET", "SET key:{} V"),
@@ -45,7 +47,7 @@ const LINES: [(&str, &str); 8] = [
 
 fn main() {
     let has = |flag: &str| std::env::args().any(|a| a == flag);
-    // `cargo bench` passes --bench; without it this is a test run.
+    // `cargo bench` passes --bench. Without this flag it is a run of `cargo test`.
     let size = usize::from(!has("--bench"));
     let (json, keys, runs) = (has("--json"), KEYS[size], RUNS[size]);
     let mut bench = Bench::new();
@@ -90,7 +92,7 @@ fn main() {
             }
         });
         let allocations = counted.count_total as f64 / f64::from(runs);
-        // The output chain's blocks are pooled, so reading allocates nothing at all.
+        // The blocks of the output chain come from a pool, so a command that reads allocates nothing at all.
         assert!(name != "GET" || counted.count_total == 0, "GET allocated {} times", counted.count_total);
         assert!(name != "SET" || allocations <= 2.0, "SET allocated {allocations} times a run");
         if json {
@@ -106,7 +108,7 @@ fn main() {
     }
 }
 
-/// A keyspace and what a session would hold.
+/// A keyspace, and what a session would have in order to run commands.
 struct Bench {
     keyspace: Keyspace,
     out: Chain,
@@ -141,7 +143,7 @@ impl Bench {
     }
 }
 
-/// Fills `argv` with a line, without allocating once it has the room.
+/// Fills `argv` with a line. Allocates nothing when `argv` has enough capacity already.
 fn fill(argv: &mut Argv, line: &str, mut key: impl FnMut() -> u32) {
     argv.clear();
     for word in line.split(' ') {
@@ -162,15 +164,15 @@ fn fill(argv: &mut Argv, line: &str, mut key: impl FnMut() -> u32) {
     }
 }
 
-/// The processor time of this thread where the kernel tells it (a busy machine does not change it much), the time of day
-/// elsewhere.
+/// The processor time of this thread, where the kernel reports it, because a busy machine hardly changes it. The time
+/// of day elsewhere.
 fn cpu_ns() -> u128 {
     let of_thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let first = of_thread.as_deref().and_then(|text| text.split(' ').next()?.parse().ok());
     first.unwrap_or_else(|| UNIX_EPOCH.elapsed().map_or(0, |now| now.as_nanos()))
 }
 
-/// Nanoseconds of one `work` in the best round.
+/// Number of nanoseconds that one call of `work` takes in the best round.
 fn best(runs: u32, mut work: impl FnMut()) -> f64 {
     let round = |_| {
         let start = cpu_ns();

@@ -14,7 +14,7 @@ use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// A command that runs at once. `txn` holds the shards of all keys that the key specs find.
+/// What the handler of a command that runs at once gets. `txn` holds the shards of all keys that the key specs find.
 pub struct Call<'a, 'k> {
     /// The arguments of the command. Index 0 is the command's name, and index 1 is the subcommand's name if there
     /// is one.
@@ -110,7 +110,7 @@ pub trait KeyRights {
 pub enum RunsOn {
     /// A worker. Its other sessions wait meanwhile, so the command may take a few hundred microseconds at most.
     Worker,
-    /// A helper thread. Other jobs wait behind the command.
+    /// A helper thread. Other jobs may wait behind the command.
     Lane,
     /// A helper thread that runs only expensive commands.
     Hard,
@@ -139,8 +139,8 @@ pub trait Services {
 /// The function that runs a command of a service.
 pub type ServiceRun = fn(&dyn Services, &mut LaneCall<'_>) -> ServiceOutcome;
 
-/// A command that runs on the lane. It begins without a lock. It locks shards for short times, so other commands
-/// run in between.
+/// What the handler of a command that runs on the lane gets. The command begins without a lock. It locks shards for
+/// short times, so other commands run in between.
 pub struct LaneCall<'a> {
     /// The arguments of the command. Index 0 is the command's name.
     pub args: Args<'a>,
@@ -154,11 +154,11 @@ pub struct LaneCall<'a> {
     pub db: usize,
     /// Time at the start of the command, in unix milliseconds.
     pub now_ms: i64,
-    /// The data.
+    /// The keyspace with the data of all databases.
     pub keyspace: &'a Keyspace,
     /// Announces the command's long locks.
     pub long_locks: &'a dyn LongLocks,
-    /// Where the reply goes.
+    /// The command writes its reply here.
     pub reply: &'a mut Reply<'a>,
     /// The source of random numbers.
     pub rng: &'a mut fastrand::Rng,
@@ -171,7 +171,7 @@ pub struct LaneCall<'a> {
     pub rights: Option<&'a dyn KeyRights>,
     /// Number of reads that found a record, and of reads that did not.
     pub lookups: Lookups,
-    /// True when the command is a blocking one that found nothing ([`Call::wait`]).
+    /// True after a blocking command has found nothing ([`Call::wait`]).
     pub waits: bool,
     /// Yields the processor. [`LaneCall::pause`] calls this between slices, while no shard is locked.
     pub yield_now: &'a dyn Fn(),

@@ -123,13 +123,13 @@ pub struct Slices {
 /// How the replies of slices become one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// Integers: the reply is their sum.
+    /// The replies are integers, and the merged reply is their sum.
     Sum,
-    /// Integers: the reply is the largest one.
+    /// The replies are integers, and the merged reply is the largest of them.
     Most,
-    /// Arrays: the reply has the elements of all, slice by slice.
+    /// The replies are arrays, and the merged reply has the elements of all of them, slice by slice.
     Append,
-    /// All slices have the same reply.
+    /// All slices have the same reply, which is also the merged reply.
     Any,
 }
 

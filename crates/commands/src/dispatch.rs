@@ -96,7 +96,7 @@ pub fn positions_of(spec: &KeySpec, args: Args<'_>) -> Result<SmallVec<[usize; 4
     Ok(out)
 }
 
-/// A key spec does not fit the arguments.
+/// The error when a key spec does not fit the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidKeys;
 

@@ -30,7 +30,7 @@ pub(crate) struct Fixture {
     pub(crate) rng: fastrand::Rng,
     /// The flag `cancel` of lane calls.
     pub(crate) cancel: Arc<AtomicBool>,
-    /// True: every call runs as if it were long.
+    /// True when every call runs as if it were long.
     pub(crate) all_long: bool,
     /// Maximum number of bytes of a reply.
     pub(crate) reply_bytes_max: usize,
@@ -44,7 +44,7 @@ impl Drop for Fixture {
         if std::thread::panicking() {
             return;
         }
-        // Remove what has expired. The journal has these removals, too.
+        // Remove the expired keys. The journal has these removals, too.
         while self.keyspace.expire_slice(self.now_ms, usize::MAX).more {}
         let mut stream = Chain::new();
         let taken = self.keyspace.journal().take(&mut stream);

@@ -27,8 +27,8 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
 }
 
-/// Maximum number of steps that matching takes: a fixed number, and a number per byte of the text. The elements
-/// after the last `*` are part of the fixed number, because they are compared once.
+/// Maximum number of steps that matching takes. The first number is fixed. The second number is per byte of the text.
+/// The elements after the last `*` are part of the fixed number, because they are compared once.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
     let rest = &pattern[prefix..];
@@ -126,8 +126,9 @@ impl Bytes {
 /// A class of more than [`SEEK_BYTES_PER_STEP`] bytes. It is read once per pattern, not once per byte of a text.
 #[derive(Clone, Debug)]
 struct LongClass {
-    /// Where the class begins in the pattern. The next field is its length.
+    /// Where the class begins in the pattern.
     at: usize,
+    /// Length of the class in the pattern.
     len: usize,
     is_negated: bool,
     /// The escaped members. They keep their case under `nocase`.

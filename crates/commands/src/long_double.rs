@@ -11,9 +11,9 @@ use wide::Wide;
 /// Maximum length in bytes of a text that is read as a number (Redis's `MAX_LONG_DOUBLE_CHARS` without the zero
 /// byte).
 pub(crate) const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// Exponent of the lowest bit of the smallest subnormal number.
+/// The exponent that the lowest bit of the smallest subnormal number has.
 const EXPONENT_MIN: i32 = -16445;
-/// Exponent of the lowest bit of the largest number.
+/// The exponent that the lowest bit of the largest number has.
 const EXPONENT_MAX: i32 = 16384 - 64;
 /// Number of digits after the point in a printed number.
 const DECIMALS: usize = 17;
@@ -303,7 +303,8 @@ fn decimal_exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -n } else { n })
 }
 
-/// `None` for 0, because a number that is not 0 and rounds to 0 is out of range.
+/// Returns the number. `None` when it is 0, because callers have a number that is not 0, and if it rounds to 0, it is
+/// out of range.
 fn nonzero(x: LongDouble) -> Option<LongDouble> {
     (x.significand != 0).then_some(x)
 }

@@ -23,7 +23,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The timeout of each step if the argument of MIGRATE is 0 or less.
 const TIMEOUT_MS: i64 = 1000;
 
-/// The other server.
+/// The other server, as the arguments of MIGRATE name it.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// Host name or address.
@@ -34,7 +34,7 @@ pub struct Target<'a> {
     pub timeout: Duration,
 }
 
-/// The connection is lost, or the other server took no bytes or sent no reply in time.
+/// The error when the connection is lost, or when the other server took no bytes or sent no reply in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -85,7 +85,7 @@ pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
 struct Wish<'a> {
     copy: bool,
     replace: bool,
-    /// A user name, if there is one, and a password.
+    /// The password, and before it the user name, if there is one. `None`: no login.
     login: Option<(Option<&'a [u8]>, &'a [u8])>,
     /// Positions of the keys among the arguments.
     keys: std::ops::Range<usize>,
@@ -299,7 +299,7 @@ fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool
 /// The conversation with the other server.
 struct Talk<'a> {
     link: &'a mut dyn PeerLink,
-    /// The commands that must be sent before the next key.
+    /// The commands that must be sent before the next key: AUTH and SELECT, until they are sent.
     greeting: Vec<u8>,
     /// Number of replies to `greeting` that were not read yet.
     answers: usize,

@@ -223,7 +223,7 @@ pub(crate) mod tests {
     use crate::table::{GROUPS, IMPORT_VERSION, MEMORY};
     use strand_wire::resp::{Decoder, Limits, Progress};
 
-    /// The rows of this crate, and the other commands of journals. No test here runs the others.
+    /// The rows of this crate, and rows of the other commands that a journal may have. No test here runs those.
     static TABLE: Table = crate::table!(&[crate::rows!(GROUPS), &[MEMORY, IMPORT_VERSION], OTHERS]);
     const OTHERS: &[CommandSpec] =
         &[other("exec", 1), other("multi", 1), other("select", 2), other("subscribe", -2)];
@@ -234,7 +234,7 @@ pub(crate) mod tests {
             .exec(Exec::Session(&()))
     }
 
-    /// Refuses other commands: a journal of key commands has none.
+    /// Refuses every other command: a journal of commands on keys has none.
     fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, ReplayError> {
         Err(ReplayError::Refused(spec.name))
     }

@@ -26,7 +26,7 @@ pub struct Context<'a> {
     pub reply_bytes_max: usize,
     /// The source of random numbers.
     pub rng: &'a mut fastrand::Rng,
-    /// See [`Call::rights`].
+    /// What the user may do with keys that the key specs do not find: see [`Call::rights`].
     pub rights: Option<&'a dyn KeyRights>,
     /// The client's id; 0 when no client runs the command.
     pub client: u64,

@@ -163,8 +163,8 @@ fn scaled(bits: u64, shift: i64) -> f64 {
         let half = 1u64 << (dropped - 1);
         rounded += u64::from(rest > half || (rest == half && rounded & 1 == 1));
     }
-    // From here on all is exact: at most 53 bits, times a power of two. The power is multiplied in two steps, so
-    // that each is in range.
+    // From here on the arithmetic is exact, because it multiplies at most 53 bits by a power of two. It multiplies in
+    // two steps, so that each power of two is within the range of a double.
     let power = shift + dropped;
     let first = power.clamp(-1000, 900);
     rounded as f64 * 2f64.powi(first as i32) * 2f64.powi((power - first) as i32)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters in one cache line.
+/// Number of counters in one cache line.
 const PER_LINE: usize = 8;
 
 /// A cache line of counters. Aligned to 128 bytes, because processors fetch neighbouring lines in pairs.
@@ -15,7 +15,7 @@ struct Line([AtomicU64; PER_LINE]);
 pub struct Counters {
     lines: Box<[Line]>,
     lines_per_slot: usize,
-    /// Number of copies, a power of two.
+    /// Number of copies of each counter, a power of two.
     slots: usize,
 }
 
@@ -34,12 +34,12 @@ impl Counters {
     /// Adds `n` to counter `index` in the copy of `slot` (taken modulo the number of copies).
     ///
     /// # Panics
-    /// When `index` is past the block's end by a line or more.
+    /// When `index` is past the last counter by a cache line or more.
     #[inline]
     pub fn add(&self, slot: usize, index: usize, n: u64) {
         self.cell(slot & (self.slots - 1), index).fetch_add(n, Ordering::Relaxed);
     }
-    /// The sum over all copies. Concurrent additions may be missing.
+    /// The sum of counter `index` over all copies. Concurrent additions may be missing.
     pub fn get(&self, index: usize) -> u64 {
         (0..self.slots).fold(0, |sum, slot| sum.wrapping_add(self.cell(slot, index).load(Ordering::Relaxed)))
     }

@@ -7,36 +7,36 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// A place in the code.
+/// A place in the code: one entry of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The function.
+    /// Name of the function at this place.
     pub function: String,
-    /// The source file, if known.
+    /// Path of the source file; empty when unknown.
     pub file: String,
-    /// The line in the file, if known.
+    /// Line in the source file; 0 when unknown.
     pub line: u32,
 }
 
-/// A stack and the values measured on it.
+/// A stack, and the values measured while it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Innermost frame first.
+    /// The frames of the stack, the innermost first.
     pub frames: Vec<Frame>,
-    /// One value for each kind of the profile.
+    /// The measured values, one for each of [`Profile::kinds`].
     pub values: Vec<i64>,
-    /// Names and values, for grouping.
+    /// Names and values by which pprof can group samples.
     pub labels: Vec<(&'static str, String)>,
 }
 
 /// The measured stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// The kinds of values and their units.
+    /// The kinds of values that each sample has, with their units.
     pub kinds: Vec<(&'static str, &'static str)>,
     /// The samples. A stack may occur more than once.
     pub samples: Vec<Sample>,
-    /// The average meaning of one sample: a kind, its unit, an amount.
+    /// What one sample stands for on average: a kind, its unit, an amount.
     pub period: (&'static str, &'static str, i64),
     /// Start of the measurement, in nanoseconds since 1970.
     pub time_ns: i64,
@@ -61,7 +61,7 @@ impl Profile {
     /// The profile in `profile.proto`'s encoding, not compressed.
     pub fn pprof(&self) -> Vec<u8> {
         let mut tables = Tables::default();
-        // String 0 must be empty.
+        // The format requires that string 0 is empty.
         tables.string("");
         let mut out = Vec::new();
         for (kind, unit) in &self.kinds {
@@ -115,7 +115,7 @@ impl Profile {
     }
 }
 
-/// The tables that samples refer to by number.
+/// The tables of strings, functions and locations that samples refer to by number.
 #[derive(Default)]
 struct Tables {
     strings: Vec<String>,
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(profile().folded(9), "");
     }
 
-    /// The fields of a message, in order.
+    /// The fields of a protobuf message, in order: number and content.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let mut number = 0;
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((of(field::LOCATION).len(), of(field::FUNCTION).len()), (3, 3));
         let sample = fields(of(field::SAMPLE)[0]);
         assert_eq!(sample[0], (1, vec![1, 2]));
-        // 300 in two bytes.
+        // The varint of 300 has two bytes.
         assert_eq!(sample[1], (2, vec![1, 0xac, 0x02]));
         let name = fields(of(field::FUNCTION)[0])[1].1[0] as usize;
         assert_eq!(strings[name], "leaf");

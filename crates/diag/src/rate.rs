@@ -1,6 +1,6 @@
 //! [`Rate`]: the growth of a counter, averaged over the last few samples.
 
-/// Samples averaged.
+/// Number of samples that are averaged.
 const SAMPLES: usize = 16;
 
 /// The growth of a counter per second, as the mean of the last 16 samples.
@@ -12,8 +12,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Adds a sample: the counter's `value` at `now_us`. A sample with the time of the last one is ignored. A
-    /// counter that was reset starts again.
+    /// Adds a sample: the counter's `value` at `now_us`. A sample with the time of the last one is ignored.
+    /// When the counter was reset, averaging starts again.
     pub fn sample(&mut self, value: u64, now_us: u64) {
         if let Some((last_value, last_us)) = self.last {
             if now_us <= last_us {
@@ -25,7 +25,7 @@ impl Rate {
         }
         self.last = Some((value, now_us));
     }
-    /// Growth per second; 0 before the second sample.
+    /// Growth of the counter per second; 0 before the second sample.
     pub fn per_second(&self) -> f64 {
         let n = self.taken.min(SAMPLES);
         if n == 0 { 0.0 } else { self.samples[..n].iter().sum::<f64>() / n as f64 }

@@ -1,33 +1,33 @@
 //! [`Sketch`]: the heaviest keys of a stream, in bounded memory (Space-Saving, Metwally, Agrawal and El Abbadi 2005).
 //!
-//! A sketch keeps [`ROWS_MAX`] keys. A new key replaces the lightest one and inherits its weight as its error. So a
-//! key with more than `1/ROWS_MAX` of all weight is always present, and its weight is too high by at most its
-//! error.
+//! A sketch keeps [`ROWS_MAX`] keys. A new key replaces the lightest one and inherits its weight as its
+//! error. So a key with more than `1/ROWS_MAX` of all weight is always present. Its whole weight is at least
+//! [`Row::weight`], and more than that by at most [`Row::error`].
 
 /// Number of keys in a sketch.
 pub const ROWS_MAX: usize = 64;
-/// Bytes kept of a longer key.
+/// Maximum number of bytes kept of a key. A longer key is kept up to here.
 pub const KEY_BYTES_MAX: usize = 128;
 
-/// The measure by which keys are ordered.
+/// What the weight of a key measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The number of uses.
+    /// The number of commands that used the key.
     Count,
-    /// Bytes of requests and replies.
+    /// The bytes of the requests and replies of the commands that used the key.
     Bytes,
-    /// Time of the key's commands.
+    /// The time that the commands took that used the key.
     Time,
 }
 
-/// The weight of a use of a key.
+/// What one or more uses of a key cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weight {
-    /// Uses.
+    /// Number of uses of the key.
     pub count: f64,
-    /// Bytes of requests and replies.
+    /// Bytes of the requests and replies that used the key.
     pub bytes: f64,
-    /// Time in nanoseconds.
+    /// Time that the uses of the key took, in nanoseconds.
     pub ns: f64,
 }
 
@@ -44,7 +44,7 @@ impl Weight {
         self.bytes += more.bytes;
         self.ns += more.ns;
     }
-    /// A fraction of the weight.
+    /// This fraction of the weight.
     pub fn part(&self, part: f64) -> Weight {
         Weight { count: self.count * part, bytes: self.bytes * part, ns: self.ns * part }
     }
@@ -76,15 +76,16 @@ impl std::ops::Deref for KeyText {
 /// A row of a sketch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The database.
+    /// Number of the key's database.
     pub db: usize,
-    /// The key or its start.
+    /// The key, or the start of a long key.
     pub key: KeyText,
     /// The length of the whole key.
     pub key_bytes: usize,
     /// The weight since the key entered the sketch.
     pub weight: Weight,
-    /// The weight may be too high by up to this much: the weight of the key it replaced.
+    /// The key's whole weight may exceed `weight` by at most this much, because the key may have been in the sketch
+    /// before. This error is the weight plus the error of the key that was replaced.
     pub error: f64,
 }
 
@@ -92,9 +93,9 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct Sketch {
     by: By,
-    /// The hash of each row. Every use scans them.
+    /// The hash of each row's key. Every use of a key searches this array.
     hashes: Vec<u64>,
-    /// Weight plus error of each row.
+    /// The weight plus the error of each row.
     scores: Vec<f64>,
     rows: Vec<Row>,
 }
@@ -140,7 +141,7 @@ impl Sketch {
             }
         }
     }
-    /// Halves all weights, so that newly heavy keys can rise.
+    /// Halves all weights, so that keys that became heavy recently can rise.
     pub fn age(&mut self) {
         self.scores.iter_mut().for_each(|score| *score /= 2.0);
         for row in &mut self.rows {
@@ -148,7 +149,7 @@ impl Sketch {
             row.error /= 2.0;
         }
     }
-    /// The rows, ordered by their certain weight, heaviest first.
+    /// The rows, ordered by [`Row::weight`], heaviest first.
     pub fn heaviest(&self) -> Vec<Row> {
         let mut rows = self.rows.clone();
         rows.sort_by(|a, b| b.weight.by(self.by).total_cmp(&a.weight.by(self.by)));

@@ -8,11 +8,11 @@
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128_with_seed};
 
-/// Computes the digest of a string in parts.
+/// A digest of a string that is given in parts.
 pub struct Digest(Box<Xxh3>);
 
 impl Digest {
-    /// A digest keyed by `seed`.
+    /// Begins a digest that is keyed by `seed`.
     pub fn new(seed: u64) -> Digest {
         Digest(Box::new(Xxh3::with_seed(seed)))
     }
@@ -20,7 +20,7 @@ impl Digest {
     pub fn of(bytes: &[u8], seed: u64) -> String {
         text(xxh3_128_with_seed(bytes, seed))
     }
-    /// Adds bytes.
+    /// Adds the next bytes of the string.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

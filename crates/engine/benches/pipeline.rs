@@ -17,9 +17,10 @@ use strand_chain::Chain;
 const KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 256;
 const COMMANDS: usize = 1_500_000;
-/// With `JOURNAL`: turns of each kind, of which the cheapest counts.
+/// With `JOURNAL`: number of turns of each kind. The cheapest turn counts.
 const TURNS: usize = 5;
-/// The stream is emptied after this many batches, outside of what is measured: a file's thread does so elsewhere.
+/// The journal is emptied after this many batches, outside of what is measured, because in a server another thread
+/// does this.
 const BATCHES_TILL_TAKEN: usize = 64;
 
 fn main() {
@@ -74,7 +75,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a batch without the journal and with it.
+/// Nanoseconds per command of a batch without the journal, and with the journal.
 fn journal(server: &Server, peer: &mut Peer, batches: &[Vec<u8>]) -> [f64; 2] {
     let mut least = [f64::MAX; 2];
     for _ in 0..TURNS {
@@ -97,13 +98,13 @@ fn journal(server: &Server, peer: &mut Peer, batches: &[Vec<u8>]) -> [f64; 2] {
     least
 }
 
-/// Processor time of this thread. Other programs on the machine do not count.
+/// Processor time of this thread in nanoseconds. Other programs on the machine do not count.
 fn processor_ns() -> i64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
 
-/// Feeds one batch and takes the replies. Returns the number of reply bytes.
+/// Feeds one batch to the session and takes the replies. Returns the number of reply bytes.
 fn run(server: &Server, peer: &mut Peer, input: &[u8]) -> usize {
     peer.feed(input, usize::MAX);
     let mut replied = 0;

@@ -19,7 +19,7 @@ use strand_keyspace::{Evicted, Evictor, Order, Policy, Value};
 const RECORDS_PER_COMMAND: usize = 16;
 /// Maximum number of records that a command evicts with full tenacity: about a millisecond.
 const RECORDS_PER_COMMAND_MAX: usize = 1024;
-/// Records per slice in the background.
+/// Maximum number of records that the background evicts in one slice.
 const RECORDS_PER_SLICE: usize = 256;
 /// A worker checks the data's size again after it wrote this many bytes.
 const SPARE_BYTES_MAX: i64 = 64 << 10;
@@ -31,7 +31,7 @@ const HUGE_BYTES_MIN: usize = 1 << 20;
 /// Writers wait for eviction when memory exceeds the limit by more than one part in this many, or by more than
 /// [`OVER_BYTES_MIN`] if that is larger.
 const OVER_PART: u64 = 32;
-/// See [`OVER_PART`].
+/// Writers wait only when memory exceeds the limit by more than this many bytes. See [`OVER_PART`].
 const OVER_BYTES_MIN: u64 = 16 << 20;
 /// Time until a waiting writer checks again.
 const WAIT_US: u64 = 1000;
@@ -40,17 +40,17 @@ const WAIT_US: u64 = 1000;
 const SLACK_PART: u64 = 512;
 /// Eviction continues to at most this many bytes below the limit.
 const SLACK_BYTES_MAX: u64 = 256 << 10;
-/// Copies of [`WorkerMemory`] for workers.
+/// Number of copies of [`WorkerMemory`]. The workers share them.
 const SLOTS: usize = 16;
 
-/// Background pause in microseconds without a limit, or far below it.
+/// Pause of the background in microseconds while there is no limit, or memory is far below the limit.
 const PAUSE_FAR_US: u64 = 100_000;
-/// Background pause when nine tenths of the limit are used.
+/// Pause of the background in microseconds while nine tenths of the limit are used.
 const PAUSE_NEAR_US: u64 = 10_000;
-/// Background pause over the limit.
+/// Pause of the background in microseconds while memory is over the limit.
 const PAUSE_OVER_US: u64 = 500;
 
-/// Big values that are freed together. The freeing thread yields the processor after each group.
+/// Number of big values that are freed together. The freeing thread yields the processor after each group.
 const RECLAIM_VALUES: usize = 8;
 
 /// The bytes that a worker may still write, and its evictor. Each has its own cache lines.
@@ -71,14 +71,14 @@ pub(crate) fn worker_memories(seed: u64) -> Box<[WorkerMemory]> {
 /// Whether a command that may need memory may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Yes.
+    /// The command may run.
     Granted,
-    /// Not now: memory is far over the limit, and eviction is running.
+    /// The command must wait: memory is far over the limit, and eviction is running.
     Later {
         /// When to ask again, on the clock of [`Now::mono_us`].
         at_us: u64,
     },
-    /// No: nothing can be evicted.
+    /// The command may not run, because nothing can be evicted.
     Refused,
 }
 
@@ -105,7 +105,7 @@ impl Engine {
         let over = self.memory.over_bytes(data_bytes);
         if over > 0 {
             let Some(policy) = self.eviction_policy() else { return Admission::Refused };
-            // If the lock fails, another worker evicts with this copy.
+            // If this lock fails, another worker is evicting with this evictor.
             if let Some(mut evictor) = worker_memory.evictor.try_lock() {
                 let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
                 let wanted = over + slack(self.memory.limit_bytes());
@@ -153,7 +153,8 @@ impl Engine {
         let wanted = over + slack(limit);
         let done = self.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now);
         self.reclaim();
-        // Without a victim in this slice there may be one later: a slice checks a bounded number of records.
+        // A slice that found no record to evict may be followed by one that finds some, because a slice checks a
+        // bounded number of records.
         if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
     }
     fn evict(
@@ -214,7 +215,7 @@ impl Engine {
             for value in values {
                 match value {
                     Value::Str(_) => strings.push(value),
-                    // The piece is first in the pair, so it is freed before the charge ends.
+                    // The piece comes first in the pair, so that it is freed before the charge ends.
                     collection => collection
                         .into_pieces(&mut |piece| self.host.reclaim(Box::new((piece, charge.clone())))),
                 }
@@ -226,11 +227,11 @@ impl Engine {
     pub fn is_ready(&self) {
         self.memory.is_ready(self.host.allocated_bytes());
     }
-    /// All memory by purpose.
+    /// The memory of the process, by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger { shares: self.shares(), facts: self.host.memory() }
     }
-    /// Bytes by purpose.
+    /// Number of bytes, by purpose.
     fn shares(&self) -> Shares {
         let mut shares = Shares::default();
         let services = self.host.service_memory();

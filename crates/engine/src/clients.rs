@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The shared part of a session.
+/// The part of a session that other threads can read.
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: PeerInfo,
@@ -30,25 +30,25 @@ pub(crate) struct Client {
     pub(crate) unread_bytes: Arc<AtomicU64>,
     /// Messages for the client.
     pub(crate) inbox: Inbox,
-    /// True while the client runs MONITOR.
+    /// True while the client is in MONITOR.
     pub(crate) watches: AtomicBool,
-    /// How the client is told of changed keys.
+    /// The client's tracking of keys (CLIENT TRACKING).
     pub(crate) tracked: Tracked,
     /// The rate at which the client may make memory grow.
     pub(crate) pace: Pace,
 }
 
-/// Texts that describe a client.
+/// The texts that describe a client in CLIENT LIST.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) name: String,
     pub(crate) lib_name: String,
     pub(crate) lib_ver: String,
-    /// The user's name, as far as it may be shown.
+    /// The user's name, in a form that may be shown.
     pub(crate) user: String,
 }
 
-/// Fields that change every turn.
+/// The fields of a client that change every turn.
 #[derive(Debug, Default)]
 struct Moving {
     last_us: AtomicU64,
@@ -78,9 +78,9 @@ pub(crate) struct Snapshot {
     pub(crate) no_touch: bool,
     pub(crate) input_bytes: usize,
     pub(crate) args_bytes: usize,
-    /// Commands queued since MULTI.
+    /// Number of commands queued since MULTI.
     pub(crate) queued: Option<usize>,
-    /// Bytes of the queued commands.
+    /// Number of bytes of the queued commands.
     pub(crate) queued_bytes: usize,
     /// True when a key of WATCH has changed.
     pub(crate) dirty: bool,
@@ -317,7 +317,7 @@ impl Clients {
     pub(crate) fn left_behind(&self) {
         self.left.fetch_add(1, Relaxed);
     }
-    /// Call this when the command of such a client begins.
+    /// Call this when the command that a disconnected client has left begins.
     pub(crate) fn left_for_good(&self) {
         self.left.fetch_sub(1, Relaxed);
     }
@@ -339,7 +339,7 @@ impl Clients {
     /// Closes the clients that hold the most memory until the others hold at most `bytes_max`. Returns their number.
     /// CLIENT NO-EVICT protects a client.
     pub(crate) fn evict(&self, bytes_max: u64) -> usize {
-        // A killed client frees its memory soon, so it does not count.
+        // A killed client does not count, because its memory is freed soon.
         let mut left: Vec<_> = self.all().into_iter().filter(|client| !client.is_killed()).collect();
         let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
         if held_bytes <= bytes_max {

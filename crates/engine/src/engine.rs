@@ -160,13 +160,13 @@ impl Engine {
             false => self.load_acl_file(&file).map_err(|text| String::from_utf8_lossy(&text).into_owned()),
         }
     }
-    /// True when every command needs a password. If false, serve only this machine.
+    /// True when every command needs a password. If false, serve only clients on this machine.
     pub fn needs_password(&self) -> bool {
         let default = self.acl.default_user();
         !default.needs_no_password() || !default.is_on()
     }
-    /// False when `user` may not call `command` with any keys. For a door that would otherwise read much before the
-    /// session refuses the command. True when the answer is not known, as for an unknown user.
+    /// False when `user` may not call `command` with any keys. A door asks this so that it does not read much before
+    /// the session refuses the command. True when the result is not known, as for an unknown user.
     pub fn may_call(&self, user: &[u8], command: &[&[u8]]) -> bool {
         let argv = Argv::from_slices(command);
         let (Some(user), Ok(found)) = (self.acl.get(user), TABLE.resolve(argv.args())) else {
@@ -206,11 +206,11 @@ impl Engine {
     pub fn config(&self) -> &Config {
         &self.config
     }
-    /// The data.
+    /// The data of the server.
     pub fn keyspace(&self) -> &Arc<Keyspace> {
         &self.keyspace
     }
-    /// The driver's side of the engine.
+    /// The host: what the driver does for the engine.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
@@ -234,7 +234,7 @@ impl Engine {
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
         rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
     }
-    /// A slice of active expiry; [`Engine::tick`] does one. True when more is left to do before the next tick.
+    /// Runs a slice of active expiry, as [`Engine::tick`] does. True when more is left to do before the next tick.
     pub fn expire(&self, now: Now) -> bool {
         // A pause freezes the data, and an expiry is a write.
         let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
@@ -252,7 +252,7 @@ impl Engine {
     }
     /// Makes the keyspace report changes of keys while a listener exists. Call it when the listeners have changed.
     pub(crate) fn look_who_listens(&self) {
-        // One call at a time, so that the last call sees every change.
+        // Let one call run at a time, so that the last call sees every change.
         let _looking = self.listening.lock();
         let listener = if self.notices.listens() { LISTENER } else { 0 };
         let journal = if self.keyspace.journal().is_on() { JOURNAL } else { 0 };

@@ -34,7 +34,7 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// The system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Moves the file of this name from the working folder to this folder.
+    /// Moves the file with this name from the working folder to this folder.
     ///
     /// # Errors
     /// The system's error.

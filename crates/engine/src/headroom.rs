@@ -27,7 +27,7 @@ const WORK_RETRY_US: u64 = 20_000;
 /// Clients are slowed from the time when less than this percentage is free until [`CALM_PERCENT`] is free.
 const NEAR_PERCENT: u64 = 10;
 const CALM_PERCENT: u64 = 12;
-/// A client that added less than this since the last look is not slowed.
+/// A client that added less than this since the last check is not slowed.
 const GROWTH_BYTES_MIN: u64 = 256 << 10;
 /// Time between two checks of the growth.
 const LOOK_US: u64 = 100_000;
@@ -35,7 +35,7 @@ const LOOK_US: u64 = 100_000;
 const HORIZON_S: u64 = 20;
 /// A slowed client may write at least this many bytes per second, so no client is stopped.
 const RATE_BYTES_MIN: u64 = 64 << 10;
-/// Longest delay of a slowed client, however much it wrote at once.
+/// Maximum delay of a slowed client, however much it wrote at once.
 const SLOWED_US_MAX: u64 = 1_000_000;
 
 /// The free memory, and the part of it that is reserved.
@@ -43,8 +43,9 @@ const SLOWED_US_MAX: u64 = 1_000_000;
 pub(crate) struct Headroom {
     /// All memory that the process may use: the control group's limit or the machine's memory. 0: unknown.
     size_bytes: AtomicU64,
-    /// At the last sample: the free memory, and the bytes given out by the allocator.
+    /// The free memory at the last sample.
     free_bytes: AtomicU64,
+    /// The bytes that the allocator had given out at the last sample.
     allocated_bytes: AtomicU64,
     /// Bytes reserved for running work.
     reserved_bytes: AtomicU64,
@@ -66,19 +67,19 @@ impl Drop for Reservation {
     }
 }
 
-/// Whether work may begin.
+/// Whether a piece of work may begin.
 #[derive(Debug)]
 pub(crate) enum Admitted {
-    /// Yes. Keep the reservation until the work ends.
+    /// Work may begin. Keep the reservation until the work ends.
     Now(Option<Reservation>),
-    /// Not yet: other work will free enough memory.
+    /// Work must wait: other work will free enough memory.
     Later {
         /// When to ask again, on the clock of [`Now::mono_us`].
         at_us: u64,
     },
-    /// No: too little memory is free.
+    /// Work is refused, because too little memory is free.
     Refused {
-        /// The number of missing bytes.
+        /// The number of bytes that are missing for the work.
         missing_bytes: u64,
     },
 }
@@ -180,7 +181,7 @@ impl Engine {
         let machine = newest("host.memory.available")
             .filter(|_| memory.system_bytes > 0)
             .map(|free| (memory.system_bytes, free.min(memory.system_bytes)));
-        // The nearer limit counts.
+        // Use the limit that leaves less free memory.
         let (size, free) = group.into_iter().chain(machine).min_by_key(|(_, free)| *free).unwrap_or_default();
         self.headroom.look(size, free, memory.used_bytes);
     }
@@ -224,7 +225,7 @@ impl Engine {
         all.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let (mut slowed, mut covered) = (Vec::new(), 0);
         for (bytes, client) in all {
-            // The fastest clients, until they make up half of the growth. A slowed client stays slowed.
+            // Slow the fastest clients, until together they make up half of the growth. A slowed client stays slowed.
             let is_fast = bytes >= GROWTH_BYTES_MIN && covered * 2 < total;
             covered += bytes;
             if is_fast || client.pace.is_slowed() {
@@ -299,7 +300,7 @@ mod tests {
         drop(first);
         assert_eq!(headroom.reserved_bytes.load(Relaxed), 0, "who was refused has nothing");
         assert!(matches!(headroom.admit(70 * MB, 50 * MB, 0, at(0)), Admitted::Now(Some(_))));
-        // Since the sample the allocator has given out 50 MB more, or got 20 MB back.
+        // Since the sample, the allocator has given out 50 MB more. In the second case it got 20 MB back.
         assert_eq!(refused(70 * MB, 100 * MB, 0), 20);
         assert!(matches!(headroom.admit(120 * MB, 30 * MB, 0, at(0)), Admitted::Now(Some(_))));
         assert_eq!(

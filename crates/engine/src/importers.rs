@@ -42,9 +42,9 @@ struct Claim {
 /// What all imports into a dataset did since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Connections that held the dataset.
+    /// Number of connections that held the dataset.
     pub(crate) runs: u64,
-    /// Sums of [`COUNTED`].
+    /// The sums of the numbers that [`COUNTED`] names.
     pub(crate) counted: [u64; COUNTED.len()],
 }
 
@@ -117,7 +117,7 @@ impl Importers {
     }
 }
 
-/// The numbers of a report that are counted. A number that is missing or invalid counts as 0.
+/// The numbers of a report that are counted. A missing or invalid number counts as 0.
 fn counted(report: &Report) -> [u64; COUNTED.len()] {
     let number = |name: &str| {
         let pair = report.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;

@@ -36,7 +36,7 @@ pub(crate) struct LongLocks {
 struct State {
     next: u64,
     held: BTreeMap<u64, Shards>,
-    /// The names of the holders by the id of the long lock, where known.
+    /// The names of the holders by the id of the long lock, where the names are known.
     holders: BTreeMap<u64, Arc<str>>,
     /// Long locks of long-running scripts by id. True: the script is a function.
     busy: BTreeMap<u64, bool>,
@@ -55,7 +55,7 @@ struct Waiting {
 /// Announces long locks under a name.
 pub(crate) struct LongLocksOf<'h, N> {
     pub(crate) long_locks: &'h LongLocks,
-    /// Makes the name. Called for each announced long lock.
+    /// Makes the holder's name. Called for each announced long lock.
     pub(crate) name: N,
 }
 
@@ -79,7 +79,7 @@ impl Shards {
     }
 }
 
-/// An announced long lock. Dropping this ends the long lock. Unlock the shards before.
+/// An announced long lock. Dropping this value ends the long lock. Unlock the shards before.
 pub(crate) struct LongLock<'h> {
     long_locks: &'h LongLocks,
     id: u64,
@@ -166,7 +166,7 @@ impl LongLocks {
         self.changed.tell();
     }
     /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Returns early for a long-running
-    /// script, and tells whether that script is a function. Calls `goes_on` now and then.
+    /// script, and tells whether that script is a function. Calls `goes_on` at intervals.
     pub(crate) fn await_or_busy(&self, shards: Option<&[usize]>, goes_on: impl Fn() -> bool) -> Option<bool> {
         let mut state = self.state.lock();
         loop {
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A signal for the threads of a test, which stands in for the host.
+    /// A signal for the threads of a test. The test stands in for the host.
     #[allow(clippy::disallowed_types)]
     #[derive(Default)]
     struct Changes(Mutex<u64>, parking_lot::Condvar);

@@ -14,7 +14,7 @@ use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 use strand_wire::quote::quoted;
 
-/// Maximum number of bytes of arguments in a line.
+/// Maximum number of bytes of arguments in a line of MONITOR.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of waiting bytes for a MONITOR client when `client-output-buffer-limit normal` sets no limit.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 << 20;
@@ -94,7 +94,7 @@ fn line(unix_us: i64, db: usize, who: &str, args: Args<'_>) -> Vec<u8> {
         }
         let whole = if is_secret(args, i) { b"(redacted)" } else { args.at(i) };
         let shown = &whole[..whole.len().min(left)];
-        // An empty argument also counts.
+        // An empty argument counts as one byte.
         left = left.saturating_sub(shown.len().max(1));
         out.push(b' ');
         quoted(&mut out, shown);

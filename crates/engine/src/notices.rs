@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_keyspace::{KeyEvent, Listener};
 
-/// The sender of messages about keys.
+/// What passes events of keys to keyspace notifications and to client tracking.
 pub(crate) struct Notices {
     pubsub: Arc<PubSub>,
     tracking: Arc<Tracking>,
@@ -44,7 +44,7 @@ impl Notices {
         let bits = letters.iter().fold(0, |bits, letter| bits | bits_of(letter));
         self.letters.store(bits, Relaxed);
     }
-    /// True while a listener exists.
+    /// True while somebody listens to events.
     pub(crate) fn listens(&self) -> bool {
         self.letters.load(Relaxed) & (bit(b'K') | bit(b'E')) != 0 || self.tracking.clients_len() > 0
     }

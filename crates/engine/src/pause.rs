@@ -31,7 +31,7 @@ impl Pause {
         let state = self.0.load(Relaxed);
         let until_us = state >> 1;
         if until_us <= now_us {
-            // The pause is over. A new pause that began meanwhile stays.
+            // This pause is over. A new pause that began meanwhile stays.
             let _ = self.0.compare_exchange(state, 0, Relaxed, Relaxed);
             return None;
         }

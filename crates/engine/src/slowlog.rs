@@ -22,16 +22,16 @@ pub(crate) const ARG_BYTES_MAX: usize = 128;
 /// Maximum number of commands that are kept because of a long wait.
 const WAITED_MAX: usize = 128;
 
-/// The newest entries that may still have unsent replies.
+/// Number of the newest entries that are searched for one whose replies are not sent yet.
 const FLUSHING_LOOKED_AT: usize = 64;
 
-/// One slow command.
+/// An entry of the slow log: one slow command.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
     /// The id of the client.
     pub(crate) client: u64,
-    /// A number that is unique in both lists, in the order of arrival.
+    /// The entry's number, which is unique in both lists and rises with each entry.
     pub(crate) seq: u64,
     pub(crate) unix_s: i64,
     /// When the command ended, in microseconds since 1970.
@@ -40,13 +40,13 @@ pub(crate) struct Entry {
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) addr: String,
     pub(crate) name: String,
-    /// The command's waits before it ran.
+    /// The times that the command waited before it ran.
     pub(crate) waits: Waits,
     /// Microseconds for which the command's replies have waited for the client so far.
     pub(crate) flushing_us: AtomicU64,
 }
 
-/// All entries, the newest first.
+/// All entries of both lists, the newest first.
 pub(crate) struct SlowLog {
     entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
     /// Commands that waited for long before they ran, the newest first. SLOWLOG does not show them: it shows long
@@ -176,7 +176,7 @@ fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
     }
 }
 
-/// Options with secret values.
+/// The options whose values the slow log must not show.
 const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
 
 /// True for a secret argument. As in redis-server: passwords, the names beside them, and rules of users, also in a

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_diag::{Counters, Rate};
 
-/// Copies of the counters. The workers share them.
+/// Number of copies of the counters. The workers share the copies.
 const SLOTS: usize = 16;
 
 /// Maximum number of error codes that are counted separately. Only DEBUG ERROR lets clients make up codes.
@@ -28,12 +28,12 @@ pub(crate) enum Stat {
     Errors,
     QueryLimitCloses,
     OutputLimitCloses,
-    /// Clients closed by `maxmemory-clients`.
+    /// Number of clients closed by `maxmemory-clients`.
     ClientEvictions,
     IdleCloses,
     KeyspaceHits,
     KeyspaceMisses,
-    /// Microseconds of active expiry.
+    /// Time that active expiry took, in microseconds.
     ExpireCycleUs,
     /// Slices of active expiry that ended before all expired keys were removed.
     ExpireCapReached,
@@ -42,13 +42,13 @@ pub(crate) enum Stat {
 /// Number of [`Stat`]s.
 const STATS: usize = Stat::ExpireCapReached as usize + 1;
 
-/// Counters of each command.
+/// The counters that each command has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerCommand {
     Calls,
     Rejected,
     Failed,
-    /// Total execution time in nanoseconds.
+    /// Total execution time of the command, in nanoseconds.
     Ns,
 }
 
@@ -222,7 +222,7 @@ impl Stats {
     pub(crate) fn histogram_bytes(&self) -> u64 {
         [&self.histograms, &self.queued, &self.parked].map(|h| h.bytes() as u64).iter().sum()
     }
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics (CONFIG RESETSTAT).
     pub(crate) fn reset(&self) {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
@@ -234,7 +234,7 @@ impl Stats {
     }
 }
 
-/// Number of different commands that a tally can hold at one time.
+/// Maximum number of different commands that a tally holds at one time.
 const TALLY_PLACES: usize = 8;
 
 /// A session's calls in one turn, by command.
@@ -256,7 +256,7 @@ impl Tally {
         }
         *place = (id, place.1 + 1);
     }
-    /// Adds everything to the shared counters. Returns the number of calls.
+    /// Adds the tally to the shared counters. Returns the number of calls.
     pub(crate) fn fold(&mut self, slot: usize, stats: &Stats) -> u64 {
         for (id, n) in &mut self.places {
             if *n > 0 {

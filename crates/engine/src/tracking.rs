@@ -80,8 +80,8 @@ impl Tracked {
 }
 
 impl Engine {
-    /// Call this when `client` is about to run a command that may read keys. `caching`: CLIENT CACHING came before
-    /// the command.
+    /// Remembers the keys that `client` is about to read. Call this before a command that may read keys. `caching`:
+    /// CLIENT CACHING came before the command.
     pub(crate) fn remember(
         &self,
         client: &Client,
@@ -100,11 +100,11 @@ impl Engine {
 /// The readers of each key.
 type Part = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
 
-/// The clients with prefixes.
+/// The clients that track keys by prefix.
 #[derive(Default)]
 struct Prefixes {
     clients: HashMap<Box<[u8]>, BTreeSet<u64>>,
-    /// The number of prefixes of each length in bytes.
+    /// For each length in bytes, the number of prefixes that have it.
     lens: BTreeMap<usize, usize>,
 }
 

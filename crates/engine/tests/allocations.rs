@@ -1,5 +1,5 @@
-//! Promises about memory: the request path allocates nothing for GET and at most once for SET of a small value (promise 6
-//! of the design); what takes long does not take much.
+//! Promises about memory: the request path allocates nothing for GET and at most once for SET of a small value
+//! (promise 6 of the design); long work does not take much memory.
 
 #[path = "session/fixture.rs"]
 mod fixture;
@@ -9,7 +9,7 @@ use fixture::{Peer, Server, Stop};
 /// Commands in a pipeline, as a client sends them.
 const PIPELINE: usize = 100;
 
-/// Allocations from the bytes' arrival to the reply's being written.
+/// Number of allocations from the arrival of the bytes until the reply is written.
 fn allocations(server: &Server, peer: &mut Peer, input: &[u8]) -> u64 {
     let counted = allocation_counter::measure(|| {
         peer.feed(input, usize::MAX);
@@ -32,7 +32,7 @@ fn the_hot_path_allocates_nothing_for_get_and_once_for_set() {
     let gets: Vec<u8> = (0..PIPELINE).flat_map(|i| fixture::command(&format!("GET key:{i}"))).collect();
     let sets: Vec<u8> =
         (0..PIPELINE).flat_map(|i| fixture::command(&format!("SET key:{i} {}", "w".repeat(256)))).collect();
-    // The first rounds fill the pools and the buffers that are kept.
+    // The first rounds fill the pools and the buffers that later rounds reuse.
     for input in [&gets, &sets, &gets, &sets] {
         allocations(&server, &mut peer, input);
     }
@@ -51,7 +51,7 @@ fn comparing_strings_takes_no_memory_to_speak_of() {
     peer.run(&server, &format!("MSET a {a} b {b}"));
     for line in ["LCS a b LEN", "LCS a b", "LCS a b IDX"] {
         let used = allocation_counter::measure(|| drop(peer.run(&server, line)));
-        // Redis's table of all pairs of prefixes has 100 MB.
+        // redis-server's table of all pairs of prefixes would take 100 MB.
         assert!(used.bytes_max < 1 << 20, "{line}: {}", used.bytes_max);
     }
 }

@@ -7,15 +7,15 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
 
-/// Longest `Authorization` header that is parsed, in bytes.
+/// Maximum length of an `Authorization` header that is parsed, in bytes.
 const AUTHORIZATION_BYTES_MAX: usize = 8 * 1024;
 
-/// A user and a password.
+/// The name and password of a user, as a request sends them.
 #[derive(Clone, Eq)]
 pub struct Credentials {
     /// The user; `default` when the header names none.
     pub user: Vec<u8>,
-    /// The password as given.
+    /// The password, as the client sent it.
     pub password: Vec<u8>,
 }
 

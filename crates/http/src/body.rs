@@ -16,11 +16,11 @@ pub const PIECE_BYTES_MAX: usize = 64 * 1024;
 /// Slices of at least this length are shared with the socket's output. Shorter ones are copied.
 pub const SHARE_BYTES_MIN: usize = 8 * 1024;
 
-/// A piece of a body.
+/// A piece of a response body.
 pub enum Piece {
-    /// A piece of a chain.
+    /// A piece from a chain.
     Chain(Chain),
-    /// Other bytes.
+    /// Bytes that are not in a chain.
     Bytes(Bytes),
 }
 
@@ -57,7 +57,7 @@ impl Buf for Piece {
     }
 }
 
-/// The response cannot be completed as announced. The connection is cut, so that the client notices.
+/// The error when a response cannot be completed as announced. The connection is cut, so that the client notices.
 #[derive(Debug)]
 pub struct CutShort;
 
@@ -73,7 +73,7 @@ impl std::error::Error for CutShort {}
 pub struct Outgoing {
     /// Long slices of response bodies that the HTTP codec has taken but not yet passed to [`Outgoing::push`].
     shared: Rc<RefCell<Chain>>,
-    /// Bytes that wait for the socket.
+    /// Number of bytes that wait for the socket.
     unsent_bytes: Rc<Cell<usize>>,
 }
 
@@ -82,13 +82,13 @@ impl Outgoing {
     pub fn set_unsent(&self, bytes: usize) {
         self.unsent_bytes.set(bytes);
     }
-    /// Bytes that wait for the socket.
+    /// Number of bytes that wait for the socket.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes.get()
     }
     fn announce(&self, piece: &Chain) {
         let mut shared = self.shared.borrow_mut();
-        // Limit the bytes kept here. Slices that `push` does not find here are copied, so nothing is lost.
+        // Bound the bytes kept in `shared`. Slices that `push` does not find there are copied, so nothing is lost.
         if shared.len() > 16 * PIECE_BYTES_MAX {
             shared.clear();
         }
@@ -117,13 +117,13 @@ impl Outgoing {
 
 /// A response body.
 pub enum ResponseBody {
-    /// No body.
+    /// The response has no body.
     Empty,
-    /// The whole body at once.
+    /// The whole body, which is sent at once.
     Whole(Bytes),
-    /// A chain, sent in pieces. The unsent rest counts as the client's memory.
+    /// A chain that is sent in pieces. The rest that is not sent yet counts as the client's memory.
     Chain(Chain, Outgoing, Holding),
-    /// A body written by a future.
+    /// A body that a future writes.
     Made(Made),
 }
 
@@ -137,7 +137,7 @@ impl ResponseBody {
         holding.set(chain.len());
         ResponseBody::Chain(chain, outgoing, holding)
     }
-    /// A body that `make` writes while the client reads it.
+    /// A body that the future of `make` writes while the client reads it.
     pub fn made<F: Future<Output = Result<(), CutShort>> + 'static>(
         make: impl FnOnce(Writer) -> F,
     ) -> ResponseBody {
@@ -147,7 +147,7 @@ impl ResponseBody {
     }
 }
 
-/// The place where a future writes a body.
+/// Where a future writes a body, piece by piece.
 pub struct Writer {
     slot: Rc<RefCell<Option<Bytes>>>,
 }
@@ -176,7 +176,7 @@ impl Writer {
 /// A future that writes a body.
 type Making = dyn Future<Output = Result<(), CutShort>>;
 
-/// See [`ResponseBody::made`].
+/// A body that a future writes: see [`ResponseBody::made`].
 pub struct Made {
     slot: Rc<RefCell<Option<Bytes>>>,
     future: Option<Pin<Box<Making>>>,

@@ -6,7 +6,7 @@
 
 use crate::pipe::Holding;
 
-/// The budget is spent. The bytes asked for were not allocated.
+/// The error when the budget is spent. The bytes asked for were not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverBudget;
 
@@ -22,7 +22,7 @@ impl Budget {
     pub fn new(holding: Holding, bytes_max: usize) -> Budget {
         Budget { holding, held: 0, bytes_max }
     }
-    /// Takes `bytes` more.
+    /// Takes `bytes` more bytes from the budget.
     ///
     /// # Errors
     /// When the total would exceed the limit. Then nothing is taken.
@@ -41,7 +41,7 @@ impl Budget {
     pub fn clear(&mut self) {
         self.give(self.held);
     }
-    /// Number of bytes taken.
+    /// Number of bytes that were taken from the budget.
     pub fn held(&self) -> usize {
         self.held
     }

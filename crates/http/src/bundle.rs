@@ -39,10 +39,10 @@ impl std::fmt::Debug for Bundler {
     }
 }
 
-/// Answers a request for a bundle.
+/// Answers a request for a diagnostic bundle.
 pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
-    // Only this right is required, because without it nothing would be left. For a command that the user may not run,
-    // the entry contains the error reply.
+    // Require only this right, because without it nothing would be left in the bundle. For any other command that the
+    // user may not run, the bundle contains the error reply.
     context.check_rights(&[&[b"DIAG", b"SYSTEM"]])?;
     let Some(packer) = context.settings.bundler.0() else {
         let detail = "a bundle is being made: one at a time";

@@ -23,22 +23,22 @@ const ELEMENTS_PER_COMMAND: usize = 1024;
 /// A type of values that are not strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A JSON object of fields.
+    /// A hash: a JSON object of fields.
     Hash,
-    /// An ordered array.
+    /// A list: an ordered array.
     List,
-    /// An unordered array.
+    /// A set: an unordered array.
     Set,
-    /// An array of pairs.
+    /// A sorted set: an array of pairs.
     ZSet,
-    /// An array of entries.
+    /// A stream: an array of entries.
     Stream,
 }
 
 /// What a write requires of the existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The key may exist or not.
+    /// The key may exist or be missing.
     Any,
     /// The key must exist.
     Present,
@@ -118,7 +118,7 @@ impl Kind {
                 let (ms, seq) = id.split_once('-')?;
                 let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
                 let parsed = (number(ms)?, number(seq)?);
-                // Refuse here what XADD would refuse, before the transaction begins.
+                // Refuse here what XADD would refuse, because the transaction has not begun yet.
                 if parsed <= *last_id || fields.is_empty() || fields.len() % 2 == 1 {
                     return None;
                 }
@@ -156,7 +156,7 @@ fn score_of(json: Json) -> Option<Vec<u8>> {
     }
 }
 
-/// Replaces the value at `key` by the result of `commands`, in one step. Returns true when the key existed.
+/// Replaces the value at `key` by the value that `commands` create, in one step. Returns true when the key existed.
 ///
 /// # Errors
 /// 412 when the condition is not met, 409 when the key keeps changing, and the errors of the commands.

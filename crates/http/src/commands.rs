@@ -28,13 +28,13 @@ const OUTSTANDING_MAX: usize = 1024;
 /// Maximum number of bytes of results held for a client that sends without reading. Above this limit the request's body
 /// is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
-/// Commands taken from a body before other tasks run.
+/// Number of commands that are taken from a body before other tasks run.
 const COMMANDS_PER_TURN: u64 = 64;
 /// Maximum number of arguments of a command, equal to RESP's limit.
 const ARGUMENTS_MAX: usize = 1 << 20;
 
-/// Refused commands: they change the state of the connection or have no reply. The request sets credentials and the
-/// database.
+/// Commands that are refused, because they change the state of the connection or have no reply. The request itself
+/// sets credentials and the database.
 const REFUSED: &[&[u8]] = &[
     b"AUTH",
     b"DISCARD",
@@ -57,9 +57,9 @@ const REFUSED: &[&[u8]] = &[
 
 /// What a result waits for.
 enum Waiting {
-    /// The session's reply.
+    /// The result waits for the reply of the session.
     Reply,
-    /// Nothing: the result is this error.
+    /// Nothing, because the command was refused: the result is this error.
     Refused(String),
 }
 
@@ -71,7 +71,7 @@ enum Step {
     Done,
 }
 
-/// Runs the commands.
+/// Answers a request with commands.
 pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let media = request.media();
     // A page of another site cannot send these media types without a preflight request (see `origin`).
@@ -80,7 +80,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let mut source = Source { request, elements: Elements::new() };
-    // An error before the first command gets a response of its own.
+    // An error before the first command gets a response with its own status.
     let first = poll_fn(|cx| source.poll_next(cx)).await?;
     let form = source.elements.form();
     let body = ResponseBody::made(|writer| async move {
@@ -181,7 +181,7 @@ fn next_step(
         None if ended.is_some() => return Poll::Ready(Step::Done),
         None => {}
     }
-    // Nothing to do now, so send what has been gathered.
+    // No result can be written now, so send those that have been gathered.
     json.offer();
     Poll::Pending
 }
@@ -201,7 +201,7 @@ fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     Waiting::Reply
 }
 
-/// The commands of the body.
+/// The commands in the body of a request.
 struct Source {
     request: Request,
     elements: Elements,

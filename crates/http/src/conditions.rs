@@ -1,10 +1,10 @@
 //! Entity tags, conditional requests and ranges (RFC 9110, sections 8.8.3, 13 and 14).
 //!
 //! The tag of a string is its [`Digest`], keyed by a secret of the process. It is a strong tag: a client cannot
-//! construct two values with equal tags. Hashing costs about 0.1 ns a byte and is done in slices, between which
+//! construct two values with equal tags. Hashing costs about 0.1 ns per byte and is done in slices, between which
 //! other tasks run. Values above [`Settings::etag_bytes_max`](crate::Settings) have no tag, so a range of a huge
-//! value costs only as much as the range. Hashes have no tag. A request may ask for one range. A request for
-//! several ranges gets the whole value, as section 14.2 allows.
+//! value costs only as much as the range. Hashes have no tag. A request may ask for one range. A request for several
+//! ranges gets the whole value, as section 14.2 allows.
 
 use crate::problem::Problem;
 use crate::turns::step_back;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use strand_chain::Chain;
 use strand_digest::Digest;
 
-/// Bytes hashed before other tasks run: about 30 us.
+/// Number of bytes that are hashed before other tasks run: about 30 us.
 const SLICE_BYTES: usize = 256 * 1024;
 
 /// A strong entity tag, quotes included.
@@ -47,18 +47,18 @@ pub async fn tag(value: &Chain, seed: u64) -> Tag {
 /// The result of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Continue with the request.
+    /// The request may continue.
     Go,
-    /// 304 for GET and HEAD, 412 for other methods.
+    /// The response is 304 for GET and HEAD, and 412 for other methods.
     NotModified,
-    /// 412
+    /// A condition failed, so the response has status 412.
     Failed,
 }
 
-/// `If-Match` or `If-None-Match`.
+/// The content of `If-Match` or `If-None-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// `*`: any existing value.
+    /// `*`: any existing value satisfies the condition.
     Any,
     /// A value with one of these tags. A weak tag includes its prefix `W/`.
     Tags(Vec<String>),
@@ -79,12 +79,12 @@ impl Condition {
     }
 }
 
-/// The conditions of a request.
+/// The conditions in the headers of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// `If-Match`
+    /// The header `If-Match`
     pub matches: Option<Condition>,
-    /// `If-None-Match`
+    /// The header `If-None-Match`
     pub none_matches: Option<Condition>,
 }
 
@@ -155,12 +155,12 @@ pub fn range(headers: &HeaderMap, len: usize, tag: Option<&str>) -> Result<Optio
     if headers.contains_key(IF_RANGE) && one(IF_RANGE) != tag {
         return Ok(None);
     }
-    // An invalid range and a list of ranges are ignored.
+    // Ignore an invalid range, and a list of ranges.
     let Some((first, last)) = asked.strip_prefix("bytes=").and_then(|r| r.trim().split_once('-')) else {
         return Ok(None);
     };
     let number = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
-        // A number too large to parse lies beyond the value's end.
+        // A number that is too large to parse lies beyond the value's end.
         true => Some(text.parse().unwrap_or(usize::MAX)),
         false => None,
     };

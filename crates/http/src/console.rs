@@ -24,7 +24,7 @@ use strand_digest::xxh3_text;
 
 /// Allowed interval between two events of the stream, in milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
-/// Interval between two events without the parameter `every`, in milliseconds.
+/// Interval between two events when the parameter `every` is missing, in milliseconds.
 const EVERY_MS_DEFAULT: u64 = 1_000;
 
 /// The headers of every file of the console.
@@ -166,7 +166,7 @@ fn file(request: &Request, name: &[u8]) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// The entity tags of the files.
+/// The entity tags of the console's files.
 fn tags() -> &'static [String] {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
     TAGS.get_or_init(|| ASSETS.iter().map(|asset| format!("\"{}\"", xxh3_text(asset.bytes))).collect())

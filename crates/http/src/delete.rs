@@ -11,9 +11,9 @@ use crate::session_client::{Gone, Value};
 use crate::update::{Sent, Update};
 use crate::xml::{Position, at};
 
-/// Keys that one SCAN step visits when everything is deleted.
+/// Number of keys that one SCAN step visits when everything is deleted.
 const SCAN_COUNT: &[u8] = b"1000";
-/// Documents per search.
+/// Number of documents per search.
 const PAGE: &[u8] = b"1000";
 /// Maximum number of documents that are compared and kept, because FT.SEARCH allows no larger offset.
 const KEPT_MAX: usize = 1_000_000;
@@ -204,7 +204,7 @@ fn escaped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// 422 at the position `place` of the document.
+/// The problem 422, at the position `place` of the document.
 fn refused(place: Position, detail: &str) -> Problem {
     let Position { line, column } = place;
     at(Problem::unprocessable(format!("line {line}, column {column}: {detail}")), place)

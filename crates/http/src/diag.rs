@@ -22,7 +22,7 @@ const LIVE_EVENTS_MAX: usize = 1_800;
 const PARAMETERS: [(&str, &str); 5] =
     [("from", "FROM"), ("to", "TO"), ("step", "STEP"), ("points", "POINTS"), ("series", "SERIES")];
 
-/// `GET /v1/history`
+/// Answers `GET /v1/history`
 pub async fn history(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let mut args: Vec<&[u8]> = vec![b"DIAG", b"HISTORY"];
     for (name, word) in PARAMETERS {
@@ -33,15 +33,15 @@ pub async fn history(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
     json(&context, &args).await
 }
 
-/// `GET /v1/series`
+/// Answers `GET /v1/series`
 pub async fn series(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     json(&context, &[b"DIAG", b"SERIES"]).await
 }
 
-/// Reports without parameters.
+/// The reports that have no parameters.
 const REPORTS: [&str; 6] = ["bigkeys", "doctor", "hotkeys", "memory", "phases", "slowlog"];
 
-/// `GET /v1/diag/{report}`
+/// Answers `GET /v1/diag/{report}`
 pub async fn report(context: Rc<Context>, _: Request, name: Vec<u8>) -> Result<Response, Problem> {
     match REPORTS.iter().find(|report| report.as_bytes() == name) {
         Some(report) => json(&context, &[b"DIAG", report.as_bytes()]).await,
@@ -49,11 +49,11 @@ pub async fn report(context: Rc<Context>, _: Request, name: Vec<u8>) -> Result<R
     }
 }
 
-/// Length of a CPU profile without `seconds`, in seconds.
+/// Length of a CPU profile in seconds, when the parameter `seconds` is missing.
 const PROFILE_SECONDS: u64 = 30;
 
-/// `GET /debug/pprof/heap`, `/debug/pprof/allocs` and `/debug/pprof/profile?seconds=`. `format=folded` returns
-/// text.
+/// Answers `GET /debug/pprof/heap`, `/debug/pprof/allocs` and `/debug/pprof/profile?seconds=`. `format=folded`
+/// returns text.
 pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> Result<Response, Problem> {
     let folded = match request.query.get("format") {
         None | Some("pprof") => false,
@@ -98,10 +98,10 @@ pub async fn json(context: &Rc<Context>, args: &[&[u8]]) -> Result<Response, Pro
     Ok(response)
 }
 
-/// `GET /v1/live`: one event per second.
+/// Answers `GET /v1/live`: one event per second.
 pub async fn live(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let series = request.query.get("series").map(|names| names.as_bytes().to_vec());
-    // Report an error before the response begins.
+    // Ask once before the response begins, so that an error gets its own status.
     let mut newest = ask(&context, &series).await?;
     let body = ResponseBody::made(|writer| async move {
         for _ in 0..LIVE_EVENTS_MAX {

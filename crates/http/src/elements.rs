@@ -5,17 +5,18 @@
 
 use crate::problem::Problem;
 
-/// Longest command, in bytes of JSON. The parser takes about 5 ns per byte and does not yield inside a command.
+/// Maximum length of a command, in bytes of JSON. The parser takes about 5 ns per byte and does not yield inside a
+/// command.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
-/// Deepest nesting inside a command.
+/// Maximum nesting inside a command.
 const DEPTH_MAX: usize = 64;
 
-/// The form of the body.
+/// The form in which the body has its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// One array of commands.
+    /// The commands are elements of one array.
     Array,
-    /// One command after another.
+    /// The commands follow one another.
     Lines,
 }
 
@@ -36,7 +37,7 @@ pub struct Elements {
     opened: bool,
     /// True when the end of the array was read.
     closed: bool,
-    /// In an array: true when the last token was a comma or the opening bracket.
+    /// In an array: true when the last token was a comma or the opening bracket, so a command must follow.
     wants_command: bool,
     taken: u64,
 }
@@ -71,7 +72,7 @@ impl Elements {
         self.from = 0;
         self.buffer.extend_from_slice(bytes);
     }
-    /// Bytes held in the buffer.
+    /// Number of bytes held in the buffer.
     pub fn held(&self) -> usize {
         self.buffer.len()
     }
@@ -79,7 +80,7 @@ impl Elements {
     pub fn form(&self) -> Form {
         self.form.unwrap_or(Form::Array)
     }
-    /// Number of commands returned.
+    /// Number of commands returned so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }
@@ -147,7 +148,7 @@ impl Elements {
         }
         Ok(self.depth == 0)
     }
-    /// Scans a byte between commands. Keeps nothing.
+    /// Scans a byte between commands. Such a byte is not kept.
     fn between(&mut self, byte: u8) -> Result<(), Problem> {
         let bad = || {
             Err(Problem::bad_request("the body is a JSON array of commands, or commands one after the other"))
@@ -165,7 +166,7 @@ impl Elements {
                 return self.begin();
             }
             (None, b']') if self.opened => (self.form, self.closed) = (Some(Form::Array), true),
-            // The opening bracket belongs to a command, not to an array.
+            // The opening bracket belongs to a command, not to an array of commands.
             (None, byte) if self.opened => {
                 self.form = Some(Form::Lines);
                 self.depth = 1;

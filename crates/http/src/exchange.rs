@@ -25,11 +25,11 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// The settings that the operator can change, and the hooks into the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Longest body, in bytes.
+    /// Maximum length of a request's body, in bytes.
     pub body_bytes_max: u64,
-    /// Longest string that the server accepts, in bytes.
+    /// Maximum length of a string that the server accepts, in bytes.
     pub bulk_bytes_max: usize,
-    /// Longest value that gets an entity tag, in bytes.
+    /// Maximum length of a value that gets an entity tag, in bytes.
     pub etag_bytes_max: usize,
     /// The key of entity tags: random for each process.
     pub etag_seed: u64,
@@ -45,7 +45,7 @@ pub struct Settings {
     pub rights: Rights,
     /// Creates the pauses between repeated events.
     pub sleep: Sleeper,
-    /// Makes bundles.
+    /// The function that makes diagnostic bundles.
     pub bundler: Bundler,
 }
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Rights {
 #[derive(Clone)]
 pub struct Sleeper(pub Rc<Sleep>);
 
-/// Maps milliseconds to a future.
+/// A function that returns a future which ends after this many milliseconds.
 pub type Sleep = dyn Fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
 
 impl std::fmt::Debug for Sleeper {
@@ -100,11 +100,11 @@ pub type Response = hyper::Response<ResponseBody>;
 
 /// A request with its query parsed.
 pub struct Request {
-    /// The HTTP head.
+    /// The head of the request.
     pub parts: Parts,
     /// The parsed query of the URI.
     pub query: Query,
-    /// The part of the body that is not read yet.
+    /// The part of the body that was not read yet.
     pub body: Incoming,
     /// Maximum number of bytes that the rest of the body may have.
     pub body_bytes_left: u64,
@@ -147,7 +147,7 @@ impl Request {
             match ready!(next) {
                 None => return Poll::Ready(Ok(None)),
                 Some(Ok(frame)) => {
-                    // Trailers are ignored.
+                    // Ignore trailers.
                     let Ok(data) = frame.into_data() else { continue };
                     let len = data.len() as u64;
                     return Poll::Ready(match self.body_bytes_left.checked_sub(len) {
@@ -170,13 +170,13 @@ impl Request {
 
 /// The state shared by the requests of a connection.
 pub struct Context {
-    /// The session.
+    /// The client of the connection's session.
     pub session: SessionClient,
-    /// The settings.
+    /// The settings of the operator.
     pub settings: Settings,
     /// The output: response bodies on their way to the socket.
     pub outgoing: Outgoing,
-    /// Number of requests started.
+    /// Number of requests that have started.
     begun: Cell<u64>,
     /// True when the body of the request has stalled for too long.
     stalled: Cell<bool>,
@@ -212,11 +212,11 @@ impl Context {
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.get()
     }
-    /// Number of requests started.
+    /// Number of requests that have started.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.get()
     }
-    /// Stops waiting for the client. Returns false when the wait was stopped before, during the same request.
+    /// Stops waiting for the client. Returns false when the wait was stopped before during this request.
     pub(crate) fn give_up(&self) -> bool {
         !self.stalled.replace(true)
     }

@@ -9,8 +9,8 @@ use crate::session_client::Gone;
 use std::rc::Rc;
 use strand_wire::events::Event;
 
-/// `GET /v1/import`: each dataset with the number of its recorded folders, the number of folders whose import was
-/// cut short (the next run completes them), and the progress of a running import.
+/// Answers `GET /v1/import` with each dataset: the number of its recorded folders, the number of folders whose import
+/// was cut short (the next run completes them), and the progress of a running import.
 pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"DATASETS"]);

@@ -49,7 +49,7 @@ impl JsonWriter {
         self.held_bytes_max = bytes;
         self
     }
-    /// Sends everything gathered, if the client is ready to take it.
+    /// Sends all gathered bytes, if the client is ready to take them.
     pub fn offer(&mut self) {
         if self.writer.is_free() {
             self.writer.put(std::mem::take(&mut self.buffer));
@@ -63,19 +63,19 @@ impl JsonWriter {
     pub fn string(&mut self, bytes: &[u8]) {
         text::quote(bytes, &mut self.buffer);
     }
-    /// Sends everything gathered when at least `GATHER_BYTES` are gathered. If the client is not ready, more bytes may
-    /// be held first.
+    /// Sends all gathered bytes when there are at least `GATHER_BYTES`. If the client is not ready, more bytes may be
+    /// held first.
     pub async fn pour(&mut self) {
         if self.buffer.len() >= GATHER_BYTES
             && (self.writer.is_free() || self.buffer.len() >= self.held_bytes_max)
         {
             self.flush().await;
-            // Producing this much JSON takes about 100 us.
+            // Yield, because producing this much JSON takes about 100 us.
             step_back().await;
         }
         self.holding.set(self.buffer.len());
     }
-    /// Sends everything gathered.
+    /// Sends all gathered bytes.
     pub async fn flush(&mut self) {
         self.writer.send(std::mem::take(&mut self.buffer)).await;
     }
@@ -187,7 +187,7 @@ impl JsonWriter {
         self.buffer.push(b'"');
     }
     async fn base64(&mut self, mut text: Chain) {
-        // A multiple of 3, so that only the last piece is padded.
+        // The length of a piece is a multiple of 3, so that only the last piece is padded.
         const PIECE: usize = 3 * 16 * 1024;
         while !text.is_empty() {
             let piece = text.split_to(text.len().min(PIECE));
@@ -207,7 +207,8 @@ async fn is_plain(chain: &Chain) -> bool {
     if chain.peek(&mut head) && head == *text::BASE64_PREFIX.as_bytes() {
         return false;
     }
-    // The bytes of the incomplete character at the end of the last piece, and their number.
+    // `cut` has the bytes of the incomplete character at the end of the last piece, and `held` is the number of these
+    // bytes.
     let (mut cut, mut held) = ([0; 4], 0);
     for piece in chain.slices().flat_map(|s| s.chunks(PIECE_BYTES_MAX)) {
         // A piece may start inside a character of the previous piece.

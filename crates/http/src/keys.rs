@@ -28,16 +28,16 @@ use strand_chain::Chain;
 use strand_digest::Digest;
 use strand_wire::events::Event;
 
-/// Longest body of unknown length, in bytes.
+/// Maximum length of a body whose length is not announced, in bytes.
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
-/// Longest JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
+/// Maximum length of a JSON value, in bytes. The parser takes about 5 ns per byte and does not yield inside a value.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
-/// The header with a value's type.
+/// The response header with the type of a value.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
 /// The header with a value's remaining time, in milliseconds.
 pub const TTL_MS: HeaderName = HeaderName::from_static("strand-ttl-ms");
 
-/// GET and HEAD.
+/// Answers GET and HEAD of a key.
 pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let conditions = Conditions::of(&request.parts.headers)?;
     let session = &context.session;
@@ -54,7 +54,7 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
             other(context, &conditions, &key, ttl_ms).await
         }
         other => {
-            // Read the reply to its end, because an unread reply would hold a block of memory.
+            // Read the reply to its end, because a reply that is not read would hold a block of memory.
             session.settle().await?;
             Err(match other {
                 Event::Error(text) => Problem::of_reply(&text),
@@ -124,7 +124,7 @@ async fn string(
     Ok(response)
 }
 
-/// Sends a value that is not a string.
+/// Sends a value that is no string.
 async fn other(
     context: Rc<Context>,
     conditions: &Conditions,
@@ -167,19 +167,19 @@ async fn other(
     Ok(response)
 }
 
-/// Longest time to live: half of the largest expiry, because the current time is added to it.
+/// Maximum time to live in milliseconds: half of the largest expiry, because the current time is added to it.
 const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
-/// Parts of a body that are shorter than `SMALL_PART_BYTES` are joined until they have `GATHERED_BYTES`.
+/// Parts of a body that are shorter than this are joined until they have `GATHERED_BYTES`.
 const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
 
 /// The expiry of a PUT's value.
 pub enum Expiry {
-    /// No expiry.
+    /// The value never expires.
     Never,
-    /// The expiry of the old value.
+    /// The value keeps the expiry of the old value.
     Keep,
-    /// This many milliseconds from now.
+    /// The value expires this many milliseconds from now.
     AfterMs(u64),
 }
 
@@ -208,7 +208,7 @@ impl Expiry {
     }
 }
 
-/// PUT.
+/// Answers PUT of a key.
 pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let expiry = Expiry::of(&request.parts.headers)?;
     let conditions = Conditions::of(&request.parts.headers)?;
@@ -272,7 +272,7 @@ async fn put_string(
             let mut left = len;
             while left > 0 {
                 session.room().await?;
-                // A client that stops early leaves an incomplete command, which ends with the connection.
+                // A client that stops early leaves an incomplete command, which is dropped when the connection ends.
                 let part = request.data().await?.ok_or_else(|| {
                     session.http_end().close();
                     Problem::bad_request("the body is shorter than it was to be").closing()
@@ -300,7 +300,8 @@ async fn put_string(
     Ok(response)
 }
 
-/// 201 for a new key. 204 for an existing key, or when it is unknown whether the key existed.
+/// The response to a write: 201 for a new key, and 204 for an existing key or when it is unknown whether the key
+/// existed.
 fn written(was_there: Option<bool>) -> Response {
     let mut response = Response::new(ResponseBody::Empty);
     let is_new = was_there == Some(false);
@@ -311,11 +312,11 @@ fn written(was_there: Option<bool>) -> Response {
 /// The condition of a write, as options of commands that check the condition and write in one step.
 enum Rule {
     None,
-    /// `If-None-Match: *`
+    /// The key must not exist: `If-None-Match: *`
     Absent,
-    /// `If-Match: *`
+    /// The key must exist: `If-Match: *`
     Present,
-    /// Tags: the options of SETIF and DELIF.
+    /// The value must or must not have certain tags: the options of SETIF and DELIF.
     Digests(Vec<Vec<u8>>),
 }
 
@@ -376,7 +377,7 @@ async fn put_collection(
     Ok(written(Some(was_there)))
 }
 
-/// The condition of a write to anything but a string.
+/// The condition of a write to a key whose value is not a string.
 fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule, Problem> {
     match Rule::of(conditions, context) {
         Rule::Digests(_) => Err(Problem::unprocessable(
@@ -386,7 +387,7 @@ fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule
     }
 }
 
-/// Reads a JSON body.
+/// Reads a body that is JSON.
 async fn json(request: &mut Request) -> Result<Value, Problem> {
     let body: Vec<u8> = gather(request, JSON_BYTES_MAX).await?.concat();
     serde_json::from_slice(&body).map_err(|e| {
@@ -437,7 +438,7 @@ async fn put_hash(
     }
 }
 
-/// DELETE.
+/// Answers DELETE of a key.
 pub async fn delete(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let rule = Rule::of(&Conditions::of(&request.parts.headers)?, &context);
     match &rule {

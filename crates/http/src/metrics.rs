@@ -42,7 +42,7 @@ const LEFT_OUT: [&str; 6] =
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// `GET /metrics`
+/// Answers `GET /metrics`
 pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let accepted =
         request.parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -81,11 +81,11 @@ async fn exemplars(context: &Context) -> HashMap<String, String> {
     found
 }
 
-/// Lines of INFO between two yields to other tasks.
+/// Number of lines of INFO that are converted before other tasks run.
 const LINES_A_TURN: usize = 32;
 
-/// Converts the text of INFO. `slow` has the exemplars by command. In OpenMetrics (`is_open`) a counter is declared
-/// without the suffix of its series.
+/// Converts the text of INFO. `slow` has the exemplars by command. With `is_open` (OpenMetrics), the declaration of a
+/// counter lacks the suffix of its series.
 async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut labelled: Vec<(String, String, String)> = Vec::new();
@@ -152,7 +152,8 @@ async fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -
             before = series;
         }
         let _ = write!(out, "strand_{series}{{{labels}}} {n}");
-        // Only this series counts microseconds, so only here the exemplar's value is the command's duration.
+        // Add an exemplar only to this series, because only this series counts microseconds, as the exemplar's value
+        // does.
         let command = labels.strip_prefix("command=\"").and_then(|name| name.strip_suffix('"'));
         let exemplar =
             command.filter(|_| series == "commands_microseconds_total").and_then(|name| slow.get(name));
@@ -189,7 +190,7 @@ fn imports(value: &str, labelled: &mut Vec<(String, String, String)>) {
     }
 }
 
-/// A label with its value.
+/// A label with its value, as Prometheus writes it.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{name}=\"{value}\"")

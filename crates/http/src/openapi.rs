@@ -5,7 +5,7 @@ use crate::route::Route;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-/// The OpenAPI document of `routes`.
+/// Creates the OpenAPI document of `routes`.
 pub fn document(routes: &[Route]) -> Value {
     let mut paths = Map::new();
     for route in routes {

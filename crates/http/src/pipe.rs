@@ -18,21 +18,21 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use strand_chain::Chain;
 
-/// Unread request bytes above which the HTTP side stops sending.
+/// When more than this many request bytes are unread, the HTTP side stops sending.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// Unread reply bytes above which the session's writes are refused.
+/// When more than this many reply bytes are unread, the session's writes are refused.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
-/// Request parts of at least this length are queued without a copy. Shorter ones are copied.
+/// Request parts of at least this length are queued without a copy. Shorter parts are copied.
 const QUEUE_BYTES_MIN: usize = 1024;
 /// Maximum number of rounds of both sides in one turn of the task, before other tasks run. A small request takes one
 /// round.
 const ROUNDS_MAX: usize = 32;
-/// Longest turn of the task, in microseconds. A single poll of a side may take longer.
+/// Maximum duration of a turn of the task, in microseconds. A single poll of a side may take longer.
 const TURN_US_MAX: u128 = 200;
 /// Maximum number of bytes through a pipe in one turn of the task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 
-/// A piece of the requests as it arrived.
+/// A piece of the requests, as it arrived from the network.
 enum RequestChunk {
     Copied(Chain),
     Queued(Bytes),
@@ -47,7 +47,7 @@ struct Shared {
     closed: Cell<bool>,
     /// True when no more replies will come.
     gone: Cell<bool>,
-    /// True when bytes went through the pipe since the last check.
+    /// True when bytes went through the pipe since this was last checked.
     moved: Cell<bool>,
     /// Number of bytes that went through the pipe in this turn of the task.
     moved_bytes: Cell<usize>,
@@ -84,7 +84,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Sets the number of bytes held.
+    /// Sets the number of bytes that this part holds.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if before != bytes {
@@ -124,7 +124,7 @@ impl HttpEnd {
         drop(requests);
         self.0.count(self.0.request_bytes.get() + bytes.len());
     }
-    /// Appends `bytes` to the requests. A long `bytes` is not copied.
+    /// Appends `bytes` to the requests. Long `bytes` are not copied.
     pub fn push_bytes(&self, bytes: Bytes) {
         if bytes.len() < QUEUE_BYTES_MIN {
             return self.push(&bytes);
@@ -421,7 +421,7 @@ mod tests {
                         let mut out = Chain::new();
                         out.push_slice(&[byte[0] + 1]);
                         session_end.write(&mut out, 1);
-                        // Yield from time to time.
+                        // Yield at some of the bytes.
                         if byte[0] == 3 {
                             session_end.rest();
                         }

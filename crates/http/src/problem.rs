@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// The media type of problem documents.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// An error for a client.
+/// An error that is reported to a client.
 #[derive(Debug)]
 pub struct Problem {
     /// The status of the response.
@@ -21,53 +21,53 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with a sentence about this occurrence.
+    /// A problem with this status, and with a sentence about what has happened.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         Problem { status, detail: detail.into(), members: Map::new(), headers: Vec::new() }
     }
-    /// 400
+    /// The problem 400: the request is malformed.
     pub fn bad_request(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail)
     }
-    /// 404
+    /// The problem 404: nothing is at this path.
     pub fn not_found(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, detail)
     }
-    /// 405 with the allowed methods.
+    /// The problem 405, with the allowed methods.
     pub fn method_not_allowed(allowed: &str) -> Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path knows {allowed}"))
             .header(ALLOW, allowed)
     }
-    /// 422: the request is valid, but the server does not support it.
+    /// The problem 422: the request is valid, but the server does not support it.
     pub fn unprocessable(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
-    /// 408. The connection ends.
+    /// The problem 408: the client was too slow. The connection ends.
     pub fn stalled() -> Problem {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "nothing came of the body for too long (http-keepalive)")
             .closing()
     }
-    /// 412
+    /// The problem 412: a condition of the request is not met.
     pub fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::PRECONDITION_FAILED, detail)
     }
-    /// 413. The connection ends, because the rest of the body is not read.
+    /// The problem 413: the body is too large. The connection ends, because the rest of the body is not read.
     pub fn too_large(bytes_max: u64) -> Problem {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {bytes_max} bytes"))
             .member("limit", bytes_max)
             .closing()
     }
-    /// 416
+    /// The problem 416: the range lies outside the value.
     pub fn range_not_satisfiable(len: usize) -> Problem {
         Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the value has {len} bytes"))
             .header(CONTENT_RANGE, &format!("bytes */{len}"))
     }
-    /// 401
+    /// The problem 401: the login is missing or has failed.
     pub fn unauthorized(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNAUTHORIZED, detail)
             .header(WWW_AUTHENTICATE, "Basic realm=\"strand\", charset=\"UTF-8\", Bearer realm=\"strand\"")
     }
-    /// The problem for an error reply of the session. Keeps the text; the error code becomes the member `code`.
+    /// The problem for an error reply of the session. The text stays; the error code becomes the member `code`.
     pub fn of_reply(text: &[u8]) -> Problem {
         let text = String::from_utf8_lossy(text).into_owned();
         let code = text.split(' ').next().unwrap_or_default().to_string();
@@ -84,12 +84,12 @@ impl Problem {
         };
         Problem::new(status, text).member("code", code)
     }
-    /// Adds an extension member.
+    /// Adds an extension member to the problem document.
     pub fn member(mut self, name: &str, value: impl Into<Value>) -> Problem {
         self.members.insert(name.into(), value.into());
         self
     }
-    /// Adds a header.
+    /// Adds a header to the response.
     pub fn header(mut self, name: HeaderName, value: &str) -> Problem {
         self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
         self
@@ -98,7 +98,7 @@ impl Problem {
     pub fn closing(self) -> Problem {
         self.header(CONNECTION, "close")
     }
-    /// The problem document.
+    /// The problem as a JSON document.
     pub fn document(&self) -> Value {
         let mut document = self.members.clone();
         let title = self.status.canonical_reason().unwrap_or("Error");

@@ -7,10 +7,10 @@ use crate::text;
 /// Maximum number of parameters of one query.
 pub const PARAMETERS_MAX: usize = 256;
 
-/// A query.
+/// The parsed query of a URI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The names and their values: `a` has no value, `a=` has an empty one.
+    /// The names of the parameters with their values. The query `a` has no value for `a`, and `a=` has an empty one.
     pairs: Vec<(String, Option<String>)>,
 }
 
@@ -120,7 +120,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_written_query_parses_back(pairs in prop::collection::vec((".{0,8}", prop::option::of(".{0,8}")), 0..8)) {
-            // An empty name without a value produces no text.
+            // Skip an empty name without a value, which produces no text.
             let pairs: Vec<(String, Option<String>)> =
                 pairs.into_iter().filter(|(n, v)| !n.is_empty() || v.is_some()).collect();
             let query = Query { pairs };

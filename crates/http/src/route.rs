@@ -7,13 +7,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-/// The result of a handler.
+/// The future that a handler returns.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
 
 /// A parameter of a route, for the description.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Name of the parameter.
+    /// Name of the query parameter.
     pub name: &'static str,
     /// Where the parameter is: `path`, `query` or `header`.
     pub place: &'static str,
@@ -21,11 +21,11 @@ pub struct Parameter {
     pub kind: &'static str,
     /// True when the parameter is required.
     pub required: bool,
-    /// The description.
+    /// What the parameter means.
     pub summary: &'static str,
 }
 
-/// A route.
+/// A route: a method, a path and a handler.
 pub struct Route {
     /// The method. A route for GET also serves HEAD.
     pub method: Method,
@@ -37,20 +37,20 @@ pub struct Route {
     pub summary: &'static str,
     /// Parameters of the route.
     pub parameters: &'static [Parameter],
-    /// The accepted media types of the body.
+    /// The media types of the body that the route accepts.
     pub takes: &'static [&'static str],
-    /// Responses other than problem documents: status, meaning and media type (empty: no body).
+    /// Responses other than problem documents: status, meaning, and media type (empty: the response has no body).
     pub gives: &'static [(u16, &'static str, &'static str)],
     /// False for a route that needs neither a login nor a command.
     pub needs_session: bool,
-    /// The handler.
+    /// The handler of the route.
     pub run: fn(Rc<Context>, Request, Vec<u8>) -> Answer,
 }
 
 /// A matched route and the text that its braces match.
 pub struct Found {
-    /// The route.
+    /// The route that matches the request.
     pub route: &'static Route,
-    /// The text that the braces match.
+    /// The text that the braces in the route's path match.
     pub rest: Vec<u8>,
 }

@@ -36,7 +36,7 @@ macro_rules! handler {
     };
 }
 
-/// The routes for programs.
+/// The routes for programs. (The console's own routes are in `console`.)
 pub static ROUTES: &[Route] = &[
     Route {
         method: Method::GET,
@@ -347,7 +347,7 @@ async fn describe(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Pr
     Ok(search::json_response(ResponseBody::whole(text.as_str())))
 }
 
-/// The path before its braces, and whether it has braces.
+/// The part of a path before its braces, and whether the path has braces.
 fn stem(path: &'static str) -> (&'static str, bool) {
     match path.find('{') {
         Some(brace) => (&path[..brace], true),

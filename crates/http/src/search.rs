@@ -9,14 +9,14 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
 use strand_wire::events::Event;
 
-/// Maximum number of results of a search without `limit`.
+/// Number of results of a search when `limit` is missing.
 const LIMIT_DEFAULT: u64 = 10;
-/// Maximum number of results, and largest offset, of a search. Equal to FT.SEARCH's limit.
+/// Maximum number of results of a search, and maximum offset. Both equal FT.SEARCH's limit.
 const LIMIT_MAX: u64 = 1_000_000;
-/// Maximum number of matches of a grep without `limit`.
+/// Number of matches of a grep when `limit` is missing.
 const GREP_LIMIT_DEFAULT: u64 = 1000;
 
-/// `GET /v1/search/{index}?q=...&limit=...&offset=...&fields=a,b&sortby=f&desc`
+/// Answers `GET /v1/search/{index}?q=...&limit=...&offset=...&fields=a,b&sortby=f&desc`
 pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> Result<Response, Problem> {
     let query = &request.query;
     let q = query.require("q")?;
@@ -68,7 +68,7 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
     })))
 }
 
-/// `"documents":[{"id":...,"fields":{...}},...]`
+/// Writes `"documents":[{"id":...,"fields":{...}},...]` from a reply of FT.SEARCH.
 async fn documents(session: &SessionClient, json: &mut JsonWriter) -> Result<(), Gone> {
     let results = items(session).await?;
     json.raw("\"documents\":[");
@@ -98,7 +98,7 @@ async fn documents(session: &SessionClient, json: &mut JsonWriter) -> Result<(),
     Ok(())
 }
 
-/// `GET /v1/grep?pattern=...&in=keys|values&prefix=...&limit=...&nocase&lines`
+/// Answers `GET /v1/grep?pattern=...&in=keys|values&prefix=...&limit=...&nocase&lines`
 pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let query = &request.query;
     let pattern = query.require("pattern")?;
@@ -176,7 +176,7 @@ fn unexpected() -> Problem {
         .closing()
 }
 
-/// A JSON response.
+/// A response whose body is JSON.
 pub fn json_response(body: ResponseBody) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

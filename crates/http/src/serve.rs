@@ -24,12 +24,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
 
-/// Longest HTTP head, in bytes. Also the maximum number of bytes that are read ahead of a request.
+/// Maximum length of an HTTP head, in bytes. Also the maximum number of bytes that are read ahead of a request.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of header lines of a request.
 pub const HEADERS_MAX: usize = 100;
 
-/// Serves HTTP.
+/// Serves HTTP on one connection.
 pub struct Connection<I: hyper::rt::Read + hyper::rt::Write + Unpin> {
     inner: http1::Connection<I, Server>,
     context: Rc<Context>,
@@ -49,15 +49,15 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
         self.context.set_ending();
         Pin::new(&mut self.inner).graceful_shutdown();
     }
-    /// Number of requests started. Changes with every request.
+    /// Number of requests that have started. Changes with every request.
     pub fn requests(&self) -> u64 {
         self.context.begun()
     }
-    /// True while the session has unread commands.
+    /// True while the session has not read all commands.
     pub fn has_asked(&self) -> bool {
         self.context.session.http_end().is_waiting()
     }
-    /// True when a request that waited for the client to read can continue. Poll the connection again then.
+    /// True when a request that waited until the client reads can continue. Poll the connection again then.
     pub fn can_go_on(&self) -> bool {
         self.context.can_go_on()
     }
@@ -67,7 +67,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     }
     /// True while a request is being answered.
     pub fn is_answering(&self) -> bool {
-        // The connection and the service hold one reference each. A third reference belongs to a request.
+        // The connection and the service hold one reference each. A request that is being answered holds a third.
         Rc::strong_count(&self.context) > 2
     }
     /// True while the session works, so the client can only wait.
@@ -111,7 +111,7 @@ pub fn refusal(reply: &[u8]) -> Vec<u8> {
 pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
     let is_refusal = head.starts_with(b"HTTP/1.1 4");
     let find = |text: &[u8]| memchr::memmem::find(head, text).filter(|_| is_refusal);
-    // `head` must be exactly one HTTP head, without a body.
+    // Check that `head` is exactly one HTTP head, without a body.
     find(b"\r\n\r\n").filter(|end| end + 4 == head.len())?;
     find(b"\r\ncontent-length: 0\r\n")?;
     let status = StatusCode::from_bytes(head.get(9..12)?).ok()?;
@@ -137,7 +137,7 @@ fn last_response(problem: &Problem) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Connects hyper with the routes.
+/// Connects hyper with the routes, for one connection.
 struct Server {
     context: Rc<Context>,
 }

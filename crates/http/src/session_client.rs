@@ -17,7 +17,7 @@ use strand_chain::Chain;
 use strand_wire::digits::Digits;
 use strand_wire::events::{Event, Events};
 
-/// The session has ended or broken the protocol. It can take no more commands.
+/// The error when the session has ended or has broken the protocol. It can take no more commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -27,9 +27,9 @@ impl From<Gone> for Problem {
     }
 }
 
-/// Largest reply that is read whole ([`SessionClient::value`]), in bytes.
+/// Maximum size of a reply that is read whole ([`SessionClient::value`]), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
-/// Bytes that one value of a whole reply takes, without its text.
+/// Number of bytes that one value of a whole reply takes, besides its text.
 const VALUE_BYTES: usize = 2 * size_of::<Value>();
 /// The user of requests that name no user.
 const DEFAULT_USER: &[u8] = b"default";
@@ -42,9 +42,9 @@ pub struct SessionClient {
     /// Counts the last whole reply read as the client's memory, until the next whole reply.
     value: RefCell<Budget>,
     events: RefCell<Events>,
-    /// Number of replies that are not yet read to their end.
+    /// Number of replies that were not read to their end.
     owed: Cell<usize>,
-    /// Arguments that the current command still needs.
+    /// Number of arguments that the current command still needs.
     arguments_left: Cell<usize>,
     /// The user of the session, and the version of the users at login. `None` without a successful login.
     identity: RefCell<Option<(Option<Credentials>, u64)>>,
@@ -76,7 +76,7 @@ impl SessionClient {
         self.arguments_left.set(args);
         self.header(b'*', args);
     }
-    /// Sends one argument of the current command.
+    /// Sends one argument of the command that was begun.
     pub fn argument(&self, arg: &[u8]) {
         self.begin_argument(arg.len());
         self.http_end.push(arg);
@@ -86,7 +86,7 @@ impl SessionClient {
     pub fn begin_argument(&self, len: usize) {
         self.header(b'$', len);
     }
-    /// Ends the argument.
+    /// Ends the argument that was begun.
     pub fn end_argument(&self) {
         self.arguments_left.set(self.arguments_left.get().saturating_sub(1));
         self.http_end.push(b"\r\n");
@@ -99,7 +99,7 @@ impl SessionClient {
         line[len + 1..len + 3].copy_from_slice(b"\r\n");
         self.http_end.push(&line[..len + 3]);
     }
-    /// The end of the pipe, for bodies.
+    /// The HTTP side's end of the pipe, through which bodies are sent.
     pub fn http_end(&self) -> &HttpEnd {
         &self.http_end
     }
@@ -218,7 +218,7 @@ impl SessionClient {
     pub async fn value(&self) -> Result<Value, Problem> {
         self.reply().await?.map_err(|text| Problem::of_reply(&text))
     }
-    /// As [`SessionClient::value`]. An error reply is its text.
+    /// Does what [`SessionClient::value`] does. An error reply is returned as its text.
     ///
     /// # Errors
     /// When the reply is too large, or the session is gone.
@@ -347,7 +347,7 @@ impl SessionClient {
     pub fn has_entered(&self) -> bool {
         self.identity.borrow().is_some()
     }
-    /// The password of the request.
+    /// The password that the request sends.
     pub fn password(&self) -> Option<Vec<u8>> {
         let identity = self.identity.borrow();
         identity.as_ref().and_then(|(credentials, _)| credentials.as_ref()).map(|c| c.password.clone())
@@ -374,25 +374,25 @@ impl SessionClient {
         *self.identity.borrow_mut() = Some((credentials, version));
         Ok(())
     }
-    /// Subtracts the replies that have ended from the replies owed.
+    /// Subtracts the replies that were read to their end from the replies owed.
     fn count(&self, events: &mut Events) {
         self.owed.set(self.owed.get().saturating_sub(events.take_ended()));
     }
 }
 
-/// A reply: a text, a list (a map alternates keys and values) or nothing.
+/// A reply that was read whole: a text, a list (a map alternates keys and values) or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// A null reply.
     Null,
-    /// Any value that is not an aggregate.
+    /// A reply that is not an aggregate.
     Text(Vec<u8>),
-    /// An aggregate.
+    /// A reply that is an aggregate.
     List(Vec<Value>),
 }
 
 impl Value {
-    /// Bytes of all texts in this value.
+    /// Number of bytes of all texts in this value.
     pub fn bytes(&self) -> usize {
         match self {
             Value::Null => 0,
@@ -400,14 +400,14 @@ impl Value {
             Value::List(values) => values.iter().map(Value::bytes).sum(),
         }
     }
-    /// The text; `None` when this value is not a text.
+    /// The text; `None` when the value is null or a list.
     pub fn text(&self) -> Option<&[u8]> {
         match self {
             Value::Text(text) => Some(text),
             _ => None,
         }
     }
-    /// The values of a list; empty for anything else.
+    /// The values of a list; empty for any other value.
     pub fn list(&self) -> &[Value] {
         match self {
             Value::List(values) => values,

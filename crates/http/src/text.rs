@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use percent_encoding::percent_decode_str;
 
-/// Prefix of a JSON string that holds bytes as Base64, because they are not text.
+/// Prefix of a JSON string that has bytes in Base64, because the bytes are not valid UTF-8.
 pub const BASE64_PREFIX: &str = "base64:";
 
 /// Appends `bytes` as a JSON string, quotes included.
@@ -25,7 +25,7 @@ pub fn quote(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// True when `bytes` are written unchanged.
+/// True when `bytes` can be written unchanged.
 pub fn is_plain(bytes: &[u8]) -> bool {
     !bytes.starts_with(BASE64_PREFIX.as_bytes()) && std::str::from_utf8(bytes).is_ok()
 }
@@ -61,7 +61,7 @@ pub fn unquote(text: String) -> Option<Vec<u8>> {
     }
 }
 
-/// Decodes a part of a URI. `place` names the part in the error.
+/// Decodes percent-encoding in a part of a URI. `place` names the part in the error.
 ///
 /// # Errors
 /// 400 when a `%` is not followed by two hexadecimal digits.

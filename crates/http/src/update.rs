@@ -27,33 +27,34 @@ use std::time::Instant;
 
 /// Maximum number of fields of a document, repetitions included.
 pub const FIELDS_MAX: usize = 65_536;
-/// Largest document, in bytes: the text of its fields, their separators, and [`FIELD_BYTES`] for each field.
+/// Maximum size of a document, in bytes: the text of its fields, their separators, and [`FIELD_BYTES`] for each
+/// field.
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
-/// Longest separator of joined values, in bytes. Each repetition of a field adds one separator.
+/// Maximum length of the separator of joined values, in bytes. Each repetition of a field adds one separator.
 pub const SEPARATOR_BYTES_MAX: usize = 256;
-/// Longest key prefix, in bytes. Each key contains the prefix.
+/// Maximum length of the key prefix, in bytes. Each key contains the prefix.
 pub const PREFIX_BYTES_MAX: usize = 1024;
-/// Bytes that a field takes without its text: its entry and its place in the table of names.
+/// Number of bytes that a field takes besides its text: its entry and its place in the table of names.
 const FIELD_BYTES: usize = 256;
-/// Bytes of a value sent to the session at once.
+/// Number of bytes of a value that are sent to the session at once.
 const VALUE_PART_BYTES: usize = 64 * 1024;
 /// Maximum number of commands sent whose replies are not yet read.
 const OUTSTANDING_MAX: usize = 256;
 
-/// Counts of what a message has done.
+/// Counts what the commands of a message have done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     added: u64,
     deleted: u64,
 }
 
-/// The command that a reply belongs to.
+/// The command to which a reply belongs.
 pub(crate) enum Sent {
-    /// Writes a document. Its success counts in `done`.
+    /// The command writes a document. A success is counted in `done`.
     Document(Position),
-    /// Deletes keys. Their number counts in `done`.
+    /// The command deletes keys. Their number is added to `done`.
     Removal(Position),
-    /// Changes a part of a document.
+    /// The command changes a part of a document.
     Part(Position),
 }
 
@@ -66,7 +67,7 @@ enum Change {
     Increment(Vec<u8>),
 }
 
-/// A message that is being processed.
+/// An update message that is being processed.
 pub(crate) struct Update {
     context: Rc<Context>,
     prefix: Vec<u8>,
@@ -77,7 +78,8 @@ pub(crate) struct Update {
     budget: Budget,
 }
 
-/// The commands that write. A user who may run none of these commands is refused before the body is read.
+/// The commands that an update may need. A user who may run none of these commands is refused before the body is
+/// read.
 const WRITES: [&[&[u8]]; 5] = [
     &[b"HREPLACE", b"", b"FIELDS", b"", b""],
     &[b"HSET", b"", b"", b""],
@@ -86,7 +88,7 @@ const WRITES: [&[&[u8]]; 5] = [
     &[b"DEL", b""],
 ];
 
-/// Processes a message.
+/// Answers a request with an update message.
 pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let began = Instant::now();
     let text = |name: &str, default: &str| request.query.get(name).unwrap_or(default).as_bytes().to_vec();
@@ -260,7 +262,7 @@ impl Update {
                 return Err(too_large(xml, OverBudget));
             }
             if name == "id" {
-                // The id takes memory twice: here and in the key.
+                // The id takes memory twice: here, and as a part of the key.
                 let bytes = 2 * value.len() + self.prefix.len();
                 self.budget.take(bytes).map_err(|over| too_large(xml, over))?;
                 id = Some(value.clone());
@@ -310,7 +312,7 @@ impl Update {
                 Change::Put(_) | Change::Set(_) => continue,
             };
             self.send(command, Sent::Part(place)).await?;
-            // Wait for the reply, because nothing may be sent after a refused command.
+            // Wait for the reply, because no further command may be sent after a refused command.
             self.settle(0).await?;
         }
         let is_put = |change: &Change| matches!(change, Change::Put(_) | Change::Set(_));
@@ -343,7 +345,7 @@ impl Update {
         let key = self.key(id);
         self.send(&[b"DEL", &key], Sent::Removal(place)).await
     }
-    /// The key prefix.
+    /// The prefix of the documents' keys.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
@@ -389,7 +391,7 @@ impl Update {
     }
 }
 
-/// 422 at the position of the last node.
+/// The problem 422, at the position of the last node.
 fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
     let Position { line, column } = xml.place();
     let detail = format!("line {line}, column {column}: {detail}");

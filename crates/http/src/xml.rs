@@ -15,29 +15,29 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
-/// Deepest nesting of elements.
+/// Maximum nesting of elements.
 pub const DEPTH_MAX: usize = 16;
 /// Maximum number of attributes of one element.
 pub const ATTRIBUTES_MAX: usize = 16;
-/// Longest node (a tag, a text, a comment), in bytes. The parser takes about 1 ns per byte and does not yield inside a
-/// node.
+/// Maximum length of a node (a tag, a text, a comment), in bytes. The parser takes about 1 ns per byte and does not
+/// yield inside a node.
 pub const NODE_BYTES_MAX: usize = 8 << 20;
 
-/// Maximum number of line ends remembered within a node. A place after the last remembered line end is reported
+/// Maximum number of line ends remembered within a node. A position after the last remembered line end is reported
 /// approximately.
 const LINE_ENDS_MAX: usize = 4096;
-/// Copies of a node's bytes in memory: the parser holds one, and the node holds one.
+/// Number of copies of a node's bytes in memory: the parser has one, and the node has one.
 const HELD_PER_BYTE: u64 = 2;
-/// Buffer capacity kept between nodes, in bytes.
+/// Maximum capacity of the buffer that is kept between nodes, in bytes.
 const BUFFER_KEPT_BYTES: usize = 64 * 1024;
-/// Number of bytes read before other tasks run: about 100 us.
+/// Number of bytes that are read before other tasks run: about 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
 
-/// A source of bytes.
+/// A source of the bytes of a document.
 pub trait Source {
     /// The next bytes; `None` at the end.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>>;
-    /// Sets the number of held bytes.
+    /// Sets the number of bytes that the parser holds.
     fn hold(&mut self, bytes: usize);
 }
 
@@ -50,7 +50,7 @@ impl Source for Request {
     }
 }
 
-/// A part of a document.
+/// A node of an XML document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A start tag. An empty element is a start tag and an end tag.
@@ -60,24 +60,24 @@ pub enum Node {
         /// The element's attributes, each a name and a value.
         attributes: Vec<(String, String)>,
     },
-    /// An end tag.
+    /// An end tag, with the element's name.
     Close(String),
     /// Text, CDATA or a character reference. Adjacent text may arrive as several nodes.
     Text(String),
-    /// The end of the document.
+    /// The document has ended.
     End,
 }
 
 /// A place in a document. Lines and columns start at 1; columns count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The line.
+    /// Number of the line in the document.
     pub line: u64,
-    /// The byte within the line.
+    /// Number of the byte within the line.
     pub column: u64,
 }
 
-/// Reads nodes.
+/// Reads a document node by node.
 pub struct Xml<S> {
     reader: Reader<Counted<S>>,
     buffer: Vec<u8>,
@@ -87,17 +87,17 @@ pub struct Xml<S> {
 }
 
 impl<S: Source + Unpin> Xml<S> {
-    /// Reads from `source`.
+    /// A reader of the document in `source`.
     pub fn new(source: S) -> Xml<S> {
         let mut reader = Reader::from_reader(Counted::new(source));
         reader.config_mut().expand_empty_elements = true;
         Xml { reader, buffer: Vec::new(), depth: 0, at: 0 }
     }
-    /// The place of the last node.
+    /// The position at which the last node starts.
     pub fn place(&self) -> Position {
         self.reader.get_ref().place(self.at)
     }
-    /// 400 at the place of the last node.
+    /// The problem 400, at the position of the last node.
     pub fn problem(&self, detail: impl AsRef<str>) -> Problem {
         at(Problem::bad_request(described(detail.as_ref(), self.place())), self.place())
     }
@@ -183,7 +183,7 @@ fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, String> {
     Ok(Some(Node::Open { name: start.name().as_ref().to_string(), attributes }))
 }
 
-/// The problem for an error of the parser: the source's own problem, or an error at a place of the document.
+/// The problem for an error of the parser: the source's own problem, or an error at a position of the document.
 fn broken<S: Source + Unpin>(reader: &mut Reader<Counted<S>>, error: &quick_xml::Error) -> Problem {
     if let Some(problem) = reader.get_mut().problem.take() {
         return problem;
@@ -196,7 +196,7 @@ fn described(detail: &str, place: Position) -> String {
     format!("line {}, column {}: {detail}", place.line, place.column)
 }
 
-/// Adds a place to a problem.
+/// Adds a position in the document to a problem.
 pub fn at(problem: Problem, place: Position) -> Problem {
     problem.member("line", place.line).member("column", place.column)
 }
@@ -239,13 +239,15 @@ impl<S> Counted<S> {
 
 /// The starts of lines from the current node on, in bounded memory.
 struct Lines {
-    /// The line of the node, from 1, and the position where that line starts.
+    /// Number of the line in which the node starts. The first line has number 1.
     line: u64,
+    /// The offset at which the line starts in which the node starts.
     start: u64,
-    /// Positions of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
+    /// Offsets of the line ends after the start of the node, at most [`LINE_ENDS_MAX`].
     ends: Vec<u64>,
-    /// Number of line ends after those in `ends`, and the position of the last one.
+    /// Number of line ends after those in `ends`.
     more: u64,
+    /// Offset of the last line end that is not in `ends`.
     last: u64,
 }
 
@@ -259,8 +261,8 @@ impl Lines {
             }
         }
     }
-    /// Counts the lines that end before `at`: first those in `ends`, then all of them. Also returns the start of the
-    /// line that contains `at`.
+    /// Looks at the lines that end before offset `at`. Returns how many of them are in `ends`, how many there are in
+    /// all, and the start of the line that contains `at`.
     fn before(&self, at: u64) -> (usize, u64, u64) {
         let kept = self.ends.partition_point(|end| *end < at);
         match self.more > 0 && self.last < at {

@@ -7,7 +7,7 @@ use common::{Parts, fuzz_http_parsers, wait};
 use proptest::prelude::*;
 use strand_http::xml::{ATTRIBUTES_MAX, DEPTH_MAX, NODE_BYTES_MAX, Node, Xml};
 
-/// The nodes in short form, or the place and text of the problem.
+/// The nodes of a document in short form, or the position and text of the problem.
 fn read(text: &[u8], piece: usize) -> Result<String, String> {
     let mut xml = Xml::new(Parts(text.chunks(piece).map(Bytes::copy_from_slice).collect()));
     let mut out = String::new();
@@ -68,7 +68,7 @@ fn a_node_without_end_is_given_up() {
     assert_eq!(wait(xml.next()).expect_err("too long").status.as_u16(), 413);
 }
 
-/// Words of the languages, so that random input is sometimes valid.
+/// Words of the parsed languages, so that random input is sometimes valid.
 const WORDS: &[&str] = &[
     "<a>",
     "</a>",

@@ -1,9 +1,10 @@
 //! The cost of keys: `cargo bench -p strand-keyspace --bench keyspace [-- --json] [-- --keys N]`.
 //!
-//! Fills a keyspace with 16-byte keys and 64-byte values. Prints nanoseconds per operation; the longest single
-//! insert, and the threshold of the longest 1 in 10,000; bytes per key, as requested from the allocator and as
-//! resident; and the cost of a sweep, a SCAN and a shrinking keyspace. Then the same figures for the fields of one
-//! hash. `cargo test` runs it with few keys, to check that no operation moves more than a segment.
+//! Fills a keyspace with 16-byte keys and 64-byte values. Prints nanoseconds per operation; the longest
+//! single insert, and the threshold of the longest 1 in 10,000; bytes per key, as requested from the
+//! allocator and as resident; and the cost of a sweep, a SCAN and a shrinking keyspace. Then the same figures
+//! for the fields of one hash. `cargo test` runs this benchmark with few keys, to check that no operation
+//! moves more than a segment.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use strand_keyspace::{Collection, HashValue, Keyspace, Settings, StrRef};
 const KEYS: usize = 1_000_000;
 const TEST_KEYS: usize = 20_000;
 const SHARDS: usize = 1024;
-/// Items of a segment, the most that one operation may move.
+/// Maximum number of items in a segment, and so the maximum number that one operation may move.
 const MOVED_MAX: usize = 896;
 const VALUE: [u8; 64] = [b'v'; 64];
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -21,7 +22,7 @@ const NOW_MS: i64 = 1_700_000_000_000;
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let has = |flag: &str| args.iter().any(|a| a == flag);
-    // `cargo bench` passes --bench. Without it this is a test run.
+    // `cargo bench` passes `--bench`. Without this argument the run is a test.
     let default = if has("--bench") { KEYS } else { TEST_KEYS };
     let given = args.iter().position(|a| a == "--keys").and_then(|i| args.get(i + 1)?.parse().ok());
     let mut table = Table { json: has("--json") };
@@ -193,7 +194,7 @@ fn shuffled(n: usize) -> Vec<u32> {
 fn per(time: Duration, operations: usize) -> f64 {
     time.as_secs_f64() * 1e9 / operations as f64
 }
-/// The process's resident memory. 0 where the kernel does not report it.
+/// The process's resident memory in bytes. 0 where the kernel does not report it.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096

@@ -318,11 +318,11 @@ impl Db<'_, '_> {
     pub(crate) fn look(&mut self, key: &Key<'_>) {
         let _ = self.locate(key);
     }
-    /// See [`Txn::has_passed`].
+    /// True when the time `at_ms` has passed: see [`Txn::has_passed`].
     pub fn has_passed(&self, at_ms: i64) -> bool {
         self.txn.has_passed(at_ms)
     }
-    /// See [`Txn::is_recorded`].
+    /// True while changes are recorded: see [`Txn::is_recorded`].
     pub fn is_recorded(&self) -> bool {
         self.txn.is_recorded()
     }
@@ -330,7 +330,7 @@ impl Db<'_, '_> {
     pub fn effect(&mut self, args: &[Arg<'_>]) {
         self.txn.effect(self.slot / 2, args);
     }
-    /// See [`Txn::call_next`].
+    /// Sets the event of the next changes: see [`Txn::call_next`].
     #[inline]
     pub fn txn_call_next(&mut self, event: KeyEvent) {
         self.txn.call_next(event);
@@ -399,7 +399,7 @@ impl Db<'_, '_> {
             None => {
                 shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
-                    // Only the event `new`. `tell_change` below reports the change itself.
+                    // Report only the event `new` here. `tell_change` below reports the change of the key.
                     self.tell(key, KeyEvent::NEW, false);
                 }
             }
@@ -462,7 +462,7 @@ impl Db<'_, '_> {
     }
 }
 
-/// The collection in a record. `None` when there is no record.
+/// The collection in a record. `None` when `record` is `None`.
 #[inline]
 fn of_type<T: Collection>(record: Option<RecordRef<'_>>) -> Result<Option<&T>, OtherType> {
     match record {

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// `take_promises` calls `pause` once per this number of keys.
 const PAUSE_KEYS: usize = 128;
 
-/// The result of a transaction for one key.
+/// What a transaction in a draft has made of one key.
 #[derive(Debug)]
 pub(crate) struct Made {
     /// The record after the transaction. `None`: the key does not exist any more.

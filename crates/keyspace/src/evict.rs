@@ -32,7 +32,7 @@ const CANDIDATES_MAX: usize = 128;
 /// Minimum number of records seen per candidate under `volatile-ttl`. That policy is to evict only the keys that
 /// expire first.
 const LOOKS_PER_CANDIDATE_MIN_TTL: usize = 16;
-/// Maximum number of rounds per call.
+/// Maximum number of rounds per call of [`Keyspace::evict`].
 const ROUNDS_MAX: usize = 4;
 /// Effort after which a call stops looking. The unit is one record looked at, which takes 10 to 100 ns. The time
 /// depends on how many records share a cache line.
@@ -47,11 +47,11 @@ const KEY_BYTES_PER_ROUND: usize = 64 << 10;
 pub enum Order {
     /// The record that was not used for the longest time.
     LeastRecent,
-    /// The record that is used least often.
+    /// The record that is used least often is evicted first.
     LeastFrequent,
-    /// Any record.
+    /// Any record may be evicted first.
     Random,
-    /// The record that expires first.
+    /// The record that expires first is evicted first.
     SoonestToExpire,
 }
 
@@ -302,13 +302,14 @@ impl Keyspace {
         // Another thread is moving the hand.
         let Some(mut hand) = self.evict_from.try_lock() else { return 0 };
         let (mut looked_at, mut effort) = (0, 0);
-        // Visits every shard once, and the first shard a second time, because the hand may be in the middle of that
-        // shard.
+        // Visit every shard once, and the first shard a second time, because the hand may be in the middle of
+        // that shard.
         'round: for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *hand;
             let shard_index = self.shard_at(from);
             let shard = &self.shards[shard_index];
-            // `records` takes no lock, because thousands of shards may have no records.
+            // `records` takes no lock. Thousands of shards may have no records that can be evicted, so this
+            // check must be cheap.
             while shard.records(policy.expiring_only) > 0 {
                 if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);

@@ -35,9 +35,9 @@ pub struct KeyHash(pub u64);
 /// A key with its hash, computed once per command.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// Bytes of the key.
+    /// The bytes of the key.
     pub bytes: &'a [u8],
-    /// Hash of the bytes.
+    /// The hash of the key's bytes.
     pub hash: KeyHash,
 }
 
@@ -83,7 +83,8 @@ pub struct Keyspace {
     garbage: Mutex<Vec<Value>>,
     listener: OnceLock<Arc<dyn Listener>>,
     journal: Journal,
-    /// Bytes of the values in `garbage`, plus the bytes of the tables in [`Flushed`] that are not freed yet.
+    /// Bytes of the values in `garbage`, plus the bytes of the flushed tables ([`Flushed`]) that are not
+    /// freed yet.
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 
@@ -111,16 +112,16 @@ impl Drop for Flushed {
     }
 }
 
-/// Numbers of keys of a database.
+/// The numbers of keys in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// All keys, including expired keys that were not removed yet.
     pub all: usize,
-    /// Keys with an expiry.
+    /// Number of keys with an expiry.
     pub expiring: usize,
     /// Sum of the expiries of all keys with an expiry, in milliseconds since 1970.
     pub expiries_ms: i128,
-    /// Hashes with fields that expire.
+    /// Number of hashes with fields that expire.
     pub mortal: usize,
 }
 
@@ -255,7 +256,7 @@ impl Keyspace {
     pub fn system_db(&self, db: usize) -> usize {
         self.databases + db
     }
-    /// Number of shards.
+    /// Number of shards of the keyspace.
     pub fn shards(&self) -> usize {
         self.shards.len()
     }

@@ -31,11 +31,11 @@ type Keys = HashMap<Box<[u8]>, Promise, ahash::RandomState>;
 #[derive(Debug, Default)]
 pub struct Promises {
     parts: BTreeMap<usize, Part>,
-    /// Number of promises so far.
+    /// Number of promises made so far.
     count: usize,
 }
 
-/// The promises for the keys of one shard.
+/// The promises for keys of one shard.
 #[derive(Debug, Default)]
 struct Part {
     keys: Keys,
@@ -50,7 +50,7 @@ struct Promise {
     to: Becomes,
 }
 
-/// What a promise makes of its key.
+/// What carrying out a promise makes of its key.
 #[derive(Debug)]
 pub(crate) enum Becomes {
     Deleted,

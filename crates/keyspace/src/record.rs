@@ -28,7 +28,7 @@ macro_rules! types {
         /// A value of any type that is owned: a value outside a table, or on its way into a table.
         #[derive(Debug, Clone)]
         pub enum Value {
-            /// A string.
+            /// The value is a string.
             Str(Str),
             $($(#[$doc])* $variant($collection),)*
         }
@@ -36,7 +36,7 @@ macro_rules! types {
         /// A borrowed view of a value of any type.
         #[derive(Debug, Clone, Copy)]
         pub enum ValueRef<'a> {
-            /// A string.
+            /// The value is a string.
             Str(StrRef<'a>),
             $($(#[$doc])* $variant(&'a $collection),)*
         }
@@ -69,7 +69,7 @@ macro_rules! types {
                     $(Value::$variant(_) => Value::$variant(<$collection>::default()),)*
                 }
             }
-            /// See [`Db::replace`].
+            /// Replaces the value at `key` by this value: see [`Db::replace`].
             pub(crate) fn replace_at(self, db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<Option<Value>, OtherType> {
                 match self {
                     Value::Str(s) => {
@@ -151,7 +151,7 @@ macro_rules! types {
                     $(ValueRef::$variant(collection) => Value::$variant((*collection).clone()),)*
                 }
             }
-            /// See [`prefetch_outside`].
+            /// Prefetches the value: see [`prefetch_outside`].
             #[inline]
             fn prefetch(&self, step: usize) -> bool {
                 match self {
@@ -166,7 +166,7 @@ macro_rules! types {
         }
 
         impl ValueRef<'_> {
-            /// See [`Collection::prefetch_parts`].
+            /// Prefetches the parts of the value: see [`Collection::prefetch_parts`].
             pub(crate) fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
                 match self {
                     ValueRef::Str(_) => false,
@@ -197,15 +197,15 @@ macro_rules! types {
 
 // The list of types. A new type adds one line here.
 types! {
-    /// A hash.
+    /// The value is a hash.
     Hash(HashValue),
-    /// A set.
+    /// The value is a set.
     Set(SetValue),
-    /// A list.
+    /// The value is a list.
     List(ListValue),
-    /// A sorted set.
+    /// The value is a sorted set.
     ZSet(ZSetValue),
-    /// A stream.
+    /// The value is a stream.
     Stream(StreamValue),
 }
 
@@ -277,16 +277,16 @@ impl OffHeap for Value {
 pub struct RecordRef<'a>(pub(crate) Item<'a, Value>);
 
 impl<'a> RecordRef<'a> {
-    /// The key.
+    /// The record's key.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         self.0.key()
     }
-    /// The key: as a slice, or as a blob that the caller may share if the key is long.
+    /// The record's key: as a slice, or as a blob that the caller may share if the key is long.
     pub fn key_bytes(&self) -> Bytes<'a> {
         self.0.key_bytes()
     }
-    /// The value.
+    /// The record's value.
     #[inline]
     pub fn value(&self) -> ValueRef<'a> {
         match self.0.content() {
@@ -312,8 +312,8 @@ impl<'a> RecordRef<'a> {
     }
     /// All heap bytes of the record (`MEMORY USAGE`): key, value, metadata, and its place in the table.
     pub fn heap_bytes(&self) -> usize {
-        // Bytes of a handle and a tag, in a table that is three fifths full on average. Below, `inline / 12` is the
-        // record's share of the segment's spare heap.
+        // Bytes per record of a table that is three fifths full on average: a handle and a tag. Below,
+        // `inline / 12` is the record's share of the segment's spare heap.
         const PLACE_BYTES: usize = 8;
         let inline = self.0.inline_bytes();
         let outside = match self.0.content() {

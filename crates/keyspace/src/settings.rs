@@ -11,7 +11,7 @@ pub const JOURNAL: u64 = 2;
 /// Tunables, with the names of redis-server's. Read them with `Relaxed`.
 #[derive(Debug)]
 pub struct Settings {
-    /// `hash-max-listpack-entries` (default 512).
+    /// The option `hash-max-listpack-entries` (default 512).
     pub hash_max_listpack_entries: AtomicU64,
     /// `hash-max-listpack-value` in bytes (default 64).
     pub hash_max_listpack_value: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Settings {
     /// `stream-node-max-entries` (default 100): maximum number of entries per block, deleted ones included. 0: no
     /// limit.
     pub stream_node_max_entries: AtomicU64,
-    /// `zset-max-listpack-entries` (default 128).
+    /// The option `zset-max-listpack-entries` (default 128).
     pub zset_max_listpack_entries: AtomicU64,
     /// `zset-max-listpack-value` in bytes (default 64).
     pub zset_max_listpack_value: AtomicU64,

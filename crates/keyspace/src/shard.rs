@@ -54,7 +54,7 @@ impl LockedShard {
     }
 }
 
-/// Maps keys to positions.
+/// Maps keys to positions, by their keyed hash.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPositions(pub(crate) ahash::RandomState);
 
@@ -75,7 +75,7 @@ impl Positions for KeyPositions {
 /// Only slot 0 has tracked keys. To *note* a key is to tell its watchers and followers that it changed.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// The table of slot 0.
+    /// The table of slot 0, which is database 0.
     first: Table,
     /// The other tables, in ascending order of slots. A table is created when its database is first written to.
     others: Vec<(usize, Box<Table>)>,
@@ -103,20 +103,20 @@ pub(crate) struct Table {
     pub(crate) records: ExtendibleTable<Value, KeyPositions>,
     /// Number of records with an expiry.
     pub(crate) expiring: usize,
-    /// Sum of the expiries of these records, in milliseconds since 1970.
+    /// Sum of the expiries of all records with an expiry, in milliseconds since 1970.
     pub(crate) expiries_ms: i128,
     /// Number of hashes with fields that expire.
     pub(crate) mortal: usize,
 }
 
-/// Sums over one or more tables.
+/// The sums of the counters of one or more tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
-    /// Heap bytes.
+    /// Number of heap bytes of the tables.
     pub(crate) bytes: usize,
     /// Number of records that clients can reach (those of even slots).
     pub(crate) records: usize,
-    /// Number of these records that have an expiry.
+    /// Number of records that clients can reach and that have an expiry.
     pub(crate) expiring: usize,
 }
 
@@ -243,7 +243,7 @@ impl Shard {
             random,
         }
     }
-    /// Sums over all tables.
+    /// The sums over all tables of the shard.
     #[inline]
     pub(crate) fn sums(&self) -> Sums {
         self.first.sums(0).and(self.others_sums)
@@ -316,8 +316,8 @@ impl Shard {
             }
         }
     }
-    /// Removes the record of `key` and notes the key. Returns a value that lay outside the table. The caller counts
-    /// the change, if it is one.
+    /// Removes the record of `key` and notes the key. Returns the value if it lay outside the table. If the removal
+    /// is a change, the caller counts it.
     pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
@@ -331,7 +331,7 @@ impl Shard {
     pub(crate) fn trim(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.trim(position));
     }
-    /// Computes anew when the first record of the segment at `position` expires.
+    /// Recomputes the time at which the first record of the segment at `position` expires.
     pub(crate) fn raise_expiry(&mut self, slot: usize, position: u64) {
         self.change_table(slot, |table| table.records.raise_expiry_at(position));
     }
@@ -422,7 +422,7 @@ impl Shard {
         };
         let before = Usage(table.records.at(at).used());
         let used = now.access(&mut self.random).again(before);
-        // Do not write an equal value: a second read of a hot key in the same second must not dirty its cache line.
+        // Write only a changed usage: a second read of a hot key in the same second must not dirty its cache line.
         if used != before {
             table.records.set_used(at, used.0);
         }
@@ -546,8 +546,8 @@ impl Shard {
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
         FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0, fields }
     }
-    /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: fields
-    /// had expiries before the change. The record moves.
+    /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: some field
+    /// had an expiry before the change. The record moves.
     pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
@@ -623,7 +623,7 @@ pub(crate) struct Clock<'a> {
     pub(crate) now_ms: i64,
     /// Data with this expiry or an earlier one has expired. `now_ms`, or `i64::MIN` while a journal is replayed.
     pub(crate) expiry_ms: i64,
-    /// True under an LFU policy.
+    /// True under an LFU policy of `maxmemory-policy`.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
 }

@@ -59,7 +59,7 @@ impl SnapshotLoad {
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed) + self.marks_bytes.load(Relaxed)
     }
-    /// Maximum of [`SnapshotLoad::bytes`] so far.
+    /// The largest value of [`SnapshotLoad::bytes`] so far.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Relaxed)
     }
@@ -164,7 +164,7 @@ impl Saving {
             self.load.add(bytes);
         }
     }
-    /// The last one of `kept` if it has room for an entry of `bytes` bytes, else a new one.
+    /// The last part of `kept` if it has room for an entry of `bytes` bytes, else a new part.
     fn room_for(&mut self, slot: usize, bytes: usize) -> &mut Saved {
         let is_full = |part: &Saved| part.entries.heap_bytes() + bytes > KEPT_PART_BYTES;
         let room = match self.kept.last() {
@@ -252,7 +252,7 @@ impl Shard {
 }
 
 impl Saving {
-    /// See [`Shard::save_step`].
+    /// Saves a step of the shard: see [`Shard::save_step`].
     fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<Saved>) -> Option<u64> {
         let frozen = self.frozen.iter().find(|(of, _)| *of == slot).map(|(_, frozen)| &frozen.0);
         let records = frozen.or_else(|| shard.table(slot).map(|table| &table.records))?;
@@ -288,8 +288,9 @@ pub struct Snapshot<'k> {
     /// The slots with records that the walk has not finished, in ascending order. The walk is in the first of these
     /// slots.
     slots: Vec<usize>,
-    /// The shard at which the walk continues in the first of `slots`. The next field is the position in this shard.
+    /// The shard at which the walk continues in the first of `slots`.
     shard: usize,
+    /// The position in this shard at which the walk continues.
     from: u64,
     /// The shard from which kept records are taken next.
     take_from: usize,
@@ -362,7 +363,7 @@ impl Snapshot<'_> {
     pub fn changes(&self) -> u64 {
         self.changes
     }
-    /// Memory that the snapshot keeps.
+    /// How much memory the snapshot keeps.
     pub fn load(&self) -> &Arc<SnapshotLoad> {
         &self.load
     }

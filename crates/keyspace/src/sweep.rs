@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// the shards differ too much for a fair draw. Then the shard is drawn with a chance proportional to its number of
 /// keys.
 const SHARD_ITEMS_DENSE: usize = 64;
-/// Maximum number of draws for one random key. A draw that hits an expired key is repeated.
+/// Maximum number of draws for one random key. A draw that finds an expired key is repeated.
 const DRAWS_MAX: usize = 100;
 
 impl Keyspace {
@@ -52,8 +52,8 @@ impl Keyspace {
         let Some(mut at) = self.expire_from.try_lock() else { return Expired::default() };
         let (mut looked_at, mut removed) = (0, 0);
         let mut garbage = Vec::new();
-        // Visits every shard once, and the first shard a second time, because the walk may start in the middle of
-        // that shard.
+        // Visit every shard once, and the first shard a second time, because the walk may start in the middle
+        // of that shard.
         for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *at;
             let shard_index = self.shard_at(from);
@@ -112,8 +112,8 @@ pub struct Expired {
     pub more: bool,
 }
 
-/// Operations on a whole database. For the shards that the transaction holds they use these locks. They lock every
-/// other shard themselves, one at a time, for one segment.
+/// Operations on a whole database. They use the locks of the shards that the transaction holds. Every other
+/// shard they lock themselves, one at a time, for one segment.
 impl Txn<'_> {
     /// Number of keys in `db`, including expired keys that were not removed yet, as in DBSIZE.
     pub fn len(&mut self, db: usize) -> usize {

@@ -45,12 +45,13 @@ pub struct Touched {
     pub flushed: bool,
 }
 
-/// What one shard notes for followers. Without followers, a change costs one branch.
+/// The tracked keys of one shard that were touched, noted for followers. Without followers, a change costs
+/// one branch.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeys {
     /// Prefixes of the keys to note; `None` without followers.
     prefixes: Option<PrefixSet>,
-    /// The touched keys, each with its position.
+    /// The tracked keys that were touched, each with its position.
     touched: HashTable<(u64, Vec<u8>)>,
     flushed: bool,
 }

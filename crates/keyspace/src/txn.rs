@@ -36,8 +36,8 @@ pub struct Txn<'k> {
     pub(crate) effects: Option<Box<Effects>>,
     /// Events that are reported later: see [`Txn::keep_events`].
     pub(crate) kept: Option<Box<KeptEvents>>,
-    /// Values to free after the shards are released. One has room inline, so a SET that replaces a value allocates
-    /// nothing here.
+    /// Values to free after the shards are released. One value has room inline, so a SET that replaces a
+    /// value allocates nothing here.
     garbage: SmallVec<[Value; 1]>,
     /// Tables of flushed databases ([`Txn::flush_later`]), to free after the shards are released.
     flushed: Vec<Flushed>,
@@ -53,9 +53,9 @@ pub(crate) struct Apart {
 /// Results of reads: INFO's `keyspace_hits` and `keyspace_misses`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
-    /// Calls of [`Db::get`] that found a record.
+    /// Number of calls of [`Db::get`] that found a record.
     pub hits: u64,
-    /// Calls of [`Db::get`] that found no record.
+    /// Number of calls of [`Db::get`] that found no record.
     pub misses: u64,
 }
 
@@ -203,8 +203,8 @@ impl<'k> Txn<'k> {
         self.no_touch = no_touch;
     }
 
-    /// True when the listener wants events or when changes are recorded. Call this while the shard of the change is
-    /// held. Then it takes into account everybody who began to listen before the shard was locked.
+    /// True when the listener wants events or when changes are recorded. Call this while the shard of the
+    /// change is held, so that the result counts everybody who began to listen before the shard was locked.
     #[inline]
     pub fn listens(&self) -> bool {
         self.clock.settings.listens.load(Relaxed) != 0
@@ -290,7 +290,8 @@ impl<'k> Txn<'k> {
         match &mut self.effects {
             _ if !slot.is_multiple_of(2) => {}
             Some(effects) => effects.changed(),
-            // No command that `writes` has begun. Usually the command reads, as PFCOUNT, which caches its count.
+            // A change without a command that `writes`. Usually the command only reads, like PFCOUNT, which
+            // caches its count.
             None if self.keyspace.journal().is_on() => self.effects.insert(Journal::effects()).changed(),
             None => {}
         }

@@ -9,8 +9,8 @@ const FREQUENCY_NEW: u8 = 5;
 const SECONDS_MASK: u32 = 0xff_ffff;
 const MINUTES_MASK: u32 = 0xffff;
 
-/// 24 bits: the second of the last use or, under an LFU policy, 16 bits of minutes above an 8-bit counter. After
-/// the policy has changed from one kind to the other, a record's bits are misread until its next use.
+/// 24 bits: the second of the last use or, under an LFU policy, 16 bits of minutes above an 8-bit counter.
+/// When the policy changes between LFU and others, a record's bits are misread until its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage(pub(crate) u32);
 
@@ -40,7 +40,7 @@ impl Usage {
 /// What is needed to compute the [`Usage`] of a record that is used now.
 pub(crate) struct Access<'a> {
     pub(crate) now_ms: i64,
-    /// True under an LFU policy.
+    /// True under an LFU policy of `maxmemory-policy`.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,
     /// State of a small random generator, which decides whether the counter rises.
@@ -48,7 +48,7 @@ pub(crate) struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Usage of a new record.
+    /// The usage that a new record gets.
     #[inline]
     pub(crate) fn first(&self) -> Usage {
         match self.lfu {
@@ -56,7 +56,7 @@ impl Access<'_> {
             true => Usage(minutes(self.now_ms) << 8 | u32::from(FREQUENCY_NEW)),
         }
     }
-    /// Usage of a record after one more use.
+    /// The usage that a record has after one more use.
     #[inline]
     pub(crate) fn again(&mut self, before: Usage) -> Usage {
         if self.lfu { self.count(before) } else { Usage(seconds(self.now_ms)) }

@@ -33,8 +33,8 @@ pub struct ViewKeys(BTreeMap<usize, Vec<u64>>);
 pub(crate) struct Viewing {
     pub(crate) id: u64,
     slot: usize,
-    /// Positions of the view's keys, in ascending order. A key that shares a position with one of them is kept,
-    /// too. `None`: the view is of all keys.
+    /// Positions of the view's keys, in ascending order. A key that shares a position with a key of the view
+    /// is kept, too. `None`: the view is of all keys.
     positions: Option<Vec<u64>>,
     /// Former records of the keys that were written since the moment of the view. `None`: the key was missing.
     kept: HashMap<Box<[u8]>, Option<Viewed>, ahash::RandomState>,

@@ -43,8 +43,8 @@ pub enum Wanted {
 pub const PUBLISHED_FIELD: &[u8] = b"/published";
 
 impl Wanted {
-    /// True when one piece of data serves any number of waiters, because they read it and do not take it. Then no
-    /// waiter waits behind another one.
+    /// True when one piece of data serves any number of waiters, because they read it without removing it.
+    /// Then no waiter waits behind another one.
     fn is_shared(&self) -> bool {
         matches!(self, Wanted::After(_) | Wanted::Version(_))
     }
@@ -82,7 +82,7 @@ pub enum WaiterOutcome {
     /// The waiter is woken and must fetch the data itself. It keeps its turn, and the waiters behind it do not get
     /// the data before it.
     Told,
-    /// The waiter was told earlier to fetch the data, and has not done so yet.
+    /// The waiter was told earlier to fetch the data, and has not fetched it yet.
     Comes,
     /// The key has not enough data for this waiter, which keeps its turn. A waiter behind it may want less and may
     /// take the data.
@@ -108,7 +108,7 @@ pub struct Registration {
     pub turn: u64,
 }
 
-/// A key of one database: slot and bytes.
+/// A key of one database: the database's slot, and the bytes of the key.
 type SlotKey = (usize, Box<[u8]>);
 /// The sort key of a waiter at a key: first what the waiter wants, then its turn.
 type Turn = (Wanted, u64);
@@ -395,7 +395,7 @@ impl Txn<'_> {
 }
 
 impl Watchers {
-    /// Lets `change` write to the waiters, and updates `any`.
+    /// Lets `change` write to the waiters, and updates whether anybody waits.
     fn change_waiters(&mut self, change: impl FnOnce(&mut Waiters)) {
         change(&mut self.waiters);
         self.look_whether_any();

@@ -26,7 +26,7 @@ pub struct Watched {
 /// The watched keys of one shard, and the clients that wait for its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    /// Flags by slot and key.
+    /// The flags of the watches, by slot and key.
     flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
     pub(crate) waiters: Waiters,
     /// True while somebody watches a key of the shard or waits for one.
@@ -56,7 +56,7 @@ impl Watchers {
         }
         self.look_whether_any();
     }
-    /// Computes `any` anew. Call this after flags or waiters were added or removed.
+    /// Recomputes `any`. Call this after flags or waiters were added or removed.
     pub(crate) fn look_whether_any(&mut self) {
         self.any = !self.flags.is_empty() || !self.waiters.is_empty();
     }

@@ -1,5 +1,5 @@
-//! Eviction: which records go, which stay, and what is noted. Also its hit ratio on a skewed trace, beside exact
-//! LRU and Redis's sampling.
+//! Eviction: which records are evicted, which stay, and which keys are noted for followers. Also the hit
+//! ratio on a skewed trace, beside exact LRU and Redis's sampling.
 
 use std::collections::{BTreeSet, HashMap};
 use strand_keyspace::{Evictor, Keyspace, Order, Policy, Str, Value};
@@ -84,7 +84,7 @@ fn a_quota_is_kept_and_what_is_used_again_stays() {
     put(&keyspace, 0, "old", None, NOW_MS);
     assert_eq!(keyspace.evict(&mut evictor, policy(Order::LeastRecent), 1, u64::MAX, now_ms).records, 1);
     assert!(!has(&keyspace, 0, "old"), "no candidate that was used since was evicted");
-    // Small records release memory in steps, when their segment fits a smaller heap.
+    // Small records release memory in steps: when the rest of their segment fits a smaller heap.
     let evicted = keyspace.evict(&mut evictor, policy(Order::LeastRecent), 90, 1, now_ms).records;
     assert!((1..50).contains(&evicted), "{evicted}");
 }
@@ -122,7 +122,7 @@ fn followers_hear_of_it() {
     assert_eq!((evicted, &touched), (20, &gone));
 }
 
-/// Most records that one call may look at, with the segment that it is in at the end.
+/// Maximum number of records that one call may look at, including those of the segment in which it ends.
 const EFFORT_MAX: usize = 2048 + 896 + 8;
 
 #[test]
@@ -149,7 +149,7 @@ fn a_call_looks_at_a_bounded_number_of_records() {
             assert!(calls < 1000, "1 of {every}: {records} records in {calls} calls");
         }
         assert!(records >= 100.min(100_000 / every), "1 of {every}: {records}");
-        // A segment that lost its expiries is opened once, not in every round.
+        // A segment whose records lost their expiries is opened once, not in every round.
         assert_eq!(keyspace.expiring_len(0) == 0, every == 100_000);
     }
 }
@@ -222,7 +222,7 @@ fn long_keys_go_one_at_a_time() {
     assert_eq!(evict(&mut evictor), 4, "one for each round");
 }
 
-/// Zipf distribution: number `i` with a chance of `1 / (i + 1)^theta`.
+/// A Zipf distribution: number `i` is drawn with a chance proportional to `1 / (i + 1)^theta`.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -243,7 +243,7 @@ impl Zipf {
     }
 }
 
-/// Exact LRU.
+/// A cache with exact LRU.
 struct Exact {
     fits: usize,
     used: HashMap<usize, u64>,
@@ -266,7 +266,7 @@ impl Exact {
     }
 }
 
-/// Redis's sampling: 5 keys into a pool of 16, with a clock in seconds.
+/// A cache with Redis's sampling: 5 keys per draw into a pool of 16, with a clock in seconds.
 struct Sampled {
     fits: usize,
     keys: Vec<(usize, i64)>,
@@ -310,7 +310,8 @@ impl Sampled {
     }
 }
 
-/// Hits of a trace over five times the keys that fit: Strand's, exact LRU's, Redis's.
+/// The hits of Strand's eviction, of exact LRU, and of Redis's sampling on one trace, whose keys are five
+/// times those that fit.
 fn hits(fits: usize, accesses: usize, order: Order, seconds: i64) -> [usize; 3] {
     let (keyspace, mut evictor) = (keyspace(32), Evictor::new(1));
     keyspace
@@ -349,7 +350,8 @@ fn hits(fits: usize, accesses: usize, order: Order, seconds: i64) -> [usize; 3] 
 
 #[test]
 fn a_skewed_trace_is_hit_as_often_as_with_redis_s_sampling() {
-    // On demand: `HITS=200000 cargo test --release -p strand-keyspace --test eviction -- --nocapture skewed`.
+    // For a longer run: `HITS=200000 cargo test --release -p strand-keyspace --test eviction -- --nocapture
+    // skewed`.
     let fits = std::env::var("HITS").ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
     let accesses = fits * 25;
     for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random] {

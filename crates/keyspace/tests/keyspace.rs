@@ -1,4 +1,4 @@
-//! Properties of the keyspace: growth, locks, expiry, garbage, and the notes for the text index.
+//! Properties of the keyspace: growth, locks, expiry, garbage, and the keys noted for the text index.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use strand_chain::Blob;
 use strand_keyspace::{Collection, HashValue, KeyHash, Keyspace, Settings, Str, StrRef, Value, ValueRef};
 
 const NOW_MS: i64 = 1_700_000_000_000;
-/// Items of a full segment, the most that one operation may move.
+/// Maximum number of items in a segment, and so the maximum number that one operation may move.
 const SEGMENT_ITEMS_MAX: usize = 896;
 
 fn space(shards: usize) -> Keyspace {
@@ -49,7 +49,8 @@ fn grows_a_segment_at_a_time_and_shrinks_again() {
         grown.segments >= KEYS as usize / SEGMENT_ITEMS_MAX && grown.segments < KEYS as usize / 400,
         "{grown:?}"
     );
-    // 4 + 8 bytes of key and value, 5 bytes of metadata in the entry, the table, and the spare room of segments.
+    // An entry has 4 + 8 bytes of key and value, and 5 bytes of metadata. The rest is the table and the spare
+    // room of segments.
     assert!(grown.entries_bytes == KEYS as usize * 17, "{grown:?}");
     assert!(grown.heap_bytes < KEYS as usize * (12 + 24), "{grown:?}");
     for i in 0..KEYS {
@@ -72,7 +73,8 @@ fn grows_a_segment_at_a_time_and_shrinks_again() {
 #[test]
 fn the_hash_is_keyed() {
     let (one, other) = (space(64), Keyspace::new(64, 16, [1, 2, 3, 5]));
-    // Keys chosen to share a shard and more under one seed are spread out under another seed.
+    // Keys are chosen that share a shard and more bits under one seed. Under another seed they must be spread
+    // out.
     let top = |space: &Keyspace, key: &[u8]| space.key(key).hash.0 >> 54;
     let chosen: Vec<Vec<u8>> =
         (0u32..).map(|i| i.to_le_bytes().to_vec()).filter(|k| top(&one, k) == 7).take(1000).collect();
@@ -80,7 +82,8 @@ fn the_hash_is_keyed() {
         set(&one, 0, key, int(1), None);
         set(&other, 0, key, int(1), None);
     }
-    // Their segments split as deep as needed, and still none outgrows its size.
+    // The segments of these keys split as deep as needed, and still none has more items than a segment may
+    // have.
     assert!(one.shape(0).segment_items_max <= SEGMENT_ITEMS_MAX, "{:?}", one.shape(0));
     assert!(other.shape(0).segment_items_max < 50, "{:?}", other.shape(0));
     assert_eq!((one.len(0), other.len(0)), (1000, 1000));
@@ -105,7 +108,8 @@ fn several_threads_with_several_keys_each() {
                     let mut rng = fastrand::Rng::with_seed(seed);
                     start.wait();
                     for _ in 0..TRANSFERS {
-                        // Moves 1 from some keys to one key, in any order. Some keys come twice.
+                        // Each transaction moves 1 from some keys to one key, given in any order. Some keys
+                        // are named twice.
                         let names: Vec<[u8; 8]> =
                             (0..rng.usize(2..6)).map(|_| rng.u64(..KEYS).to_le_bytes()).collect();
                         let keys: Vec<_> = names.iter().map(|n| space.key(n)).collect();
@@ -128,7 +132,8 @@ fn several_threads_with_several_keys_each() {
         scope.spawn(move || {
             start.wait();
             while !done.load(Relaxed) {
-                // With all shards locked the sum never changes. One shard at a time, every key exists.
+                // While all shards are locked, the sum never changes. While one shard at a time is locked,
+                // every key exists.
                 let mut all = space.lock_all(NOW_MS);
                 let mut sum = 0;
                 for i in 0..KEYS {
@@ -140,7 +145,7 @@ fn several_threads_with_several_keys_each() {
                 }
                 drop(all);
                 assert_eq!(sum, 1000 * KEYS as i64);
-                // These also take every shard.
+                // These calls lock every shard, too.
                 space.swap(1, 2);
                 space.flush(1);
             }
@@ -215,7 +220,8 @@ fn what_is_due_among_many_goes_without_a_pause() {
     for i in 0..KEYS {
         set(&space, 0, &i.to_le_bytes(), int(1), (i % 10 == 0).then_some(NOW_MS + 5));
     }
-    // Nine in ten records that are looked at stay. Still there is more to do until all others are gone.
+    // Of ten records that a slice looks at, nine do not expire. `more` stays true until all expired records
+    // are removed.
     let mut slices = 0;
     while space.expire_slice(NOW_MS + 5, 1000).more {
         slices += 1;
@@ -233,7 +239,8 @@ fn expiries_cost_nothing_until_they_come() {
     }
     assert_eq!((space.expiring_len(0), space.expiring_len(1)), (KEYS as usize / 2, KEYS as usize / 2));
     assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX).removed, 0);
-    // A slice looks at the allowed number of records and one segment more, and continues where it stopped.
+    // A slice looks at the allowed number of records plus at most one segment, and the next slice continues
+    // where it stopped.
     let mut slices = 0;
     while space.len(0) > 0 {
         assert!(space.expire_slice(NOW_MS + 1000, 1000).removed <= 1000 + SEGMENT_ITEMS_MAX);
@@ -257,7 +264,7 @@ fn an_expiry_that_moves_is_followed() {
     set(&space, 0, b"k", int(1), Some(NOW_MS + 10));
     assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None));
     assert_eq!((space.expire_slice(NOW_MS + 99, 10).removed, space.expiring_len(0), space.len(0)), (0, 0, 1));
-    // A replacement takes the new expiry, or none.
+    // A replaced value takes the new expiry, or has none.
     assert!(set(&space, 0, b"k", int(2), Some(NOW_MS + 1)));
     assert_eq!(space.expiring_len(0), 1);
     assert!(set(&space, 0, b"k", int(2), None));
@@ -449,9 +456,11 @@ fn prefetching_waits_for_nobody_and_changes_nothing() {
 
 #[test]
 fn a_key_and_value_take_little_more_than_their_bytes() {
-    // Bytes of the value; with expiry; most bytes above 16 bytes of key and the value.
+    // Per row: bytes of the value, whether keys expire, and the maximum number of bytes per key besides 16
+    // bytes of key and the value.
     for (value, expires, above_max) in [(64, false, 24), (64, true, 32), (256, false, 46), (8, false, 22)] {
-        // The fill of segments depends on the number of keys, so take the mean over one doubling.
+        // The bytes per key depend on how full segments are, and so on the number of keys. Take the mean over
+        // one doubling of this number.
         let mut per_key = Vec::new();
         let space = space(16);
         for i in 0..80_000 {

@@ -48,7 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// For each key its value and its expiry.
+/// The value and the expiry of each key.
 type Twin = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
 
 /// A scan's cursor, the keys that exist since its start, and the keys that it showed.
@@ -56,21 +56,22 @@ type Scan = (u64, BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>);
 
 struct World {
     keyspace: Keyspace,
-    /// Databases, then their system companions.
+    /// The databases, then their system companions.
     twins: Vec<Twin>,
-    /// Time at which expired keys were last removed from the model.
+    /// For each database, the time at which expired keys were last removed from the model.
     clean_ms: Vec<i64>,
     now_ms: i64,
     step: i64,
     rng: fastrand::Rng,
-    /// A scan of database 0.
+    /// A running scan of database 0.
     scan: Option<Scan>,
-    /// Keys of database 0 touched since the last request, by the model; `true`: any key may have changed.
+    /// Keys of database 0 that were touched since they were last taken, according to the model; `true`: any
+    /// key may have changed.
     touched: (BTreeSet<Vec<u8>>, bool),
 }
 
 fn name(key: u16) -> Vec<u8> {
-    // Some keys have the tracked prefix, some are too long for a segment.
+    // Some keys have the tracked prefix, and some are too long for a segment.
     if key.is_multiple_of(50) {
         return format!("long:{key:0>600}").into_bytes();
     }
@@ -124,7 +125,7 @@ impl World {
         }
     }
     fn set(&mut self, db: usize, key: u16, ttl: Option<i64>) {
-        // Integers, short strings, strings at about the limit of a segment, longer strings.
+        // Use integers, short strings, strings about as long as a segment takes, and longer strings.
         let len = [0, 0, 3, 60, 510 + self.step as usize % 5, 5000][self.rng.usize(..6)];
         let mut value = self.step.to_string().into_bytes();
         value.resize(value.len().max(len), b'-');
@@ -253,7 +254,7 @@ impl World {
             Op::Drain(db, keys) => (0..keys).for_each(|key| drop(self.remove(db, 1000 + key))),
         }
     }
-    /// Notes that database 0 was exchanged.
+    /// Notes that any key of database 0 may have changed, if `it_did`.
     fn changed(&mut self, it_did: bool) {
         if it_did {
             self.scan = None;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tikv_jemalloc_ctl::{Result, arenas, raw};
 use tikv_jemalloc_sys::extent_hooks_t;
 
-/// Most bytes returned at once: 16 pages of 4 KiB, about 30 us in a nested virtual machine.
+/// Maximum number of bytes returned at once: 16 pages of 4 KiB, which takes about 30 us in a nested virtual machine.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 /// An allocation above jemalloc's `oversize_threshold` (8 MiB) creates the arena for large allocations.
@@ -28,7 +28,7 @@ pub fn in_pieces() -> Result<()> {
     if FORMER.get().is_some() {
         return Ok(());
     }
-    // SAFETY: jemalloc documents the value under this name as a pointer to its hooks, which is what is read.
+    // SAFETY: jemalloc documents that the value under this name is a pointer to its hooks, and this pointer is read.
     let former: *mut extent_hooks_t = unsafe { raw::read(HOOKS_OF_FIRST)? };
     // SAFETY: hooks live as long as the arenas that have them, and nobody writes to those of the first arena.
     let former = *FORMER.get_or_init(|| unsafe { *former });
@@ -37,9 +37,9 @@ pub fn in_pieces() -> Result<()> {
         purge_forced: former.purge_forced.and(Some(give_back::<true>)),
         ..former
     };
-    // Arenas keep the pointer forever.
+    // Leak the hooks, because arenas keep the pointer to them forever.
     let ours: *mut extent_hooks_t = Box::leak(Box::new(ours));
-    // The first large allocation creates the arena for large allocations.
+    // Make the first large allocation, which creates the arena for large allocations.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(OVERSIZE_BYTES)));
     for arena in 0..arenas::narenas::read()? {
         let name = format!("arena.{arena}.extent_hooks\0");
@@ -50,13 +50,13 @@ pub fn in_pieces() -> Result<()> {
     Ok(())
 }
 
-/// Number of pieces returned so far.
+/// Number of pieces that were returned to the system so far.
 pub fn pieces() -> u64 {
     PIECES.load(Relaxed)
 }
 
-/// Both hooks: returns a part of an extent, piece by piece. Returns true, and stops, when a piece fails or there is
-/// no original hook.
+/// The code of both hooks that return pages: returns a part of an extent to the system, piece by piece. Stops and
+/// returns true when a piece fails, or when there is no original hook.
 unsafe extern "C" fn give_back<const FORCED: bool>(
     hooks: *mut extent_hooks_t,
     extent: *mut c_void,
@@ -69,7 +69,8 @@ unsafe extern "C" fn give_back<const FORCED: bool>(
     let Some(former) = FORMER.get().and_then(of) else { return true };
     for done in (0..length).step_by(PIECE_BYTES) {
         let bytes = PIECE_BYTES.min(length - done);
-        // SAFETY: jemalloc calls this with a part of an extent of its own; the former hook takes parts of that just as well.
+        // SAFETY: jemalloc calls this hook with a part of one of its extents, and the original hook accepts any such
+        // part.
         if unsafe { former(hooks, extent, size, offset + done, bytes, arena) } {
             return true;
         }

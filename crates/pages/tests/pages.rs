@@ -25,13 +25,13 @@ fn freed_memory_is_given_back_in_pieces() {
         assert!(freed > MANY_BYTES / 2, "{freed} bytes of {MANY_BYTES} in blocks of {bytes}");
         let least = (MANY_BYTES / PIECE_BYTES / 2) as u64;
         assert!(given >= least, "{given} pieces in blocks of {bytes}");
-        // The allocator assumes that returned pages are zero and does not write to them.
+        // The allocator assumes that returned pages are zero, so it does not write zeros to them.
         let again = vec![0u8; bytes];
         assert!(again.iter().all(|byte| *byte == 0));
     }
 }
 
-/// Makes all arenas return everything, by setting their decay time to zero.
+/// Makes all arenas return all free pages, by setting their decay time to zero.
 fn give_back() {
     use tikv_jemalloc_ctl::{Access, AsName};
     for arena in 0..arenas::narenas::read().expect("jemalloc returns its figures") {

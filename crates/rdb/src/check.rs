@@ -10,30 +10,30 @@ use crate::file::{Event, FileReader};
 use crate::value::{Kind, StreamEntries};
 use crate::{Dialect, Error};
 
-/// Most name-value pairs kept of a file.
+/// Maximum number of name-value pairs kept of a file.
 const AUX_KEPT_MAX: usize = 64;
 const AUX_BYTES_MAX: usize = 256;
-/// Most module names kept.
+/// Maximum number of module names kept.
 const MODULES_KEPT_MAX: usize = 64;
-/// Bytes kept of the latest key.
+/// Maximum number of bytes kept of the latest key.
 const KEY_BYTES_MAX: usize = 256;
 
 /// The contents of a file, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Its RDB version; 0 when there is no header.
+    /// The file's RDB version; 0 when the file has no header.
     pub version: u16,
-    /// True for Valkey's own format.
+    /// True when the file is in Valkey's own format.
     pub valkey: bool,
-    /// Bytes read. For an error, the position where it was noticed.
+    /// Number of bytes read. After an error, the position at which the error was noticed.
     pub bytes: u64,
     /// The name-value pairs that describe the file.
     pub aux: Vec<(String, String)>,
-    /// Per database: the number of keys, and of keys that expire.
+    /// For each database: the number of keys, and the number of keys that expire.
     pub databases: BTreeMap<u64, (u64, u64)>,
-    /// Per type, by Redis's name: the number of keys and of elements.
+    /// For each type, by Redis's name: the number of keys, and the number of their elements.
     pub types: BTreeMap<&'static str, (u64, u64)>,
-    /// Libraries of functions.
+    /// Number of function libraries.
     pub functions: u64,
     /// Modules with values or other data in the file.
     pub modules: BTreeMap<String, u64>,
@@ -54,8 +54,8 @@ pub fn check<R: Read>(reader: R, now_ms: i64, progress: &mut dyn FnMut(u64)) -> 
     (report, done.map(drop))
 }
 
-/// [`check`] for a file that is followed by other data. Returns the first bytes of that data and the reader with
-/// the rest. A server loads expired keys of this file too, because commands after the file may name them.
+/// Checks a file that is followed by other data, as [`check`] does. Returns the first bytes of that data and the
+/// reader with the rest. A server loads expired keys of this file too, because commands after the file may name them.
 pub fn check_start<R: Read>(reader: R) -> (Report, Result<(R, Vec<u8>), Error>) {
     let (report, done) = check_file(reader, i64::MIN, &mut |_| {});
     (report, done.map(|file| file.into_source().into_parts()))
@@ -84,10 +84,10 @@ fn read<R: Read>(
     report: &mut Report,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
-    /// Events between two calls of `progress`.
+    /// Number of events between two calls of `progress`.
     const PROGRESS_EVENTS: u64 = 4096;
     let (mut db, mut name, mut elements, mut events) = (0, "", 0, 0u64);
-    // The mark of the latest key, when a server would load the key.
+    // The mark of the latest key, if a server would load the key.
     let (mut seen, mut mark, mut may_be_empty) = (Seen::new(), None, false);
     while let Some(event) = file.next()? {
         match event {
@@ -152,7 +152,7 @@ impl Seen {
         let [a, b] = &self.hashers;
         u128::from(a.hash_one((db, key))) << 64 | u128::from(b.hash_one((db, key)))
     }
-    /// False when the mark was there before.
+    /// Adds the mark of a key. False when the mark was added before.
     fn add(&mut self, mark: u128) -> bool {
         let is_new = self.marks.find(mark as u64, |known| *known == mark).is_none();
         if is_new {

@@ -2,20 +2,20 @@
 
 use crc_fast::{CrcAlgorithm::Crc64Redis, Digest, checksum};
 
-/// Computes the checksum of bytes in pieces.
+/// Computes the checksum of bytes that are given in pieces.
 #[derive(Clone)]
 pub struct Crc64(Digest);
 
 impl Crc64 {
-    /// The checksum of no bytes: zero.
+    /// Starts a checksum. The checksum of no bytes is zero.
     pub fn new() -> Crc64 {
         Crc64(Digest::new(Crc64Redis))
     }
-    /// The checksum of one piece.
+    /// Computes the checksum of one piece.
     pub fn of(bytes: &[u8]) -> u64 {
         checksum(Crc64Redis, bytes)
     }
-    /// Adds `bytes`.
+    /// Adds `bytes` to the checksum.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

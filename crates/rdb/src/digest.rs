@@ -13,7 +13,7 @@ use crate::value::StreamId;
 pub struct Digest(pub [u8; 20]);
 
 impl Digest {
-    /// Forty hexadecimal digits.
+    /// The digest as forty hexadecimal digits.
     pub fn to_hex(self) -> String {
         use std::fmt::Write as _;
         self.0.iter().fold(String::with_capacity(40), |mut text, byte| {
@@ -23,7 +23,7 @@ impl Digest {
         })
     }
 
-    /// Adds `bytes`. The order of additions has no effect.
+    /// Adds `bytes` to the digest. The order of additions has no effect.
     fn add(&mut self, bytes: &[u8]) {
         let hash: [u8; 20] = Sha1::digest(bytes).into();
         self.0.iter_mut().zip(hash).for_each(|(a, b)| *a ^= b);
@@ -68,26 +68,26 @@ impl ValueDigest {
         ValueDigest(digest)
     }
 
-    /// The whole string.
+    /// Adds the value of a whole string to the digest.
     pub fn string(&mut self, value: &[u8]) {
         self.0.mix(value);
     }
-    /// The next element of a list, from head to tail.
+    /// Adds the next element of a list, from head to tail.
     pub fn element(&mut self, element: &[u8]) {
         self.0.mix(element);
     }
-    /// A member of a set.
+    /// Adds a member of a set to the digest.
     pub fn member(&mut self, member: &[u8]) {
         self.0.add(member);
     }
-    /// A member of a sorted set. The score counts in the form that redis-server 7.0 prints here: `%.17g`.
+    /// Adds a member of a sorted set. The score counts in the form that redis-server 7.0 prints here: `%.17g`.
     pub fn scored(&mut self, member: &[u8], score: f64) {
         let mut pair = Digest::default();
         pair.mix(member);
         pair.mix(score_text(score).as_slice());
         self.0.add(&pair.0);
     }
-    /// A field of a hash. Whether it expires counts, but not when.
+    /// Adds a field of a hash. Whether the field expires counts, but not when.
     pub fn field(&mut self, field: &[u8], value: &[u8], expires: bool) {
         let mut pair = Digest::default();
         pair.mix(field);
@@ -97,20 +97,21 @@ impl ValueDigest {
         }
         self.0.add(&pair.0);
     }
-    /// The next entry of a stream. Its fields follow, each with [`ValueDigest::entry_field`]. Groups do not count.
+    /// Adds the next entry of a stream. Its fields follow, each with [`ValueDigest::entry_field`]. Groups do not
+    /// count.
     pub fn entry(&mut self, id: StreamId) {
         let mut text = Digits::unsigned(id.ms).as_slice().to_vec();
         text.push(b'.');
         text.extend_from_slice(Digits::unsigned(id.seq).as_slice());
         self.0.mix(&text);
     }
-    /// A field of the latest entry.
+    /// Adds a field of the latest stream entry to the digest.
     pub fn entry_field(&mut self, field: &[u8], value: &[u8]) {
         self.0.mix(field);
         self.0.mix(value);
     }
 
-    /// The digest. Whether the key expires counts, but not when.
+    /// Returns the digest. Whether the key expires counts, but not when.
     pub fn finish(mut self, expires: bool) -> Digest {
         if expires {
             self.0.add(b"!!expire!!");
@@ -128,7 +129,7 @@ impl DatasetDigest {
     pub fn database(&mut self, number: u32) {
         self.0.mix(&number.to_be_bytes());
     }
-    /// A key's digest, from [`ValueDigest::of_key`]. Keys of one database may come in any order.
+    /// Adds a key's digest, from [`ValueDigest::of_key`]. Keys of one database may come in any order.
     pub fn key(&mut self, key: Digest) {
         self.0.add(&key.0);
     }

@@ -7,7 +7,7 @@ use crate::value::{Kind, Part, StreamEntries, ValueReader};
 use crate::write::Writer;
 use crate::{Crc64, Dialect, Error, Result, lzf, primitive as p, value_type as t};
 
-/// Bytes of the version and the checksum.
+/// Number of bytes of the version and the checksum.
 const FOOTER_BYTES: usize = 2 + 8;
 
 /// A payload with a correct version and checksum.
@@ -15,9 +15,9 @@ const FOOTER_BYTES: usize = 2 + 8;
 pub struct Payload<'a> {
     /// The RDB version of the payload.
     pub version: u16,
-    /// The dialect of its type numbers.
+    /// The dialect of the payload's type numbers.
     pub dialect: Dialect,
-    /// The type byte and the value.
+    /// The payload's type byte and its value.
     body: &'a [u8],
 }
 
@@ -55,7 +55,7 @@ impl<'a> Payload<'a> {
     /// Reads a payload of FUNCTION DUMP: the source texts of libraries.
     ///
     /// # Errors
-    /// The error in its bytes; [`Error::Truncated`] when it contains anything but libraries.
+    /// The error in the payload's bytes; [`Error::Truncated`] when the payload contains anything but libraries.
     pub fn functions(&self) -> Result<Vec<Vec<u8>>> {
         let (mut rest, mut codes, mut memory) = (self.body, Vec::new(), Vec::new());
         while let Some((&opcode, after)) = rest.split_first() {
@@ -75,23 +75,24 @@ impl<'a> Payload<'a> {
 /// numbers may be lower. The estimate takes constant time and checks nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Elements, members, fields.
+    /// Number of elements, members or fields.
     pub elements: usize,
-    /// Bytes after decompression, as far as the first bytes of the payload tell.
+    /// Number of bytes after decompression, as far as the first bytes of the payload tell.
     pub bytes: usize,
 }
 
 impl Weight {
     /// The estimate for `payload`.
     pub fn of(payload: &[u8]) -> Weight {
-        /// Usual upper limit of the growth of list and stream nodes by decompression.
+        /// The decompression of list and stream nodes usually makes them grow by at most this factor.
         const NODES_GROWTH: usize = 8;
         let Some((&value_type, mut rest)) = payload.split_first() else { return Weight::default() };
         let as_size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let (first, is_compressed) = match p::length_or_encoding(&mut rest) {
             Ok(p::Length::Plain(n)) => (as_size(n), false),
             Ok(p::Length::Encoded(_)) => {
-                // The compressed and the original length. For an integer: a small number.
+                // A compressed string begins with its compressed and its original length. For an integer, this reads
+                // a small number.
                 let original = p::length(&mut rest).and_then(|_| p::length(&mut rest)).map_or(0, as_size);
                 (original.min(payload.len().saturating_mul(lzf::GROWTH_MAX)), true)
             }
@@ -128,7 +129,8 @@ impl Value<'_> {
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// See [`ValueReader::elements_hint`]. Limited to the number of bytes, because each element needs at least one.
+    /// The number that [`ValueReader::elements_hint`] returns, but at most the number of bytes, because each element
+    /// needs at least one byte.
     pub fn elements_hint(&self) -> usize {
         usize::try_from(self.reader.elements_hint()).unwrap_or(usize::MAX).min(self.rest.len())
     }

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The source failed.
+    /// The source cannot be read.
     #[error("reading failed: {0}")]
     Io(#[from] io::Error),
     /// The input ends before the value or the file does.
@@ -22,20 +22,20 @@ pub enum Error {
     /// A string is longer than [`crate::STRING_BYTES_MAX`].
     #[error("a string of {bytes} bytes, at most {} are read", crate::STRING_BYTES_MAX)]
     StringTooLong {
-        /// The announced length.
+        /// The length that the input announces.
         bytes: u64,
     },
-    /// The input does not start like an RDB file.
+    /// The input does not begin with `REDIS` or `VALKEY` and a version, as an RDB file does.
     #[error("no RDB file: it does not begin with REDIS or VALKEY and a version")]
     NotRdb,
-    /// A version that is not supported.
+    /// The file has an RDB version that is not supported.
     #[error(
         "RDB version {version} is not read: 1 to {} (Redis) and {} (Valkey 9) are",
         crate::VERSION_REDIS_MAX,
         crate::VERSION_VALKEY
     )]
     Version {
-        /// The version in the file.
+        /// The version that the file has.
         version: u16,
     },
     /// This dialect has no value type with this number.
@@ -53,9 +53,9 @@ pub enum Error {
     /// The stored checksum differs from the checksum of the bytes.
     #[error("wrong checksum: the bytes have {computed:#018x}, the end says {stored:#018x}")]
     Checksum {
-        /// The checksum of the bytes.
+        /// The checksum that was computed from the bytes.
         computed: u64,
-        /// The stored checksum.
+        /// The checksum that is stored in the file or payload.
         stored: u64,
     },
 }

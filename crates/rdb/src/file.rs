@@ -29,7 +29,7 @@ pub(crate) mod opcode {
     pub const EOF: u8 = 255;
 }
 
-/// Files of older versions have no checksum.
+/// The lowest version whose files have a checksum.
 const VERSION_CHECKSUM_MIN: u16 = 5;
 
 /// The next record of a file.
@@ -37,34 +37,34 @@ const VERSION_CHECKSUM_MIN: u16 = 5;
 pub enum Event<'a> {
     /// A name and a value that describe the file or its server.
     Aux {
-        /// The name.
+        /// The field's name.
         name: Text<'a>,
-        /// The value.
+        /// The field's value.
         value: Text<'a>,
     },
     /// The database of the keys that follow.
     SelectDb(u64),
     /// The expected numbers of keys and of expiring keys of the database. Only a hint; the input may lie.
     ResizeDb {
-        /// Keys.
+        /// Number of keys in the database.
         keys: u64,
-        /// Keys that expire.
+        /// Number of keys in the database that expire.
         expiring: u64,
     },
-    /// The number of keys of a cluster slot: a hint.
+    /// The number of keys of a cluster slot. Only a hint.
     SlotInfo {
-        /// The slot.
+        /// Number of the slot.
         slot: u64,
-        /// Its keys.
+        /// Number of keys in the slot.
         keys: u64,
-        /// Its keys that expire.
+        /// Number of keys in the slot that expire.
         expiring: u64,
     },
     /// A range of slots that was being imported when the file was written (Valkey 9). The keys are in the file.
     SlotImport {
-        /// The first slot.
+        /// The first slot of the range.
         first: u64,
-        /// The last slot.
+        /// The last slot of the range.
         last: u64,
     },
     /// A function library: its whole source code.
@@ -75,27 +75,27 @@ pub enum Event<'a> {
     Key {
         /// The key.
         key: Text<'a>,
-        /// The kind of its value.
+        /// The kind of the key's value.
         kind: Kind,
         /// Expiry time, unix milliseconds.
         expires_at_ms: Option<i64>,
-        /// Seconds since its last use.
+        /// Seconds since the key's last use.
         idle_s: Option<u64>,
-        /// Frequency of use, as Redis's logarithmic counter.
+        /// How often the key is used, as Redis's logarithmic counter.
         freq: Option<u8>,
     },
     /// A part of the latest key's value.
     Part(Part<'a>),
-    /// The value is complete.
+    /// The value of the latest key is complete.
     KeyEnd,
-    /// The end of the file.
+    /// The end of the file has been reached.
     End {
         /// True when the file has a checksum and it is correct.
         checksum_verified: bool,
     },
 }
 
-/// Use and expiry, which precede their key.
+/// What a file says about a key before the key: its use and its expiry.
 #[derive(Clone, Copy, Default)]
 struct Before {
     expires_at_ms: Option<i64>,
@@ -111,7 +111,7 @@ enum State {
     Ended,
 }
 
-/// Reads one file.
+/// Reads one RDB file, record by record.
 pub struct FileReader<R> {
     source: ReadSource<R>,
     version: u16,
@@ -157,15 +157,15 @@ impl<R: Read> FileReader<R> {
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
-    /// Bytes read so far. For an error, its approximate position.
+    /// Number of bytes read so far. After an error, this is the error's approximate position.
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
-    /// [`ValueReader::elements_hint`] of the latest key.
+    /// The number that [`ValueReader::elements_hint`] returns for the latest key.
     pub fn elements_hint(&self) -> u64 {
         self.value.elements_hint()
     }
-    /// The source, positioned after the file.
+    /// The source, positioned after the end of the RDB file.
     pub fn into_source(self) -> ReadSource<R> {
         self.source
     }
@@ -173,7 +173,8 @@ impl<R: Read> FileReader<R> {
     /// The next record; `None` after [`Event::End`].
     ///
     /// # Errors
-    /// The error in the file, at [`FileReader::offset`]. Reading on after an error is useless but harmless.
+    /// The error in the file, at [`FileReader::offset`]. Further calls after an error give no meaningful records, but
+    /// are harmless.
     #[expect(
         clippy::should_implement_trait,
         reason = "an event borrows from the reader, which no Iterator can say"
@@ -242,7 +243,7 @@ impl<R: Read> FileReader<R> {
                 opcode::FUNCTION_PRE_GA => return Err(Error::PreReleaseFunction),
                 opcode::MODULE_AUX => return Ok(Event::ModuleAux(skip_module_aux(source)?)),
                 opcode::SLOT_IMPORT if self.dialect == Dialect::Valkey => {
-                    // The import's name and the ranges of slots.
+                    // Skip the import's name and the ranges of slots.
                     p::skip_string(source)?;
                     let left = p::length(source)?;
                     if left == 0 {
@@ -273,7 +274,7 @@ impl<R: Read> FileReader<R> {
         }
         let computed = self.source.checksum();
         let stored = u64::from_le_bytes(p::array(&mut self.source)?);
-        // Zero means that no checksum was computed.
+        // A stored checksum of zero means that the writer has computed no checksum.
         if stored != 0 && stored != computed {
             return Err(Error::Checksum { computed, stored });
         }

@@ -39,23 +39,23 @@ pub use checksum::Crc64;
 pub use error::{Error, Result};
 pub use text::Text;
 
-/// The RDB version that is written, the version of redis-server 7.0.
+/// The RDB version that Strand writes: the version of redis-server 7.0.
 pub const VERSION_WRITTEN: u16 = 10;
 /// The RDB version for hashes with expiring fields, the version of Redis 7.4.
 pub const VERSION_FIELD_EXPIRY: u16 = 12;
-/// The newest RDB version of Redis that is read, the version of Redis 7.4 to 8.2.
+/// The newest RDB version of Redis that Strand reads: the version of Redis 7.4 to 8.2.
 pub const VERSION_REDIS_MAX: u16 = 12;
-/// The version of Valkey 9.0, the only version of Valkey's own that is read.
+/// The RDB version of Valkey 9.0, the only version of Valkey's own format that Strand reads.
 pub const VERSION_VALKEY: u16 = 80;
-/// Longest string, compressed or not; redis-server's `proto-max-bulk-len`.
+/// Maximum length of a string, compressed or not: redis-server's `proto-max-bulk-len`.
 pub const STRING_BYTES_MAX: usize = 512 << 20;
 
 /// The dialect of type numbers. 22 means one thing in Redis 7.4's release candidates and another in Valkey 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Redis, and Valkey up to 8.
+    /// The dialect of Redis, and of Valkey up to version 8.
     Redis,
-    /// Valkey 9.
+    /// The dialect of Valkey 9.
     Valkey,
 }
 

@@ -1,31 +1,32 @@
 //! LZF, the compression of strings in RDB: short back references over a window of 8 KiB, no entropy coding.
 //!
-//! A control byte below 32 announces that many plus one literal bytes. Any other control byte holds a length in its
-//! top three bits (7: the next byte is added) and, with the following byte, the distance to copy from. Written anew
-//! here, because the crate of that name is deprecated.
+//! A control byte n below 32 announces n + 1 literal bytes. Any other control byte holds a length in its top three
+//! bits (7: the next byte is added) and, with the following byte, the distance to copy from. Written anew here,
+//! because the crate of that name is deprecated.
 
 use crate::{Error, Result, STRING_BYTES_MAX};
 
-/// Most output bytes per byte of compressed input: three bytes can produce 264.
+/// Maximum number of output bytes per byte of compressed input: three bytes can produce 264.
 pub const GROWTH_MAX: usize = 88;
-/// Longest run of literals after one control byte.
+/// Maximum number of literal bytes after one control byte.
 const LITERALS_MAX: usize = 32;
-/// Largest distance of a copy.
+/// Maximum distance from a copy back to its original, in bytes.
 const DISTANCE_MAX: usize = 1 << 13;
-/// The longest copy: 7 + 255 + 2.
+/// Maximum length of a copy: 7 + 255 + 2.
 const COPY_MAX: usize = 264;
-/// Shortest copy that saves bytes.
+/// Minimum length of a copy that saves bytes.
 const COPY_MIN: usize = 3;
-/// Positions at the end of a copy that are remembered, as redis-server does. Fewer than [`COPY_MIN`].
+/// Number of positions at the end of a copy that are remembered, as redis-server does. It is less than [`COPY_MIN`].
 const REMEMBERED: usize = 2;
-/// Number of remembered positions, by a hash of three bytes: powers of two, for the shortest strings and for long
-/// ones.
+/// Minimum number of slots for remembered positions, by a hash of three bytes. Short strings get few slots. The
+/// number is a power of two.
 const TABLE_SLOTS_MIN: usize = 1 << 8;
+/// Maximum number of slots for remembered positions, a power of two.
 const TABLE_SLOTS_MAX: usize = 1 << 14;
 
-/// A larger buffer is not kept for the next string.
+/// A buffer that is larger than this is not kept for the next string.
 const KEPT_BYTES_MAX: usize = 64 << 10;
-/// Bytes of input between two pauses: about 0.2 ms of compression.
+/// Number of bytes of input between two pauses: about 0.2 ms of compression.
 pub const PAUSE_BYTES: usize = 64 << 10;
 
 const CORRUPT: Error = Error::Corrupt("an LZF string that does not decompress to its announced length");
@@ -73,7 +74,7 @@ pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
             return Err(CORRUPT);
         }
         let from = out.len() - distance;
-        // A copy may overlap its own output: then it repeats the last `distance` bytes.
+        // A copy may overlap its own output. Then the copy repeats the last `distance` bytes.
         let mut left = n;
         while left > 0 {
             let piece = left.min(out.len() - from);
@@ -137,8 +138,8 @@ impl Compressor {
             }
             at += length;
             literals_from = at;
-            // Remember the last positions within the copy: a repetition often continues there. To remember each
-            // position would take longer than all the rest.
+            // Remember the last positions within the copy, because a repetition often continues there. Remembering
+            // every position would take longer than everything else.
             for within in at - REMEMBERED..at.min(input.len() - (COPY_MIN - 1)) {
                 table[self::slot(&input[within..within + COPY_MIN], bits)] = within as u32 + 1;
             }

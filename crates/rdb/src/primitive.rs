@@ -5,7 +5,7 @@ use strand_wire::digits::Digits;
 use crate::source::Source;
 use crate::{Error, Result, STRING_BYTES_MAX, Text, lzf};
 
-/// Longer strings leave the reader as own vectors, not as views of its memory.
+/// Strings of at least this length leave the reader as vectors of their own, not as views of the reader's memory.
 const OWNED_BYTES_MIN: usize = 64 << 10;
 
 /// A length, or the encoding of a string.
@@ -15,13 +15,13 @@ pub(crate) enum Length {
     Encoded(u8),
 }
 
-/// String encodings, after the two bits `11`.
+/// The encodings of a string that is not stored as its bytes. They follow the two bits `11`.
 const INT_8: u8 = 0;
 const INT_16: u8 = 1;
 const INT_32: u8 = 2;
 const LZF: u8 = 3;
 
-/// First bytes of lengths of 32 and 64 bits.
+/// The first bytes of lengths that have 32 and 64 bits.
 const LENGTH_32: u8 = 0x80;
 const LENGTH_64: u8 = 0x81;
 
@@ -48,7 +48,7 @@ pub(crate) fn array<const N: usize>(source: &mut impl Source) -> Result<[u8; N]>
     Ok(bytes)
 }
 
-/// Number of bytes in memory, at least one.
+/// The number of bytes that are in memory, at least one: reads more bytes if there are none.
 fn some(source: &mut impl Source) -> Result<usize> {
     while source.at_hand().is_empty() {
         if !source.refill()? {
@@ -69,7 +69,7 @@ fn append(source: &mut impl Source, mut n: usize, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Skips `n` bytes.
+/// Skips `n` bytes of the source.
 fn pass(source: &mut impl Source, mut n: usize) -> Result<()> {
     while n > 0 {
         let piece = some(source)?.min(n);
@@ -125,7 +125,7 @@ fn stored_int(encoding: u8, source: &mut impl Source) -> Result<i64> {
     }
 }
 
-/// Reads a string into `out` and replaces its content.
+/// Reads a string into `out`, whose former content is replaced.
 pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     match length_or_encoding(source)? {
@@ -150,7 +150,7 @@ pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result
     }
 }
 
-/// Reads a string into `memory` and returns it as a view, or as an own vector when it is long.
+/// Reads a string into `memory`. Returns the string as a view, or as a vector of its own when it is long.
 pub(crate) fn string<'a>(source: &mut impl Source, memory: &'a mut Vec<u8>) -> Result<Text<'a>> {
     string_into(source, memory)?;
     Ok(shown(memory))
@@ -175,7 +175,7 @@ pub(crate) fn skip_string(source: &mut impl Source) -> Result<()> {
     }
 }
 
-/// A double as eight bytes, little endian.
+/// Reads a double that is stored as eight bytes, little endian.
 pub(crate) fn binary_double(source: &mut impl Source) -> Result<f64> {
     array(source).map(f64::from_le_bytes)
 }
@@ -199,7 +199,7 @@ pub(crate) fn text_double(source: &mut impl Source) -> Result<f64> {
 
 /// Parses a double in any form that C's printf writes.
 pub(crate) fn parse_double(text: &[u8]) -> Result<f64> {
-    /// Longest text of a double.
+    /// Maximum length of the text of a double.
     const CHARS_MAX: usize = 128;
     std::str::from_utf8(text)
         .ok()
@@ -208,7 +208,7 @@ pub(crate) fn parse_double(text: &[u8]) -> Result<f64> {
         .ok_or(Error::Corrupt("a score that is no number"))
 }
 
-/// Appends a length.
+/// Appends the encoding of a length to `out`.
 pub(crate) fn put_length(n: u64, out: &mut Vec<u8>) {
     if n < 1 << 6 {
         out.push(n as u8);
@@ -240,16 +240,16 @@ pub(crate) fn put_int(n: i64, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a string: as an integer if its text is one, or compressed if that is smaller.
+/// Appends a string: as an integer if its text is an integer, or compressed if that is smaller.
 pub(crate) fn put_string(
     bytes: &[u8],
     compressor: Option<&mut lzf::Compressor>,
     pause: &dyn Fn(),
     out: &mut Vec<u8>,
 ) {
-    /// "-2147483648"
+    /// Maximum length of an integer's text: "-2147483648"
     const INT_CHARS_MAX: usize = 11;
-    /// Shorter strings are never compressed.
+    /// Strings shorter than this are never compressed.
     const COMPRESSED_BYTES_MIN: usize = 21;
     const ENCODED_LZF: u8 = 3 << 6 | LZF;
     if bytes.len() <= INT_CHARS_MAX

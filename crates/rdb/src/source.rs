@@ -4,13 +4,13 @@ use std::io::{ErrorKind, Read};
 
 use crate::{Crc64, Error, Result};
 
-/// Bytes read from a [`ReadSource`]'s reader at a time.
+/// Number of bytes that a [`ReadSource`] reads from its reader at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// An ordered sequence of bytes. Bytes in memory can be read, then consumed. When none are in memory, more can be
 /// fetched.
 pub trait Source {
-    /// The bytes in memory.
+    /// The bytes of the source that are in memory already.
     fn at_hand(&self) -> &[u8];
     /// Consumes `n` bytes, at most the bytes in memory.
     fn consume(&mut self, n: usize);
@@ -51,12 +51,12 @@ impl<S: Source> Source for &mut S {
 pub struct ReadSource<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// The bytes in memory are `buffer[start..end]`.
+    /// The bytes of `buffer` that were read and not consumed yet are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// Checksum of the bytes before `buffer[0]`.
+    /// Checksum of all consumed bytes before `buffer[0]`.
     crc: Crc64,
-    /// Number of bytes before `buffer[0]`.
+    /// Number of consumed bytes before `buffer[0]`.
     passed: u64,
 }
 
@@ -66,7 +66,7 @@ impl<R: Read> ReadSource<R> {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         ReadSource { reader, buffer, start: 0, end: 0, crc: Crc64::new(), passed: 0 }
     }
-    /// Bytes consumed so far.
+    /// Number of bytes consumed so far.
     pub fn offset(&self) -> u64 {
         self.passed + self.start as u64
     }

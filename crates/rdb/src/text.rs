@@ -39,7 +39,7 @@ impl Deref for Text<'_> {
 
 /// The integer whose canonical decimal form is `text`: no sign but one `-`, no leading zero, no overflow.
 pub(crate) fn canonical_int(text: &[u8]) -> Option<i64> {
-    /// "-9223372036854775808"
+    /// Maximum length of an integer's text: "-9223372036854775808"
     const INT_CHARS_MAX: usize = 20;
     if text.is_empty() || text.len() > INT_CHARS_MAX {
         return None;
@@ -53,7 +53,7 @@ pub(crate) fn canonical_int(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // Count downwards: the smallest integer has no positive counterpart.
+    // Count downwards, because the smallest integer has no positive counterpart.
     let mut n: i64 = 0;
     for digit in digits {
         if !digit.is_ascii_digit() {

@@ -1,14 +1,14 @@
 //! The numbers of value types in files and payloads. Redis defines them, and they never change.
 
-/// One string.
+/// A string.
 pub const STRING: u8 = 0;
 /// A list, element by element (Redis 3.0 and older).
 pub const LIST: u8 = 1;
-/// A set, member by member.
+/// A set, stored member by member.
 pub const SET: u8 = 2;
 /// A sorted set with scores as text (Redis 3.2 and older).
 pub const ZSET: u8 = 3;
-/// A hash, field by field.
+/// A hash, stored field by field.
 pub const HASH: u8 = 4;
 /// A sorted set with binary scores.
 pub const ZSET_2: u8 = 5;
@@ -18,7 +18,7 @@ pub const MODULE_PRE_GA: u8 = 6;
 pub const MODULE_2: u8 = 7;
 /// A hash as a zipmap (Redis 2.4 and older).
 pub const HASH_ZIPMAP: u8 = 9;
-/// A list as one ziplist.
+/// A list as a single ziplist.
 pub const LIST_ZIPLIST: u8 = 10;
 /// A set of integers.
 pub const SET_INTSET: u8 = 11;
@@ -42,7 +42,7 @@ pub const STREAM_2: u8 = 19;
 pub const SET_LISTPACK: u8 = 20;
 /// A stream of Redis 7.2.
 pub const STREAM_3: u8 = 21;
-/// A hash with expiring fields of Redis 7.4's release candidates. In Valkey 9: [`HASH_2`].
+/// A hash with expiring fields of Redis 7.4's release candidates. In Valkey 9, this number is [`HASH_2`].
 pub const HASH_METADATA_PRE_GA: u8 = 22;
 /// A hash with expiring fields of Valkey 9.
 pub const HASH_2: u8 = 22;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Bytes of one buffer: the usual read size of a connection.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
-/// Buffers of a worker, a power of two. 2 MiB, all resident, because the kernel uses them in turn. A socket that
-/// finds no free buffer tries again in the next turn.
+/// Number of buffers of a worker, a power of two. The buffers take 2 MiB, all resident, because the kernel uses them
+/// in turn. A socket that finds no free buffer tries again in the next turn.
 pub(crate) const BUFFERS: u16 = 128;
 /// The buffer group named in receive requests.
 pub(crate) const GROUP: u16 = 1;
@@ -21,7 +21,7 @@ pub(crate) const GROUP: u16 = 1;
 pub(crate) struct FilledBuffer {
     id: u16,
     len: usize,
-    /// Bytes of the buffer that are read.
+    /// Number of bytes of the buffer that were read already.
     pub(crate) read: usize,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct FilledBuffer {
 pub(crate) struct Buffers {
     /// `count` descriptions, read by the kernel up to the tail.
     ring: NonNull<BufRingEntry>,
-    /// `count` times [`BUFFER_BYTES`] bytes.
+    /// The memory of all buffers: `count` times [`BUFFER_BYTES`] bytes.
     memory: NonNull<u8>,
     count: u16,
     tail: u16,
 }
 
 impl Buffers {
-    /// Registers `count` new buffers (a power of two) with `ring` and gives all of them to the kernel.
+    /// Registers `count` new buffers (a power of two) with `ring`, and gives all of them to the kernel.
     pub(crate) fn register(ring: &IoUring, count: u16) -> io::Result<Buffers> {
         let descriptions = leak(descriptions(count)?)?;
         let memory = leak(contents(count)?)?;
@@ -66,7 +66,7 @@ impl Buffers {
         assert!(id < self.count && len <= BUFFER_BYTES, "the kernel reports a buffer of this ring");
         FilledBuffer { id, len, read: 0 }
     }
-    /// The unread bytes of `held`.
+    /// The bytes of the buffer `held` that were not read yet.
     pub(crate) fn bytes(&self, held: &FilledBuffer) -> &[u8] {
         // SAFETY: the id is below `count`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
@@ -104,7 +104,7 @@ fn descriptions(count: u16) -> io::Result<Layout> {
     pages(usize::from(count) * size_of::<BufRingEntry>())
 }
 
-/// The layout of the buffers' memory.
+/// The layout of the memory for all buffers.
 fn contents(count: u16) -> io::Result<Layout> {
     pages(usize::from(count) * BUFFER_BYTES)
 }

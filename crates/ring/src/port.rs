@@ -11,20 +11,20 @@ use std::sync::atomic::AtomicU64;
 use std::task::Context;
 use strand_chain::Chain;
 
-/// A target of at least this length belongs to a large value.
+/// A read into a target of at least this length belongs to a large value.
 const LARGE_BYTES_MIN: usize = 32 * 1024;
 /// After this many bytes of a large value, the rest is read from the socket directly into its memory. This saves
 /// the copy from the shared buffers.
 const DIRECT_BYTES_MIN: usize = 256 * 1024;
-/// Most bytes of one send: the kernel counts them in 32 bits.
+/// Maximum number of bytes of one send, because the kernel counts them in 32 bits.
 const SENT_BYTES_MAX: usize = 1 << 30;
 
-/// The readiness of a port.
+/// What a port is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// [`Port::read`] returns bytes, the end or an error.
+    /// [`Port::read`] will return bytes, the end or an error.
     pub read: bool,
-    /// [`Port::write`] takes bytes or returns an error.
+    /// [`Port::write`] will take bytes or return an error.
     pub write: bool,
     /// The connection is broken.
     pub gone: bool,
@@ -100,7 +100,7 @@ impl Port {
         }
         let n = out.front().len().min(bytes_max).min(SENT_BYTES_MAX);
         if n == out.len() {
-            // The usual case: swap the chains, and so their allocations.
+            // Usually all bytes are taken, so swap the chains and thereby their allocations.
             std::mem::swap(out, &mut slot.sending);
         } else if n > 0 {
             slot.sending = out.split_to(n);
@@ -110,7 +110,7 @@ impl Port {
         }
         Ok(n)
     }
-    /// True when no send is in progress: all bytes taken are sent or have failed.
+    /// True when no send is in progress: all bytes that were taken are sent, or their send has failed.
     pub fn is_sent(&self) -> bool {
         self.ring.inner.borrow_mut().slot(self.index).is_sent()
     }
@@ -123,7 +123,8 @@ impl Port {
         slot.attend(reading, &mut inner.buffers);
         inner.stop_if_overfull(self.index);
     }
-    /// The readiness of the port. Wakes the task when the port becomes ready for `reading` or `writing`, or breaks.
+    /// What the port is ready for. Wakes the task when the port becomes ready for `reading` or `writing`, or when its
+    /// connection breaks.
     pub fn poll(&mut self, cx: &mut Context<'_>, reading: bool, writing: bool) -> Ready {
         self.attend(reading);
         let mut inner = self.ring.inner.borrow_mut();

@@ -18,7 +18,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Size of the submission queue. Further requests wait in `Inner::queue`.
 const ENTRIES: u32 = 1024;
-/// Size of the completion queue: more than ports are likely to complete in one turn. The kernel keeps the rest.
+/// Size of the completion queue. It exceeds the number of requests that are likely to complete in one turn. The
+/// kernel keeps further completions.
 const COMPLETIONS: u32 = 8192;
 /// `IORING_ENTER_GETEVENTS`: run pending completions.
 const ENTER_GETEVENTS: u32 = 1;
@@ -30,22 +31,22 @@ const ALL: i32 = 0x100;
 const MORE: i32 = 0x8000;
 /// Offset of a receive's limit in a request (`optlen`).
 const LIMIT_OFFSET: usize = 44;
-/// `POLLIN`.
+/// `POLLIN`: the descriptor can be read.
 const POLL_IN: u32 = 1;
 
 /// The kind of a request. Its user data is the kind and the slot's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Kind {
-    /// The standing receive.
+    /// Receives bytes into shared buffers, again and again (the standing receive).
     Receive,
-    /// A send.
+    /// Sends bytes.
     Send,
     /// Cancels another request.
     Cancel,
     /// Reports when the connection breaks.
     Watch,
-    /// Waits until bytes arrive.
+    /// Reports once when bytes arrive in the socket.
     Await,
 }
 const KINDS: [Kind; 5] = [Kind::Receive, Kind::Send, Kind::Cancel, Kind::Watch, Kind::Await];
@@ -62,16 +63,16 @@ pub struct Ring {
 
 pub(crate) struct Inner {
     ring: IoUring,
-    /// Signalled by the kernel for each completion.
+    /// The descriptor that the kernel signals for each completion.
     event: OwnedFd,
     pub(crate) buffers: Buffers,
     pub(crate) slots: Vec<Option<SocketState>>,
     free: Vec<usize>,
-    /// Requests not yet submitted.
+    /// Requests that were not submitted yet.
     queue: VecDeque<squeue::Entry>,
     /// Ports that found no free buffer.
     starved: Vec<usize>,
-    /// The task that calls `turn`.
+    /// The task that calls `turn`. It is woken when there is work.
     driver: Option<Waker>,
     completions: Vec<(u64, i32, u32)>,
     /// True while the kernel accepts a byte limit for standing receives.
@@ -95,7 +96,8 @@ fn set_up(buffers: u16) -> io::Result<(IoUring, OwnedFd, Buffers)> {
     Ok((ring, event, buffers))
 }
 
-/// Ends a standing receive after `bytes`. Linux supports this since 6.17; older kernels refuse the request.
+/// Sets a limit on a receive request: a standing receive ends after `bytes` bytes. Linux supports this since 6.17;
+/// older kernels refuse the request.
 fn limit(entry: &mut squeue::Entry, bytes: usize) {
     const { assert!(LIMIT_OFFSET + size_of::<u32>() <= size_of::<squeue::Entry>()) };
     // SAFETY: the field is in the request.
@@ -142,7 +144,8 @@ impl Ring {
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.inner.borrow().event.try_clone()
     }
-    /// Most unread bytes of a port. Known after the first receive; smaller if the kernel supports limits (6.17).
+    /// Maximum number of unread bytes of a port. It is known after the first receive, and is smaller if the kernel
+    /// supports limits (6.17).
     pub fn unread_bytes_max(&self) -> usize {
         match self.inner.borrow().limits {
             // The last buffer may start just below the limit.
@@ -187,7 +190,7 @@ impl Ring {
         let turned = catch_unwind(AssertUnwindSafe(|| self.inner.borrow_mut().turn()));
         turned.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).inspect_err(|e| self.fail(e))
     }
-    /// Fails the ring with `error`, which its ports return from now on. Their connections are closed.
+    /// Fails the ring. Its ports return `error` from now on, and their connections are closed.
     pub fn fail(&self, error: &io::Error) {
         self.inner.borrow_mut().fail(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     }
@@ -208,7 +211,7 @@ impl Inner {
             return Err(io::Error::from_raw_os_error(error));
         }
         if !self.starved.is_empty() {
-            // Copy out unread bytes, so that the ports without a buffer can have those buffers.
+            // Copy unread bytes out of the shared buffers, so that the ports without a buffer can have those buffers.
             self.slots.iter_mut().flatten().for_each(|slot| slot.spill(&mut self.buffers));
         }
         for index in std::mem::take(&mut self.starved) {
@@ -251,14 +254,14 @@ impl Inner {
             if queued == 0 && !self.kernel_has_more() {
                 return Ok(());
             }
-            // SAFETY: no argument is passed; what is queued is as `push` wants it.
+            // SAFETY: no argument is passed, and every queued request keeps the conditions of `push`.
             let entered = unsafe { self.ring.submitter().enter::<()>(queued, 0, ENTER_GETEVENTS, None) };
             match entered {
                 Ok(_) if self.queue.is_empty() => return Ok(()),
                 Ok(taken) if taken > 0 => {}
                 Ok(_) => return Ok(()),
-                // A signal, or the kernel lacks memory or room for completions: requests that were not taken stay
-                // queued.
+                // The call was interrupted by a signal, or the kernel lacks memory or room for completions. Requests
+                // that the kernel did not take stay queued.
                 Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => return Ok(()),
                     _ => return Err(e),
@@ -283,13 +286,13 @@ impl Inner {
             Kind::Watch => {
                 slot.watched(result, more);
                 if slot.closed && more {
-                    // The watch reported something just before it was to be cancelled.
+                    // The watch reported something just before it was cancelled.
                     self.cancel(index, Kind::Watch);
                 }
             }
             Kind::Await => slot.awaited(result),
-            // The request ended first, or it cannot be cancelled now. An open port tries again if needed. The
-            // connection of a closed port is shut down, because its requests did not end.
+            // The request that was to be cancelled ended first, or it cannot be cancelled now. An open port tries
+            // again if needed. The connection of a closed port is shut down, because its requests did not end.
             Kind::Cancel if result < 0 && slot.requests > 1 => match &slot.socket {
                 Some(socket) if slot.closed => drop(socket.shutdown(Shutdown::Both)),
                 _ => slot.stopping = false,
@@ -309,7 +312,7 @@ impl Inner {
             self.free.push(index);
         }
     }
-    /// Queues a receive for the port's socket, with or without a limit.
+    /// Queues a receive for the port's socket, with a limit if the kernel supports limits.
     pub(crate) fn receive(&mut self, index: usize) {
         let fd = self.fd(index);
         let limits = self.limits;
@@ -334,7 +337,7 @@ impl Inner {
     pub(crate) fn watch(&mut self, index: usize) {
         let fd = self.fd(index);
         self.slot(index).watching = true;
-        // The kernel always reports errors, hang-ups and the end of the peer's side.
+        // The kernel always reports errors, hang-ups and the end of the peer's side, so no event is named.
         self.push(index, Kind::Watch, opcode::PollAdd::new(fd, 0).multi(true).build());
     }
     /// Queues one report when bytes are in the socket.
@@ -386,7 +389,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The kernel may still read what is being sent.
+        // Leak the slots, because the kernel may still read the bytes of a send.
         self.slots.drain(..).flatten().for_each(SocketState::leak);
     }
 }

@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use strand_chain::Chain;
 
-/// Limit of a standing receive: it ends with the buffer that reaches this many bytes. Used if the kernel supports
-/// limits, unless the port sets a smaller one. The next receive starts when everything is read, so a port holds no
-/// more than this.
+/// Limit of a standing receive: the receive ends with the buffer that reaches this many bytes. Used if the kernel
+/// supports limits, unless the port sets a smaller limit. The next receive starts when everything is read, so a port
+/// holds no more than this.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 128 * 1024;
 /// A port whose task does not read stops receiving above this many unread bytes.
 pub(crate) const UNREAD_BYTES_MAX: usize = 32 * 1024;
-/// A port whose task reads stops receiving above this many unread bytes, whole buffers counted, until they are
+/// A port whose task reads stops receiving above this many unread bytes, whole buffers counted, until these bytes are
 /// read. Only needed on kernels without limits.
 const READER_BYTES_MAX: usize = 256 * 1024;
-/// `ENOBUFS`, `ECANCELED`, `EINVAL`: the standing request ended, the socket did not.
+/// `ENOBUFS`, `ECANCELED`, `EINVAL`: the standing request ended, but the socket did not.
 const NO_BUFFERS: i32 = -105;
 const CANCELED: i32 = -125;
 const REFUSED: i32 = -22;
-/// `POLLERR`, `POLLHUP`.
+/// `POLLERR` and `POLLHUP`: the connection is broken.
 const POLL_ERROR: i32 = 8;
 const POLL_HANG_UP: i32 = 16;
-/// `EPIPE`.
+/// `EPIPE`: the peer has closed the connection.
 const BROKEN_PIPE: i32 = 32;
 
 /// The ring's state of a port.
@@ -39,13 +39,13 @@ pub(crate) struct SocketState {
     pub(crate) held: VecDeque<FilledBuffer>,
     /// Older received bytes, copied out of the shared buffers.
     pub(crate) spilled: Chain,
-    /// Receives the length of `spilled`.
+    /// A counter that always gets the length of `spilled`.
     pub(crate) meter: Option<Arc<AtomicU64>>,
     /// True while the standing receive is in the kernel.
     pub(crate) receiving: bool,
     /// True when the current or last standing receive has a limit.
     limited: bool,
-    /// The limit, in bytes.
+    /// The limit of the next standing receive, in bytes.
     pub(crate) received_bytes_max: usize,
     /// True while the standing receive is being cancelled.
     pub(crate) stopping: bool,
@@ -101,7 +101,7 @@ impl SocketState {
             requests: 0,
         }
     }
-    /// The standing receive starts: from now on only the ring reads from the socket.
+    /// Notes that the standing receive has started. From now on only the ring reads from the socket.
     pub(crate) fn receives(&mut self, limited: bool) {
         self.receiving = true;
         self.limited = limited;
@@ -143,12 +143,12 @@ impl SocketState {
         }
         self.starved
     }
-    /// The next turn has started: wake the task to receive again.
+    /// Called when the next turn has started: wakes the task, so that it receives again.
     pub(crate) fn no_longer_starved(&mut self) {
         self.starved = false;
         self.wake();
     }
-    /// True once when too many bytes are unread and receiving must stop.
+    /// True once when too many bytes are unread, so that receiving must stop.
     pub(crate) fn is_overfull(&mut self) -> bool {
         let unread_bytes = self.spilled.len() + self.held.len() * BUFFER_BYTES;
         let bytes_max = if self.reading { READER_BYTES_MAX } else { UNREAD_BYTES_MAX };
@@ -156,14 +156,14 @@ impl SocketState {
         self.stopping |= over;
         over
     }
-    /// Handles the end of the send.
+    /// Handles the result of the send.
     pub(crate) fn sent(&mut self, result: i32) {
         let len = self.sending.len();
         self.sending.clear();
         if result < 0 {
             self.broken(-result);
         } else if (result as usize) < len {
-            // The send had to send all bytes.
+            // A send must send all bytes. A shorter send counts as a broken connection.
             self.broken(BROKEN_PIPE);
         } else if self.writing {
             self.wake();
@@ -182,7 +182,7 @@ impl SocketState {
             self.wake();
         }
     }
-    /// The socket has bytes, or an end or error that reading will return.
+    /// Handles a report that the socket has bytes, or an end or error that reading will return.
     pub(crate) fn awaited(&mut self, result: i32) {
         self.awaiting = false;
         match result {
@@ -205,7 +205,7 @@ impl SocketState {
         self.waker = None;
         self.drop_unread(buffers);
     }
-    /// Sets whether the task reads.
+    /// Sets whether the task is about to read.
     pub(crate) fn attend(&mut self, reading: bool, buffers: &mut Buffers) {
         self.reading = reading;
         if !reading {
@@ -261,7 +261,7 @@ impl SocketState {
             }
         }
     }
-    /// Copies the bytes in shared buffers, so that other ports can use the buffers.
+    /// Copies the bytes that are in shared buffers to `spilled`, so that other ports can use the buffers.
     pub(crate) fn spill(&mut self, buffers: &mut Buffers) {
         if self.held.is_empty() {
             return;
@@ -287,7 +287,7 @@ impl SocketState {
     fn wake(&mut self) {
         self.waker.take().into_iter().for_each(Waker::wake);
     }
-    /// True when bytes are in the socket and no request takes them.
+    /// True when bytes are in the socket and no receive request takes them.
     fn is_direct(&self) -> bool {
         self.arrived && !self.receiving
     }

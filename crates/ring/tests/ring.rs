@@ -13,7 +13,7 @@ use strand_ring::{Port, Ready, Ring};
 
 /// No test waits longer than this.
 const WAIT_MS_MAX: u64 = 20_000;
-/// Turns after which the ring has taken all bytes that have arrived.
+/// Number of turns after which the ring must have taken all bytes that have arrived.
 const TURNS_TO_TAKE_UP: usize = 100;
 
 struct Fixture {
@@ -32,7 +32,7 @@ impl Fixture {
         peer.set_read_timeout(Some(Duration::from_millis(WAIT_MS_MAX))).expect("not zero");
         (self.ring.attach(self.listener.accept().expect("connected").0).expect("a socket"), peer)
     }
-    /// Turns the ring until `done` returns a value.
+    /// Turns the ring until `done` returns a value. Returns this value.
     #[track_caller]
     fn until<T>(&self, mut done: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
@@ -50,7 +50,7 @@ fn poll(port: &mut Port, reading: bool, writing: bool) -> Ready {
     port.poll(&mut Context::from_waker(Waker::noop()), reading, writing)
 }
 
-/// Reads once, if the port is ready. An inner `None` is the end.
+/// Reads once, if the port is ready. An inner `None` means the end of the stream.
 fn read(port: &mut Port, target: &mut [u8]) -> Option<Option<usize>> {
     if !poll(port, true, false).read {
         return None;
@@ -86,7 +86,7 @@ fn bytes_arrive_in_order_for_targets_of_any_size() {
     let mut got = Vec::new();
     let mut target = vec![0; 128 << 10];
     let ended = loop {
-        // Small and large targets alternate in stretches, so that both ways to receive are used.
+        // Read into small and large targets in turns, so that both ways to receive are used.
         let room = if (got.len() >> 20).is_multiple_of(2) { 64 << 10 } else { 1 + got.len() % 5000 };
         match f.until(|| read(&mut port, &mut target[..room])) {
             Some(n) => got.extend_from_slice(&target[..n]),
@@ -95,7 +95,7 @@ fn bytes_arrive_in_order_for_targets_of_any_size() {
         assert!(got.len() <= LEN);
     };
     assert!(ended && got == sent, "{} of {LEN} bytes, or others", got.len());
-    // The end is permanent, and the other direction still works.
+    // The end of the stream is permanent, and the other direction still works.
     assert_eq!(read(&mut port, &mut target), Some(None));
     let mut out = Chain::new();
     out.push_slice(b"bye");
@@ -141,7 +141,8 @@ fn more_sockets_than_buffers_are_all_read() {
     for (i, (_, peer)) in pairs.iter_mut().enumerate() {
         peer.write_all(&pattern(20_000, i)).expect("taken");
     }
-    // All ports receive before any of them reads. Each holds a buffer or two, and there are too few buffers.
+    // All ports receive before any port is read. Each port holds a buffer or two, and there are too few buffers for
+    // all ports.
     for _ in 0..10 {
         pairs.iter_mut().for_each(|(port, _)| assert!(!poll(port, true, false).gone));
         f.ring.turn().expect("the ring works");
@@ -199,7 +200,7 @@ fn unread_bytes_of_a_port_are_bounded_and_measured() {
             (port, peer, meter, writer)
         })
         .collect();
-    // All tasks wanted to read, then had something more urgent to do.
+    // All tasks wanted to read, and then did something more urgent first.
     f.until(|| ports.iter_mut().all(|(port, ..)| poll(port, true, false).read).then_some(()));
     let held = |ports: &[(Port, TcpStream, Arc<AtomicU64>, _)]| -> Vec<u64> {
         ports.iter().map(|(_, _, meter, _)| meter.load(Ordering::Relaxed)).collect()
@@ -214,7 +215,7 @@ fn unread_bytes_of_a_port_are_bounded_and_measured() {
         quiet_rounds = if now == before { quiet_rounds + 1 } else { 0 };
         before = now;
     }
-    // No byte was lost.
+    // Each socket still delivers all bytes that were sent.
     for (i, (port, _, meter, _)) in ports.iter_mut().enumerate() {
         let (mut got, mut target) = (Vec::new(), vec![0; 9_999]);
         while got.len() < 1 << 20 {
@@ -222,12 +223,12 @@ fn unread_bytes_of_a_port_are_bounded_and_measured() {
             got.extend_from_slice(&target[..n]);
         }
         assert!(got == pattern(16 << 20, i)[..got.len()], "other bytes on socket {i}");
-        // All bytes held now arrived later.
+        // All bytes that the ports hold now arrived later.
         assert!(meter.load(Ordering::Relaxed) <= f.ring.unread_bytes_max() as u64);
     }
     for (port, peer, _, writer) in ports {
         drop((port, peer));
-        // The next turn submits the drop.
+        // The next turn submits the end of the dropped port.
         f.until(|| writer.is_finished().then_some(()));
     }
 }
@@ -247,7 +248,7 @@ fn a_port_can_limit_how_far_it_receives_ahead() {
         port.attend(false);
         f.ring.turn().expect("the ring works");
         std::thread::sleep(Duration::from_millis(1));
-        // On a kernel without limits only the usual limit applies.
+        // On a kernel without limits, only the usual limit of unread bytes applies.
         let bytes_max =
             f.ring.unread_bytes_max().min(if f.ring.knows_limits() { 32 * 1024 } else { usize::MAX });
         assert!((1..=bytes_max).contains(&port.unread_bytes()), "{}", port.unread_bytes());
@@ -280,7 +281,7 @@ fn ports_that_do_not_read_leave_the_buffers_to_others() {
     assert_eq!(f.until(|| read(&mut port, &mut target)), Some(6));
 }
 
-/// Remembers that it was woken. A task that only polls after a wake-up finds missing wake-ups.
+/// Remembers that it was woken. With it, a task that polls only after a wake-up finds missing wake-ups.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -309,7 +310,8 @@ impl Fixture {
 #[test]
 fn a_port_that_waits_for_nothing_learns_of_a_reset() {
     let Some(f) = fixture() else { return };
-    // Whether the port has received before, how many bytes are unread, and whether the peer has ended its side.
+    // Each case decides whether the port has received before, how many bytes are unread, and whether the peer has
+    // ended its side.
     for case in 0..12 {
         let (receiving, unread, half) = (case % 2 == 0, [0, 100, 1 << 20][case / 2 % 3], case >= 6);
         let (mut port, mut peer) = f.pair();
@@ -321,14 +323,14 @@ fn a_port_that_waits_for_nothing_learns_of_a_reset() {
         let (sent, has_sent) = channel();
         let (go, may_go) = channel::<()>();
         let peer = std::thread::spawn(move || {
-            // The writer gives up the rest of a long text.
+            // The writer stops in the middle of a long text.
             peer.set_write_timeout(Some(Duration::from_millis(100))).expect("not zero");
             let _ = peer.write_all(&pattern(unread, 0));
             if half {
                 peer.shutdown(Shutdown::Write).expect("connected");
             }
             sent.send(()).expect("it is waited for");
-            // An error is as good as a message: the test no longer waits.
+            // Both a message and an error mean that the test no longer waits.
             let _ = may_go.recv_timeout(Duration::from_millis(WAIT_MS_MAX));
             socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
         });
@@ -383,7 +385,7 @@ fn a_dropped_port_closes_its_socket_with_requests_in_progress() {
         if receiving {
             poll(&mut port, true, false);
         }
-        // More bytes than the kernel's buffers take: the send never ends.
+        // Send more bytes than the kernel's buffers take, so that the send never ends.
         let mut out = Chain::new();
         out.push_slice(&pattern(64 << 20, 1));
         assert_eq!(port.write(&mut out, usize::MAX).expect("connected"), 64 << 20);
@@ -412,7 +414,7 @@ fn a_ring_can_end_with_requests_in_progress() {
     out.push_slice(&pattern(64 << 20, 1));
     port.write(&mut out, usize::MAX).expect("connected");
     f.ring.turn().expect("the ring works");
-    // As at the end of a worker: the ring is not turned any more.
+    // Drop the port and the ring, as at the end of a worker: nothing turns the ring any more.
     drop((port, f));
     let mut rest = Vec::new();
     let _ = peer.read_to_end(&mut rest);

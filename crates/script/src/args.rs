@@ -3,7 +3,7 @@
 use crate::errors;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
-/// The arguments of a call.
+/// The arguments of a call from Lua to one of Strand's functions.
 pub(crate) struct Args<'l> {
     pub(crate) lua: &'l Lua,
     values: MultiValue,
@@ -13,22 +13,22 @@ impl<'l> Args<'l> {
     pub(crate) fn new(lua: &'l Lua, values: MultiValue) -> Args<'l> {
         Args { lua, values }
     }
-    /// Number of arguments.
+    /// Number of arguments in the call.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
-    /// Argument `n`, counted from 1.
+    /// Returns argument `n`. The first argument has number 1.
     pub(crate) fn get(&self, n: usize) -> Option<&Value> {
         self.values.get(n - 1)
     }
-    /// True when the argument is missing or nil.
+    /// True when argument `n` is missing or nil.
     pub(crate) fn is_none(&self, n: usize) -> bool {
         self.get(n).is_none_or(Value::is_nil)
     }
     pub(crate) fn into_values(self) -> MultiValue {
         self.values
     }
-    /// A string. A number counts as its text.
+    /// Argument `n` as a string. A number counts as its text.
     pub(crate) fn string(&self, n: usize) -> Result<LuaString> {
         match self.get(n) {
             Some(Value::String(text)) => Ok(text.clone()),
@@ -39,7 +39,7 @@ impl<'l> Args<'l> {
             _ => Err(self.wrong_type(n, "string")),
         }
     }
-    /// A number. A string that is a number counts.
+    /// Argument `n` as a number. A string that spells a number counts.
     pub(crate) fn number(&self, n: usize) -> Result<f64> {
         let number = match self.get(n) {
             Some(Value::Integer(number)) => Some(*number as f64),
@@ -49,7 +49,7 @@ impl<'l> Args<'l> {
         };
         number.ok_or_else(|| self.wrong_type(n, "number"))
     }
-    /// An integer, truncated towards zero.
+    /// Argument `n` as an integer, truncated towards zero.
     pub(crate) fn int(&self, n: usize) -> Result<i64> {
         Ok(self.number(n)? as i64)
     }
@@ -62,11 +62,11 @@ impl<'l> Args<'l> {
             _ => Err(self.wrong_type(n, "table")),
         }
     }
-    /// The error of a bad argument.
+    /// The error for a bad argument `n`.
     pub(crate) fn bad(&self, n: usize, why: &str) -> mlua::Error {
         errors::bad_argument(self.lua, n, why)
     }
-    /// An error with the caller's position.
+    /// An error whose text starts with the caller's position.
     pub(crate) fn error(&self, text: impl AsRef<[u8]>) -> mlua::Error {
         errors::error(self.lua, text)
     }

@@ -3,10 +3,11 @@
 use crate::args::Args;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// 2^52 + 2^51. Adding it to a double leaves the number modulo 2^32, rounded to nearest, in the low bits.
+/// 2^52 + 2^51. When this is added to a double, the low bits of the sum are the number modulo 2^32, rounded to
+/// nearest.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
-/// The library.
+/// Creates the table `bit`.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     macro_rules! function {

@@ -10,16 +10,16 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-/// Deepest nesting, unless the script sets another.
+/// Maximum nesting, unless the script sets another maximum.
 const DEPTH_MAX: i64 = 1000;
-/// Upper limit of the nesting settings, because each level takes stack of the thread.
+/// Upper limit of the nesting settings, because each level takes memory of the thread's stack.
 const DEPTH_LIMIT: i64 = 1000;
-/// Most digits of a number.
+/// Maximum number of digits with which a number is encoded.
 const PRECISION_MAX: i64 = 14;
 
-/// Settings that a script can change.
+/// Settings of `cjson` that a script can change.
 struct Settings {
-    /// 0 off, 1 on, 2 as null.
+    /// 0: off, 1: on, 2: write `null`.
     encode_invalid_numbers: AtomicI64,
     decode_invalid_numbers: AtomicI64,
     encode_max_depth: AtomicI64,
@@ -47,10 +47,10 @@ impl Default for Settings {
     }
 }
 
-/// The settings of the library that all scripts in all interpreters see.
+/// The settings of the library, which all scripts in all interpreters share.
 static SHARED: LazyLock<Arc<Settings>> = LazyLock::new(Arc::default);
 
-/// The library.
+/// Creates the table `cjson`.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
     library_with(lua, SHARED.clone())
 }
@@ -116,7 +116,7 @@ fn one_argument(args: &Args<'_>) -> Result<()> {
     if args.len() > 1 { Err(args.bad(2, "found too many arguments")) } else { Ok(()) }
 }
 
-/// Reads and sets an integer.
+/// Reads a setting that is an integer, and sets it if the script gives a value.
 fn whole(args: &Args<'_>, setting: &AtomicI64, min: i64, max: i64) -> Result<Value> {
     one_argument(args)?;
     if !args.is_none(1) {
@@ -129,7 +129,7 @@ fn whole(args: &Args<'_>, setting: &AtomicI64, min: i64, max: i64) -> Result<Val
     Ok(Value::Number(setting.load(Relaxed) as f64))
 }
 
-/// Reads and sets off, on or `null`.
+/// Reads a setting that is off, on or `null`, and sets it if the script gives a value.
 fn choice(args: &Args<'_>, setting: &AtomicI64, or_null: bool) -> Result<Value> {
     one_argument(args)?;
     set_choice(args, setting, or_null)?;
@@ -261,7 +261,7 @@ impl Encoder<'_, '_> {
         self.depth -= 1;
         Ok(())
     }
-    /// The length of an array. `None` for an object, and for an empty table.
+    /// The length of a table that is an array. `None` for an object, and for an empty table.
     fn array_len(&self, table: &Table) -> Result<Option<usize>> {
         let (mut max, mut items) = (0i64, 0i64);
         for pair in table.pairs::<Value, Value>() {
@@ -332,14 +332,14 @@ impl Encoder<'_, '_> {
     }
 }
 
-/// C's `%.{precision}g`.
+/// A number in the form of C's `%.{precision}g`.
 pub(crate) fn general(number: f64, precision: usize) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
     if !number.is_finite() {
         return if number.is_nan() {
-            // On x86-64 zero divided by zero gives `-nan`.
+            // On x86-64, zero divided by zero is printed as `-nan`.
             if number.is_sign_negative() { "-nan" } else { "nan" }.into()
         } else if number < 0.0 {
             "-inf".into()
@@ -396,7 +396,7 @@ enum Kind {
 
 struct Token {
     kind: Kind,
-    /// Start of the token, counted from 0.
+    /// Index of the token's first byte, counted from 0.
     at: usize,
 }
 
@@ -565,7 +565,7 @@ impl Decoder<'_, '_> {
         self.at = i;
         Ok(Token { kind: Kind::Text(out), at })
     }
-    /// Decodes the digits after `\u`: one code unit, or both of a surrogate pair.
+    /// Decodes the digits after `\u`: one code unit, or both code units of a surrogate pair.
     fn code_point(&self, i: &mut usize) -> Option<char> {
         let unit = |at: usize| {
             let hex = self.text.get(at..at + 4).filter(|h| h.iter().all(u8::is_ascii_hexdigit))?;
@@ -618,7 +618,7 @@ fn is_invalid_number(text: &[u8]) -> bool {
     }
 }
 
-/// The number at the start of `text` as `strtod` reads it, and its length.
+/// The number at the start of `text` as `strtod` reads it, and the length of its text.
 fn leading_number(text: &[u8]) -> Option<(f64, usize)> {
     let signed = usize::from(matches!(text.first(), Some(b'-' | b'+')));
     let sign = if text.first() == Some(&b'-') { -1.0 } else { 1.0 };

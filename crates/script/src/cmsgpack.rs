@@ -4,14 +4,15 @@ use crate::args::Args;
 use crate::state;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// Integers below this limit are packed as integers.
+/// Numbers below this limit may be packed as integers.
 const TWO_TO_63: f64 = (1u64 << 63) as f64;
-/// Deeper tables are packed as nil.
+/// Tables that are nested deeper than this are packed as nil.
 const NESTING_MAX: usize = 16;
-/// Deeper values are an error when unpacked, because each level takes stack of the thread.
+/// Values that are nested deeper than this are an error when unpacked, because each level takes memory of the
+/// thread's stack.
 const UNPACK_NESTING_MAX: usize = 200;
 
-/// The library.
+/// Creates the table `cmsgpack`.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     macro_rules! function {
@@ -73,7 +74,7 @@ fn put(out: &mut Vec<u8>, value: &Value, level: usize) -> Result<()> {
     Ok(())
 }
 
-/// A length in 16 bits, or in 32 bits with the next code.
+/// Appends a length of 16 bits after `code16`, or of 32 bits after the next code.
 fn put_len(out: &mut Vec<u8>, n: usize, code16: u8) {
     if let Ok(n) = u16::try_from(n) {
         out.push(code16);
@@ -85,7 +86,7 @@ fn put_len(out: &mut Vec<u8>, n: usize, code16: u8) {
 }
 
 fn put_number(out: &mut Vec<u8>, number: f64) {
-    // As in C: a number that fits a 64-bit integer exactly is packed as one.
+    // As in C, a number that fits a 64-bit integer exactly is packed as an integer.
     if number.floor() == number && (-TWO_TO_63..TWO_TO_63).contains(&number) {
         return put_int(out, number as i64);
     }
@@ -160,7 +161,7 @@ fn put_table(out: &mut Vec<u8>, table: &Table, level: usize) -> Result<()> {
     Ok(())
 }
 
-/// The length of a table with the keys 1 to n. An empty table is an array too.
+/// The length of a table whose keys are 1 to n. `None` for any other table. An empty table is an array too.
 fn array_len(table: &Table) -> Result<Option<usize>> {
     let (mut max, mut n) = (0usize, 0usize);
     for pair in table.pairs::<Value, Value>() {

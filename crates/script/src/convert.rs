@@ -6,16 +6,16 @@ use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_wire::reply::Reply;
 
-/// Deepest nesting of tables that a script may return. redis-server exhausts Lua's stack at about this depth.
+/// Maximum nesting of tables that a script may return. redis-server exhausts Lua's stack at about this depth.
 const DEPTH_MAX: usize = 100;
-/// A number from this limit on does not fit a 64-bit integer.
+/// Numbers of this size or more do not fit a 64-bit integer.
 const TWO_TO_63: f64 = (1u64 << 63) as f64;
 const TOO_DEEP: &str = "ERR reached lua stack limit";
 
-/// The value of a command's reply, or the text of its error.
+/// Converts a command's reply. Returns the value, or the text of the reply's error.
 ///
 /// # Errors
-/// When the interpreter has no memory for it.
+/// When the interpreter has no memory for the value.
 pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, Vec<u8>>> {
     state::charge(reply.len())?;
     let _unbound = (reply.len() <= state::SMALL_BYTES).then(|| Unbound::new(lua));
@@ -68,7 +68,7 @@ impl<'r> Reader<'r> {
     fn string(&self, text: &[u8]) -> Result<Value> {
         Ok(Value::String(self.lua.create_string(text)?))
     }
-    /// A nested value. Nested errors become tables.
+    /// Reads a nested value. A nested error becomes a table.
     fn inner(&mut self) -> Result<Value> {
         match self.value()? {
             Read::Value(value) => Ok(value),
@@ -140,7 +140,7 @@ pub(crate) fn write(reply: &mut Reply<'_>, value: &Value, resp3: bool) -> Result
 }
 
 fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> Result<()> {
-    // A table that contains itself twice would be written for ever.
+    // Count steps, because a table that contains itself twice would otherwise be written for ever.
     state::charge(1)?;
     state::check_level(depth)?;
     state::check_bytes(reply.out_len())?;
@@ -161,7 +161,7 @@ fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> 
     Ok(())
 }
 
-/// Like C's conversion on x86-64: a number out of range becomes the smallest integer.
+/// Converts a number as C does on x86-64: a number out of range becomes the smallest integer.
 fn whole(number: f64) -> i64 {
     if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
 }

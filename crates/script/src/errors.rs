@@ -6,14 +6,14 @@
 use mlua::{Error, Lua, Table, Value};
 use std::fmt;
 
-/// An error on its way through Lua.
+/// An error on its way through Lua, from a Rust function to the script.
 #[derive(Clone, Debug)]
 pub(crate) enum Thrown {
-    /// A plain text, starting with its position.
+    /// A plain text, which starts with the error's position.
     Text(Vec<u8>),
-    /// `{err = TEXT}`. `counted`: the error is already in the statistics.
+    /// The table `{err = TEXT}`. `counted`: the error is already in the statistics.
     Reply { text: Vec<u8>, counted: bool },
-    /// The run is over. Nothing may catch this.
+    /// The run is over. No script may catch this error.
     Stop,
 }
 
@@ -39,7 +39,8 @@ pub(crate) fn error(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Thrown::Text([where_is(lua, 1).as_bytes(), text.as_ref()].concat()).into()
 }
 
-/// As [`error`], for argument `n`, as from `luaL_argerror`. The function has the name that its caller uses.
+/// An error for argument `n`, as from `luaL_argerror`. Its text names the function as the caller does, and starts
+/// with the caller's position.
 pub(crate) fn bad_argument(lua: &Lua, n: usize, why: &str) -> Error {
     let names = lua.inspect_stack(0, |debug| {
         let names = debug.names();
@@ -59,7 +60,7 @@ pub(crate) fn reply(text: &str) -> Error {
     Thrown::Reply { text: format!("ERR {text}").into_bytes(), counted: false }.into()
 }
 
-/// `user_script:1: ` for the function `level` levels up. Empty for a function that is not Lua.
+/// The position `user_script:1: ` of the function `level` levels up. Empty for a function that is not written in Lua.
 pub(crate) fn where_is(lua: &Lua, level: usize) -> String {
     let found = lua.inspect_stack(level, |debug| {
         let source = debug.source();
@@ -68,7 +69,8 @@ pub(crate) fn where_is(lua: &Lua, level: usize) -> String {
     found.flatten().unwrap_or_default()
 }
 
-/// As [`where_is`], as whether it is a C function, source and line: false, `@user_script`, 1.
+/// The position of the function `level` levels up, as three values: whether it is a C function, its source, its line.
+/// For example: false, `@user_script`, 1.
 pub(crate) fn source_and_line(lua: &Lua, level: usize) -> Option<(bool, String, i64)> {
     lua.inspect_stack(level, |debug| {
         let source = debug.source();
@@ -77,7 +79,7 @@ pub(crate) fn source_and_line(lua: &Lua, level: usize) -> Option<(bool, String, 
     })
 }
 
-/// The form of an error value for the script.
+/// Converts an error to the form that the script may see.
 ///
 /// # Errors
 /// The error itself when the run is over.
@@ -91,7 +93,7 @@ pub(crate) fn visible(lua: &Lua, value: Value) -> mlua::Result<Value> {
     }
 }
 
-/// `{err = TEXT}`.
+/// Creates the table `{err = TEXT}`.
 pub(crate) fn table(lua: &Lua, text: &[u8], counted: bool) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("err", lua.create_string(text)?)?;

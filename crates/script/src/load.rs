@@ -5,7 +5,7 @@ use crate::shebang::{BAD_NAME, ScriptFlags, is_name};
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 use std::cell::RefCell;
 
-/// Most functions of one library.
+/// Maximum number of functions of one library.
 const FUNCTIONS_MAX: usize = 10_000;
 
 /// A function registered by a library.
@@ -28,7 +28,8 @@ pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<Registered>, R) {
     (REGISTERED.take().unwrap_or_default(), done)
 }
 
-/// `redis.register_function(name, callback)` or `redis.register_function{function_name=, callback=, flags=, description=}`.
+/// Runs `redis.register_function(name, callback)` or `redis.register_function{function_name=, callback=, flags=,
+/// description=}`.
 pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
     let values: Vec<Value> = values.into_iter().collect();
     let registered = match &values[..] {
@@ -68,7 +69,7 @@ pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
     })
 }
 
-/// The text of a string or a number.
+/// The text of a value that is a string or a number.
 fn text_of(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {

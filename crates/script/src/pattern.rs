@@ -2,13 +2,13 @@
 //! may run for hours.
 //!
 //! A [`Matcher`] is one pattern on one subject. It counts each step. [`Stop::Budget`] means that the owner of the
-//! budget wants an end. Recursion has a limit of its own, so no pattern overflows the stack.
+//! budget wants matching to end. Recursion has a limit of its own, so no pattern overflows the stack.
 
-/// Most captures of a pattern, as in Lua.
+/// Maximum number of captures of a pattern, as in Lua.
 pub const CAPTURES_MAX: usize = 32;
-/// Deepest recursion of the matcher: nested quantifiers and captures.
+/// Maximum recursion of the matcher: nested quantifiers and captures.
 const DEPTH_MAX: usize = 200;
-/// Steps between two checks of the budget.
+/// Number of steps between two checks of the budget.
 const STEPS_PER_LOOK: u32 = 1024;
 
 const ESCAPE: u8 = b'%';
@@ -18,7 +18,7 @@ const ESCAPE: u8 = b'%';
 pub enum Stop {
     /// The pattern is malformed. Holds Lua's text.
     Broken(String),
-    /// The budget is used up.
+    /// The budget of the match is used up.
     Budget,
 }
 
@@ -34,13 +34,13 @@ enum Len {
 /// A capture, as the script sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture<'s> {
-    /// A part of the subject.
+    /// The capture is a part of the subject.
     Text(&'s [u8]),
     /// `()`: a position, counted from 1.
     Position(usize),
 }
 
-/// One pattern on one subject.
+/// Matches one pattern against one subject.
 pub struct Matcher<'s, 'b> {
     subject: &'s [u8],
     pattern: &'s [u8],
@@ -48,12 +48,12 @@ pub struct Matcher<'s, 'b> {
     level: usize,
     depth: usize,
     steps: u32,
-    /// Counts steps. Returns false to stop.
+    /// Counts steps. Returns false when matching must stop.
     budget: &'b mut dyn FnMut(u32) -> bool,
 }
 
 impl<'s, 'b> Matcher<'s, 'b> {
-    /// `pattern` comes without the leading `^`, which the caller handles.
+    /// A matcher for `pattern`, given without a leading `^`, which the caller handles.
     pub fn new(
         subject: &'s [u8],
         pattern: &'s [u8],
@@ -62,7 +62,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
         let captures = [(0, Len::Open); CAPTURES_MAX];
         Matcher { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
     }
-    /// Matches at `at`. Returns the end of the match.
+    /// Matches the pattern at offset `at`. Returns the end of the match.
     ///
     /// # Errors
     /// When the pattern is malformed, or the budget is used up.
@@ -165,7 +165,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
             }
         }
     }
-    /// Tries as many as possible, then fewer, but at least `min`.
+    /// Tries the item as often as possible, then less and less often, but at least `min` times.
     fn most(&mut self, s: usize, p: usize, end: usize, min: usize) -> Found<Option<usize>> {
         let mut n = 0;
         while self.fits(s + n, p, end) {
@@ -248,7 +248,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
         let text = &self.subject[at..at + n];
         Ok(self.subject[s..].starts_with(text).then_some(s + n))
     }
-    /// The end of the single-character class that starts at `p`.
+    /// The end of the single-character class that starts at offset `p` of the pattern.
     fn class_end(&self, p: usize) -> Found<usize> {
         let end = p + 1;
         match self.pattern[p] {
@@ -259,7 +259,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
                 if self.pattern.get(p) == Some(&b'^') {
                     p += 1;
                 }
-                // A `]` at the start is a member of the set.
+                // A `]` at the start of a set is a member of the set.
                 loop {
                     match self.pattern.get(p) {
                         None => return Err(broken("malformed pattern (missing ']')")),
@@ -283,7 +283,7 @@ impl<'s, 'b> Matcher<'s, 'b> {
             literal => literal == c,
         }
     }
-    /// Whether `c` is in the set from `[` at `p` to `]` at `close`.
+    /// Whether `c` is in the set from the `[` at offset `p` to the `]` at offset `close`.
     fn in_set(&self, c: u8, p: usize, close: usize) -> bool {
         let set = self.pattern;
         let (mut p, mut inside) = (p + 1, true);

@@ -15,11 +15,11 @@ use strand_wire::digits::Digits;
 const VERSION: &str = "7.0.15";
 const VERSION_NUMBER: i64 = 0x0007_000f;
 
-/// Commands get numbers as C's `%.17g` prints them. Integers below this have all their digits.
+/// Commands get numbers as C's `%.17g` prints them. Integers below this limit are printed with all their digits.
 const EXACT_DIGITS_MAX: u64 = 100_000_000_000_000_000;
 const DIGITS: usize = 17;
 
-/// The table for scripts and functions (`call`), or for a library that is being loaded (`load`).
+/// Creates the table `redis` for scripts and functions (`call`), or for a library that is being loaded (`load`).
 pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     let api = lua.create_table()?;
     for (name, number) in [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)] {
@@ -46,7 +46,7 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     api.set("setresp", lua.create_function(set_resp)?)?;
     api.set("set_repl", lua.create_function(set_repl)?)?;
     api.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
-    // There is no debugger.
+    // A breakpoint does nothing, because there is no debugger.
     api.set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
     api.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     Ok(api)
@@ -82,7 +82,7 @@ fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
         Ok(argv) => argv,
         Err(error) => return refused(error),
     };
-    // A command costs as much as some instructions.
+    // Charge a command as much as some instructions.
     state::charge(32)?;
     let mut out = Chain::new();
     let resp3 = state::resp3();
@@ -105,7 +105,7 @@ fn may(_: &Lua, values: MultiValue) -> Result<bool> {
     may.ok_or_else(|| errors::reply("Invalid command passed to redis.acl_check_cmd()"))
 }
 
-/// `{err = TEXT}` or `{ok = TEXT}`.
+/// Creates the table `{err = TEXT}` or `{ok = TEXT}`.
 fn single_reply(lua: &Lua, values: MultiValue, field: &str) -> Result<Table> {
     let text = match (values.len(), values.front()) {
         (1, Some(Value::String(text))) => text.as_bytes().to_vec(),
@@ -132,7 +132,7 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> Result<String> {
     Ok(hex(&Sha1::digest(&text)))
 }
 
-/// Lower-case hexadecimal digits.
+/// The bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
@@ -152,7 +152,8 @@ fn set_resp(lua: &Lua, values: MultiValue) -> Result<()> {
     Ok(())
 }
 
-/// Checks the flags. They have no other effect, because a script cannot choose how its effects are replicated.
+/// Checks the flags of `redis.set_repl`. They have no other effect, because a script cannot choose how its effects
+/// are replicated.
 fn set_repl(lua: &Lua, values: MultiValue) -> Result<()> {
     let args = Args::new(lua, values);
     if args.len() != 1 {

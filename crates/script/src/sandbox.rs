@@ -14,7 +14,7 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Lua's own functions that scripts have.
+/// The names of Lua's own functions that scripts may use.
 const BASE: [&str; 14] = [
     "assert",
     "error",
@@ -31,23 +31,24 @@ const BASE: [&str; 14] = [
     "coroutine",
     "table",
 ];
-/// The first byte of bytecode.
+/// The first byte of compiled Lua code.
 const BYTECODE: u8 = 0x1b;
 const READ_ONLY: &str = "Attempt to modify a readonly table";
-/// Most bytes that `load` collects from its function.
+/// Maximum number of bytes that `load` collects from its function.
 const LOAD_BYTES_MAX: usize = 16 << 20;
 
-/// The tables of an interpreter.
+/// The tables that belong to an interpreter's sandbox.
 pub(crate) struct Sandbox {
-    /// The globals as scripts see them, and the real table behind the proxy, in which KEYS and ARGV are set.
+    /// The globals as scripts see them: a proxy.
     pub(crate) script_globals: Table,
+    /// The real table behind the proxy, in which KEYS and ARGV are set.
     script_real: Table,
     /// The globals of functions. While a library is loaded, their metatable leads to `load_real` instead.
     pub(crate) function_globals: Table,
     function_meta: Table,
     function_real: Table,
     load_real: Table,
-    /// `run(f, keys, args)` sets KEYS and ARGV for the time of a script; `call(f, keys, args)` hands them to a function.
+    /// `run(f, keys, args)` sets KEYS and ARGV while a script runs; `call(f, keys, args)` passes them to a function.
     pub(crate) run: Function,
     pub(crate) call: Function,
     /// `load(f, handler)` runs a library's chunk.
@@ -107,7 +108,7 @@ impl Sandbox {
         ] {
             real.set(name, protect.call::<Table>(library)?)?;
         }
-        // The real table finds the methods of strings. The metatable shows the proxy.
+        // Methods of strings are found in the real table. The metatable shows only the proxy.
         let shown = lua.create_table()?;
         shown.set("__index", real.get::<Table>("string")?)?;
         let strings = lua.create_table()?;
@@ -146,7 +147,7 @@ impl Sandbox {
         protected.raw_set(&function_globals, &function_real)?;
         let loader = Loader { script: script_globals.clone(), function: function_globals.clone() };
         loader.install(lua, &[&script_real, &function_real])?;
-        // A chunk without an environment must not find anything of Strand's.
+        // A chunk without an environment must find nothing that only Strand may use.
         lua.set_globals(script_globals.clone())?;
         let handler = lua.create_function(handler)?;
         let (run, call) = prelude.get::<Function>("runners")?.call((&script_real, &handler))?;
@@ -164,8 +165,8 @@ impl Sandbox {
             sweep: prelude.get("sweep")?,
         })
     }
-    /// Takes KEYS and ARGV of a script away that was stopped before it could do so itself. Setting what is there to nil needs
-    /// no memory.
+    /// Removes KEYS and ARGV of a script that was stopped before it could remove them itself. Setting an existing
+    /// entry to nil needs no memory.
     pub(crate) fn forget_input(&self) -> Result<()> {
         self.script_real.raw_set("KEYS", Value::Nil)?;
         self.script_real.raw_set("ARGV", Value::Nil)
@@ -214,7 +215,7 @@ fn no_such_global(lua: &Lua, (_, name): (Value, Value)) -> Result<Value> {
     Err(error(lua, text))
 }
 
-/// Lua's functions that must know the proxies, or need a bound.
+/// Sets Lua's functions that must know the sandbox's proxies, or that need a bound on their work.
 fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) -> Result<()> {
     let shield = protected.clone();
     let is_protected = move |table: &Table| shield.raw_get::<Option<Table>>(table);
@@ -304,7 +305,7 @@ fn plain(error: mlua::Error) -> mlua::Error {
     }
 }
 
-/// A script must not change the pace of the garbage collector.
+/// `collectgarbage` for scripts. A script must not change the pace of the garbage collector.
 fn collect_garbage(lua: &Lua, values: MultiValue) -> Result<f64> {
     const OPTIONS: [&[u8]; 7] =
         [b"stop", b"restart", b"collect", b"count", b"step", b"setpause", b"setstepmul"];
@@ -409,7 +410,7 @@ pub(crate) fn compile(
     }
 }
 
-/// A chunk's name as Lua shows it.
+/// The name of a chunk as Lua shows it in errors.
 fn shown_name(name: &[u8]) -> Vec<u8> {
     match name.first() {
         Some(b'@' | b'=') => name[1..].to_vec(),

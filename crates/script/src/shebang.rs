@@ -3,17 +3,17 @@
 /// The flags of a script, from its first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptFlags {
-    /// The script has no shebang line, so each command is checked by itself.
+    /// True when the script has no shebang line. Each of its commands is then checked by itself.
     pub compatible: bool,
-    /// `no-writes`
+    /// The flag `no-writes`
     pub no_writes: bool,
-    /// `allow-oom`
+    /// The flag `allow-oom`
     pub allow_oom: bool,
-    /// `allow-stale`
+    /// The flag `allow-stale`
     pub allow_stale: bool,
-    /// `no-cluster`
+    /// The flag `no-cluster`
     pub no_cluster: bool,
-    /// `allow-cross-slot-keys`
+    /// The flag `allow-cross-slot-keys`
     pub allow_cross_slot_keys: bool,
 }
 
@@ -48,14 +48,14 @@ impl ScriptFlags {
 /// The words of a line. `None` when a quote is not closed.
 type Words = Option<Vec<Vec<u8>>>;
 
-/// Splits the first line of a text with `#!` into words. Also returns the text from the end of the line on, with
-/// the line feed, so that lines keep their numbers.
+/// Splits the first line of a text that starts with `#!` into words. Also returns the text from the end of the line
+/// on, with the line feed, so that lines keep their numbers.
 fn first_line(body: &[u8]) -> Option<(Words, &[u8])> {
     let end = memchr::memchr(b'\n', body)?;
     Some((words(&body[..end]), &body[end..]))
 }
 
-/// Words with quotes, split as redis-server splits a line. `None` when a quote is not closed.
+/// Splits a line into words with quotes, as redis-server does. `None` when a quote is not closed.
 fn words(line: &[u8]) -> Words {
     let mut words = Vec::new();
     let mut rest = line;

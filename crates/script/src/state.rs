@@ -9,11 +9,13 @@ use std::cell::{Cell, RefCell};
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 
-/// Steps between two questions to the host: Lua instructions, characters of a pattern, produced bytes.
+/// Number of steps between two questions to the host. A step is a Lua instruction, a character that a pattern
+/// examines, or a produced byte.
 pub(crate) const STEPS_PER_TICK: u32 = 10_000;
-/// A reply of at most this many bytes, or all arguments together, takes little memory as Lua values.
+/// A reply, or all arguments together, of at most this many bytes takes little memory as Lua values.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Most nested calls from Rust functions into Lua (`gsub` with a function). Each takes stack of the thread.
+/// Maximum number of nested calls from Rust functions into Lua (`gsub` with a function). Each call takes memory of
+/// the thread's stack.
 const DEPTH_MAX: u32 = 16;
 
 /// What a script can ask for. The engine implements it on the shards that a run holds.
@@ -23,24 +25,24 @@ pub trait Host {
     /// Whether the script's user may run this command. `None` when the command, or its number of arguments, is
     /// wrong.
     fn may(&mut self, argv: &Argv) -> Option<bool>;
-    /// `redis.log`: level 0 (debug) to 3 (warning).
+    /// Runs `redis.log`. The level is 0 (debug) to 3 (warning).
     fn log(&mut self, level: i64, text: &[u8]);
     /// Notes that the script has done about `steps` more steps. Returns false when it must stop.
     fn goes_on(&mut self, steps: u64) -> bool;
 }
 
-/// Result of a command.
+/// Result of a command that a script calls.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Called {
-    /// The reply is written. It may be an error.
+    /// The command has written its reply, which may be an error.
     Replied,
     /// The command did not run. Holds the whole error text with its code.
     Refused(String),
-    /// The run must stop.
+    /// The run of the script must stop.
     Stop,
 }
 
-/// Kind of the running code.
+/// The kind of code that is running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[default]
@@ -56,17 +58,17 @@ thread_local! {
     static STEPS_LEFT: Cell<u32> = const { Cell::new(0) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static KIND: Cell<Kind> = const { Cell::new(Kind::Script) };
-    /// Bytes that Strand's functions may make outside the interpreter's own memory in this run.
+    /// Maximum number of bytes that Strand's functions may have outside the interpreter's own memory in this run.
     static BYTES_MAX: Cell<usize> = const { Cell::new(0) };
     /// Memory of the interpreter above which the run is stopped.
     static SOFT_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Deepest nesting of tables in Strand's functions. Each level takes stack of the thread.
+    /// Maximum nesting of tables in Strand's functions. Each level takes memory of the thread's stack.
     static LEVELS_MAX: Cell<usize> = const { Cell::new(0) };
     /// Place at which the run was stopped.
     static STOPPED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Sets `host` during `work`. Also returns true when the run was stopped.
+/// Sets `host` as the host of this thread while `work` runs. Also returns true when the run was stopped.
 pub(crate) fn run<R>(
     host: &mut dyn Host,
     kind: Kind,
@@ -94,7 +96,7 @@ pub(crate) fn with_host<R>(ask: impl FnOnce(&mut dyn Host) -> R) -> mlua::Result
     Ok(HOST.with(|host| ask(host)))
 }
 
-/// Sets the memory limit of the interpreter and the deepest nesting of tables, for the next run.
+/// Sets the memory limit of the interpreter and the maximum nesting of tables, for the next run.
 pub(crate) fn set_limits(soft_bytes: usize, levels_max: usize) {
     SOFT_BYTES.set(soft_bytes);
     LEVELS_MAX.set(levels_max);
@@ -106,7 +108,7 @@ pub(crate) fn set_limits(soft_bytes: usize, levels_max: usize) {
 pub(crate) fn check_level(level: usize) -> mlua::Result<()> {
     if level > LEVELS_MAX.get() { Err(stop()) } else { Ok(()) }
 }
-/// Place at which the run was stopped: `@user_script:1`.
+/// Records the place at which the run was stopped, such as `@user_script:1`.
 pub(crate) fn set_stopped_at(place: Option<String>) {
     STOPPED_AT.set(place);
 }
@@ -116,7 +118,7 @@ pub(crate) fn has_place() -> bool {
 pub(crate) fn stopped_at() -> Option<String> {
     STOPPED_AT.take()
 }
-/// True when this memory is within the limit.
+/// True when this number of bytes is within the memory limit of the run.
 pub(crate) fn is_within(used_bytes: usize) -> bool {
     used_bytes <= SOFT_BYTES.get()
 }
@@ -129,7 +131,7 @@ pub(crate) fn is_running() -> bool {
 pub(crate) fn is_stopped() -> bool {
     STOPPED.get()
 }
-/// Ends the run. All that the script does next fails.
+/// Ends the run. Everything that the script does next fails.
 pub(crate) fn stop() -> mlua::Error {
     STOPPED.set(true);
     Thrown::Stop.into()
@@ -182,7 +184,7 @@ pub(crate) fn check_bytes(bytes: usize) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Calls from Rust into Lua, one level deeper.
+/// Calls from Rust into Lua, and counts the nesting of such calls.
 ///
 /// # Errors
 /// When the nesting is too deep.

@@ -1,6 +1,7 @@
 //! `string.find`, `match`, `gmatch`, `gsub`, `rep`, `format` and more: as in Lua 5.1, with a budget.
 //!
-//! Lua's own versions are C functions that no hook can interrupt. These count steps, and bound what they produce.
+//! Lua's own versions are C functions that no hook can interrupt. The functions here count steps, and bound what they
+//! produce.
 
 use crate::args::Args;
 use crate::errors::Thrown;
@@ -20,7 +21,7 @@ pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
     string.set("gmatch", gmatch)?;
     string.set("gsub", lua.create_function(gsub)?)?;
     string.set("rep", lua.create_function(rep)?)?;
-    // Its work grows with the length of its arguments, so one charge before the call is enough.
+    // Charge once before the call, because the work of this function grows with the length of its arguments.
     string.set(
         "format",
         lua.create_function(move |lua, values: MultiValue| self::format(lua, &format, values))?,
@@ -45,7 +46,7 @@ fn value(lua: &Lua, capture: Capture<'_>) -> Result<Value> {
     })
 }
 
-/// The captures of a match. With `whole`, a pattern without captures yields the whole match.
+/// The captures of a match as Lua values. With `whole`, a pattern without captures yields the whole match.
 fn captures(
     args: &Args<'_>,
     m: &Matcher<'_, '_>,
@@ -90,7 +91,7 @@ fn nil() -> MultiValue {
     [Value::Nil].into_iter().collect()
 }
 
-/// Start of a search, counted from 0. Negative numbers count from the end.
+/// Index at which a search starts, counted from 0. Negative numbers count from the end.
 fn start_index(init: i64, len: usize) -> usize {
     let init = if init < 0 { init.saturating_add(len as i64) } else { init.saturating_sub(1) };
     (init.max(0) as u64).min(len as u64) as usize
@@ -124,7 +125,7 @@ fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
     })
 }
 
-/// What `gsub` inserts in place of a match.
+/// What `gsub` puts in place of a match.
 enum Replacement {
     Text(LuaString),
     Table(Table),
@@ -243,7 +244,8 @@ fn format(lua: &Lua, format: &Function, values: MultiValue) -> Result<Value> {
         .sum();
     state::check_bytes(bytes)?;
     state::charge(bytes)?;
-    // The error's position would be that of the caller, which is a Rust function without one.
+    // Make a new error with the script's position. Lua's own error has the position of the caller, which is a Rust
+    // function without a position.
     format.call(values).map_err(|error| match error {
         mlua::Error::RuntimeError(text) => {
             let text = text.lines().next().unwrap_or_default().replacen("to '?'", "to 'format'", 1);

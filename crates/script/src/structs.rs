@@ -4,12 +4,12 @@ use crate::args::Args;
 use crate::state;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// Largest integer in bytes.
+/// Maximum size of an integer in bytes.
 const INT_BYTES_MAX: usize = 32;
-/// Alignment for `!` without a number.
+/// Alignment for the option `!` without a number.
 const ALIGN_MAX: usize = 16;
 
-/// The library.
+/// Creates the table `struct`.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
     macro_rules! function {
@@ -29,7 +29,7 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
     Ok(library)
 }
 
-/// A format and the position in it.
+/// A format string, and the position of the next option in it.
 struct Format<'f, 'l> {
     args: &'f Args<'l>,
     text: &'f [u8],
@@ -38,7 +38,7 @@ struct Format<'f, 'l> {
     align: usize,
 }
 
-/// One option of a format, with its size in bytes.
+/// One option of a format, with the size of its value in bytes.
 struct Option_ {
     code: u8,
     size: usize,
@@ -88,7 +88,7 @@ impl<'f, 'l> Format<'f, 'l> {
         };
         Ok(Some(Option_ { code, size }))
     }
-    /// Bytes of padding before an option at `len`.
+    /// Number of bytes of padding before the value of an option at offset `len`.
     fn padding(&self, option: &Option_, len: usize) -> usize {
         if option.size == 0 || option.code == b'c' {
             return 0;
@@ -239,7 +239,7 @@ fn get_int(bytes: &[u8], little: bool, signed: bool) -> f64 {
     if !signed {
         return bits as f64;
     }
-    // As in C: sign extension from the option's size.
+    // As in C, extend the sign from the option's size.
     let mask = if bytes.len() >= 8 { 0 } else { u64::MAX << (bytes.len() * 8).saturating_sub(1) };
     if bits & mask != 0 { (bits | mask) as i64 as f64 } else { bits as i64 as f64 }
 }

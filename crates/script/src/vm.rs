@@ -11,13 +11,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use strand_wire::reply::Reply;
 
-/// Most bytes of one interpreter. Memory that Strand's functions use outside it has an equal limit.
+/// Maximum memory of one interpreter in bytes. Memory that Strand's functions use outside the interpreter has a limit
+/// of its own, which is equal.
 pub const VM_BYTES_MAX: usize = 256 << 20;
-/// Instructions between two calls of the hook.
+/// Number of instructions between two calls of the hook.
 const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
-/// Compiled scripts that an interpreter keeps. At this number it drops them all.
+/// Maximum number of compiled scripts that an interpreter keeps. When it is reached, the interpreter drops all of
+/// them.
 const COMPILED_MAX: usize = 1000;
-/// At most this many keys or arguments take little memory.
+/// A list of at most this many keys or arguments takes little memory.
 const SMALL_LIST: usize = 1000;
 const SCRIPT_NAME: &[u8] = b"@user_script";
 const FUNCTION_NAME: &[u8] = b"@user_function";
@@ -25,11 +27,11 @@ const FUNCTION_NAME: &[u8] = b"@user_function";
 /// A script as the client sent it.
 #[derive(Debug)]
 pub struct Script {
-    /// 40 hexadecimal digits, lower case.
+    /// The script's digest: 40 hexadecimal digits in lower case.
     pub sha: String,
     /// The text to compile: without its first line, if that is a shebang.
     text: Box<[u8]>,
-    /// Flags from that line.
+    /// The flags in the script's first line.
     pub flags: ScriptFlags,
     reaches_tables: bool,
 }
@@ -44,7 +46,7 @@ impl Script {
         let reaches_tables = reaches_tables(text);
         Ok(Script { sha: sha_of(body), text: text.into(), flags, reaches_tables })
     }
-    /// Bytes of heap.
+    /// Number of heap bytes that the script takes.
     pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.sha.capacity() + size_of::<Script>()
     }
@@ -66,7 +68,7 @@ pub fn sha_of(body: &[u8]) -> String {
 pub struct Library {
     /// Name of the library.
     pub name: Vec<u8>,
-    /// The whole text.
+    /// The library's whole text.
     pub code: Vec<u8>,
     /// Functions of the library, by name.
     pub functions: Vec<FunctionInfo>,
@@ -86,18 +88,19 @@ pub struct FunctionInfo {
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The reply is written.
+    /// The script has ended, and its reply is written.
     Done,
-    /// The host stopped the run at this place (`@user_script:1`). No reply is written.
+    /// The host stopped the run at this place (`@user_script:1`). No reply was written.
     Stopped(Option<String>),
 }
 
-/// Limits of a run beside those of its host.
+/// Limits of a run, beside those that the host sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Above this memory the run is stopped at the next check. At [`VM_BYTES_MAX`] the script gets an error.
+    /// When the interpreter uses more memory than this, the run is stopped at the next check. At [`VM_BYTES_MAX`] the
+    /// script gets an error.
     pub soft_bytes: usize,
-    /// Deepest nesting of tables that are encoded, decoded or returned. Each level takes some kilobytes of the
+    /// Maximum nesting of tables that are encoded, decoded or returned. Each level takes some kilobytes of the
     /// thread's stack. Deeper nesting stops the run.
     pub depth_max: usize,
 }
@@ -105,22 +108,23 @@ pub struct Limits {
 /// Input of a run: keys, arguments, and limits.
 #[derive(Clone, Debug)]
 pub struct Input<K, A> {
-    /// `KEYS`
+    /// The keys, which the script finds in `KEYS`.
     pub keys: K,
-    /// `ARGV`
+    /// The other arguments, which the script finds in `ARGV`.
     pub args: A,
     /// Limits of the run.
     pub limits: Limits,
 }
 
-/// An interpreter.
+/// A Lua interpreter with its sandbox.
 pub struct Vm {
     lua: Lua,
     sandbox: Sandbox,
-    /// Compiled scripts by their digests. The digests come from clients, but a digest in here is that of a kept script.
+    /// Compiled scripts by their digests. Clients send digests, but this map has only digests of scripts that were
+    /// kept.
     scripts: HashMap<String, Function, ahash::RandomState>,
     libraries: HashMap<Vec<u8>, Loaded>,
-    /// Memory of a new interpreter.
+    /// Memory that a new interpreter takes, in bytes.
     base_bytes: usize,
 }
 
@@ -136,7 +140,7 @@ struct Loaded {
     reaches_tables: bool,
 }
 
-/// There is no memory for an interpreter.
+/// The error when no interpreter can be created, because memory is missing.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct NoMemory(#[from] mlua::Error);
@@ -155,11 +159,11 @@ impl Vm {
         vm.set_hook(HOOK_INSTRUCTIONS)?;
         Ok(vm)
     }
-    /// Memory of the interpreter.
+    /// Memory that the interpreter takes, in bytes.
     pub fn used_bytes(&self) -> usize {
         self.lua.used_memory()
     }
-    /// Memory above that of a new interpreter.
+    /// Memory that the interpreter takes above that of a new interpreter.
     pub fn grown_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.base_bytes)
     }
@@ -223,7 +227,7 @@ impl Vm {
         let Input { keys, args, limits } = input;
         let loaded = self.libraries.get(&library.name).filter(|l| Arc::ptr_eq(&l.library, library));
         if loaded.is_none() {
-            // The functions were registered before, in another interpreter.
+            // Load the library here, because its functions were registered in another interpreter.
             match self.load(&library.code, limits, host) {
                 Ok((_, registered)) => {
                     let functions = registered.into_iter().map(|r| (r.name, r.function)).collect();
@@ -300,7 +304,8 @@ impl Vm {
             }
         }
     }
-    /// Tables of the keys and of the other arguments. `None` for none: the prelude makes an empty table at a third of the cost.
+    /// Lua tables of the keys and of the other arguments. `None` for an empty list: the prelude makes an empty table
+    /// at a third of the cost.
     fn lists<'a>(
         &self,
         keys: impl Iterator<Item = &'a [u8]>,
@@ -370,7 +375,7 @@ impl Vm {
         state::set_stopped_at(None);
         let (done, stopped) = state::run(host, kind, VM_BYTES_MAX, work);
         if stopped {
-            // The hook was set to every instruction.
+            // The hook was set to run at every instruction, so set it back.
             let _ = self.set_hook(HOOK_INSTRUCTIONS);
         }
         if sweeps {
@@ -384,8 +389,8 @@ impl Vm {
     }
 }
 
-/// A text on its way into Lua. What is UTF-8 goes there as it is. Other bytes become a string of Lua with a handle first, which
-/// costs twice as much.
+/// A text on its way into Lua. A text that is UTF-8 is passed as it is. Other bytes first become a Lua string with a
+/// handle, which costs twice as much.
 fn text_value(text: &[u8]) -> Either<&str, Bytes<'_>> {
     std::str::from_utf8(text).map_or(Either::Right(Bytes(text)), Either::Left)
 }
@@ -398,11 +403,11 @@ impl IntoLua for Bytes<'_> {
     }
 }
 
-/// What [`Vm::in_run`] has to know of a run.
+/// What [`Vm::in_run`] needs to know of a run.
 struct Run {
     kind: Kind,
     limits: Limits,
-    /// The run may have left something in a proxy.
+    /// True when the run may have left something in a proxy.
     sweeps: bool,
 }
 
@@ -429,7 +434,8 @@ enum LoadError {
     Stopped,
 }
 
-/// Called every few thousand instructions, during a run and during the work between two runs.
+/// The hook of the interpreter. Called every few thousand instructions, during a run and during the cleanup between
+/// two runs.
 fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
     #[cfg(test)]
     tests::HOOKS.set(tests::HOOKS.get() + 1);
@@ -456,7 +462,7 @@ pub fn compile_error(text: &[u8]) -> Vec<u8> {
     [b"ERR Error compiling script (new function): ", text].concat()
 }
 
-/// Text and place from the table that the error handler made.
+/// The text and the place in the table that the error handler made.
 fn error_parts(error: &Value) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
     let Value::Table(table) = error else {
         let text = match error {
@@ -467,7 +473,7 @@ fn error_parts(error: &Value) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
     };
     let text = match table.raw_get("err") {
         Ok(Value::String(text)) => text.as_bytes().to_vec(),
-        // redis-server crashes on this table.
+        // redis-server crashes on such a table.
         _ => b"ERR the error object is a table without a text".to_vec(),
     };
     let place = match (table.raw_get::<Value>("source"), table.raw_get::<Option<i64>>("line")) {

@@ -1,7 +1,7 @@
 //! RX.GREP with and without a trigram index. The texts are real mails if `../shared/data` beside the repository (or
 //! STRAND_DATA) has them, repeated up to a number of megabytes: `cargo bench -p strand-search --bench grep -- 300`.
-//! As a test it uses a few texts. A second number sets how many rare words are searched, each with and without
-//! NOCASE.
+//! `cargo test` runs this benchmark with a few texts. A second number sets how many rare words are searched, each
+//! with and without NOCASE.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
     ((0..MADE).map(|_| text()).collect(), "made texts (the mails are not there)")
 }
 
-/// `n` of the words that occur in one or two texts.
+/// Up to `n` words that occur in one or two texts.
 fn rare_words(texts: &[Vec<u8>], n: usize) -> Vec<String> {
     let mut counts = std::collections::BTreeMap::<&[u8], usize>::new();
     for text in texts {
@@ -90,7 +90,8 @@ fn main() {
     }
     println!("{n} values of {} {what}, {} MB", texts.len(), bytes >> 20);
 
-    // First words of one or two texts. Then patterns that match, or whose parts match, many texts.
+    // First search for words that occur in one or two texts. Then search for patterns that match, or whose parts
+    // match, many texts.
     let words = rare_words(&texts, words);
     let mut patterns: Vec<String> = words.iter().map(|w| format!("{w}[a-z]{{0,3}}\\b")).collect();
     patterns.extend(words.iter().map(|w| format!("(?i){w}")));

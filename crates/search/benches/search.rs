@@ -1,6 +1,6 @@
 //! The cost of following: bulk indexing, the first search after a write, searches with nothing to follow, RX.GREP.
 //!
-//! `cargo bench -p strand-search -- 200000` uses that many documents. As a test it uses a few.
+//! `cargo bench -p strand-search -- 200000` uses that many documents. `cargo test` uses a few documents.
 
 mod common;
 

@@ -3,7 +3,7 @@
 use crate::service::Search;
 use strand_wire::args::Args;
 
-/// The words of a command.
+/// A command as a list of its words.
 pub(crate) type Words = Vec<Vec<u8>>;
 
 /// Copies the words of a command that creates an index or a set of patterns. The index or the set keeps them.

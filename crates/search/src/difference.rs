@@ -18,7 +18,7 @@ use strand_commands::call::LaneCall;
 use tantivy::Searcher;
 use tantivy::query::{EnableScoring, Query};
 
-/// Bytes counted for one document in addition to its key.
+/// Number of bytes that are counted for one document in addition to its key.
 const DOCUMENT_BYTES: usize = 64;
 
 /// `FT.CHANGES index query FROM version [TO version] ...`: without TO, the second version is the index as it is now.
@@ -115,8 +115,8 @@ fn matches_only_in(
     let weight = weight?;
     for reader in searcher.segment_readers() {
         let twin = other.segment_readers().iter().find(|twin| twin.segment_id() == reader.segment_id());
-        // A segment never loses a delete. So with no more deletes, the twin has every document that is live in this
-        // segment.
+        // A deleted document stays deleted in its segment. So if `other` has at most as many deleted documents in
+        // this segment, it has every document that is live here.
         if twin.is_some_and(|twin| twin.num_deleted_docs() <= reader.num_deleted_docs()) {
             continue;
         }

@@ -17,16 +17,16 @@ pub enum SearchError {
     /// FT.SEARCH with an unknown index name.
     #[error("{0}: no such index")]
     NoSuchIndex(String),
-    /// More indexes than [`crate::INDEXES_MAX`].
+    /// There would be more indexes than [`crate::INDEXES_MAX`].
     #[error("Too many indexes: at most {0} are allowed")]
     TooManyIndexes(usize),
-    /// More prefixes than all indexes together may have.
+    /// There would be more prefixes than all indexes together may have.
     #[error("Too many prefixes: at most {0} are allowed in all indexes")]
     TooManyPrefixes(usize),
     /// A query that does not parse. Names the byte offset and the token there.
     #[error("Syntax error at offset {offset} near {near}")]
     Syntax {
-        /// Byte offset into the query.
+        /// Byte offset of the error in the query.
         offset: usize,
         /// The token that does not fit, or the last token when the query ends too early.
         near: String,
@@ -34,37 +34,37 @@ pub enum SearchError {
     /// A part of the query language that Strand does not support.
     #[error("{what} is not supported, at offset {offset} of the query")]
     NotInQueries {
-        /// The name of the part.
+        /// The name of the part of the query.
         what: &'static str,
-        /// Byte offset into the query.
+        /// Byte offset of that part in the query.
         offset: usize,
     },
-    /// A query that exceeds one of its limits.
+    /// The query exceeds one of its limits.
     #[error("{what} exceeds maximum of {max}, at offset {offset} of the query")]
     QueryLimit {
         /// What the query has too many of.
         what: &'static str,
-        /// The limit.
+        /// The maximum number of what the query has too many of.
         max: usize,
-        /// Byte offset into the query.
+        /// Byte offset in the query at which the limit is exceeded.
         offset: usize,
     },
     /// A `@field` that the schema lacks or declares with another type.
     #[error("Unknown field at offset {offset} near {field}")]
     UnknownField {
-        /// Byte offset into the query.
+        /// Byte offset of the field in the query.
         offset: usize,
-        /// The name as given.
+        /// The field's name, as the client gave it.
         field: String,
     },
     /// A field used with a type that it does not have.
     #[error("Expected a {expected} field at offset {offset} near {field}")]
     FieldType {
-        /// TEXT, TAG or NUMERIC.
+        /// The type that is expected: TEXT, TAG or NUMERIC.
         expected: &'static str,
-        /// Byte offset into the query.
+        /// Byte offset of the field in the query.
         offset: usize,
-        /// The name as given.
+        /// The field's name, as the client gave it.
         field: String,
     },
     /// `$name` without a value in PARAMS.
@@ -76,9 +76,9 @@ pub enum SearchError {
     /// An option's arguments do not parse.
     #[error("Bad arguments for {name}: {why}")]
     BadArguments {
-        /// The option.
+        /// Name of the option.
         name: &'static str,
-        /// RediSearch's reason.
+        /// The reason, in RediSearch's words.
         why: &'static str,
     },
     /// The request would need more memory than allowed, in bytes.
@@ -88,30 +88,30 @@ pub enum SearchError {
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
     NoKeyPermission,
     /// The command reveals figures of all documents of an index, or drops the index, and the user may not read all
-    /// of them.
+    /// documents.
     #[error("NOPERM User does not have the required permissions to query the index")]
     NoIndexPermission,
-    /// TIMEOUT has passed.
+    /// The time of the option TIMEOUT has passed.
     #[error("Timeout limit was reached")]
     Timeout,
     /// The client is gone or the server stops. No client reads this error.
     #[error("Cancelled")]
     Cancelled,
-    /// A pattern that does not compile: where and why.
+    /// A pattern does not compile. Says where and why.
     #[error("ERR Bad pattern at offset {offset}: {why}")]
     Pattern {
-        /// Byte offset into the pattern.
+        /// Byte offset of the error in the pattern.
         offset: usize,
-        /// The parser's reason.
+        /// The reason, in the parser's words.
         why: String,
     },
     /// The command must run on another thread. Nothing is written yet, and no client reads this error.
     #[error("ERR it runs elsewhere")]
     Elsewhere(ServiceOutcome),
-    /// Any other refusal. The text is the whole error.
+    /// Any other refusal. The text is the whole error reply.
     #[error("{0}")]
     Refused(String),
-    /// The index library failed. The server is at fault, not the client.
+    /// tantivy failed. The server is at fault, not the client.
     #[error("ERR The index failed: {0}")]
     Index(String),
 }
@@ -121,7 +121,7 @@ impl SearchError {
     pub(crate) fn bad(name: &'static str, why: &'static str) -> SearchError {
         SearchError::BadArguments { name, why }
     }
-    /// Any other refusal, with its whole text.
+    /// Any other refusal, with the whole text of the error reply.
     pub(crate) fn refused(text: impl Into<String>) -> SearchError {
         SearchError::Refused(text.into())
     }

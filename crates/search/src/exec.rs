@@ -31,9 +31,9 @@ use tantivy::{DocId, DocSet, Score, Searcher, SegmentReader, TERMINATED, f64_to_
 
 /// The score of every result when the user may not read every document of the index.
 const CONSTANT_SCORE: Score = 1.0;
-/// Steps counted for visiting a match.
+/// Number of steps counted for visiting a match.
 const MATCH_STEPS: usize = 2;
-/// Steps counted for reading the key or the hash of a match.
+/// Number of steps counted for reading the key or the hash of a match.
 const HASH_STEPS: usize = 64;
 
 /// One result of a search.
@@ -45,21 +45,21 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    /// Memory of the result, in bytes.
+    /// Memory that the result takes, in bytes.
     fn bytes(&self) -> usize {
         let sort = if let SortValue::Text(text) = &self.sort { text.len() } else { 0 };
         size_of::<Hit>() + self.key.len() + sort
     }
 }
 
-/// The value that a result is sorted by.
+/// The value by which a result is sorted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SortValue {
-    /// The score.
+    /// The value is the score of the result.
     Score,
-    /// A number.
+    /// The value is a number.
     Number(f64),
-    /// A text.
+    /// The value is a text.
     Text(Vec<u8>),
     /// The document lacks the field. Missing values come last in both directions.
     Missing,
@@ -180,7 +180,7 @@ pub(crate) struct Scan<'a> {
     scores_are_constant: bool,
 }
 
-/// A candidate within a segment. The smallest candidate is the best.
+/// A match within a segment that may be among the best. The smallest candidate is the best.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     /// True when the document lacks the sort field. Such documents come last.
@@ -215,7 +215,7 @@ impl Ord for Candidate {
     }
 }
 
-/// Where a segment's sort values come from.
+/// Where the sort values of a segment's documents come from.
 enum Source {
     Score,
     Number(Column<f64>),
@@ -314,7 +314,7 @@ impl<'a> Scan<'a> {
             }
             doc = scorer.advance();
         }
-        // A scorer also ends early when the request must stop, so check for that.
+        // A scorer also ends early when the request must stop. Check for that, because the result is then incomplete.
         self.meter.check()?;
         Ok(total)
     }
@@ -447,13 +447,14 @@ fn compare(a: &Hit, b: &Hit, descending: bool) -> Ordering {
         (SortValue::Missing, SortValue::Missing) => Ordering::Equal,
         (SortValue::Missing, _) => Ordering::Greater,
         (_, SortValue::Missing) => Ordering::Less,
-        // Values of different kinds never meet: all results of one search are sorted by one field or by score.
+        // Values of different kinds never meet, because all results of one search are sorted by one field or by
+        // score.
         _ => Ordering::Equal,
     };
     by_value.then_with(|| a.key.cmp(&b.key))
 }
 
-/// A result and the sort direction. The top of a heap of these is the worst result.
+/// A result, and whether the sort is descending. The top of a heap of such results is the worst result.
 struct Ranked(Hit, bool);
 
 impl PartialEq for Ranked {

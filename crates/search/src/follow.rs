@@ -22,18 +22,18 @@ use strand_keyspace::{Key, RecordRef, ScanCursor, ValueRef};
 
 /// Maximum number of keys read while a shard is locked once.
 const READ_KEYS_MAX: usize = 64;
-/// Records that one slice of a first scan visits while a shard is locked once.
+/// Number of records that one slice of a first scan visits while a shard is locked once.
 const SCAN_RECORDS: usize = 128;
 /// Number of slices of a first scan after which the follow lock is released for other threads.
 const SCAN_SLICES: usize = 16;
-/// Longest time that one background tick spends on first scans.
+/// Maximum time that one background tick spends on first scans.
 const TICK_SCAN: Duration = Duration::from_millis(20);
 /// One background tick stops draining after about this many keys.
 const TICK_KEYS_MAX: usize = 20_000;
 /// After this many milliseconds the background commits changes that no search has committed.
 const COMMIT_INTERVAL_MS: i64 = 1000;
 
-/// The state behind the follow lock. The thread that holds the lock drains the shards.
+/// The state that the follow lock protects. The thread that holds the lock drains the shards.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
     /// The shard at which the background drain continues.
@@ -56,9 +56,10 @@ impl Search {
         self.drain_held(&mut follow, now_ms, usize::MAX);
     }
 
-    /// [`Search::drain`] for a caller that holds the follow lock. Stops after about `keys_max` keys.
+    /// Does what [`Search::drain`] does, for a caller that holds the follow lock. Stops after about `keys_max` keys.
     pub(crate) fn drain_held(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
-        // Read before the shards are drained: a flush during this drain is left to the next drain.
+        // Read the number of flushes before the shards are drained, so that a flush during this drain is left to the
+        // next drain.
         let flushes = self.keyspace.flushes();
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
@@ -72,7 +73,7 @@ impl Search {
             follow.next_shard = (shard + 1) % shards;
             let touched = self.keyspace.take_touched(shard);
             if touched.flushed {
-                // RediSearch also drops the indexes of an emptied database.
+                // Like RediSearch, drop the indexes of an emptied database.
                 self.drop_all();
                 indexes.clear();
             }
@@ -87,8 +88,8 @@ impl Search {
         self.flushes_seen.store(flushes, Relaxed);
     }
 
-    /// Drops the indexes of a flushed database. Enough for a command that reads no index: such a command does not
-    /// wait for keys to be indexed or for another index to be committed.
+    /// Drops the indexes of a flushed database. This is enough for a command that reads no index. Such a command does
+    /// not wait until keys are indexed or another index is committed.
     pub(crate) fn notice_flush(&self, now_ms: i64) {
         if self.keyspace.flushes() != self.flushes_seen.load(Relaxed) {
             self.drain(now_ms);
@@ -112,7 +113,7 @@ impl Search {
             if cancelled() {
                 return Err(SearchError::Cancelled);
             }
-            // Other threads, among them those of background work, take the lock between two slices.
+            // Other threads, such as the one with the background work, take the lock between two slices.
             std::thread::yield_now();
         }
         entry.index.refresh(now_ms)
@@ -149,7 +150,7 @@ impl Search {
                     None => break,
                 };
             }
-            // The index remembers a failure, and the next search rebuilds the index.
+            // The index remembers this failure, and the next search rebuilds the index.
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
         }
     }

@@ -32,7 +32,7 @@ use strand_keyspace::{HashValue, Keyspace, RecordRef, Stored, ValueRef};
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
 /// Maximum number of bytes of keys and lines that one RX.GREP returns.
 pub(crate) const MATCH_BYTES_MAX: usize = 256 << 20;
-/// Longest part of a line that is returned, in bytes.
+/// Maximum length of the part of a line that is returned, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
 /// Number of records visited while a shard is locked once.
 const SLICE_RECORDS: usize = 64;
@@ -42,14 +42,14 @@ const SLICE_FOUND: usize = 16;
 /// larger DFA costs more to build than it saves.
 const DFA_BYTES_PER_FOUND: usize = 64;
 const DFA_BYTES_MIN: usize = 16 << 10;
-/// Number of fields of a hash read while its shard is locked once. A larger hash is read in slices.
+/// Number of fields of a hash that are read while its shard is locked once. A larger hash is read in slices.
 const SLICE_FIELDS: usize = 64;
 
 /// Counters of all greps, for INFO.
 #[derive(Debug, Default)]
 pub(crate) struct Grep {
     pub(crate) greps: AtomicU64,
-    /// Greps that an index served.
+    /// Number of greps that an index served.
     pub(crate) indexed: AtomicU64,
     pub(crate) searches: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -57,7 +57,7 @@ pub(crate) struct Grep {
     pub(crate) give_ups: AtomicU64,
     pub(crate) quits: AtomicU64,
     pub(crate) resets: AtomicU64,
-    /// Bytes of the caches of running greps.
+    /// Number of bytes in the caches of greps that are running.
     pub(crate) cache_bytes: AtomicU64,
 }
 
@@ -104,7 +104,7 @@ struct Request {
     with_values: bool,
 }
 
-/// One row of the reply.
+/// One row in the reply of RX.GREP.
 struct Row {
     key: Vec<u8>,
     field: Option<Blob>,
@@ -116,11 +116,11 @@ pub(crate) enum Haystack {
     Name,
     Text(Blob),
     Fields(Vec<(Option<Blob>, Blob)>),
-    /// A collection too large to copy at once.
+    /// A collection that is too large to copy at once.
     Large,
 }
 
-/// The documents that an index found, and the index.
+/// The documents that an index found, and that index.
 struct Found {
     entry: Arc<Entry>,
     ids: Vec<u32>,
@@ -203,7 +203,7 @@ fn find(search: &Search, request: &Request, pattern: &Hir, call: &LaneCall<'_>) 
     let covering = || search.trigrams.covering(&request.prefix, request.field.as_deref());
     covering()?;
     search.drain(call.now_ms);
-    // If the drain met a flush, the index was replaced by an incomplete one.
+    // If the drain met a flush, the index was replaced by an incomplete one, so look for the index again.
     let entry = covering()?;
     Some(Found { ids: entry.index.candidates(&query), entry })
 }

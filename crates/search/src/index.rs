@@ -21,16 +21,16 @@ use tantivy::schema::{
 };
 use tantivy::{IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, TantivyDocument, Term};
 
-/// Memory of an index's writer, in bytes. A full buffer becomes a segment that is not visible yet.
+/// Maximum memory of an index's writer, in bytes. A full buffer becomes a segment that is not visible yet.
 pub(crate) const WRITER_BYTES_MAX: usize = 32 << 20;
-/// Longest key that is indexed, in bytes. A tantivy term has at most 64 KiB.
+/// Maximum length of a key that is indexed, in bytes. A tantivy term has at most 64 KiB.
 pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
-/// Longest value kept for sorting, in bytes. A longer value is truncated.
+/// Maximum length of a value kept for sorting, in bytes. A longer value is truncated.
 pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
-/// Longest indexed part of a TEXT or TAG value, in bytes. Searches do not find the rest.
+/// Maximum length of the indexed part of a TEXT or TAG value, in bytes. Searches do not find what follows this part.
 pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of bytes of documents queued for the writer's thread. Above this limit the caller waits. tantivy's
-/// own queue limits only the number of documents.
+/// Maximum number of bytes of documents queued for the writer's thread. Above this limit the caller waits. The limit
+/// is needed because tantivy's own queue limits only the number of documents.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A segment is rewritten when more than this share of its documents is deleted.
 const DELETED_SHARE_MAX: f32 = 0.3;
@@ -73,7 +73,7 @@ pub(crate) struct Source {
     pub(crate) values: Vec<Option<Blob>>,
 }
 
-/// One text index.
+/// One text index with its documents.
 pub(crate) struct Index {
     pub(crate) name: Vec<u8>,
     pub(crate) schema: Schema,
@@ -86,7 +86,7 @@ pub(crate) struct Index {
     pub(crate) counts: Counts,
 }
 
-/// Counters for FT.INFO.
+/// Counters of the index for FT.INFO.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Number of documents that could not be indexed.
@@ -95,7 +95,7 @@ pub(crate) struct Counts {
     pub(crate) uses: AtomicU64,
     /// Number of documents added since the index was created.
     pub(crate) added: AtomicU64,
-    /// Number of commits.
+    /// Number of commits of the index.
     pub(crate) commits: AtomicU64,
     /// Time spent adding and committing, in microseconds.
     pub(crate) indexing_us: AtomicU64,
@@ -110,7 +110,7 @@ struct Writer {
     committed_at_ms: i64,
     /// The number of the next document, see [`NUMBER`].
     next_number: u64,
-    /// Bytes queued for the writer's thread since the index last waited for it.
+    /// Number of bytes queued for the writer's thread since the index last waited for that thread.
     queued_bytes: usize,
 }
 
@@ -119,7 +119,8 @@ impl Index {
     pub(crate) fn new(name: Vec<u8>, schema: Schema) -> Result<Index, SearchError> {
         let (tantivy_schema, fields) = build_fields(&schema);
         let directory = RamDirectory::create();
-        // Documents store nothing. A compression thread would only add its start-up cost to every commit.
+        // Documents store nothing, so use no compression: its thread would only add its start-up cost to every
+        // commit.
         let settings =
             IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = tantivy::Index::create(directory.clone(), tantivy_schema, settings)?;
@@ -249,7 +250,7 @@ impl Index {
     pub(crate) fn searcher(&self) -> Searcher {
         self.reader.searcher()
     }
-    /// Bytes of all segments.
+    /// Number of bytes of all segments of the index.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.directory.total_mem_usage()
     }
@@ -371,7 +372,7 @@ fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
                 );
             }
             FieldKind::Numeric => {
-                // A number is stored only in a column: ranges scan the column, and sorting reads it.
+                // A number is stored only in a column, because ranges scan the column and sorting reads it.
                 numbers =
                     Some(builder.add_f64_field(&number_column(i), NumericOptions::default().set_fast()));
             }

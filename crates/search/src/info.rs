@@ -161,7 +161,7 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
 /// The state of one index, as a value of INFO.
 fn state(search: &Search, entry: &Entry) -> String {
     let index = &entry.index;
-    // A scan that holds its lock is under way; INFO does not wait for it.
+    // A scan that is running holds this lock. INFO does not wait for it.
     let percent = match entry.scan.try_lock().as_deref() {
         Some(Scan::Done) => "1".to_string(),
         Some(Scan::At(_, visited)) => {

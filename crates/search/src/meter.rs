@@ -14,8 +14,8 @@ use std::time::Instant;
 
 /// Maximum number of bytes that one request holds at a time.
 pub(crate) const REQUEST_BYTES_MAX: u64 = 256 << 20;
-/// Steps between two checks of the deadline and of the client. A step is a document passed, a position read or a
-/// byte of a dictionary's terms: 5 to 50 ns each.
+/// Number of steps between two checks of the deadline and of the client. A step is a document passed, a position read
+/// or a byte of a dictionary's terms: 5 to 50 ns each.
 pub(crate) const STEPS_PER_LOOK: u64 = 4096;
 
 /// Why a request must stop.
@@ -45,9 +45,9 @@ impl From<Over> for SearchError {
 pub(crate) struct Meter {
     cancel: Arc<AtomicBool>,
     deadline: OnceLock<Instant>,
-    /// Bytes held by all requests together.
+    /// Number of bytes held by all requests together.
     all_bytes: Arc<AtomicU64>,
-    /// Bytes held by this request.
+    /// Number of bytes held by this request.
     bytes: AtomicU64,
     steps: AtomicU64,
     /// Step count at which the next check is due.
@@ -71,7 +71,7 @@ impl Meter {
     }
     /// Sets the deadline. A later call has no effect.
     pub(crate) fn end_at(&self, deadline: Instant) {
-        // `set` fails when a deadline is set already.
+        // `set` fails when the deadline was set before, which is no error.
         let _ = self.deadline.set(deadline);
     }
     /// Counts `bytes` before they are allocated.
@@ -141,7 +141,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Counts `bytes`.
+    /// Counts `bytes` as held until the value is dropped.
     pub(crate) fn new(meter: &Arc<Meter>, bytes: usize) -> Result<Holding, Over> {
         meter.hold(bytes)?;
         Ok(Holding { meter: meter.clone(), bytes })

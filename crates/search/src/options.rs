@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use strand_wire::args::Args;
 
-/// Largest offset and largest number of results: RediSearch's MAXSEARCHRESULTS.
+/// Maximum offset, and maximum number of results: RediSearch's MAXSEARCHRESULTS.
 pub(crate) const RESULTS_MAX: usize = 1_000_000;
 /// Maximum number of distinct fields of RETURN.
 pub(crate) const RETURN_FIELDS_MAX: usize = 1024;
@@ -15,7 +15,7 @@ pub(crate) const RETURN_FIELDS_MAX: usize = 1024;
 const PARAMS_MAX: usize = 2 * 4096;
 /// Maximum number of FILTER options.
 const FILTERS_MAX: usize = 256;
-/// Number of results without LIMIT.
+/// Number of results when LIMIT is missing.
 const RESULTS_DEFAULT: usize = 10;
 /// The accepted query dialects. All are read as dialect 2: dialects 3 and 4 differ only for JSON.
 const DIALECTS: std::ops::RangeInclusive<usize> = 2..=4;
@@ -47,7 +47,7 @@ pub(crate) struct Options<'a> {
     pub(crate) no_stop_words: bool,
     pub(crate) with_scores: bool,
     pub(crate) with_sort_keys: bool,
-    /// Fields to return; `None`: all.
+    /// The fields to return; `None`: all fields.
     pub(crate) fields: Option<Vec<Returned>>,
     pub(crate) sort: Option<SortBy>,
     pub(crate) offset: usize,
@@ -55,12 +55,12 @@ pub(crate) struct Options<'a> {
     pub(crate) keys: Option<Vec<&'a [u8]>>,
     pub(crate) in_fields: Option<Vec<usize>>,
     pub(crate) filters: Vec<(usize, Limit, Limit)>,
-    /// TIMEOUT in milliseconds; 0: none.
+    /// The TIMEOUT in milliseconds; 0: no timeout.
     timeout_ms: u64,
     pub(crate) params: HashMap<&'a [u8], &'a [u8]>,
     /// VERSION: search the index as it was at this version.
     pub(crate) version: Option<&'a [u8]>,
-    /// FROM and TO of FT.CHANGES.
+    /// The versions FROM and TO of FT.CHANGES.
     pub(crate) from: Option<&'a [u8]>,
     pub(crate) to: Option<&'a [u8]>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Options<'a> {
 /// A field to return: its name in the hash and its name in the reply.
 pub(crate) type Returned = (Vec<u8>, Vec<u8>);
 
-/// SORTBY: a field of the schema.
+/// The field of the schema that SORTBY names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SortBy {
     pub(crate) field: usize,
@@ -124,7 +124,7 @@ impl<'a> Options<'a> {
                 b"LIMIT" => o.parse_limit(&mut at)?,
                 b"INKEYS" => o.keys = Some(at.list("INKEYS", RESULTS_MAX)?),
                 b"INFIELDS" => {
-                    // An unknown field name matches nothing, as in RediSearch.
+                    // As in RediSearch, an unknown field name matches nothing.
                     let names = at.list("INFIELDS", FIELDS_MAX)?;
                     let is_text = |f: &usize| {
                         matches!(schema.fields[*f].kind, FieldKind::Text { .. })
@@ -179,7 +179,7 @@ impl<'a> Options<'a> {
         Ok(o)
     }
 
-    /// The TIMEOUT, if given.
+    /// The TIMEOUT, if the client gave one.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms))
     }
@@ -264,7 +264,8 @@ fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, S
         if seen.len() > RETURN_FIELDS_MAX {
             return Err(SearchError::bad("RETURN", OUT_OF_BOUNDS));
         }
-        // A name of the schema selects the hash field behind it. Any other name is a hash field.
+        // A name in the schema selects the hash field that the schema assigns to it. Any other name is the name of a
+        // hash field.
         let source = schema.field(name).map_or(name, |f| &schema.fields[f].identifier);
         fields.push((source.to_vec(), shown.to_vec()));
     }

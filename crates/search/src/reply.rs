@@ -15,21 +15,21 @@ use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A hash with more fields than this is not copied under its shard's lock. It is cloned, and the clone shares its
-/// segments.
+/// A hash with more fields than this is not copied under its shard's lock. It is cloned instead, and the clone shares
+/// its segments.
 const COPIED_FIELDS_MAX: usize = 64;
-/// Steps of loading a document, without its fields.
+/// Number of steps counted for loading a document, without its fields.
 const LOAD_STEPS: usize = 64;
-/// Steps of writing a field.
+/// Number of steps counted for writing a field.
 const FIELD_STEPS: usize = 8;
 
-/// The fields of one result.
+/// The fields of one result, as they were loaded.
 enum Document {
-    /// The fields, as (name, value).
+    /// The fields as pairs of name and value.
     Fields(Vec<(Blob, Blob)>),
-    /// All fields of a large hash.
+    /// All fields of a large hash, in the hash itself.
     Large(HashValue),
-    /// The search is of a version, and the key was written since the version.
+    /// No fields, because the search is of a version and the key was written since that version.
     Changed,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn write(
         }
         written += 1;
         if part.is_over() {
-            // The reply is over its limit, so no client will read the rest.
+            // Stop: the reply is over its limit, so no client will read the rest.
             break;
         }
     }

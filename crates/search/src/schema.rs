@@ -16,7 +16,7 @@ pub(crate) const FIELDS_MAX: usize = 1024;
 pub(crate) const PREFIXES_MAX: usize = 1024;
 /// Maximum number of stop words of one index.
 pub(crate) const STOP_WORDS_MAX: usize = 4096;
-/// Longest name of a field and longest stop word, in bytes.
+/// Maximum length of the name of a field and of a stop word, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
 
 /// Options of FT.CREATE that RediSearch knows and Strand refuses.
@@ -40,9 +40,9 @@ const REFUSED_FIELD: [&str; 4] = ["PHONETIC", "WITHSUFFIXTRIE", "INDEXEMPTY", "I
 pub(crate) struct Schema {
     /// The index follows keys that start with one of these prefixes, as given. One empty prefix: all keys.
     pub(crate) prefixes: Vec<Vec<u8>>,
-    /// The prefixes in the form that tests a key.
+    /// The prefixes in the form in which a key is tested.
     follows: PrefixSet,
-    /// Factor of every score.
+    /// Factor by which every score is multiplied.
     pub(crate) score: f64,
     /// Words that the index skips.
     pub(crate) stop_words: Arc<HashSet<String>>,
@@ -50,7 +50,7 @@ pub(crate) struct Schema {
     pub(crate) own_stop_words: Option<Vec<String>>,
     /// False when SKIPINITIALSCAN was given.
     pub(crate) initial_scan: bool,
-    /// The fields in the order given.
+    /// The fields in the order in which FT.CREATE lists them.
     pub(crate) fields: Vec<FieldSpec>,
 }
 
@@ -65,35 +65,35 @@ pub(crate) struct FieldSpec {
     pub(crate) kind: FieldKind,
     /// True when the index keeps a column for sorting.
     pub(crate) sortable: bool,
-    /// True when that column keeps the value unchanged.
+    /// True when the column for sorting keeps the value unchanged.
     pub(crate) unnormalized: bool,
-    /// True when the field is for sorting only, never searched.
+    /// True when the field is only for sorting and never searched.
     pub(crate) no_index: bool,
 }
 
 /// A field's type and the type's options.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FieldKind {
-    /// Text, indexed as words.
+    /// Text, which is indexed as words.
     Text {
-        /// Factor of the score of a match.
+        /// Factor by which the score of a match is multiplied.
         weight: f64,
         /// True when only exact words are indexed.
         no_stem: bool,
     },
-    /// A list of values, each indexed whole.
+    /// A field with a list of values, each of which is indexed whole.
     Tag {
         /// The byte between two values.
         separator: u8,
         /// True when values are not lower-cased.
         case_sensitive: bool,
     },
-    /// A number.
+    /// A field whose values are numbers.
     Numeric,
 }
 
 impl FieldKind {
-    /// The name in FT.CREATE and FT.INFO.
+    /// The type's name in FT.CREATE and FT.INFO.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             FieldKind::Text { .. } => "TEXT",
@@ -152,7 +152,7 @@ impl Schema {
             } else if at.takes("SKIPINITIALSCAN") {
                 schema.initial_scan = false;
             } else if at.takes("MAXTEXTFIELDS") || at.takes("NOHL") {
-                // Hints for RediSearch's own encoding. Strand needs none, so they have no effect.
+                // These options are hints for RediSearch's own encoding. They have no effect in Strand.
             } else {
                 return Err(match at.peek() {
                     None => SearchError::refused("No schema found"),
@@ -265,14 +265,14 @@ fn is_one_of(word: &[u8], list: &[&str]) -> bool {
     list.iter().any(|w| word.eq_ignore_ascii_case(w.as_bytes()))
 }
 
-/// A walk over arguments that reports RediSearch's errors.
+/// A walk over the arguments of a command that reports errors as RediSearch does.
 pub(crate) struct Cursor<'a> {
     pub(crate) args: Args<'a>,
     pub(crate) at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// The current argument.
+    /// The argument that is read next.
     pub(crate) fn peek(&self) -> Option<&'a [u8]> {
         self.args.get(self.at)
     }

@@ -24,7 +24,7 @@ pub(crate) fn is_separator(c: char) -> bool {
     match c {
         '_' => false,
         '\0'..='\x7f' => c.is_ascii_punctuation() || c.is_ascii_whitespace() || c.is_ascii_control(),
-        // No-break space, guillemets, general punctuation, CJK punctuation.
+        // These are no-break space, guillemets, general punctuation and CJK punctuation.
         '\u{a0}' | '\u{ab}' | '\u{bb}' | '\u{2010}'..='\u{2027}' | '\u{2030}'..='\u{205e}' => true,
         '\u{3000}'..='\u{3003}' | '\u{3008}'..='\u{3011}' => true,
         _ => c.is_whitespace(),

@@ -20,7 +20,7 @@ use tantivy::{DocSet, Searcher, TERMINATED, Term};
 
 /// Maximum number of versions of one dataset that an index keeps.
 pub(crate) const KEPT_MAX: usize = 64;
-/// Versions that IMPORT.VERSION KEEP keeps without COUNT: the newest and the one before.
+/// Number of versions that IMPORT.VERSION KEEP keeps when COUNT is missing: the newest version and the one before.
 const KEPT_DEFAULT: usize = 2;
 /// After this time IMPORT.VERSION KEEP stops passing keys to the index writers and replies null. The client then calls
 /// again for the rest.
@@ -29,7 +29,7 @@ const KEEP_TIME_MAX: Duration = Duration::from_secs(10);
 const KEEP_KEYS: usize = 20_000;
 /// Maximum number of times that the measuring of an index starts again because a merge removed a segment.
 const MEASURE_TRIES_MAX: usize = 100;
-/// Steps of finding a key in a segment.
+/// Number of steps counted for finding a key in a segment.
 const LOOKUP_STEPS: usize = 64;
 
 /// One version of a dataset, as the index found it.
@@ -37,7 +37,7 @@ pub(crate) struct Kept {
     dataset: Vec<u8>,
     pub(crate) name: Vec<u8>,
     searcher: Searcher,
-    /// The segments and their bytes.
+    /// The segments that the version holds, each with its bytes.
     segments: Vec<(SegmentId, u64)>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Kept {
 }
 
 impl Entry {
-    /// Bytes of the segments that only kept versions hold.
+    /// Bytes of the segments that only kept versions still hold.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let kept = self.kept.lock();
         if kept.is_empty() {

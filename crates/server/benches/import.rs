@@ -1,5 +1,5 @@
-//! Import, end to end: the 2,500 messages of the archive into a real `strand serve`, with the text index and
-//! without.
+//! Measures an import from end to end: the 2,500 messages of the archive into a real `strand serve`, with the text
+//! index and without.
 //!
 //! Prints messages per second, also those of the parsing library alone, the importer's peak memory, and the cost of
 //! importing the unchanged archive again (which must open nothing). Without an index it is imported into several datasets, and
@@ -13,7 +13,7 @@ use std::time::Instant;
 use strand_import::{ImportOptions, Silent, Summary};
 use strand_testkit::process::Server;
 
-/// Rounds of the parsing library, and imports without an index, of which the fastest counts.
+/// Number of rounds of the parsing library, and of imports without an index. The fastest counts.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// Messages a second of the parsing library on one thread: header fields and texts, from bytes in memory.
+/// Messages per second of the parsing library on one thread: header fields and texts, from bytes in memory.
 fn parser_alone(source: &Path) -> f64 {
     let (mut folders, mut messages) = (vec![source.to_path_buf()], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -103,7 +103,7 @@ fn report(first: &Summary, second: &Summary, index: bool, peak_kb: u64, parsed_p
 /// This process's peak resident memory in kB. `reset` first sets the peak to the current value.
 fn peak_kb(reset: bool) -> u64 {
     if reset {
-        // Not allowed everywhere. Without it the growth is understated, never the peak.
+        // Not every system allows this. Without the reset, the growth is understated, but the peak is not.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -17,10 +17,11 @@ use strand_testkit::sequences::Sequences;
 use strand_wire::args::Argv;
 use strand_wire::client::Value;
 
-/// Random commands of all tests together. `make fuzz` runs more. STRAND_DIFFERENTIAL_COMMANDS and STRAND_SEED
-/// change them by hand.
+/// Number of random commands that all tests send together. `make fuzz` sends more. The variables
+/// STRAND_DIFFERENTIAL_COMMANDS and STRAND_SEED change the number and the seed by hand.
 const RANDOM_COMMANDS: usize = 50_000;
-/// Not in redis-server 7.0, or documented in other words. Left out of the comparison of COMMAND INFO.
+/// Commands that are not in redis-server 7.0, or whose documentation differs. The comparison of COMMAND INFO leaves
+/// them out.
 const NOT_IN_REDIS: &[&str] = &[
     "delex",
     "diag",
@@ -67,13 +68,13 @@ const NOT_IN_REDIS: &[&str] = &[
     "xackdel",
     "xdelex",
 ];
-/// Commands with arguments of 7.2, so their arity differs.
+/// Commands that have arguments of Redis 7.2, so that their arity differs.
 const NEWER_THAN_REDIS: &[&str] = &["zrank", "zrevrank"];
-/// Subcommands of 7.2 that client libraries send at connect.
+/// Subcommands of Redis 7.2 that client libraries send when they connect.
 const SUBCOMMANDS_OF_7_2: &[&str] = &["client|setinfo", "client|no-touch"];
 
 fn servers() -> (Server, Server) {
-    // redis-server does not delay a client after a failed login.
+    // Turn the delay after failed logins off, because redis-server does not delay a client.
     let args = &["--login-failures-max", "0"];
     // `make sequences` sets this to the release build.
     let binary = std::env::var_os("STRAND_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_strand").into());
@@ -121,7 +122,7 @@ fn the_corpus_gets_the_same_replies() {
     assert!(all.is_empty(), "{}", describe(&all));
 }
 
-/// How random commands are sent, and how many of each hundred in this way.
+/// How random commands are sent: protocol, delivery, and how many of each hundred commands are sent in this way.
 const WAYS: [(u8, Delivery, usize); 4] = [
     (2, Delivery::Whole, 40),
     (3, Delivery::Whole, 40),
@@ -129,8 +130,8 @@ const WAYS: [(u8, Delivery, usize); 4] = [
     (3, Delivery::Bytewise, 10),
 ];
 
-/// Runs random commands, for each of `share` a hundredth of the run's total. `weight` gives the frequency of a
-/// command.
+/// Sends random commands. `share` is the test's part of all random commands, in hundredths. `weight` gives the
+/// frequency of a command.
 fn random(
     share: usize,
     settings: &[&[&str]],
@@ -164,13 +165,13 @@ fn random(
     }
 }
 
-/// True for ranges by member. They have a meaning only when all scores are equal. Otherwise redis-server's reply
-/// depends on its search.
+/// True for commands on ranges by member. They have a meaning only when all scores are equal. Otherwise
+/// redis-server's reply depends on how it searches.
 fn is_by_lex(args: &[Vec<u8>]) -> bool {
     args.iter().any(|arg| String::from_utf8_lossy(arg).to_ascii_lowercase().contains("lex"))
 }
 
-/// Commands that are neither generated nor in the corpus, and where they are compared.
+/// Commands that are neither generated nor in the corpus, each with the place where it is compared.
 const NOWHERE_HERE: &[(&str, &str)] = &[
     ("bgrewriteaof", "writes files; own tests"),
     ("bgsave", "writes files; own tests"),
@@ -187,7 +188,8 @@ const NOWHERE_HERE: &[(&str, &str)] = &[
     ("sync", "as psync; own test"),
 ];
 
-/// So each command's reply is compared in RESP2 and in RESP3, including its shape.
+/// Each command must be generated or in the corpus, so that its reply is compared in RESP2 and in RESP3, including
+/// its shape.
 #[test]
 fn every_command_of_redis_server_is_compared() {
     let mut known: BTreeSet<String> = BTreeSet::new();
@@ -218,11 +220,12 @@ fn every_command_of_redis_server_is_compared() {
 
 #[test]
 fn random_commands_get_the_same_replies() {
-    // SORT changes the encoding of sorted sets in redis-server. Its own test has no sorted sets.
+    // Leave SORT out, because it changes the encoding of sorted sets in redis-server. SORT has a test of its own,
+    // without sorted sets.
     random(40, &[], 200, is_by_lex, &|spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")));
 }
 
-/// Commands of one type and some on keys, so that they interact.
+/// Sends random commands of one type, and some generic commands on keys, so that they affect each other.
 fn random_of(groups: &[&str]) {
     random(8, &[], 150, is_by_lex, &|spec| match (spec.group, spec.name) {
         (_, "sort" | "sort_ro") => 0,
@@ -273,8 +276,8 @@ fn random_ranges_of_members_get_the_same_replies() {
     });
 }
 
-/// SORT of lists, with BY and GET of random keys. Sets and sorted sets are in the corpus, because their order, and
-/// their encoding after SORT, differ.
+/// SORT of lists, with BY and GET of random keys. Sets and sorted sets are sorted in the corpus, because their order,
+/// and their encoding after SORT, differ between the servers.
 #[test]
 fn random_sorts_get_the_same_replies() {
     // A number beyond a double also makes later sorts of redis-server fail; see docs/differences.md.
@@ -287,7 +290,7 @@ fn random_sorts_get_the_same_replies() {
     });
 }
 
-/// Random stream commands on few keys, so that they interact. Also with small nodes.
+/// Random stream commands on few keys, so that the commands affect each other. Also with small nodes.
 #[test]
 fn random_stream_commands_get_the_same_replies() {
     for (entries, bytes) in [("100", "4096"), ("4", "4096"), ("0", "120")] {
@@ -393,7 +396,7 @@ fn command_info_says_what_redis_says() {
     for c in TABLE.rows().iter().filter(compared) {
         let mut names: Vec<String> = c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)).collect();
         names.retain(|n| !SUBCOMMANDS_OF_7_2.contains(&n.as_str()));
-        // A container lists its subcommands, and Strand's differ from Redis's, so compare each subcommand by
+        // A container lists its subcommands, and Strand's list differs from Redis's, so compare each subcommand by
         // itself.
         if c.subcommands.is_empty() {
             names.push(c.name.into());
@@ -468,8 +471,8 @@ fn random_users_may_do_the_same() {
         for _ in 0..COMMANDS_EACH {
             let mut line = words(&["ACL", "DRYRUN", "bob"]);
             line.extend(generator.command());
-            // For a wrong count of keys redis-server checks no key, or those of a looser count. Strand checks the
-            // keys that it finds.
+            // When a command has a wrong number of keys, redis-server checks no key, or it checks the keys that a
+            // less strict count finds. Strand checks the keys that it finds.
             let argv = Argv::from_slices(&line[3..]);
             let followed = TABLE.resolve(argv.args()).map(|f| dispatch::key_positions(f.spec, argv.args()));
             if matches!(followed, Ok(Err(_))) {

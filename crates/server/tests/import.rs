@@ -8,7 +8,7 @@ use strand_testkit::process::{Server, free_port};
 use strand_wire::client::Value;
 
 const STRAND: &str = env!("CARGO_BIN_EXE_strand");
-/// Longest wait for an event.
+/// Maximum wait for an event, in seconds.
 const WAIT_S_MAX: u64 = 60;
 
 fn server() -> Server {
@@ -68,7 +68,7 @@ impl Folder {
         let made = made.expect("the temporary folder is writable");
         Folder(made.path().to_path_buf(), made)
     }
-    /// `count` messages in folders of 500.
+    /// Creates a folder with `count` messages, in subfolders of 500.
     fn of_mails(count: usize) -> Folder {
         let folder = Folder::new();
         for i in 0..count {
@@ -213,7 +213,8 @@ fn version_1_then_version_2_of_the_archives() {
     assert!(text(&third.stderr).contains("opened 0 documents"), "{}", text(&third.stderr));
     let mut client = server.connect().expect("it accepts");
     assert_eq!(size(&mut client), 2750);
-    // In two of the edited mails the new line lies after the last MIME part. The mail changed, but not its text.
+    // In two of the edited mails, the new line lies after the last MIME part. Those mails have changed, but not their
+    // text.
     let found = call(&mut client, "FT.SEARCH mail strandedword LIMIT 0 0");
     assert_eq!(found, Value::Array(vec![Value::Int(48)]));
 }
@@ -243,8 +244,8 @@ fn a_killed_import_is_taken_up_again() {
     let first = format!("{}/00/00000.eml", folder.0.display());
     std::fs::remove_file(first).expect("it was there");
     let rest = last_line(&import(&server, &folder.0, &["--no-index"]));
-    // Folders recorded before the kill are not imported again; the folder in progress is. No document is lost or
-    // duplicated.
+    // Folders that were recorded before the kill are not imported again; the folder in progress is. No document is
+    // lost or duplicated.
     assert!(rest.contains(" 1 removed, ") && !rest.contains(" 0 unchanged, "), "{rest}");
     assert_eq!(size(&mut client), 2999);
     let third = last_line(&import(&server, &folder.0, &["--no-index"]));

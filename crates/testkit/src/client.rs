@@ -6,7 +6,7 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
-/// Longest wait for a reply in any test.
+/// Maximum wait for a reply, in milliseconds, in any test.
 const REPLY_MS_MAX: u64 = 60_000;
 
 /// One connection.

@@ -2,16 +2,16 @@
 
 use strand_wire::client::Value;
 
-/// What must be equal.
+/// What must be equal in the replies of two servers to one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Every byte.
+    /// Every byte of both replies must be equal.
     Exact,
     /// The elements in any order, at every depth, because no server promises the order of a hash.
     AnyOrder,
     /// The kind of reply and the number of elements.
     Shape,
-    /// The kind of reply.
+    /// Only the kinds of the replies must be equal.
     Kind,
     /// The elements in any order if both scans finish in one call, else only the kind: each server has its own
     /// cursors.
@@ -19,7 +19,7 @@ pub enum Policy {
     /// The elements and also the words within texts in any order: redis-server keeps a user's commands in a hash
     /// table.
     Words,
-    /// The lengths of texts, for random texts.
+    /// Only the lengths of texts must be equal, for random texts.
     Length,
     /// Entries of ACL LOG, without their age and their connection, which differ between servers.
     Denials,
@@ -40,29 +40,31 @@ impl Policy {
                 _,
             )
             | (b"CONFIG", b"GET") => Policy::AnyOrder,
-            // A small set is returned whole, even for a cursor that no server returned.
+            // SSCAN returns a small set whole, even for a cursor that no server returned.
             (b"SSCAN", _) if args.get(2).is_some_and(|cursor| cursor != b"0") => Policy::Kind,
             (b"HSCAN" | b"SCAN" | b"SSCAN" | b"ZSCAN", _) => Policy::Scan,
             (b"ACL", b"GENPASS") => Policy::Length,
             (b"ACL", b"LOG") => Policy::Denials,
-            // Redis does not share a small integer created by COPY; see docs/differences.md.
+            // These replies are random, or differ between servers. OBJECT REFCOUNT differs because Redis does not share a
+            // small integer created by COPY; see docs/differences.md.
             (b"HRANDFIELD" | b"SRANDMEMBER" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
-            // Memory figures and the time of the last save differ between servers.
+            // Memory figures differ between servers, and so does the time of the last save.
             (b"MEMORY", b"DOCTOR" | b"MALLOC-STATS" | b"STATS") | (b"LASTSAVE", _) => Policy::Kind,
             // HELP is prose, and Strand has its own.
             (_, b"HELP") if args.len() == 2 => Policy::Kind,
             (b"XPENDING" | b"XINFO", _) => Policy::Timeless,
             (b"TTL" | b"EXPIRETIME", _) => Policy::Near(2),
-            // Redis keeps one object for all keys with one small integer, and so one idle time.
+            // Redis keeps one object for all keys that hold one small integer, so these keys have one idle time. The
+            // idle times of both servers then differ.
             (b"OBJECT", b"IDLETIME") => Policy::Kind,
             (b"PTTL" | b"PEXPIRETIME", _) => Policy::Near(2_000),
             _ => Policy::Exact,
         }
     }
 
-    /// True when `ours` is acceptable for `theirs`.
+    /// True when the reply `ours` is acceptable beside the reply `theirs`.
     pub fn accepts(self, ours: &Value, theirs: &Value) -> bool {
         match self {
             Policy::Exact => same(ours, theirs),
@@ -91,7 +93,7 @@ fn ends(value: &Value) -> bool {
     !matches!(value, Value::Array(items) if items.first().is_some_and(|c| *c != Value::Bulk(b"0".to_vec())))
 }
 
-/// Equality in which NaN equals NaN.
+/// Compares two values, of which NaN equals NaN.
 fn same(a: &Value, b: &Value) -> bool {
     a == b || format!("{a:?}") == format!("{b:?}")
 }
@@ -127,8 +129,8 @@ fn by_word(value: &Value) -> Value {
     }
 }
 
-/// A reply of XPENDING or XINFO with 0 for each time. Times are in pending entries (ID, consumer, time, deliveries,
-/// or without the consumer) and after their names.
+/// A reply of XPENDING or XINFO in which each time is 0. A time follows its name, or is in a pending entry (ID,
+/// consumer, time, deliveries, or these without the consumer).
 fn timeless(value: &Value) -> Value {
     let is_time =
         |name: &Value| [&b"idle"[..], b"seen-time"].iter().any(|n| *name == Value::Bulk(n.to_vec()));

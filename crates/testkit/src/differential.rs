@@ -10,16 +10,17 @@ use std::path::Path;
 use std::time::Duration;
 use strand_wire::client::{Value, encode_command};
 
-/// Most checks whether redis-server has removed expired keys, and the pause between two checks.
+/// Maximum number of checks whether redis-server has removed expired keys.
 const EXPIRY_LOOKS_MAX: usize = 1_000;
+/// Pause between two of these checks.
 const EXPIRY_LOOK: Duration = Duration::from_millis(5);
 
 /// How a request is written to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// One write per request.
+    /// Each request is sent by one write.
     Whole,
-    /// One write per byte.
+    /// Each byte is sent by a write of its own.
     Bytewise,
 }
 
@@ -110,7 +111,7 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&all)? else { continue };
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
-                // `$` stands for the key.
+                // In these commands, `$` stands for the key.
                 for question in [
                     &["TYPE", "$"][..],
                     &["OBJECT", "ENCODING", "$"],
@@ -132,8 +133,8 @@ impl Pair {
         Ok(out)
     }
 
-    /// Runs a corpus file with one command per line and `#` comments. A leading `~` compares in any order, `^` also
-    /// the words of texts in any order, `?` only the shape.
+    /// Runs a corpus file, which has one command per line and `#` comments. A `~` before a command compares elements
+    /// in any order, `^` also compares the words of texts in any order, and `?` compares only the shape.
     ///
     /// # Errors
     /// When the file cannot be read, a line is not a command, or a server closes the connection.
@@ -161,7 +162,7 @@ impl Pair {
     }
 }
 
-/// Words as arguments.
+/// Converts words to arguments.
 pub fn words(args: &[&str]) -> Vec<Vec<u8>> {
     args.iter().map(|a| a.as_bytes().to_vec()).collect()
 }
@@ -180,7 +181,7 @@ pub fn describe(differences: &[Difference]) -> String {
     text
 }
 
-/// A readable, truncated form of a reply.
+/// A reply as readable text, truncated.
 fn text_of(value: &Value) -> String {
     let shown = |kind: &str, bytes: &[u8]| {
         format!("{kind}{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(200)]))

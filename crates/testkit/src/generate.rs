@@ -222,17 +222,18 @@ pub struct Generator {
     now_s: i64,
     /// The keys from which the current command takes most arguments.
     keys: &'static [&'static str],
-    /// The time of XADD's next ID.
+    /// The milliseconds of the ID that XADD uses next.
     next_ms: u64,
 }
 
 impl Generator {
     /// A generator of commands in these rows that is deterministic for a `seed`. Absolute expiry times are around `now_s`, a unix time.
     pub fn new(rows: &'static [CommandSpec], seed: u64, now_s: i64) -> Generator {
-        // redis-server's SORT changes the encoding of sorted sets, and another test covers SORT.
+        // SORT is left out, because redis-server's SORT changes the encoding of sorted sets, and another test covers
+        // SORT.
         Generator::of(rows, seed, now_s, |spec| usize::from(!matches!(spec.name, "sort" | "sort_ro")))
     }
-    /// [`Generator::new`] with weights: `weight` gives the frequency of each command.
+    /// Does what [`Generator::new`] does, with weights: `weight` gives the frequency of each command.
     pub fn of(
         rows: &'static [CommandSpec],
         seed: u64,
@@ -250,7 +251,7 @@ impl Generator {
         Generator { rng: Rng::with_seed(seed), specs, now_s, keys: KEYS, next_ms: 1 }
     }
 
-    /// The next command.
+    /// Generates the next command.
     pub fn command(&mut self) -> Vec<Vec<u8>> {
         let (spec, container) = self.specs[self.rng.usize(0..self.specs.len())];
         let mut out: Vec<Vec<u8>> = Vec::new();
@@ -299,7 +300,7 @@ impl Generator {
                 out.push(token);
             }
             match arg.kind {
-                // An ID from the servers' clocks would differ.
+                // Choose an ID, because an ID from the servers' clocks would differ.
                 "pure-token" if arg.token == Some("*") => {
                     self.next_ms += self.rng.u64(0..3);
                     let seq = if self.rng.bool() { "*" } else { "7" };
@@ -324,7 +325,7 @@ impl Generator {
         }
     }
 
-    /// The number of keys that follow; sometimes a wrong one.
+    /// The number of keys that follow in the command; sometimes a wrong number.
     fn number_of_keys(&mut self, keys: usize) -> Vec<u8> {
         if self.rng.u8(0..12) == 0 { self.pick(INTEGERS) } else { keys.to_string().into() }
     }
@@ -367,7 +368,7 @@ impl Generator {
                 time(name, self.now_s + away)
             }
             ("integer", name) if name.contains("db") => self.pick(&["0", "1", "2", "15", "16", "-1", "x"]),
-            // Late enough that both servers keep the key until the end of the run.
+            // Choose a time so late that both servers keep the key until the end of the run.
             ("integer", name) if name.contains("second") && self.rng.u8(0..5) > 0 => {
                 let seconds = self.rng.i64(1_000..100_000);
                 time(name, seconds)
@@ -411,7 +412,8 @@ fn is_newer(since: &str) -> bool {
     !since.starts_with(|c: char| ('1'..='6').contains(&c)) && !since.starts_with("7.0.")
 }
 
-/// Moves near expiry times to the far future: two servers would reach them at different commands of the run.
+/// Moves near expiry times to the far future, because two servers would reach a near time at different commands of
+/// the run.
 fn settle_expiries(args: &mut [Vec<u8>]) {
     const WORDS: [&[u8]; 9] =
         [b"ex", b"px", b"expire", b"pexpire", b"setex", b"psetex", b"getex", b"exat", b"pxat"];
@@ -429,7 +431,7 @@ fn settle_expiries(args: &mut [Vec<u8>]) {
     }
 }
 
-/// Removes ALPHA from a SORT by texts at other keys: the order of equal texts is unspecified.
+/// Removes ALPHA from a SORT by texts at other keys, because the order of equal texts is unspecified.
 fn settle_order(args: &mut Vec<Vec<u8>>) {
     let is = |arg: &Vec<u8>, word: &[u8]| arg.eq_ignore_ascii_case(word);
     if args.first().is_some_and(|name| is(name, b"sort") || is(name, b"sort_ro"))
@@ -460,7 +462,7 @@ fn settle_waits(args: &mut [Vec<u8>]) {
     }
 }
 
-/// `seconds` in the unit given by the argument's name.
+/// Converts `seconds` to the unit that the argument's name says.
 fn time(name: &str, seconds: i64) -> Vec<u8> {
     let value = if name.contains("milli") { seconds * 1000 } else { seconds };
     value.to_string().into()

@@ -22,15 +22,15 @@ pub const KEYS: &[(&str, &str)] = &[
 /// The name of the index for `FT.SEARCH` and of the set for `RX.MATCH`.
 pub const INDEX: &str = "big:index";
 
-/// Lengths of a long argument: above every limit, and below some.
+/// Lengths of a long argument: the first exceeds every limit, the last is below some limits.
 const BYTES: [usize; 3] = [64 << 10, 8 << 10, 1 << 10];
-/// Values of a query's parameter: a text and the number of its repetitions.
+/// Values of a query's parameter: a text, and how often it is repeated.
 const PARAMETERS: [(&str, usize); 2] = [("b ", 4 << 10), ("a", 64 << 10)];
-/// Elements of a "many" variant.
+/// Number of elements in a variant with many elements.
 const MANY: usize = 4 << 10;
-/// Keys of a "many" variant. Fewer, because each has a large reply.
+/// Number of keys in a variant with many keys. It is smaller, because each key has a large reply.
 const MANY_KEYS: usize = 1 << 4;
-/// Deepest nesting of optional arguments in the table.
+/// Maximum nesting of optional arguments in the table.
 const DEPTH_MAX: usize = 8;
 
 /// Texts that a hostile pattern, query or expression repeats. [`NUMBER`] is replaced by the number of the
@@ -71,7 +71,7 @@ const REPEATED: &[&str] = &[
 ];
 /// The character in [`REPEATED`] that makes the repetitions differ.
 const NUMBER: char = '#';
-/// Texts before and after some of the repetitions.
+/// Texts that are put before and after some of the repeated texts.
 const AROUND: &[(&str, &str)] = &[
     ("", ""),
     ("(?iu)", ""),
@@ -86,16 +86,16 @@ const AROUND: &[(&str, &str)] = &[
 const INTEGERS: &[&str] =
     &["0", "1", "-1", "100000", "4294967296", "9223372036854775807", "-9223372036854775808"];
 
-/// One request.
+/// One hostile request.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// The command and the variant, for failure messages.
+    /// Name of the command and of the variant, for failure messages.
     pub name: String,
     /// The words of the request.
     pub words: Vec<Vec<u8>>,
 }
 
-/// The optional arguments of a variant.
+/// Which optional arguments a variant has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Options {
     None,
@@ -104,12 +104,13 @@ enum Options {
     Only(usize),
 }
 
-/// The leaf of an argument tree that a variant makes hostile, and how.
+/// Which leaf of an argument tree a variant makes hostile, and how. A leaf is an argument without arguments inside
+/// it.
 #[derive(Clone, Copy, Debug)]
 enum Twist<'t> {
-    /// No leaf: every argument as a user writes it.
+    /// No leaf is hostile: every argument is as a user writes it.
     None,
-    /// The leaf with this number has this text.
+    /// The leaf with this number gets this text.
     Text(usize, &'t [u8]),
     /// The argument with this number is repeated as often as allowed. True: the values differ.
     Many(usize, bool),
@@ -123,7 +124,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
     };
     let mut out = Vec::new();
     let (plain, _) = Words::new(spec, container, Options::None, Twist::None).of(spec);
-    // Additional words that no argument tree names.
+    // Append words that no argument tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
         let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
         out.push(Shape {
@@ -140,7 +141,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
         let parameters = if leaves.iter().any(has_parameter) { &PARAMETERS[..] } else { &PARAMETERS[..1] };
         for (at, arg) in leaves.into_iter().enumerate() {
             for (text, what) in texts(arg) {
-                // In a query with many parameters, each parameter stands for a long text.
+                // When a query has many parameters, let each parameter stand for a long text.
                 let is_query = arg.name == "query";
                 for parameter in if is_query { parameters } else { &PARAMETERS[..1] } {
                     let words =
@@ -159,13 +160,13 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
             }
         }
     }
-    // A leaf that cannot be changed gives the plain command again, so remove duplicates.
+    // Remove duplicates: a variant whose leaf cannot be changed equals the plain command.
     out.sort_by(|a, b| a.words.cmp(&b.words));
     out.dedup_by(|a, b| a.words == b.words);
     out
 }
 
-/// Hostile texts for a leaf, each with a name. Patterns, queries and searched texts get all of them.
+/// Hostile texts for a leaf, each with a name. Only patterns, queries and searched texts get all texts.
 fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
     let is_read = arg.kind == "pattern" || matches!(arg.name, "query" | "text" | "value" | "replacement");
     let (repeated, around, bytes) =
@@ -196,11 +197,11 @@ struct Words<'t> {
     group: &'static str,
     options: Options,
     twist: Twist<'t>,
-    /// The leaves so far.
+    /// The leaves written so far, in order.
     leaves: Vec<&'static Arg>,
-    /// Position of a count of the words that follow.
+    /// Position of a word that counts the words that follow it.
     count_at: Option<usize>,
-    /// The value of a query's parameter.
+    /// The value that a query's parameter gets.
     parameter: &'static (&'static str, usize),
 }
 
@@ -218,7 +219,7 @@ impl<'t> Words<'t> {
         Words { out, group: spec.group, options, twist, leaves, count_at, parameter }
     }
 
-    /// The words and the leaves.
+    /// Writes all arguments of the command. Returns the words and the leaves.
     fn of(mut self, spec: &CommandSpec) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
         for (i, arg) in spec.args.iter().enumerate() {
             if !arg.optional || self.options == Options::All || self.options == Options::Only(i) {
@@ -272,7 +273,7 @@ impl<'t> Words<'t> {
             Twist::Text(twisted, text) if twisted == at => text.to_vec(),
             Twist::Many(twisted, true) if twisted == at && arg.kind != "key" => nth.to_string().into_bytes(),
             _ if is_count => {
-                // The count is set when the repeated arguments are known.
+                // Set the count later, when the number of repeated arguments is known.
                 self.count_at = Some(self.out.len());
                 b"1000".to_vec()
             }
@@ -281,7 +282,7 @@ impl<'t> Words<'t> {
         self.out.push(value);
     }
 
-    /// The text that a user would write.
+    /// The text that a user would usually write for the argument.
     fn usual(&self, arg: &Arg) -> Vec<u8> {
         let key = KEYS.iter().find(|(group, _)| *group == self.group).map_or("big:string", |(_, key)| key);
         let text = match (arg.kind, arg.name) {

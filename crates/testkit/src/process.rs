@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use strand_wire::client::Value;
 
-/// Longest wait for a server to answer PING.
+/// Maximum wait for a new server to answer PING, in milliseconds.
 const START_MS_MAX: u64 = 20_000;
-/// Most ports tried when another program takes one first.
+/// Maximum number of ports tried, because another program may take a port first.
 const START_TRIES_MAX: usize = 10;
 
-/// The program of a [`Server`].
+/// Which program a [`Server`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Strand's own binary.
@@ -36,7 +36,7 @@ pub fn raise_open_files() -> io::Result<u64> {
 }
 
 impl Kind {
-    /// The name in tables.
+    /// The program's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Strand => "strand",
@@ -51,9 +51,9 @@ pub struct Server {
     child: Child,
     /// The address of the server.
     pub address: SocketAddr,
-    /// The program.
+    /// The program that runs.
     pub kind: Kind,
-    /// Deleted after the server has ended.
+    /// The server's working folder. It is deleted after the server has ended.
     directory: tempfile::TempDir,
 }
 
@@ -149,7 +149,7 @@ impl Server {
         Ok(Duration::from_nanos(total_ns))
     }
 
-    /// A line of `/proc/PID/status` in kB, such as `VmRSS` or `VmHWM`.
+    /// The value of a line of `/proc/PID/status` in kB, such as `VmRSS` or `VmHWM`.
     ///
     /// # Errors
     /// When `/proc` cannot be read or has no such line.
@@ -255,8 +255,8 @@ impl Drop for Server {
     }
 }
 
-/// False when the reply to INFO shows that another process uses the port: a server of a concurrent test may have
-/// been faster. A server that requires a password does not tell, which counts as true.
+/// False when the reply to INFO shows that the port belongs to another process: a server of a concurrent test may
+/// have been faster. True also when the server requires a password and so does not show its process.
 fn is_of(pid: u32, info: &Value) -> bool {
     let (Value::Bulk(text) | Value::Verbatim(_, text)) = info else { return true };
     let told =
@@ -265,7 +265,8 @@ fn is_of(pid: u32, info: &Value) -> bool {
 }
 
 fn strand_args(options: &[&str]) -> Vec<String> {
-    // HTTP and snapshots only on request: servers that run side by side would compete for the port and the file.
+    // Enable HTTP and snapshots only on request, because servers that run side by side would compete for the port and
+    // the file.
     ["serve", "--http-port", "0", "--save", ""].iter().chain(options).map(|s| s.to_string()).collect()
 }
 

@@ -3,13 +3,13 @@
 /// Why a line is not a list of arguments.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum QuotingError {
-    /// A quote is not closed.
+    /// A quote in the line is not closed.
     #[error("unbalanced quotes: {0}")]
     Unbalanced(String),
     /// The line ends after a backslash.
     #[error("nothing after a backslash")]
     Backslash,
-    /// `\\x` without two digits.
+    /// A `\\x` is not followed by two hexadecimal digits.
     #[error("two hex digits follow \\x")]
     Hex,
 }
@@ -72,7 +72,7 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, QuotingError> {
     }
 }
 
-/// A command as a line for [`split`]. Failed tests print it.
+/// Writes a command as a line for [`split`]. Failed tests print such lines.
 pub fn join(args: &[Vec<u8>]) -> String {
     let quote = |a: &Vec<u8>| {
         let plain =

@@ -9,26 +9,26 @@ use crate::quoting;
 use crate::shrink::{Command, shortest};
 use std::io;
 
-/// Most runs of a sequence while it is shortened.
+/// Maximum number of times that a sequence is run while it is shortened.
 const TRIES_MAX: usize = 2_000;
 
 /// Random commands for two servers.
 pub struct Sequences<'a> {
-    /// Strand.
+    /// Strand, one of the two servers.
     pub ours: &'a Server,
-    /// redis-server.
+    /// redis-server, the other server.
     pub theirs: &'a Server,
-    /// The protocol, 2 or 3.
+    /// The protocol that both connections use: 2 or 3.
     pub protocol: u8,
     /// How requests are written to the socket.
     pub delivery: Delivery,
     /// Commands sent to both servers before each sequence.
     pub settings: Vec<Command>,
-    /// The source of the commands.
+    /// The generator of the commands.
     pub generator: Generator,
     /// The generator's seed, for the report.
     pub seed: u64,
-    /// Longest sequence. After each sequence all data is compared and deleted.
+    /// Maximum number of commands in a sequence. After each sequence all data is compared and deleted.
     pub commands_max: usize,
     /// Returns true for commands that must not be sent.
     pub leaves_out: fn(&[Vec<u8>]) -> bool,
@@ -45,7 +45,7 @@ pub enum Stopped {
     Closed {
         /// The generator's seed.
         seed: u64,
-        /// Which server, and at which command.
+        /// The error, which says which server closed the connection at which command.
         why: io::Error,
     },
 }

@@ -1,10 +1,10 @@
 //! [`shortest`]: removes from a sequence of commands everything that a difference does not need.
 
-/// A command: its arguments.
+/// A command as the list of its arguments.
 pub type Command = Vec<Vec<u8>>;
 
-/// The shortest sequence found for which `differs` returns true; it is true for `commands`. Removes pieces, smaller
-/// and smaller ones, then single arguments. Calls `differs` at most `tries_max` times.
+/// The shortest sequence found for which `differs` returns true. `differs` must return true for `commands`. Removes
+/// pieces, smaller and smaller ones, then single arguments. Calls `differs` at most `tries_max` times.
 pub fn shortest(
     commands: &[Command],
     tries_max: usize,

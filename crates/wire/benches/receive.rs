@@ -21,9 +21,9 @@ const CHUNKS: [usize; 4] = [1, 64, 4 << 10, 64 << 10];
 const TEST_SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
 /// Bytes received for each row. The values are kept like in a keyspace, so each one uses fresh memory.
 const ROW_BYTES: usize = 64 << 20;
-/// Most values of a row of small values.
+/// Maximum number of values in a row of small values.
 const ROW_VALUES_MAX: usize = 2_000;
-/// Measurements of each cost. The best one is shown.
+/// Number of measurements of each cost. The lowest result is shown.
 const ROUNDS: usize = 20;
 
 fn main() {
@@ -39,7 +39,7 @@ fn main() {
             "value", "chunk", "ns/byte", "allocator growth", "resident growth", "to 1 MB"
         );
     }
-    // Nanoseconds per byte at 1 MB, by chunk.
+    // For each chunk size, nanoseconds per byte of a value of 1 MB.
     let mut at_megabyte = [0.0; CHUNKS.len()];
     for &size in sizes {
         for (i, chunk) in CHUNKS.into_iter().enumerate() {
@@ -49,7 +49,7 @@ fn main() {
             if size == 1 << 20 {
                 at_megabyte[i] = row.ns_per_byte;
             }
-            // The promise is 1.3; a busy machine adds some.
+            // The promised ratio is at most 1.3. The limit is higher, because a busy machine adds some time.
             assert!(ratio < 2.0, "{size} in {chunk}: {ratio:.2} of the cost per byte at 1 MB");
             if json {
                 println!(
@@ -175,7 +175,7 @@ fn costs(pipelines: usize) -> Vec<(String, f64)> {
     rows
 }
 
-/// Nanoseconds per item of the best of `rounds` runs of `work` over `items`.
+/// Nanoseconds per item in the fastest of `rounds` runs of `work` over `items` items.
 fn best_of(rounds: usize, items: usize, mut work: impl FnMut()) -> f64 {
     let run = |_| {
         let started = cpu_ns();

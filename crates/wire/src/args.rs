@@ -8,19 +8,20 @@
 
 use strand_chain::Blob;
 
-/// Capacity of the shared buffer kept between commands, in bytes. An idle session keeps it until [`Argv::release`].
+/// Maximum capacity of the shared buffer that is kept between commands, in bytes. An idle session keeps the buffer
+/// until [`Argv::release`].
 const KEPT_BUFFER_BYTES_MAX: usize = 16 * 1024;
-/// Capacity of the span list kept between commands.
+/// Maximum capacity of the span list that is kept between commands.
 const KEPT_SPANS_MAX: usize = 1024;
-/// Largest block of small arguments; then a new block starts. An argument lies in one block. An inline request fits
-/// into one block as well; its words are found one by one.
+/// Size of a block of small arguments. A command with more bytes continues in a new block. An argument lies in one
+/// block. An inline request also fits into one block. Its words are found one by one.
 const BLOCK_BYTES: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 17;
-/// Most blocks, so that a position fits into 32 bits. Further arguments go to blobs.
+/// Maximum number of blocks, so that a position fits into 32 bits. Further arguments become blobs.
 const BLOCKS_MAX: usize = 1 << (31 - BLOCK_BITS);
-/// Most spans in one block of the span list.
+/// Maximum number of spans in one block of the span list.
 const SPANS_MAX: usize = 16 * 1024;
-/// The length that marks a span as the number of a blob.
+/// The value of a span's length that marks the span as the number of a blob.
 const IS_BLOB: u32 = u32::MAX;
 
 /// The place of an argument: bytes `start..start + len` of the blocks, each [`BLOCK_BYTES`] long. When `len` is
@@ -34,23 +35,24 @@ struct Span {
 /// A command as received. Small arguments lie in one buffer, large ones in their own blobs.
 #[derive(Debug, Default)]
 pub struct Argv {
-    /// The first block.
+    /// The first block of small arguments.
     buffer: Vec<u8>,
-    /// The first spans.
+    /// The spans of the first arguments, up to [`SPANS_MAX`].
     spans: Vec<Span>,
     far: Far,
 }
 
-/// Parts that few commands need.
+/// The parts of an [`Argv`] that few commands need.
 #[derive(Debug, Default)]
 struct Far {
     blobs: Vec<Blob>,
-    /// Heap bytes of all blobs.
+    /// Number of heap bytes of all blobs.
     blob_bytes: usize,
-    /// The blocks after the first.
+    /// The blocks of small arguments after the first block.
     blocks: Vec<Vec<u8>>,
-    /// The spans after the first [`SPANS_MAX`], in lists of [`SPANS_MAX`], and their number.
+    /// The spans after the first [`SPANS_MAX`], in lists of [`SPANS_MAX`].
     spans: Vec<Vec<Span>>,
+    /// Number of the spans after the first [`SPANS_MAX`].
     spans_len: usize,
 }
 
@@ -65,8 +67,8 @@ impl Argv {
         args.iter().for_each(|a| argv.push(a.as_ref()));
         argv
     }
-    /// Takes the arguments. The empty argv that stays has room for as many small arguments, so that a command as large
-    /// as this one does not grow its buffers step by step.
+    /// Takes the arguments. The empty argv that is left has room for as many small arguments, so that a command as
+    /// large as this one does not grow its buffers step by step.
     pub fn take(&mut self) -> Argv {
         let like = Argv {
             buffer: Vec::with_capacity(self.buffer.len()),
@@ -80,7 +82,7 @@ impl Argv {
     pub fn len(&self) -> usize {
         self.spans.len() + self.far.spans_len
     }
-    /// True when it holds no argument.
+    /// True when there are no arguments.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
@@ -121,8 +123,8 @@ impl Argv {
     pub fn release(&mut self) {
         *self = Argv::new();
     }
-    /// Heap bytes held. Cheap, so that the limit of a request can be checked each time before more input is
-    /// awaited.
+    /// Heap bytes that the argv holds. The call is cheap, so that the limit of a request can be checked each time
+    /// before the session waits for more input.
     pub fn heap_bytes(&self) -> usize {
         let Far { blobs, blob_bytes, blocks, spans, .. } = &self.far;
         self.buffer.capacity()
@@ -278,14 +280,14 @@ impl<'a> Args<'a> {
         let span = self.argv.span(self.from + i);
         (span.len == IS_BLOB).then(|| &self.argv.far.blobs[span.start as usize])
     }
-    /// The arguments as they were received: in RESP, each with its header, but without the header of the command. `None`
-    /// when they do not lie so in one buffer.
+    /// The arguments as they were received in RESP: each with its header, without the header of the command. `None`
+    /// when they do not lie in one buffer in this form.
     ///
-    /// The decoder has checked the headers of an argument that lies in the buffer with its header. What it skips are the
-    /// line ends after bodies and the `\n` of a header, which a client may have replaced by other bytes.
+    /// The decoder has checked the header of each argument. It has not checked the line ends after bodies and the
+    /// `\n` of a header, which a client may have replaced by other bytes.
     #[inline]
     pub fn encoded(&self) -> Option<&'a [u8]> {
-        /// `$`, a digit and a line end.
+        /// Minimum length of an argument's header: `$`, a digit and a line end.
         const HEADER_BYTES_MIN: usize = 4;
         let Argv { buffer, spans, far } = self.argv;
         if self.from > 0 || far.spans_len > 0 || !far.blocks.is_empty() {
@@ -304,7 +306,7 @@ impl<'a> Args<'a> {
         }
         (next == buffer.len()).then_some(buffer)
     }
-    /// The arguments from `i` on.
+    /// The arguments from index `i` on.
     #[inline]
     pub fn skip(&self, i: usize) -> Args<'a> {
         Args { argv: self.argv, from: (self.from + i).min(self.argv.len()) }
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(args.get(3), None);
     }
 
-    /// What is encoded after these pieces were decoded. When something is, it is the arguments in RESP.
+    /// Decodes these pieces, and returns what [`Args::encoded`] returns. A result must be the arguments in RESP.
     fn encoded(pieces: &[&[u8]]) -> Option<Vec<u8>> {
         let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
         for piece in pieces {
@@ -362,13 +364,13 @@ mod tests {
         let whole = b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$2\r\nxy\r\n";
         assert!(encoded(&[whole]).is_some());
         for cut in 0..whole.len() {
-            // Between two arguments, too, a piece may end.
+            // A piece may also end between two arguments.
             let is_between = [0, 13, 19].contains(&cut);
             assert!(!is_between || encoded(&[&whole[..cut], &whole[cut..]]).is_some(), "{cut}");
             encoded(&[&whole[..cut], &whole[cut..]]);
         }
         assert_eq!(encoded(&[&whole[..24], &whole[24..]]), None, "an argument in two pieces");
-        // redis-server skips these bytes without a look, and so does the decoder. A file may not hold them.
+        // Neither redis-server nor the decoder checks these bytes. A file must not contain them.
         for crooked in [
             &b"*3\r\n$3\r\nSETxx$0\r\n\r\n$2\r\nxy\r\n"[..],
             b"*3\r\n$3\rxSET\r\n$0\r\n\r\n$2\r\nxy\r\n",

@@ -7,47 +7,47 @@ use crate::digits::Digits;
 use crate::resp::ProtocolError;
 use strand_chain::{Body, Chain, OutOfMemory};
 
-/// Longest line (a header, an error, a simple string) that a parser accepts, in bytes.
+/// Maximum length in bytes of a line (a header, an error, a simple string) that a parser accepts.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Longest bulk or verbatim string that a parser accepts, in bytes.
+/// Maximum length in bytes of a bulk or verbatim string that a parser accepts.
 pub const BULK_BYTES_MAX: usize = 512 << 20;
-/// Most items of one aggregate (a map's keys and values both count) that a parser accepts.
+/// Maximum number of items of one aggregate that a parser accepts. A map's keys and values both count.
 pub const ITEMS_MAX: usize = 1 << 27;
-/// Deepest nesting of aggregates that a parser accepts.
+/// Maximum nesting of aggregates that a parser accepts.
 pub const DEPTH_MAX: usize = 64;
-/// Most items for which memory is reserved before they arrive.
+/// Maximum number of items for which memory is reserved before they arrive.
 const ITEMS_RESERVED_MAX: usize = 1024;
 
 /// A parsed reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// `+text`
+    /// A simple string: `+text`
     Simple(Vec<u8>),
-    /// `-text`, and RESP3's `!`
+    /// An error: `-text`, and RESP3's `!`
     Error(Vec<u8>),
-    /// `:n`
+    /// An integer: `:n`
     Int(i64),
-    /// `$`
+    /// A bulk string: `$`
     Bulk(Vec<u8>),
-    /// `$-1`, `*-1`, `_`
+    /// A null: `$-1`, `*-1` or `_`
     Null,
-    /// `*`
+    /// An array: `*`
     Array(Vec<Value>),
-    /// `%`
+    /// A map: `%`
     Map(Vec<(Value, Value)>),
-    /// `~`
+    /// A set: `~`
     Set(Vec<Value>),
-    /// `>`
+    /// A push: `>`
     Push(Vec<Value>),
-    /// `,`
+    /// A double: `,`
     Double(f64),
-    /// The unparsed text of `,`, from a parser that keeps the text of doubles
+    /// The unparsed text of a double (`,`), from a parser that keeps the text of doubles
     DoubleText(Vec<u8>),
-    /// `#`
+    /// A boolean: `#`
     Bool(bool),
-    /// `=`: format and text
+    /// A verbatim string (`=`): its format and its text
     Verbatim(String, Vec<u8>),
-    /// `(`
+    /// A big number: `(`
     BigNumber(Vec<u8>),
 }
 
@@ -69,9 +69,9 @@ pub fn encode_command<T: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[T]) {
 /// A resumable reply parser. Attributes (`|`) are parsed and left out.
 #[derive(Debug)]
 pub struct ReplyParser {
-    /// Limit on the bytes of one reply.
+    /// Maximum number of bytes of one reply.
     reply_bytes_max: usize,
-    /// Bytes that the incomplete reply holds or has announced.
+    /// Bytes of the incomplete reply: those that the parser holds, and those that headers have announced.
     reply_bytes: usize,
     /// True when doubles are returned as [`Value::DoubleText`].
     keeps_double_text: bool,
@@ -154,7 +154,7 @@ impl ReplyParser {
         self.string.is_some() || !self.open.is_empty()
     }
 
-    /// The value of a line; `None` when the line starts a string or an aggregate.
+    /// Parses a line. Returns the value of the line; `None` when the line is the header of a string or an aggregate.
     fn judge_line(&mut self, line: &[u8]) -> Result<Option<Value>, ProtocolError> {
         let Some((&kind, text)) = line.split_first() else {
             return Err(error("an empty line where a reply begins"));
@@ -199,7 +199,7 @@ impl ReplyParser {
         self.open.push(aggregate);
         Ok(None)
     }
-    /// Counts bytes of the reply against the limit.
+    /// Counts bytes of the current reply against the limit.
     fn charge(&mut self, bytes: usize) -> Result<(), ProtocolError> {
         self.reply_bytes = self.reply_bytes.saturating_add(bytes);
         if self.reply_bytes > self.reply_bytes_max {
@@ -216,7 +216,7 @@ impl ReplyParser {
             if top.missing > 0 {
                 return None;
             }
-            // An attribute is dropped; the value it describes follows.
+            // Drop an attribute; the value that it describes follows.
             value = self.open.pop()?.into_value()?;
         }
     }
@@ -291,7 +291,8 @@ fn take_line(input: &mut Chain) -> Result<Option<Vec<u8>>, ProtocolError> {
     }
 }
 
-/// Parses a length, checks it against `max` and multiplies it by `each`.
+/// Parses a length, checks it against `max`, and multiplies it by `each`, the number of items that one counted item
+/// has.
 fn length(text: &[u8], max: usize, each: usize) -> Result<usize, ProtocolError> {
     usize::try_from(number(text)?)
         .ok()

@@ -5,11 +5,12 @@
 
 use std::io::Write;
 
-/// The longest text: 17 digits with sign, point, and the four zeros or five exponent bytes of `%.17g`.
+/// Maximum length of a number's text: 17 digits with sign, point, and the four zeros or five exponent bytes of
+/// `%.17g`.
 const TEXT_BYTES_MAX: usize = 32;
-/// Significant digits of a double.
+/// Number of significant digits of a printed double.
 const DOUBLE_DIGITS: i32 = 17;
-/// "00" to "99".
+/// The two digits of each number from 0 to 99.
 const PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[b'0'; 2]; 100];
     let mut i = 0;
@@ -28,14 +29,14 @@ pub struct Digits {
 }
 
 impl Digits {
-    /// The decimal form of `n`.
+    /// The number `n` in decimal form.
     #[inline]
     pub fn int(n: i64) -> Digits {
         let mut digits = Digits { text: [0; TEXT_BYTES_MAX], end: 0 };
         digits.end = put_int(&mut digits.text, n) as u8;
         digits
     }
-    /// The decimal form of `n`.
+    /// The number `n` in decimal form.
     #[inline]
     pub fn unsigned(n: u64) -> Digits {
         let mut digits = Digits { text: [0; TEXT_BYTES_MAX], end: 0 };
@@ -67,7 +68,7 @@ impl Digits {
         digits.general(&figures, exponent.expect("an exponent follows"), x.is_sign_negative());
         digits
     }
-    /// The text.
+    /// The text of the number.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.text[..usize::from(self.end)]
@@ -125,7 +126,7 @@ pub(crate) fn put_int(to: &mut [u8], n: i64) -> usize {
     1 + put_unsigned(&mut to[1..], n.unsigned_abs())
 }
 
-/// [`put_int`] for unsigned numbers.
+/// Does what [`put_int`] does, for unsigned numbers.
 #[inline]
 pub(crate) fn put_unsigned(to: &mut [u8], n: u64) -> usize {
     if n < 10 {
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Replies of redis-server 7.0.15 to ZSCORE. The last six are from C's printf.
+    /// Most expected texts are replies of redis-server 7.0.15 to ZSCORE. The last six are from C's printf.
     #[test]
     fn doubles_as_redis_prints_them() {
         for (x, text) in [

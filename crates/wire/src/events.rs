@@ -9,30 +9,30 @@ use crate::resp::ProtocolError;
 use line::Line;
 use strand_chain::Chain;
 
-/// Longest line (a header, an error, a simple string) that is accepted, in bytes.
+/// Maximum length in bytes of a line (a header, an error, a simple string) that is accepted.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Deepest nesting of aggregates that is accepted.
+/// Maximum nesting of aggregates that is accepted.
 pub const DEPTH_MAX: usize = 64;
 
-/// The next part of a reply.
+/// The next part of a reply, as [`Events`] reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// `+text`
+    /// A simple string: `+text`
     Simple(Vec<u8>),
-    /// `-text`
+    /// An error: `-text`
     Error(Vec<u8>),
-    /// `:n`
+    /// An integer: `:n`
     Int(i64),
-    /// `,`: the unparsed number
+    /// A double (`,`): the unparsed number
     Double(Vec<u8>),
-    /// `(`: the unparsed digits
+    /// A big number (`(`): the unparsed digits
     BigNumber(Vec<u8>),
-    /// `#`
+    /// A boolean: `#`
     Bool(bool),
-    /// `$-1`, `*-1`, `_`
+    /// A null: `$-1`, `*-1` or `_`
     Null,
-    /// `$`, `!` or `=` (the text of `=` starts with its format and a colon). `len` bytes follow, see
-    /// [`Events::take`].
+    /// The header of a string: `$`, `!` or `=`. `len` bytes follow, see [`Events::take`]. The text of `=` starts with
+    /// its format and a colon.
     Text {
         /// True for a blob error.
         is_error: bool,
@@ -43,7 +43,7 @@ pub enum Event {
     },
     /// An aggregate. `values` values follow; a map counts keys and values.
     Open {
-        /// `*`, `%`, `~` or `>`.
+        /// The aggregate's type: `*`, `%`, `~` or `>`.
         kind: u8,
         /// Number of values that follow.
         values: usize,
@@ -53,11 +53,11 @@ pub enum Event {
 /// A resumable reader of replies.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// Missing values of each incomplete aggregate, outermost first.
+    /// For each incomplete aggregate, the number of missing values, outermost first.
     open: Vec<usize>,
     /// Bytes of the current string that are not taken.
     text_left: usize,
-    /// True while the line end of the string is not read.
+    /// True while the line end after the string is not read.
     text_end: bool,
     /// Replies completed since the last call of [`Events::take_ended`].
     ended: usize,
@@ -72,11 +72,11 @@ impl Events {
     pub fn is_between(&self) -> bool {
         self.open.is_empty() && !self.text_end
     }
-    /// Bytes of the current string that are not taken.
+    /// Bytes of the current string that were not taken yet.
     pub fn text_left(&self) -> usize {
         self.text_left
     }
-    /// Replies completed since the last call.
+    /// Number of replies completed since the last call.
     pub fn take_ended(&mut self) -> usize {
         std::mem::take(&mut self.ended)
     }
@@ -201,7 +201,7 @@ mod line {
     }
 
     impl Line {
-        /// Consumes a line and its line end.
+        /// Consumes a line and its line end from `input`.
         pub(super) fn take(input: &mut Chain) -> Result<Option<Line>, ProtocolError> {
             let Some(len) = input.find(b'\n', LINE_BYTES_MAX + 2) else {
                 if input.len() > LINE_BYTES_MAX + 1 {
@@ -242,7 +242,8 @@ mod line {
 mod tests {
     use super::*;
 
-    /// All events of `bytes` in pieces of `piece` bytes. Texts are in brackets, `.` marks the end of a reply.
+    /// All events of `bytes` as text, read in pieces of `piece` bytes. Strings are in brackets, and `.` marks the end
+    /// of a reply.
     fn shown(bytes: &[u8], piece: usize) -> String {
         let (mut events, mut input, mut out) = (Events::new(), Chain::new(), String::new());
         for part in bytes.chunks(piece) {

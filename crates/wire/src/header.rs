@@ -27,18 +27,18 @@ pub(crate) fn short_number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     first: u8,
-    /// Bytes before the CR, including the first byte.
+    /// Number of bytes seen before the CR, including the first byte.
     seen: usize,
     negative: bool,
-    /// Magnitude of the number so far.
+    /// Magnitude of the number that was read so far.
     value: u64,
     /// True when redis-server would not accept the number, or it is out of range.
     bad: bool,
-    /// True after the CR. One more byte ends the line.
+    /// True after the CR was read. One more byte ends the line.
     cr: bool,
 }
 
-/// A header line exceeds its limit.
+/// The error when a header line exceeds its limit.
 pub(crate) struct TooLong;
 
 impl Header {
@@ -76,7 +76,7 @@ impl Header {
             (1, first) => self.first = first,
             (2, b'-') => self.negative = true,
             (_, b'0'..=b'9') => {
-                // Zero is only valid alone: "0", not "-0" and not "05".
+                // Zero is only valid alone: `0` is valid, `-0` and `05` are not.
                 let after_zero = self.value == 0 && self.seen > 2 && !(self.seen == 3 && self.negative);
                 self.bad |= after_zero || (b == b'0' && self.negative && self.seen == 3);
                 let next = self.value.checked_mul(10).and_then(|v| v.checked_add(u64::from(b - b'0')));

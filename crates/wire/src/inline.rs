@@ -56,7 +56,7 @@ fn split_line(line: &[u8], argv: &mut Argv) -> Option<()> {
     }
 }
 
-/// Appends one word. Returns the rest of the line.
+/// Appends one word. Returns what follows the word in the line.
 fn take_word<'a>(mut rest: &'a [u8], argv: &mut Argv) -> Option<&'a [u8]> {
     loop {
         rest = match rest {
@@ -118,7 +118,7 @@ fn take_single_quoted<'a>(mut rest: &'a [u8], argv: &mut Argv) -> Option<&'a [u8
     }
 }
 
-/// The rest after a closing quote, which must end its word.
+/// What follows a closing quote, which must end its word. `None` when the word continues after the quote.
 fn closed(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|b| is_space(*b)).then_some(rest)
 }

@@ -1,68 +1,69 @@
 //! pack4: RESP in frames, for clients that can frame bytes but have no RESP parser (`docs/formats/pack4.md`).
 //!
 //! A frame is a length (four bytes, big-endian) and that many bytes. A client's frame holds one command (RESP, or a
-//! plain line), a server's frame one reply. [`Decoder`] turns frames into an [`Argv`]. It passes exactly the bytes
-//! of one frame to [`resp::Decoder`], as they arrive, so a large argument is still received directly into its own
-//! blob. [`seal`] turns a reply into a frame. A frame that does not fit its content is a [`FrameError`]. The error
+//! plain line), a server's frame one reply. [`Decoder`] turns frames into an [`Argv`]. It passes exactly the bytes of
+//! one frame to [`resp::Decoder`], as they arrive, so a large argument is still received directly into its own blob.
+//! [`seal`] turns a reply into a frame. A frame whose length does not fit its content is a [`FrameError`]. The error
 //! affects only this frame, unless the length itself is invalid.
 
 use crate::args::Argv;
 use crate::resp::{self, Limits, Progress, ProtocolError};
 use strand_chain::Chain;
 
-/// Bytes of a frame's length.
+/// Number of bytes that store a frame's length.
 pub const LENGTH_BYTES: usize = 4;
-/// The longest frame that the length can express.
+/// Maximum length of a frame, the largest number that four bytes can express.
 pub const FRAME_BYTES_MAX: usize = u32::MAX as usize;
-/// Longest frame before authentication: the arguments of the longest request allowed then, with their headers.
+/// Maximum length of a frame before authentication: the arguments of the longest request allowed then, with their
+/// headers.
 pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize = resp::UNAUTHENTICATED_REQUEST_BYTES_MAX;
-/// Longest line end of a plain line.
+/// Maximum length of a line end after a plain line.
 const LINE_END_BYTES_MAX: usize = 2;
-/// Replies up to this length are copied behind their frame length. Longer ones are linked.
+/// Replies up to this length are copied behind their frame's length. Longer replies are linked without a copy.
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
 /// An error in a frame.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The length is 0.
+    /// The frame's length is 0.
     #[error("Protocol error: a frame of 0 bytes")]
     Empty,
-    /// The length exceeds the limit.
+    /// The frame's length exceeds the limit.
     #[error("Protocol error: a frame of {len} bytes, the most is {max}; is it a frame?")]
     TooLong {
-        /// The length in the frame.
+        /// The length that the frame announces.
         len: usize,
-        /// The limit.
+        /// The maximum length of a frame.
         max: usize,
     },
-    /// A frame with a plain line that is longer than a plain line may be. Most likely the client sends RESP without
-    /// frames.
+    /// The frame holds a plain line, but is longer than a plain line may be. Most likely the client sends RESP
+    /// without frames.
     #[error(
         "Protocol error: a frame of {len} bytes that begins no RESP command, the most is {max}; is it a frame?"
     )]
     LineTooLong {
-        /// The length in the frame.
+        /// The length that the frame announces.
         len: usize,
-        /// The limit.
+        /// The maximum length of a frame.
         max: usize,
     },
-    /// The frame has no command, only empty requests.
+    /// The frame contains no command, only empty requests.
     #[error("Protocol error: no command in a frame of {len} bytes")]
     NoCommand {
-        /// The frame's length.
+        /// The length of the frame.
         len: usize,
     },
-    /// The frame ends before its command.
+    /// The frame ends before its command is complete.
     #[error("Protocol error: a frame of {len} bytes ends inside its command")]
     Short {
-        /// The frame's length.
+        /// The length of the frame.
         len: usize,
     },
     /// The frame has bytes after its command.
     #[error("Protocol error: a frame of {len} bytes goes on after its command")]
     Long {
-        /// The frame's length.
+        /// The length of the frame.
         len: usize,
     },
     /// The frame's content is not RESP.
@@ -87,18 +88,18 @@ impl FrameError {
     }
 }
 
-/// The place of the next byte within a frame. `len` is the frame's length.
+/// The position of the next byte within a frame. `len` is the frame's length.
 #[derive(Clone, Copy, Debug)]
 enum Frame {
-    /// In the length. An incomplete length stays in the input.
+    /// Inside the length field. An incomplete length stays in the input.
     Length,
-    /// At the first byte.
+    /// At the first byte after the length.
     First { len: usize },
-    /// In a plain line. An incomplete line stays in the input.
+    /// Inside a plain line. An incomplete line stays in the input.
     Line { len: usize },
-    /// In a command. `left` bytes of the frame are missing.
+    /// Inside a command. `left` bytes of the frame are missing.
     Command { len: usize, left: usize },
-    /// In the rest of a refused frame. `left` bytes are missing.
+    /// Inside the rest of a refused frame. `left` bytes are missing.
     Refused { left: usize },
 }
 
@@ -109,7 +110,7 @@ pub struct Decoder {
     line_bytes_max: usize,
     frame_bytes_max: usize,
     frame: Frame,
-    /// Bytes of the frame that are taken from the input and not decoded.
+    /// Bytes of the current frame that are taken from the input and not decoded.
     held: Chain,
     /// Dropped bytes of refused frames since the last query.
     dropped_bytes: usize,
@@ -174,7 +175,7 @@ impl Decoder {
     pub fn take_dropped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.dropped_bytes)
     }
-    /// Drops the held bytes. Nothing more is decoded.
+    /// Drops the held bytes. The decoder then decodes nothing more.
     pub fn end(&mut self) {
         self.held.clear();
     }
@@ -201,8 +202,8 @@ impl Decoder {
         self.resp.body_filled(n);
     }
 
-    /// The usual case: takes a frame that lies whole in the front slice and is filled by an ordinary command.
-    /// Leaves any other frame to [`Decoder::decode_slowly`].
+    /// Takes a frame in the usual case: it lies whole in the front slice, and one ordinary command fills it. Leaves
+    /// any other frame to [`Decoder::decode_slowly`].
     #[inline]
     fn take_front(&mut self, input: &mut Chain, argv: &mut Argv) -> bool {
         let front = input.front();
@@ -322,7 +323,7 @@ impl Decoder {
     }
 }
 
-/// [`resp::look_ahead`] for frames.
+/// Does what [`resp::look_ahead`] does, for frames.
 pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(resp::Ahead<'a>)) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
@@ -355,7 +356,7 @@ mod tests {
         [&(body.len() as u32).to_be_bytes()[..], body].concat()
     }
 
-    /// The words of each command in `pieces`, or the error.
+    /// Decodes `pieces`. Returns the words of each command, or the error.
     fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Vec<String> {
         let (mut decoder, mut input) = (Decoder::new(limits, 1 << 30), Chain::new());
         let (mut argv, mut out) = (Argv::new(), Vec::new());

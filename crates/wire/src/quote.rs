@@ -1,6 +1,6 @@
 //! Bytes between quotation marks, as redis-server shows them in MONITOR and redis-cli in replies.
 
-/// Appends `bytes` between quotation marks. What is not printable is escaped: `\n`, `\x00`.
+/// Appends `bytes` between quotation marks. Bytes that are not printable are escaped: `\n`, `\x00`.
 pub fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');

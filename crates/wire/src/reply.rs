@@ -7,13 +7,13 @@
 use crate::digits::{Digits, put_int, put_unsigned};
 use strand_chain::{Blob, Chain, ROOM_BYTES_MAX};
 
-/// The protocol a session speaks.
+/// The protocol that a session speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// RESP2, the default.
+    /// RESP2, which every session speaks at first.
     #[default]
     Resp2,
-    /// RESP3, after `HELLO 3`.
+    /// RESP3, which a session speaks after `HELLO 3`.
     Resp3,
 }
 
@@ -21,7 +21,7 @@ pub enum Protocol {
 pub const SHARE_BYTES_MIN: usize = 16 * 1024;
 /// Values up to this length are written together with their header and line ends.
 const TOGETHER_BYTES_MAX: usize = 2048;
-/// Longest header: its kind, a number and the line end.
+/// Maximum length of a header: its type, a number and the line end.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 const _: () = assert!(HEADER_BYTES_MAX + TOGETHER_BYTES_MAX + 2 <= ROOM_BYTES_MAX);
 /// A pausing reply pauses each time it has grown by this many bytes. Scattered small values of this size take about
@@ -34,9 +34,9 @@ pub type Pause<'a> = &'a dyn Fn() -> bool;
 /// Encodes the reply of one command. An aggregate announces its length; its values must follow.
 pub struct Reply<'a> {
     out: &'a mut Chain,
-    /// Above this length of `out`, the next value must first pause or be dropped.
+    /// When `out` is longer than this, the next value must first pause, or must be dropped.
     check_bytes: usize,
-    /// Above this length of `out`, no further values are written.
+    /// When `out` is longer than this, no further values are written.
     out_bytes_max: usize,
     pause: Option<Pause<'a>>,
     /// True when shared values do not count against the limit.
@@ -45,10 +45,10 @@ pub struct Reply<'a> {
     error: ErrorCode,
 }
 
-/// Longest error code that is kept. redis-server's codes are shorter.
+/// Maximum length of an error code that is kept. redis-server's codes are shorter.
 const ERROR_CODE_BYTES_MAX: usize = 15;
 
-/// The first word of the first error written.
+/// The first word of the first error that was written.
 #[derive(Clone, Copy, Debug)]
 struct ErrorCode {
     len: u8,
@@ -107,8 +107,8 @@ impl<'a> Reply<'a> {
         self.check_bytes = self.out_bytes_max.min(self.out.len() + PAUSE_BYTES);
         self
     }
-    /// A reply in the same protocol to another chain, for values whose number is not known yet. [`Reply::raw`]
-    /// appends it. Its limit is the room left in this reply.
+    /// A reply in this protocol that is written to another chain, for values whose number is not known yet.
+    /// [`Reply::raw`] appends that chain. The limit of the part is the room left in this reply.
     pub fn part<'p>(&self, out: &'p mut Chain) -> Reply<'p> {
         Reply::bounded(out, self.protocol, self.room_left())
     }
@@ -116,7 +116,7 @@ impl<'a> Reply<'a> {
     pub fn counts_copies(&self) -> bool {
         self.copies_only
     }
-    /// Bytes left below the limit.
+    /// Number of bytes that may still be written below the limit.
     pub fn room_left(&self) -> usize {
         self.out_bytes_max.saturating_sub(self.out.len())
     }
@@ -130,7 +130,7 @@ impl<'a> Reply<'a> {
     pub fn error_code(&self) -> Option<&[u8]> {
         (self.error.len > 0).then(|| &self.error.bytes[..usize::from(self.error.len)])
     }
-    /// The protocol in use.
+    /// The protocol in which replies are written.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -140,26 +140,26 @@ impl<'a> Reply<'a> {
     pub fn out_len(&self) -> usize {
         self.out.len()
     }
-    /// `+OK`
+    /// Writes the reply `+OK`.
     #[inline]
     pub fn ok(&mut self) {
         self.out.push_slice(b"+OK\r\n");
     }
-    /// `+QUEUED`
+    /// Writes the reply `+QUEUED`.
     #[inline]
     pub fn queued(&mut self) {
         self.out.push_slice(b"+QUEUED\r\n");
     }
-    /// `+text`. CR and LF inside the text become spaces; at its ends they are dropped.
+    /// Writes a simple string (`+text`). CR and LF inside the text become spaces; at its ends they are dropped.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
-    /// `-text`. The text starts with the code (`ERR ...`, `WRONGTYPE ...`). CR and LF inside the text become
-    /// spaces; at its ends they are dropped.
+    /// Writes an error (`-text`). The text starts with the code (`ERR ...`, `WRONGTYPE ...`). CR and LF inside the
+    /// text become spaces; at its ends they are dropped.
     pub fn error(&mut self, text: &str) {
         self.error_bytes(text.as_bytes());
     }
-    /// [`Reply::error`] for a text that quotes a client's bytes, which may not be UTF-8.
+    /// Does what [`Reply::error`] does, for a text that quotes a client's bytes, which may not be UTF-8.
     pub fn error_bytes(&mut self, text: &[u8]) {
         if self.error.len == 0 {
             self.note_error(text);
@@ -173,12 +173,12 @@ impl<'a> Reply<'a> {
             self.error.len += 1;
         }
     }
-    /// `:n`
+    /// Writes an integer (`:n`).
     #[inline]
     pub fn int(&mut self, n: i64) {
         self.number(b':', n);
     }
-    /// A bulk string.
+    /// Writes a bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         if bytes.len() > TOGETHER_BYTES_MAX || self.is_due() {
@@ -193,7 +193,7 @@ impl<'a> Reply<'a> {
         rest[bytes.len()..bytes.len() + 2].copy_from_slice(b"\r\n");
         self.out.filled(head + bytes.len() + 4);
     }
-    /// A bulk string. A long `blob` is shared.
+    /// Writes a bulk string. A long `blob` is shared.
     #[inline]
     pub fn bulk_blob(&mut self, blob: &Blob) {
         if blob.len() < SHARE_BYTES_MIN {
@@ -210,7 +210,7 @@ impl<'a> Reply<'a> {
         self.out.push_blob(blob.clone());
         self.out.push_slice(b"\r\n");
     }
-    /// A part of a blob as a bulk string. A long part is shared.
+    /// Writes a part of a blob as a bulk string. A long part is shared.
     ///
     /// # Panics
     /// When the part exceeds the blob.
@@ -222,12 +222,12 @@ impl<'a> Reply<'a> {
         self.out.push_part(blob.clone(), part);
         self.out.push_slice(b"\r\n");
     }
-    /// A decimal integer as a bulk string.
+    /// Writes a decimal integer as a bulk string.
     #[inline]
     pub fn bulk_int(&mut self, n: i64) {
         self.bulk(Digits::int(n).as_slice());
     }
-    /// The null of a missing value: `$-1` or `_`.
+    /// Writes the null of a missing value: `$-1` or `_`.
     #[inline]
     pub fn null(&mut self) {
         if self.is_due() && !self.check() {
@@ -235,31 +235,31 @@ impl<'a> Reply<'a> {
         }
         self.out.push_slice(if self.protocol == Protocol::Resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
-    /// The null of a missing array: `*-1` or `_`.
+    /// Writes the null of a missing array: `*-1` or `_`.
     pub fn null_array(&mut self) {
         self.out.push_slice(if self.protocol == Protocol::Resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
-    /// An array of `n` values.
+    /// Writes the header of an array of `n` values.
     #[inline]
     pub fn array(&mut self, n: usize) {
         self.number(b'*', n as i64);
     }
-    /// A map of `n` pairs (RESP2: an array of 2n).
+    /// Writes the header of a map of `n` pairs (RESP2: an array of 2n).
     pub fn map(&mut self, n: usize) {
         match self.protocol {
             Protocol::Resp3 => self.number(b'%', n as i64),
             Protocol::Resp2 => self.number(b'*', 2 * n as i64),
         }
     }
-    /// A set of `n` values (RESP2: an array).
+    /// Writes the header of a set of `n` values (RESP2: an array).
     pub fn set(&mut self, n: usize) {
         self.number(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, n as i64);
     }
-    /// A push of `n` values (RESP2: an array).
+    /// Writes the header of a push of `n` values (RESP2: an array).
     pub fn push(&mut self, n: usize) {
         self.number(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' }, n as i64);
     }
-    /// A double (RESP2: a bulk string), printed as redis-server 7.0 does; see [`Digits::double`].
+    /// Writes a double (RESP2: a bulk string), printed as redis-server 7.0 prints doubles; see [`Digits::double`].
     pub fn double(&mut self, x: f64) {
         let digits = Digits::double(x);
         match self.protocol {
@@ -267,28 +267,28 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(digits.as_slice()),
         }
     }
-    /// A double (RESP2: a bulk string) as finished text.
+    /// Writes a double that is already text (RESP2: a bulk string).
     pub fn double_text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp3 => self.line(b',', text.as_bytes()),
             Protocol::Resp2 => self.bulk(text.as_bytes()),
         }
     }
-    /// An integer of any size, as decimal digits (RESP2: a bulk string).
+    /// Writes an integer of any size, given as decimal digits (RESP2: a bulk string).
     pub fn big_number(&mut self, digits: &[u8]) {
         match self.protocol {
             Protocol::Resp3 => self.line(b'(', digits),
             Protocol::Resp2 => self.bulk(digits),
         }
     }
-    /// A boolean (RESP2: 1 or 0).
+    /// Writes a boolean (RESP2: 1 or 0).
     pub fn bool(&mut self, yes: bool) {
         match self.protocol {
             Protocol::Resp3 => self.out.push_slice(if yes { b"#t\r\n" } else { b"#f\r\n" }),
             Protocol::Resp2 => self.int(yes.into()),
         }
     }
-    /// A verbatim string with a three-letter format (RESP2: a bulk string).
+    /// Writes a verbatim string with a three-letter format (RESP2: a bulk string).
     ///
     /// # Panics
     /// When the format is not three bytes long.
@@ -305,12 +305,12 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(text),
         }
     }
-    /// Appends encoded values.
+    /// Appends values that are encoded already.
     pub fn raw(&mut self, encoded: Chain) {
         self.out.push_chain(encoded);
     }
 
-    /// Appends an encoded reply. `error` is its error code, if it is an error.
+    /// Appends a reply that is already encoded. `error` is the reply's error code, if it is an error.
     pub fn raw_reply(&mut self, encoded: Chain, error: Option<&[u8]>) {
         if let Some(code) = error
             && self.error.len == 0
@@ -345,11 +345,11 @@ impl<'a> Reply<'a> {
         }
         !self.is_over()
     }
-    /// Writes one line with text from any origin.
+    /// Writes a simple string or an error, whose text may contain any bytes.
     #[inline(never)]
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.out.push_slice(&[kind]);
-        // Line ends around the text are dropped. A line end inside would end the reply.
+        // Drop line ends around the text. A line end inside the text would end the reply.
         let is_end = |b: &u8| matches!(b, b'\r' | b'\n');
         let start = text.iter().position(|b| !is_end(b)).unwrap_or(text.len());
         let end = text.iter().rposition(|b| !is_end(b)).map_or(start, |last| last + 1);
@@ -361,7 +361,7 @@ impl<'a> Reply<'a> {
         }
         self.out.push_slice(b"\r\n");
     }
-    /// A header: a kind and a number on a line.
+    /// Writes a header: a type and a number on one line.
     #[inline]
     fn number(&mut self, kind: u8, n: i64) {
         let room = self.out.room(HEADER_BYTES_MAX);
@@ -391,7 +391,7 @@ mod tests {
         String::from_utf8(out.slices().flatten().copied().collect()).expect("the tests write text")
     }
 
-    /// `write` must produce `resp2` and `resp3`. Both are from `DEBUG PROTOCOL` of redis-server 7.0.
+    /// Checks that `write` produces `resp2` and `resp3`, which are from `DEBUG PROTOCOL` of redis-server 7.0.
     #[track_caller]
     fn check(resp2: &str, resp3: &str, write: impl Fn(&mut Reply<'_>)) {
         assert_eq!(encoded(Protocol::Resp2, &write), resp2);

@@ -16,30 +16,32 @@ use strand_chain::{Body, Chain, OutOfMemory};
 
 /// A bulk argument of at least this length gets its own allocation, and the socket reads directly into it.
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
-/// Most arguments of a command before authentication.
+/// Maximum number of arguments of a command before authentication.
 pub const UNAUTHENTICATED_ARGS_MAX: usize = 10;
-/// Longest bulk argument before authentication, in bytes.
+/// Maximum length of a bulk argument before authentication, in bytes.
 pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
-/// Longest request before authentication, in bytes: HELLO with the longest allowed name and password.
+/// Maximum length of a request before authentication, in bytes: HELLO with the longest allowed name and password.
 pub const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = 40 * 1024;
 
-/// Most empty requests (an empty line, `*0`) that one call of [`Decoder::decode`] skips.
+/// Maximum number of empty requests (an empty line, `*0`) that one call of [`Decoder::decode`] skips.
 const EMPTY_REQUESTS_MAX: usize = 256;
 
-/// Most arguments that one call of [`Decoder::decode`] takes. A call may take a few more that lie in one block.
+/// Maximum number of arguments that one call of [`Decoder::decode`] takes. A call may take a few more, if they lie in
+/// one block.
 pub const ARGS_PER_CALL_MAX: usize = 4096;
 
-/// Most input taken at once: twice the size of an input block, and much less than a block of an argv.
+/// Maximum number of bytes that are taken from the input at once: twice the size of an input block, and much less
+/// than a block of an argv.
 const FRONT_BYTES_MAX: usize = 32 * 1024;
 
 /// Limits of one request, named like redis-server's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest bulk argument in bytes (`proto-max-bulk-len`, 512 MB).
+    /// Maximum length of a bulk argument in bytes (`proto-max-bulk-len`, 512 MB).
     pub bulk_bytes_max: usize,
-    /// Most arguments in one command (1,048,576).
+    /// Maximum number of arguments in one command (1,048,576).
     pub args_max: usize,
-    /// Longest inline request or header line in bytes (64 KiB).
+    /// Maximum length of an inline request or a header line in bytes (64 KiB).
     pub inline_bytes_max: usize,
     /// False before authentication: [`UNAUTHENTICATED_ARGS_MAX`] and [`UNAUTHENTICATED_BULK_BYTES_MAX`] also apply,
     /// with their own error texts.
@@ -91,20 +93,20 @@ impl ProtocolError {
     }
 }
 
-/// The place of the next byte within a request.
+/// The position of the next byte within a request.
 #[derive(Debug)]
 enum State {
     /// At the start of a request, or inside an inline request, which stays in the chain until its line is complete.
     Start,
-    /// Inside the line of a `*` header.
+    /// The decoder is inside the line of a `*` header.
     Count(Header),
-    /// At the start of an argument's header.
+    /// The decoder is at the start of an argument's header.
     Argument,
-    /// Inside the line of an argument's header.
+    /// The decoder is inside the line of an argument's header.
     Length(Header),
     /// Inside a small argument, with the number of missing bytes.
     Small(usize),
-    /// Inside a large argument.
+    /// The decoder is inside a large argument.
     Large(Body),
     /// After an argument, with the number of CRLF bytes to skip.
     End(usize),
@@ -115,9 +117,9 @@ enum State {
 pub struct Ahead<'a> {
     /// The second argument. For most commands this is the key.
     pub key: &'a [u8],
-    /// The third argument, often a part of the value. Empty when it is missing.
+    /// The third argument, which is often a field or a member. Empty when it is missing.
     pub third: &'a [u8],
-    /// The last argument.
+    /// The last argument of the request.
     pub last: &'a [u8],
 }
 
@@ -133,7 +135,7 @@ pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMu
     requests_max
 }
 
-/// The start of the request after the one at `at`.
+/// Visits the request at `at`. Returns the start of the next request.
 #[inline]
 pub(crate) fn visit_request<'a>(
     front: &'a [u8],
@@ -172,7 +174,7 @@ pub(crate) fn visit_request<'a>(
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Arguments of the current command that are not complete.
+    /// Number of arguments of the current command that are not complete.
     args_left: usize,
     /// True while part of a request is held here or in the chain.
     in_frame: bool,
@@ -207,7 +209,7 @@ impl Decoder {
     pub fn in_frame(&self) -> bool {
         self.in_frame
     }
-    /// Forgets the current request.
+    /// Drops the current request.
     pub(crate) fn reset(&mut self) {
         (self.state, self.args_left, self.in_frame) = (State::Start, 0, false);
     }
@@ -275,7 +277,7 @@ impl Decoder {
         (at, left == 0)
     }
 
-    /// The largest count and length that need no further check.
+    /// The largest number of arguments and the largest length that need no further check.
     #[inline]
     fn ordinary(&self) -> (usize, usize) {
         let (mut args, mut bulk) =
@@ -287,7 +289,7 @@ impl Decoder {
         (args, bulk)
     }
 
-    /// The whole grammar, a byte or a body at a time.
+    /// Decodes the whole grammar, a byte or a body at a time.
     #[inline(never)]
     fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
         let (mut empty_requests, mut taken) = (0, 0);
@@ -334,8 +336,8 @@ impl Decoder {
                         empty_requests += usize::from(n == 0);
                     }
                 }
-                // An argument split over two blocks is complete now, so the next arguments may lie in one slice
-                // again.
+                // The argument that was split over two blocks is complete now, so the next arguments may lie in one
+                // slice again.
                 State::Argument => {
                     let left = self.args_left;
                     let (consumed, whole) = self.take_front(input.front(), argv);
@@ -400,7 +402,7 @@ impl Decoder {
         }
     }
 
-    /// The number of arguments in a `*` header; 0 for an empty request.
+    /// Checks a `*` header. Returns the number of arguments; 0 for an empty request.
     fn judge_count(&self, header: &Header) -> Result<usize, ProtocolError> {
         let max = self.limits.args_max as i64;
         match header.number() {
@@ -415,7 +417,7 @@ impl Decoder {
         }
     }
 
-    /// The length in a `$` header.
+    /// Checks a `$` header. Returns the length.
     fn judge_length(&self, header: &Header) -> Result<usize, ProtocolError> {
         if header.first() != b'$' {
             return Err(ProtocolError(format!("expected '$', got '{}'", header.first() as char)));
@@ -436,7 +438,7 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    /// Decodes `pieces` in order. Returns the commands and the final error.
+    /// Decodes `pieces` in order. Returns the commands, and the error that ended the stream.
     fn decode(pieces: &[&[u8]], limits: Limits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
         let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
         let mut commands = Vec::new();
@@ -549,7 +551,7 @@ mod tests {
             assert_eq!(keys, [&b"a"[..], b"bb"]);
         }
         assert_eq!(look_ahead(two, 1, &mut |ahead| assert_eq!(ahead.key, b"a")), 1);
-        // `look_ahead` never reads beyond the slice.
+        // `look_ahead` must never read beyond the slice.
         for end in 0..two.len() {
             look_ahead(&two[..end], 10, &mut |ahead| assert!(ahead.key.len() <= 2));
         }
@@ -562,7 +564,7 @@ mod tests {
         let arguments = 3 * ARGS_PER_CALL_MAX;
         let text = format!("*{arguments}\r\n{}", "$2\r\nab\r\n".repeat(arguments));
         let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
-        // No piece holds a whole argument, so the fast path takes nothing.
+        // No piece holds a whole argument, so the fast path takes no argument.
         for piece in text.as_bytes().chunks(3) {
             input.push_blob(piece.into());
         }

@@ -6,7 +6,7 @@ use strand_wire::client::encode_command;
 use strand_wire::reply::{Protocol, Reply};
 use strand_wire::resp::{Decoder, LARGE_BODY_BYTES_MIN, Limits, Progress};
 
-/// Feeds `bytes` and decodes all commands, with a reply for each.
+/// Feeds `bytes` and decodes all commands, with a reply for each. Returns the number of commands.
 fn serve(decoder: &mut Decoder, input: &mut Chain, argv: &mut Argv, out: &mut Chain, bytes: &[u8]) -> usize {
     let mut commands = 0;
     input.push_slice(bytes);
@@ -32,7 +32,7 @@ fn small_commands_allocate_nothing() {
     let (mut decoder, mut input, mut argv, mut out) = parts();
     serve(&mut decoder, &mut input, &mut argv, &mut out, &pipeline);
     let info = allocation_counter::measure(|| {
-        // Whole, and split at a difficult place.
+        // Feed the pipeline whole, and then split at a difficult place.
         assert_eq!(serve(&mut decoder, &mut input, &mut argv, &mut out, &pipeline), 31);
         let commands: usize =
             pipeline.chunks(97).map(|part| serve(&mut decoder, &mut input, &mut argv, &mut out, part)).sum();
@@ -64,7 +64,7 @@ fn a_large_argument_is_allocated_once_and_handed_on() {
     };
     round(&mut argv);
     let info = allocation_counter::measure(|| round(&mut argv));
-    // One allocation for the value, one for the argv's list of blobs.
+    // The value needs one allocation, and the argv's list of blobs another.
     assert!(info.count_total <= 2, "{info:?}");
     assert!(blob.is_some_and(|b| b.is_unique() && b.capacity() == b.len()));
 }

@@ -1,20 +1,20 @@
-//! The rule for errors: a public function of a library crate fails with a type, so that callers can tell errors apart,
-//! and not with a text.
+//! The rule for errors: a public function of a library crate must fail with an error type, and not with a text, so
+//! that callers can tell errors apart.
 
 use super::allowances::TEXT_ERRORS;
 use super::{read, shown};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Most lines of a signature.
+/// Maximum number of lines of a signature.
 const SIGNATURE_LINES_MAX: usize = 12;
 
-/// Public functions with a `String` as their error are no more than the allowance of their crate.
+/// Reports crates that have more public functions with a `String` as their error than their allowance.
 pub(super) fn texts(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources {
         let path = shown(root, file);
-        // The server is a program: nobody calls its functions from outside.
+        // Skip the server, because it is a program whose functions nobody calls from outside.
         if !path.contains("/src/") || path.starts_with("crates/server/") || path.starts_with("xtask/") {
             continue;
         }
@@ -45,7 +45,7 @@ pub(super) fn texts(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>
     }
 }
 
-/// The lines where public functions begin that fail with a `String`.
+/// The first lines of the public functions that fail with a `String`.
 fn lines_of(text: &str) -> Vec<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &str| {

@@ -1,4 +1,4 @@
-//! The rules for prose: everything that a document or a comment names exists, some pages have a greatest length, and
+//! The rules for prose: everything that a document or a comment names exists, some pages have a maximum length, and
 //! prose avoids words that make readers stumble.
 //!
 //! A test in `crates/bench/src/page.rs` compares the figures of README with docs/benchmarks.md.
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 const BANNED: [&str; 7] =
     ["so many", "so few", "whoever", "whomever", "whichever", "it has told", "all the same"];
 
-/// Pages with a greatest length in lines.
+/// Pages with a maximum length, in lines.
 const PAGE_LINES_MAX: [(&str, usize); 2] = [("README.md", 120), ("ARCHITECTURE.md", 200)];
 
-/// Text in backquotes that begins like this is a path.
+/// A text in backquotes that begins with one of these is taken as a path.
 const PATH_PREFIXES: [&str; 11] = [
     "crates/",
     "docs/",
@@ -30,7 +30,8 @@ const PATH_PREFIXES: [&str; 11] = [
     ".github/",
 ];
 
-/// Reports paths, links and Makefile targets in documents that do not exist, and pages that are too long.
+/// Reports paths, links and Makefile targets that documents name and that do not exist. Also reports pages that are
+/// too long.
 pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
     let targets = makefile_targets(root);
     for file in markdown(root) {
@@ -74,7 +75,7 @@ pub(super) fn documents(root: &Path, findings: &mut Vec<String>) {
     }
 }
 
-/// Reports paths and Makefile targets that comments and the Makefile name and that do not exist.
+/// Reports paths and Makefile targets that comments or the Makefile name and that do not exist.
 pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
     let targets = makefile_targets(root);
     let makefile = root.join("Makefile");
@@ -90,7 +91,7 @@ pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<Stri
                 let is_path = PATH_PREFIXES.iter().any(|prefix| named.starts_with(prefix));
                 let is_plain = named.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b))
                     && !named.contains("...");
-                // A comment may name a path of its crate.
+                // A comment may name a path relative to its crate.
                 let crates_own =
                     file.ancestors().any(|folder| folder.starts_with(root) && folder.join(named).exists());
                 if is_path && is_plain && !crates_own {
@@ -104,7 +105,7 @@ pub(super) fn comments(root: &Path, sources: &[PathBuf], findings: &mut Vec<Stri
     }
 }
 
-/// Reports folders with more lines of comments and documents with banned words than their allowance.
+/// Reports folders in which more lines of comments and documents have banned words than the folder's allowance.
 pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>) {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources.iter().chain(&markdown(root)) {
@@ -136,7 +137,7 @@ pub(super) fn words(root: &Path, sources: &[PathBuf], findings: &mut Vec<String>
     }
 }
 
-/// `crates/engine/` of `crates/engine/src/lib.rs`.
+/// The folder of a path, such as `crates/engine/` for `crates/engine/src/lib.rs`.
 fn folder_of(path: &str) -> String {
     path.split_inclusive('/').take(2).collect()
 }
@@ -159,7 +160,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// A command that calls make names a target of the Makefile.
+/// Reports a make command that names a target which the Makefile does not have.
 fn look_for_target(targets: &BTreeSet<String>, command: &str, at: &str, findings: &mut Vec<String>) {
     if let Some(target) = make_target(command)
         && !targets.contains(target)
@@ -168,7 +169,7 @@ fn look_for_target(targets: &BTreeSet<String>, command: &str, at: &str, findings
     }
 }
 
-/// `test` of `PORT=1 make test`.
+/// The target of a make command, such as `test` for `PORT=1 make test`.
 fn make_target(command: &str) -> Option<&str> {
     let mut words = command.split_whitespace().skip_while(|word| word.contains('=') || *word == "$");
     if words.next() != Some("make") {
@@ -186,7 +187,7 @@ fn makefile_targets(root: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// The documents. Templates (`NAME.in.md`) are looked at as the pages that are made of them.
+/// All documents. A template (`NAME.in.md`) is left out, because the page that is made from it is checked.
 fn markdown(root: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = list(root).into_iter().filter(|path| path.is_file()).collect();
     for folder in ["docs", ".github", "bindings", "crates", "packaging"] {

@@ -6,8 +6,8 @@
 use strand_banana::{BananaError, Decoder, Limits, Token, Want, encode};
 use strand_chain::Chain;
 
-/// Feeds the start of `bytes` as a session does, into the current large body if there is one. Returns the number of
-/// bytes used.
+/// Feeds the first bytes of `bytes` as a session does: into the current large body if there is one. Returns the
+/// number of bytes used.
 fn take(decoder: &mut Decoder, input: &mut Chain, bytes: &[u8]) -> usize {
     let Some(spare) = decoder.body_spare() else {
         input.push_slice(bytes);
@@ -23,7 +23,7 @@ fn take(decoder: &mut Decoder, input: &mut Chain, bytes: &[u8]) -> usize {
 /// The result of decoding a stream of Banana tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tokens {
-    /// The tokens.
+    /// The tokens that were decoded.
     pub tokens: Vec<Token>,
     /// The error that ended the stream.
     pub error: Option<BananaError>,
@@ -45,7 +45,7 @@ pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Lim
                     Ok(Some(token)) => out.tokens.push(token),
                     Ok(None) => break,
                     Err(error) => {
-                        // After an error `in_frame` has no meaning.
+                        // After an error, the result of `in_frame` has no meaning.
                         (out.error, out.in_frame) = (Some(error), false);
                         return out;
                     }
@@ -62,7 +62,7 @@ pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Lim
     out
 }
 
-/// The encoding of `tokens`.
+/// Encodes `tokens`.
 pub fn banana_bytes(tokens: &[Token]) -> Vec<u8> {
     let mut out = Chain::new();
     tokens.iter().for_each(|token| encode(token, &mut out));

@@ -38,7 +38,7 @@ fn commands_are_read_in_order() {
     assert_eq!(read_commands, commands);
     let (mut argv, head) = (Argv::new(), b"#TS:1700000000\r\n# by hand\n\n\n");
     let file = [&head[..], &command(&[b"PING"])].concat();
-    // The bytes held in memory come first.
+    // The reader returns the bytes that the caller holds in memory before those of the file.
     let mut commands = Commands::new(&file[5..], &file[..5], 100);
     for (item, offset) in [
         (Item::Timestamp(1_700_000_000), 116),
@@ -89,7 +89,7 @@ fn an_invalid_command_names_its_offset() {
     }
     let long = [&b"#"[..], &[b'x'; 2 * ANNOTATION_BYTES_MAX]].concat();
     assert!(!read(&long).1.expect_err("no line").is_cut());
-    // A length that the file does not reach takes no memory.
+    // A length beyond the end of the file takes no memory.
     assert!(read(b"*2147483647\r\n$1099511627776\r\nabc").1.expect_err("too short").is_cut());
 }
 
@@ -112,7 +112,8 @@ fn a_failing_source_is_an_error_not_an_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A file with a few bytes changed is read to some end, and no more is read than it contains.
+    /// A file with a few changed bytes is read until its end or an error, and the reader returns no more
+    /// commands than the file contains.
     #[test]
     fn a_changed_file_is_read_to_some_end(
         args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20),

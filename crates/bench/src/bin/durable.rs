@@ -22,15 +22,16 @@ const USAGE: &str = "usage: durable --strand BINARY [--keys N] [--load-keys N] [
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 const ONE_CORE: &str = "0";
 
-/// Longest wait for loading a file or writing a snapshot.
+/// Maximum wait for loading a file or writing a snapshot.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(5);
-/// Unit of times in `/proc/PID/stat` on Linux.
+/// Number of clock ticks per second, the unit of times in `/proc/PID/stat` on Linux.
 const TICKS_A_SECOND: f64 = 100.0;
-/// Bytes of a small value, and of a value in the rows with writers.
+/// Number of bytes of a small value.
 const SMALL: usize = 8;
+/// Number of bytes of a value in the rows with writers.
 const VALUE: usize = 256;
-/// Interval of checks whether the snapshot is done, during which clients write.
+/// While a snapshot is written, clients write for this many seconds between two checks whether it is done.
 const PIECE_S: f64 = 0.1;
 
 struct Options {
@@ -62,7 +63,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Equal loads without and with a file that is synced every second.
+/// Measures equal loads without an append-only file, and with a file that is synced every second.
 fn everysec(options: &Options) -> Result<Report> {
     let title = format!(
         "An append-only file with appendfsync everysec: {VALUE}-byte values, {} keys, 32 connections, pipeline 30, {} \
@@ -115,7 +116,7 @@ fn everysec(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Each reply waits for the disk.
+/// Measures writes whose replies wait for the disk.
 fn always(options: &Options) -> Result<Report> {
     let title = format!(
         "appendfsync always: SET, {VALUE}-byte values, pipeline 1, {} rounds of {} s",
@@ -154,8 +155,8 @@ fn always(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Sizes of the files that both servers write for equal data, and the time in which both load redis-server's
-/// files.
+/// Measures the sizes of the files that both servers write for equal data, and the time in which both load
+/// redis-server's files.
 fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
     let keys = options.load_keys;
     let data = format!("{} strings of {SMALL} bytes", grouped(keys as f64));
@@ -216,7 +217,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
     Ok([sizes, report])
 }
 
-/// Clients write without pause while a snapshot is written.
+/// Measures clients that write without pause while a snapshot is written.
 fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
     let keys = 2 * options.common.keys;
     let title = format!(
@@ -250,7 +251,8 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
                     }
                 };
                 let peak_kb = server.status_kb("VmHWM")?;
-                // redis-server's child process has ended, so its copied memory is read from INFO.
+                // redis-server's child process has ended, so the amount of memory that it copied is read from
+                // INFO.
                 let copied_kb = match kind {
                     Kind::Strand => 0,
                     Kind::Redis => info(&server, "rdb_last_cow_size")?.parse::<u64>()? >> 10,
@@ -289,7 +291,7 @@ fn writers(options: &Options, value_bytes: usize) -> Workload {
 
 fn append_only(dir: &Path, fsync: &str) -> [String; 8] {
     let dir = dir.to_string_lossy();
-    // A rewrite would disturb the measurement.
+    // Turn automatic rewriting off, because a rewrite would disturb the measurement.
     let words =
         ["--dir", &dir, "--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
     words.map(String::from)
@@ -321,8 +323,8 @@ fn bytes_in(folder: &Path) -> Result<u64> {
 /// CPU time of the process, including threads that have ended.
 fn cpu_s(server: &Server) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
-    // The name of the program, which may contain spaces, ends at the last bracket. User and system time are the
-    // 12th and 13th field after it.
+    // The program's name, which may contain spaces, ends at the last bracket. User and system time are the
+    // 12th and 13th field after that bracket.
     let behind = text.rsplit_once(')').ok_or("stat has a name")?.1;
     let ticks: Vec<f64> = behind.split_whitespace().skip(11).take(2).flat_map(str::parse).collect();
     Ok(ticks.iter().sum::<f64>() / TICKS_A_SECOND)

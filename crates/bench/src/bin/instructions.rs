@@ -27,19 +27,22 @@ const USAGE: &str =
 
 /// Requests of the first run: they create the row's own keys, and make the server allocate its buffers.
 const WARM_UP: u64 = 5_000;
-/// Requests that are counted, unless `--requests` says otherwise. callgrind needs about two seconds for them.
+/// Requests that are counted, unless `--requests` says otherwise. callgrind needs about two seconds for
+/// 50,000 requests.
 const REQUESTS: u64 = 50_000;
-/// Keys, unless `--keys` says otherwise. The number of instructions hardly depends on it.
+/// Number of keys, unless `--keys` gives another. The number of instructions hardly depends on the number of
+/// keys.
 const KEYS: u64 = 10_000;
 /// The seed of the requests. Each run sends the same bytes.
 const SEED: u64 = 30;
-/// The script that runs the server. The word BINARY stands for its binary, and OUT for the files with counts.
+/// The script that starts the server under callgrind. In it, the word BINARY stands for the server's binary,
+/// and OUT for the path of the files with counts.
 const SCRIPT: &str = include_str!("../callgrind.py");
 
-/// The beginning of the names of the files with counts.
+/// Prefix of the names of the files with counts.
 const OUT: &str = "count";
 
-/// Prints the count. Fails when the count is above `--at-most`.
+/// Prints the number of instructions per request. Fails when it is above `--at-most`.
 fn main() -> Result<ExitCode> {
     let (mut requests, mut at_most) = (REQUESTS, u64::MAX);
     let defaults =
@@ -67,7 +70,7 @@ fn find(only: Option<&str>) -> Result<&'static Row> {
     Ok(found.ok_or_else(|| format!("no speed row is named \"{only}\"; there are \"{}\"", names()))?)
 }
 
-/// Writes the script that runs `strand` under callgrind. Returns its path.
+/// Writes the script that runs `strand` under callgrind. Returns the script's path.
 fn counting(directory: &Path, strand: &Path) -> Result<PathBuf> {
     let (script, strand) = (directory.join("callgrind.py"), fs::canonicalize(strand)?);
     let text = SCRIPT.replace("\"BINARY\"", &format!("{strand:?}"));
@@ -80,14 +83,14 @@ fn counting(directory: &Path, strand: &Path) -> Result<PathBuf> {
 struct Total {
     /// Instructions of the worker, from its start to its end.
     instructions: u64,
-    /// Requests of the row.
+    /// Requests that the server executed.
     requests: u64,
 }
 
 fn run(strand: &Path, row: &Row, keys: u64, requests: u64) -> Result<Total> {
     let directory = tempfile::tempdir()?;
     let program = counting(directory.path(), strand)?;
-    // valgrind knows epoll and not every request of io_uring.
+    // Use epoll, because valgrind does not know every request of io_uring.
     let options = ["--workers", "1", "--io-driver", "epoll"];
     let server = Server::started_by(&program, Kind::Strand, &options)?;
     fill::keys(&server, keys, Content::Bytes(256))?;
@@ -96,8 +99,8 @@ fn run(strand: &Path, row: &Row, keys: u64, requests: u64) -> Result<Total> {
     Ok(Total { instructions: most(directory.path())?.ok_or(format!("no count: {log}"))?, requests })
 }
 
-/// The count of the thread with the most instructions: with 15,000 requests or more, that is the worker. `None` when
-/// callgrind has written no file.
+/// The instructions of the thread that executed the most. With 15,000 requests or more, that thread is the
+/// worker. `None` when callgrind has written no file.
 fn most(directory: &Path) -> Result<Option<u64>> {
     let total = Regex::new(r"(?m)^totals: (\d+)")?;
     let mut most = None;

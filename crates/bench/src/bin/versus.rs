@@ -27,9 +27,11 @@ const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
 /// PINGs sent before memory is read: 14 MB, as much as goes through the buffers during a fill.
 const WARM_UP: u64 = 1_000_000;
-/// Interval, and numbers, of reads of memory until it has settled.
+/// Interval between two reads of the memory while it settles.
 const LOOK: Duration = Duration::from_millis(250);
+/// Number of equal reads after which the memory counts as settled.
 const SETTLED_LOOKS: usize = 4;
+/// Maximum number of reads while the memory settles.
 const LOOKS_MAX: usize = 20;
 
 struct Options {
@@ -37,11 +39,11 @@ struct Options {
     beside: Option<String>,
 }
 
-/// Above this number of connections all rounds of one server come first, with only that server's connections,
-/// because a process often may have only 20,000 open files.
+/// Above this number of connections the servers do not alternate: first come all rounds of one server, with
+/// only that server's connections open, because a process may often open only 20,000 files.
 const ALTERNATING_CONNECTIONS_MAX: usize = 5_000;
 
-/// Name and kind of the rows with exchanges between clients.
+/// Name and kind of each row with exchanges between clients.
 const EXCHANGES: &[(&str, exchange::Kind)] = &[
     ("PUBLISH to 1", exchange::Kind::Publish(1, 30)),
     ("PUBLISH to 100", exchange::Kind::Publish(100, 30)),
@@ -49,7 +51,7 @@ const EXCHANGES: &[(&str, exchange::Kind)] = &[
     ("BLPOP hand-over", exchange::Kind::HandOver),
 ];
 
-/// Name and content of the memory rows. The third value is the payload (key and value).
+/// Name and content of each memory row. The third value is the number of bytes of payload (key and value).
 const CONTENTS: &[(&str, Content, usize)] = &[
     ("memory 8 B", Content::Bytes(8), 24),
     ("memory 64 B", Content::Bytes(64), 80),
@@ -75,7 +77,7 @@ const CONTENTS: &[(&str, Content, usize)] = &[
     ("memory a stream entry", Content::One(Collection::Stream), 16),
 ];
 
-/// Keys of a row. Fewer for large keys, so that they fit on a machine with a few gigabytes.
+/// Number of keys of a row. Large keys get fewer, so that they fit on a machine with a few gigabytes.
 fn keys_of(options: &Options, content: Content) -> u64 {
     match content {
         Content::Few(_, elements) if elements > 10 => options.common.keys.div_ceil(10),
@@ -109,7 +111,8 @@ fn options() -> Result<Options> {
     Ok(Options { common, beside })
 }
 
-/// `--only` takes the name of a row or, if there is no such row, a part of names.
+/// Whether `--only` selects the row `name`. `--only` takes the name of a row or, if no row has this name, a
+/// part of names.
 fn wanted(options: &Options, name: &str) -> bool {
     let all = || {
         let speeds = WORKLOADS.iter().map(|row| row.name).chain(EXCHANGES.iter().map(|e| e.0));
@@ -135,7 +138,7 @@ fn start_other(options: &Options) -> Result<Server> {
     Ok(Server::measured(Kind::Strand, &options.common.strand, &args, "0", &[])?)
 }
 
-/// Its name in figures.
+/// The name of the server that Strand is compared with, for the JSON.
 fn other_name(options: &Options) -> &'static str {
     if options.beside.is_some() { "other" } else { "redis" }
 }
@@ -199,8 +202,8 @@ fn speed(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// A row of rounds. `measure` loads the server with this number for some seconds, with a seed. With `alternates`
-/// the servers take turns, otherwise all rounds of one server come first.
+/// A row of rounds. `measure` gets the server's number, the seconds and a seed, and loads this server for
+/// these seconds. With `alternates` the servers take turns, otherwise all rounds of one server come first.
 fn speed_row(
     options: &Options,
     name: &str,
@@ -297,7 +300,7 @@ fn settled_kb(server: &Server) -> Result<u64> {
     for _ in 0..LOOKS_MAX {
         std::thread::sleep(LOOK);
         let now = server.status_kb(ANONYMOUS)?;
-        // Timers and statistics change about a tenth of a percent.
+        // Timers and statistics change the memory by about a tenth of a percent.
         same = if now.abs_diff(kb) <= kb / 1000 { same + 1 } else { 0 };
         kb = now;
         if same == SETTLED_LOOKS {

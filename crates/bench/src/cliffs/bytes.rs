@@ -18,7 +18,7 @@ const SET: &str = "6 allocations a SET of 64 bytes";
 pub(super) const ROWS: &[&str] = &[CHUNKS, CHUNKS_MEMORY, BYTEWISE, NAIVE, GET, SET];
 
 const NAIVE_ROUNDS: usize = 100;
-/// Extra commands in the second of two runs with compared allocations.
+/// The second of two runs whose allocations are compared sends this many more commands.
 const COUNTED: u64 = 200_000;
 
 type Figures = (String, Vec<(&'static str, f64)>);
@@ -41,7 +41,8 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
             let few = allocations(lab, set, 10_000)?;
             let many = allocations(lab, set, 10_000 + COUNTED)?;
             let each = (many - few) / COUNTED as f64;
-            // The allocator's own bookkeeping differs between the runs by less than 1/200 a command.
+            // The allocator's own bookkeeping differs between the two runs by less than 1/200 of an
+            // allocation per command.
             Ok((format!("{:.2}", each.max(0.0)), vec![("allocations", each)]))
         });
     }
@@ -88,8 +89,8 @@ fn set_in_chunks(server: &Server, bytes: usize, chunk: usize) -> Result<()> {
     expect_ok(&mut stream)
 }
 
-/// A client that costs 40 ms a request on other servers: header and body in two writes, with Nagle's algorithm,
-/// then a read.
+/// A client that takes 40 ms per request on other servers: header and body in two writes, with Nagle's
+/// algorithm, then a read.
 fn naive(server: &Server) -> Result<Figures> {
     let mut stream = fill::connect(server)?;
     stream.set_nodelay(false)?;
@@ -138,7 +139,7 @@ fn allocations(lab: &Lab<'_>, set: bool, commands: u64) -> Result<f64> {
         read_lines(&mut stream, if set { 100 } else { 200 }, &mut buffer)?;
     }
     let log = server.shut_down()?;
-    // The first of these lines is the sum of all arenas: allocated, nmalloc, its rate, ndalloc, its rate,
+    // The first line that matches is the sum of all arenas: allocated, nmalloc, its rate, ndalloc, its rate,
     // nrequests.
     let line =
         log.lines().find_map(|l| l.trim().strip_prefix("total:")).ok_or("no statistics of jemalloc")?;

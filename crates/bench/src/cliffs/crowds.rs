@@ -74,7 +74,8 @@ fn lock(crowd: &Crowd) -> MutexGuard<'_, Vec<TcpStream>> {
     crowd.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds `count` connections to `crowd`, spread evenly over a second if the server keeps up. Each is served once.
+/// Adds `count` connections to `crowd`, spread evenly over a second if the server keeps up. Each connection
+/// gets one reply.
 fn arrive(server: &Server, count: u64, crowd: &Crowd) -> Result<()> {
     let (start, mut held) = (Instant::now(), lock(crowd));
     for n in 0..count {
@@ -85,7 +86,7 @@ fn arrive(server: &Server, count: u64, crowd: &Crowd) -> Result<()> {
     Ok(())
 }
 
-/// A connection that was served once.
+/// Opens a connection, and lets the server reply on it once.
 fn greet(server: &Server) -> Result<TcpStream> {
     let mut stream = fill::connect(server)?;
     stream.write_all(b"*1\r\n$4\r\nPING\r\n")?;
@@ -107,7 +108,7 @@ fn half_commands(server: &Server) -> Result<(String, Vec<(&'static str, f64)>)> 
     figure
 }
 
-/// The server's CPU time a second without requests.
+/// The CPU time that the server takes per second without requests.
 fn cpu_per_second(server: &Server) -> Result<(String, Vec<(&'static str, f64)>)> {
     thread::sleep(Duration::from_millis(300));
     let (before, start) = (server.cpu()?, Instant::now());

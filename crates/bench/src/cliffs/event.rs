@@ -14,14 +14,14 @@ use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
 const PIECE_BYTES: usize = 16 << 10;
-/// Sent after each command. Its reply means that the command's reply is complete.
+/// Sent after each command. When its reply arrives, the command's reply is complete.
 const MARK: &[u8] = b"*2\r\n$4\r\nPING\r\n$8\r\nfinished\r\n";
 const MARK_REPLY: &[u8] = b"\r\n$8\r\nfinished\r\n";
-/// Bytes of a reply that are kept.
+/// Number of bytes kept from the start of a reply.
 const HEAD_BYTES: usize = 64;
-/// Most calls of DBSIZE, one every 10 ms.
+/// Maximum number of calls of DBSIZE, one every 10 ms.
 const SIZE_STEPS_MAX: usize = 1_500;
-/// Most steps of one SCAN.
+/// Maximum number of steps of one SCAN.
 const STEPS_MAX: usize = 1_000_000;
 
 /// A connection that sends requests and drops the replies.
@@ -35,14 +35,14 @@ impl EventClient {
         Ok(EventClient { stream: fill::connect(server)?, buffer: vec![0; PIECE_BYTES] })
     }
 
-    /// Sends one command and reads its whole reply. Returns the beginning of the reply.
+    /// Sends one command and reads the whole reply. Returns the first bytes of the reply.
     pub(super) fn call<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Vec<u8>> {
         let mut request = Vec::new();
         encode_command(&mut request, args);
         self.pipeline(&request)
     }
 
-    /// As [`EventClient::call`], with the bytes of one or more commands.
+    /// Does what [`EventClient::call`] does, with the bytes of one or more commands.
     pub(super) fn pipeline(&mut self, requests: &[u8]) -> Result<Vec<u8>> {
         self.send(requests)?;
         self.send(MARK)?;
@@ -54,7 +54,7 @@ impl EventClient {
         Ok(bytes.chunks(PIECE_BYTES).try_for_each(|piece| self.stream.write_all(piece))?)
     }
 
-    /// Reads up to the mark's reply.
+    /// Reads up to the reply to [`MARK`].
     fn drain(&mut self) -> Result<Vec<u8>> {
         let (mut head, mut tail) = (Vec::new(), Vec::new());
         while !tail.ends_with(MARK_REPLY) {
@@ -88,7 +88,7 @@ impl EventClient {
         Err("the scan does not end".into())
     }
 
-    /// Calls DBSIZE until it is at most `keys`, a limited number of times.
+    /// Calls DBSIZE until it is at most `keys`. Gives up after a limited number of calls.
     pub(super) fn wait_for_size(&mut self, keys: u64) -> Result<()> {
         let (mut size, step) = (0, std::time::Duration::from_millis(10));
         for _ in 0..SIZE_STEPS_MAX {
@@ -105,10 +105,10 @@ impl EventClient {
     }
 }
 
-/// Lets the probe's thread go before this one.
+/// Gives this thread a lower priority than the probe's thread.
 pub(super) fn lower_priority() -> Result<()> {
-    // On Linux a call without an id affects only the calling thread. If the whole run has a lower priority, the
-    // event's priority stays below the probe's.
+    // On Linux a call without an id affects only the calling thread. The priority is lowered from the
+    // process's own, so it is below the probe's even when the whole run has a low priority.
     let own = rustix::process::getpriority_process(None)?;
     rustix::process::setpriority_process(None, (own + 19).min(19))?;
     Ok(())

@@ -19,11 +19,11 @@ const PIPELINED: &str = "2 pack4 100 requests a write, us a request p50 / p99 (b
 
 pub(super) const ROWS: &[&str] = &[MERGED, NAIVE, BYTEWISE, PIPELINED];
 
-/// Exchanges of a row.
+/// Number of exchanges that a row measures.
 const ROUNDS: usize = 100;
-/// Requests of a pipeline.
+/// Number of requests in a pipeline.
 const PIPELINE: usize = 100;
-/// Longest frame of these rows.
+/// Maximum length of a frame in these rows.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const REQUEST: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n";
@@ -95,10 +95,10 @@ fn plain_server() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
-        // If it cannot be pinned, it still serves.
+        // A server that cannot be pinned to core 0 still serves.
         let _ = pin_to(0);
         for stream in listener.incoming().flatten() {
-            // It ends with its client.
+            // An error means that the client has disconnected.
             let _ = serve_plainly(stream);
         }
     });

@@ -24,25 +24,27 @@ const INSTRUMENTS: &str =
 
 pub(super) const ROWS: &[&str] = &[SCRAPE, BUNDLE, LOADED, INSTRUMENTS];
 
-/// The instruments that can be turned off, and how.
+/// The instruments that can be turned off: the option, its value when off, its value when on.
 const TURNED: [[&str; 3]; 3] = [
     ["latency-tracking", "no", "yes"],
     ["slowlog-log-slower-than", "-1", "10000"],
     ["heap-profiling", "no", "yes"],
 ];
 
-/// Scrapes of one event, and the time between two of them.
+/// Number of scrapes in one event. The time between two scrapes is [`SCRAPE_EVERY`].
 const SCRAPES: u32 = 50;
-/// Pairs of rounds under full load: one with scrapes, one without. Scrapes of a round, and its seconds.
+/// Number of pairs of rounds under full load. In a pair, one round has scrapes and the other has none.
 const PAIRS: u64 = 40;
+/// Number of scrapes in a round.
 const ROUND_SCRAPES: u32 = 5;
+/// Length of a round in seconds.
 const ROUND_S: f64 = 0.5;
-/// The load: the headline's, of which a server of one worker has no time left.
+/// The load of the headline workloads, which leaves a server with one worker no time to spare.
 const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 30;
 const VALUE_BYTES: usize = 256;
 const SCRAPE_EVERY: Duration = Duration::from_millis(100);
-/// Longest wait for a scrape's reply.
+/// Maximum wait for a scrape's reply.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
@@ -65,7 +67,8 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The p99.9 of a batch's round trip under full load with scrapes, as a part of the p99.9 without: the median of all pairs.
+/// Measures the p99.9 of a batch's round trip under full load with scrapes, divided by the p99.9 without
+/// scrapes: the median of all pairs.
 fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
     let (server, port, workload) = (&lab.server, lab.http_port, full_load(lab));
     let [waits, rates] = in_turn(|is_scraped, seed| {
@@ -99,8 +102,8 @@ fn loaded(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
     Ok((text, figures))
 }
 
-/// Operations per second of the server's processor time under full load with the instruments that can be turned off, as a
-/// part of those without: the median of all pairs.
+/// Measures operations per second of the server's processor time under full load with the instruments that
+/// can be turned off, divided by the figure without these instruments: the median of all pairs.
 fn instruments(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> {
     let (server, workload) = (&lab.server, full_load(lab));
     let mut client = server.connect()?;
@@ -116,7 +119,7 @@ fn instruments(lab: &mut Lab<'_>) -> Result<(String, Vec<(&'static str, f64)>)> 
     Ok((text, vec![("of_without", of_rates), ("with_per_cpu_s", with), ("without_per_cpu_s", without)]))
 }
 
-/// The load of the rounds.
+/// The load on the server during a round.
 fn full_load(lab: &Lab<'_>) -> Workload {
     Workload {
         operation: Operation::Mixed,
@@ -127,11 +130,12 @@ fn full_load(lab: &Lab<'_>) -> Workload {
     }
 }
 
-/// The figures of all rounds without and with what is measured.
+/// The figures of all rounds without the measured thing, then of all rounds with it.
 type Rounds = [Vec<f64>; 2];
 
-/// Runs pairs of rounds, one without (false) and one with (true). A round gives `FIGURES` figures. What comes first in a pair changes,
-/// so that neither is always measured on a server that was just busy.
+/// Runs pairs of rounds, one without (false) and one with (true). A round gives `FIGURES` figures. The two
+/// rounds of a pair swap places from pair to pair, so that neither kind is always measured on a server that
+/// was just busy.
 fn in_turn<const FIGURES: usize>(
     mut round: impl FnMut(bool, u64) -> Result<[f64; FIGURES]>,
 ) -> Result<[Rounds; FIGURES]> {
@@ -147,12 +151,13 @@ fn in_turn<const FIGURES: usize>(
     Ok(all)
 }
 
-/// With as a part of without: the median of all pairs.
+/// The figure with the measured thing divided by the figure without it. The result is the median of all pairs of
+/// measurements.
 fn ratio([without, with]: &Rounds) -> f64 {
     median(&with.iter().zip(without).map(|(with, without)| with / without).collect::<Vec<_>>())
 }
 
-/// As an agent scrapes: on one connection, at fixed times.
+/// Scrapes as a monitoring agent does: on one connection, at fixed times.
 fn scrape_often(port: u16, scrapes: u32) -> Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(SCRAPE_TIMEOUT))?;
@@ -171,7 +176,7 @@ fn scrape_often(port: u16, scrapes: u32) -> Result<()> {
     Ok(())
 }
 
-/// True when the reply is complete.
+/// True when the reply has arrived completely.
 fn is_whole(reply: &[u8]) -> Result<bool> {
     let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(false) };
     let head = std::str::from_utf8(&reply[..end])?.to_ascii_lowercase();

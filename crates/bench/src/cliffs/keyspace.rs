@@ -21,13 +21,15 @@ const FLUSH: &str = "9 FLUSHALL SYNC";
 
 pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, BGSAVE, EXPIRY, FLUSH];
 
-/// Batches of writes between two checks whether the snapshot is done, and most checks.
+/// Number of batches of writes between two checks whether the snapshot is done.
 const BATCHES_A_LOOK: u64 = 200;
+/// Maximum number of checks whether the snapshot is done.
 const SAVE_LOOKS_MAX: u64 = 10_000;
 
-/// Keys in one write during growth. Few, so that the probe does not wait for the writes themselves.
+/// Number of keys in one write during growth. It is small, so that the probe does not wait for the writes
+/// themselves.
 const GROWTH_BATCH: u64 = 25;
-/// Fewest keys a second of a fill, even on a busy machine.
+/// Keys per second that a fill reaches at least, even on a busy machine.
 const FILL_PER_S_MIN: u64 = 200_000;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
@@ -71,7 +73,7 @@ fn grow(client: &mut EventClient, keys: u64) -> Result<()> {
     Ok(())
 }
 
-/// A snapshot is written while all keys are written repeatedly.
+/// Starts a snapshot, and writes all keys repeatedly until it is done.
 fn save(client: &mut EventClient, server: &Server, keys: u64) -> Result<()> {
     client.call(&["BGSAVE"])?;
     let (mut looks, mut next, value, mut batch) = (server.connect()?, 0, fill::value(64), Vec::new());
@@ -92,7 +94,7 @@ fn save(client: &mut EventClient, server: &Server, keys: u64) -> Result<()> {
     Err("the snapshot does not end".into())
 }
 
-/// Names of keys that only the rows of many keys use, each with a value if `values`.
+/// Keys that only the rows of many keys use. With `values`, each key is followed by a value.
 fn many_keys(many: u64, values: bool) -> Vec<Vec<u8>> {
     let value = fill::value(64);
     let mut words = Vec::new();
@@ -107,8 +109,8 @@ fn many_keys(many: u64, values: bool) -> Vec<Vec<u8>> {
     words
 }
 
-/// All keys of the row expire in one millisecond. The event begins then, and ends when DBSIZE has its former
-/// value.
+/// Lets all keys of the row expire in one millisecond. The event begins then, and ends when DBSIZE has its
+/// former value.
 fn expire(lab: &mut Lab<'_>) -> Result<()> {
     let expiring = lab.options.size(EXPIRING);
     let size_before = size(&lab.server)?;

@@ -53,7 +53,7 @@ fn set(client: &mut EventClient, bytes: usize) -> Result<()> {
     client.pipeline(b"\r\n").map(drop)
 }
 
-/// Resident memory now, from which the peak is counted.
+/// The resident memory now. The peak is counted from this value.
 fn peak_from_here(server: &Server) -> Result<u64> {
     server.reset_peak()?;
     Ok(server.status_kb("VmRSS")?)

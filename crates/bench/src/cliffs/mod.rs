@@ -1,9 +1,10 @@
 //! `make cliffs`: what must stay flat, measured on Strand and on redis-server in one run.
 //!
-//! There are three tables. *Costs* are figures of a single thing: nanoseconds a byte, allocations a command,
-//! memory gained. *Stalls* are what another client feels during an event ([`probe`] explains the measurement). The
-//! third is the creep test ([`creep`]). Servers have core 0, the client core 1. `Lab` is one server under
-//! measurement. A stage fills it once and runs several rows on it, first on Strand, then on redis-server.
+//! There are three tables. *Costs* are figures of a single thing: nanoseconds per byte, allocations per
+//! command, memory gained. *Stalls* are what another client feels during an event ([`probe`] explains the
+//! measurement). The third is the creep test ([`creep`]). Servers have core 0, the client core 1. `Lab` is
+//! one server under measurement. A stage fills it once and runs several rows on it, first on Strand, then on
+//! redis-server.
 
 mod bytes;
 mod creep;
@@ -31,10 +32,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strand_testkit::process::{Kind, Server, free_port};
 
-/// Result of a row.
+/// Result of measuring a row.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Sizes at scale 1.
+/// Number of keys at scale 1. The constants below are the sizes of other data.
 const KEYS: f64 = 2_000_000.0;
 const FIELDS: f64 = 2_000_000.0;
 const EXPIRING: f64 = 1_000_000.0;
@@ -44,25 +45,25 @@ const IDLE: f64 = 10_000.0;
 const ARRIVALS: f64 = 5_000.0;
 /// Duration of quiet probing before the event.
 const QUIET: Duration = Duration::from_millis(250);
-/// Quiet probing continues after the event for as long as the event took, so that both meet equally many pauses of
-/// the machine. This is its limit.
+/// Quiet probing continues after the event for as long as the event took, so that the quiet probes and the
+/// probes during the event meet equally many pauses of the machine. This is the maximum of that time.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// Time after which a server has done its deferred work.
+/// A server gets this time to finish its deferred work.
 const CALM_MS: u64 = 500;
 /// Probing continues for this time after the event's reply, because deferred work belongs to the event.
 const AFTER_MS: u64 = 100;
 
-/// A slower probe is checked for time taken by the machine.
+/// A probe that takes longer than this is checked for time that the machine took.
 const SLOW_US: u64 = 100;
 
-/// What to measure, and on which binary.
+/// What to measure, and which binary.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Strand's binary.
     pub strand: PathBuf,
-    /// Name of a row, or a part of names.
+    /// Name of the only row to measure, or a part of names of rows.
     pub only: Option<String>,
-    /// Factor for all sizes.
+    /// The factor by which all sizes are multiplied.
     pub scale: f64,
 }
 
@@ -77,7 +78,7 @@ impl Options {
     }
 }
 
-/// Rows that share a server.
+/// Rows that share one filled server.
 struct Stage {
     rows: &'static [&'static str],
     options: &'static [&'static str],
@@ -147,7 +148,7 @@ impl Lab<'_> {
         }
     }
 
-    /// As [`Lab::stall`], with quiet figures that were already taken.
+    /// Does what [`Lab::stall`] does, with quiet figures that were already taken.
     fn stall_after(
         &mut self,
         quiet: Result<Micros>,
@@ -162,12 +163,12 @@ impl Lab<'_> {
         self.cells.push((name, cell));
     }
 
-    /// Probes an idle server.
+    /// Probes a server that does nothing but answer the probes.
     fn quiet(&mut self) -> Result<Micros> {
         self.quiet_for(QUIET, Micros::new(0)?)
     }
 
-    /// Probes an idle server for `time`, and counts into `micros`.
+    /// Probes a server that does nothing else for `time`, and adds the probes to `micros`.
     fn quiet_for(&mut self, time: Duration, mut micros: Micros) -> Result<Micros> {
         let (start, mut noise) = (Instant::now(), Noise::watch(&self.server)?);
         while start.elapsed() < time {
@@ -177,7 +178,8 @@ impl Lab<'_> {
         Ok(micros)
     }
 
-    /// Counts quiet and event alike, with the quiet median as the interval between two probes.
+    /// Probes during the event and after it. Quiet probes and probes during the event are counted alike, with
+    /// the quiet median as the interval between two probes.
     fn during(
         &mut self,
         quiet: Micros,
@@ -217,8 +219,8 @@ impl Lab<'_> {
     }
 }
 
-/// One probe: its time, and its time minus what the machine took from it. The counters are read before each probe,
-/// beside the clock, so time taken from other probes does not count.
+/// One probe: its time, and this time minus what the machine took from it. The machine's counters are read
+/// right before each probe, so time that it took between probes does not count.
 fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duration)> {
     noise.mark();
     let took = probe.get()?;
@@ -274,7 +276,7 @@ fn measure(options: &Options, stage: &Stage, kind: Kind) -> Result<Vec<(&'static
     let mut own = Vec::new();
     if kind == Kind::Strand {
         own.extend(["--workers", "1"]);
-        // Every other row is measured without the door.
+        // Only the rows of the instruments are measured with the HTTP door open.
         if stage.rows == instruments::ROWS {
             own.extend(["--http-port", &door]);
         }

@@ -1,10 +1,11 @@
 //! The part of a slow probe that the machine caused.
 //!
-//! For every thread the kernel counts how long it was ready to run but did not run (`schedstat`). Two waits are
-//! subtracted from a probe's time, because other programs caused them: the wait of the serving thread for its core
-//! while no other thread of the server ran (a lane thread that takes the worker's core *is* the server's fault),
-//! and the wait of the probe's thread for its core. If it is longer, the time in which a core stood still
-//! ([`super::pauses`]) is subtracted instead. Not both, because they may overlap.
+//! For every thread the kernel counts how long it was ready to run but did not run (`schedstat`). Two waits
+//! are subtracted from a probe's time, because other programs caused them: the wait of the serving thread for
+//! its core while no other thread of the server ran (a lane thread that takes the worker's core *is* the
+//! server's fault), and the wait of the probe's thread for its core. If the time in which a core stood still
+//! ([`super::pauses`]) is longer than both waits together, that time is subtracted instead. The two are never
+//! added, because they may overlap.
 
 use super::Result;
 use super::pauses::{Pauses, now_ns};
@@ -13,20 +14,20 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use strand_testkit::process::{Kind, Server};
 
-/// The cores of the server and of the client.
+/// The core of the server, and the core of the client.
 pub(super) const CORES: [usize; 2] = [0, 1];
 
 /// Counters of the server's threads, of the calling thread, and of the cores.
 pub(super) struct Noise {
     server: ServerFiles,
     client: File,
-    /// `None` when the kernel does not allow it.
+    /// The pauses of these cores. `None` when the kernel does not allow to watch them.
     pauses: Option<Pauses>,
     marked_ns: u64,
     last: Counted,
 }
 
-/// Counters at one moment, in nanoseconds.
+/// The values of counters at one moment, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Counted {
     serving_waited: u64,
@@ -44,14 +45,14 @@ impl Noise {
         Ok(noise)
     }
 
-    /// Starts counting here.
+    /// Reads the counters. [`Noise::taken`] counts from here.
     pub(super) fn mark(&mut self) {
         self.last = self.now();
         self.pauses.iter_mut().for_each(Pauses::mark);
         self.marked_ns = now_ns();
     }
 
-    /// Time that the machine took since the mark.
+    /// The time that the machine took since [`Noise::mark`].
     pub(super) fn taken(&mut self) -> Duration {
         let (before, now) = (self.last, self.now());
         let by_own_threads = now.others_ran.saturating_sub(before.others_ran);
@@ -72,7 +73,7 @@ impl Noise {
     }
 }
 
-/// Counters of a server's threads.
+/// The counter files of a server's threads.
 struct ServerFiles {
     serving: Vec<File>,
     others: Vec<File>,
@@ -95,7 +96,7 @@ impl ServerFiles {
     }
 }
 
-/// Fields of `schedstat`.
+/// Positions of the fields of `schedstat`.
 const RAN: usize = 0;
 const WAITED: usize = 1;
 

@@ -72,7 +72,7 @@ impl Probe {
 pub struct Micros {
     sent: Histogram<u64>,
     due: Histogram<u64>,
-    /// Interval of the probes due, in microseconds. 0 while it is unknown.
+    /// Interval between the probes due, in microseconds. 0 while the quiet median is unknown.
     interval_us: u64,
 }
 
@@ -93,18 +93,18 @@ impl Micros {
         let _ = self.due.record_correct(took_us, self.interval_us);
     }
 
-    /// The histograms with their own median as the interval between two probes.
+    /// Returns the histograms with their median as the interval between two probes.
     pub fn with_own_interval(self) -> Micros {
         let interval_us = self.at(0.5);
         Micros { due: self.sent.clone_correct(interval_us), interval_us, ..self }
     }
 
-    /// A quantile of the probes sent.
+    /// A quantile of the times of the probes that were sent.
     pub fn at(&self, quantile: f64) -> u64 {
         self.sent.value_at_quantile(quantile)
     }
 
-    /// A quantile of the probes due.
+    /// A quantile of the times of the probes that were due.
     pub fn due_at(&self, quantile: f64) -> u64 {
         self.due.value_at_quantile(quantile)
     }
@@ -114,15 +114,15 @@ impl Micros {
     }
 }
 
-/// Figures of an [`Outcome`].
+/// Number of figures of an [`Outcome`].
 pub const COLUMNS: usize = 9;
 
-/// Results of a probe.
+/// Results of probing around one event.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Before the event, and after it for as long.
+    /// Round trips before the event, and after the event for as long as the event took.
     pub quiet: Micros,
-    /// From the event's start to a little after its end.
+    /// Round trips from the event's start until a little after its end.
     pub during: Micros,
     /// The times of `during` minus what other processes took.
     pub net: Micros,

@@ -11,8 +11,9 @@ const WATCH: &str = "9 WATCH, UNWATCH, and EXEC of many watched keys";
 
 pub(super) const ROWS: &[&str] = &[LOOP, TOUCHES, EXEC, WATCH];
 
-/// Iterations of the loop, and keys of the script, at scale 1.
+/// Number of iterations of the script's loop at scale 1.
 const TURNS: f64 = 100_000_000.0;
+/// Number of keys that the script uses at scale 1.
 const KEYS: f64 = 1_000_000.0;
 
 pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {

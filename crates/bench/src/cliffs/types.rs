@@ -56,9 +56,9 @@ pub(super) const ROWS: &[&str] = &[
     DEL,
 ];
 
-/// Elements at scale 1.
+/// Number of elements of a value at scale 1.
 const ELEMENTS: f64 = 1_000_000.0;
-/// Number of merged HyperLogLogs.
+/// Number of HyperLogLogs that are merged.
 const MERGED: f64 = 1_000.0;
 /// Members that one GEOADD adds to the set of places.
 const PLACES_PER_COMMAND: u64 = 100;
@@ -101,7 +101,7 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A row of one command, with its words separated by spaces.
+/// Adds a row that measures one command, given as words separated by spaces.
 fn one(lab: &mut Lab<'_>, name: &'static str, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     lab.stall(name, 1, |client, _| client.call(&words).map(drop));
@@ -121,7 +121,7 @@ fn lists(lab: &mut Lab<'_>, elements: u64) -> Result<()> {
     Ok(())
 }
 
-/// A sorted set of places all over the earth.
+/// Creates a sorted set of places all over the earth.
 fn places(lab: &Lab<'_>, elements: u64) -> Result<()> {
     let mut client = lab.server.connect()?;
     for first in (0..elements).step_by(PLACES_PER_COMMAND as usize) {

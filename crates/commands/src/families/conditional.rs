@@ -5,7 +5,6 @@
 //! [`Digest`]. It is checked while the key's shard is locked. The reply is 1 (the write was done and the key had
 //! existed), 0 (the write was done and the key had been missing), or null (the condition failed, so nothing was
 //! done).
-//! condition failed, and nothing was done).
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
@@ -26,16 +25,16 @@ use strand_wire::reply::Reply;
 /// The argument NX or XX of these commands: see [`Rule::read`].
 pub(crate) const CONDITION: Arg =
     Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional();
-/// The seed with which digests are computed.
+/// The argument SEED of these commands: the seed with which digests are computed.
 pub(crate) const SEED: Arg = Arg::integer("seed").token("SEED").optional();
-/// Maximum length of a string that has a digest.
+/// The argument LIMIT of these commands: the maximum length of a string that has a digest.
 pub(crate) const LIMIT: Arg = Arg::integer("bytes").token("LIMIT").optional();
-/// The value must have one of these digests.
+/// The argument MATCH of these commands: the value must have one of these digests.
 pub(crate) const MATCH: Arg = Arg::string("match").token("MATCH").optional().multiple().multiple_token();
-/// The value must have none of these digests.
+/// The argument NOMATCH of these commands: the value must have none of these digests.
 pub(crate) const NOMATCH: Arg =
     Arg::string("nomatch").token("NOMATCH").optional().multiple().multiple_token();
-/// The expiry of the new value.
+/// The arguments of SETIF and HREPLACE that give the expiry of the new value.
 pub(crate) const EXPIRATION: Arg = Arg::oneof(
     "expiration",
     &[
@@ -48,7 +47,7 @@ pub(crate) const EXPIRATION: Arg = Arg::oneof(
 )
 .optional();
 
-/// In place of a digest: stands for any value.
+/// The word that may be given in place of a digest. It stands for any value.
 const ANY: &[u8] = b"*";
 /// Number of fields that HREPLACE adds on the lane between two pauses.
 const PAIRS_PER_SLICE: usize = 64;
@@ -69,7 +68,7 @@ pub(crate) fn setif(call: &mut Call<'_, '_>) {
     answer(call.reply, done);
 }
 
-/// `DELIF key [NX | XX] [SEED seed] [LIMIT bytes] [MATCH digest ...] [NOMATCH digest ...]`
+/// `DELIF key [NX | XX] [SEED seed] [LIMIT bytes] [MATCH digest ...] [NOMATCH digest ...]`. Reply: see the module.
 pub(crate) fn delif(call: &mut Call<'_, '_>) {
     let rule = match Rule::read(call.args, 2, Takes { digests: true, expiry: false, fields: false }) {
         Ok((rule, _)) => rule,
@@ -102,7 +101,7 @@ pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     answer(call.reply, done);
 }
 
-/// HREPLACE of many fields. The new hash is built while no shard is locked.
+/// HREPLACE of many fields, on the lane. The new hash is built while no shard is locked.
 pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     let (rule, first) = match read_hreplace(call.args) {
         Ok(read) => read,
@@ -163,7 +162,7 @@ fn answer(reply: &mut Reply<'_>, done: Result<Option<bool>, Text>) {
     }
 }
 
-/// Which options a command has.
+/// Which options a command accepts.
 struct Takes {
     digests: bool,
     expiry: bool,

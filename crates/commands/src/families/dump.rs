@@ -25,7 +25,7 @@ pub(crate) fn dump(call: &mut Call<'_, '_>) {
     }
 }
 
-/// DUMP of a large value.
+/// DUMP of a large value, on the lane.
 pub(crate) fn dump_long(call: &mut LaneCall<'_>) {
     let key = call.keyspace.key(call.args.at(1));
     let mut txn = call.lock(&[key.hash]);
@@ -60,7 +60,7 @@ pub(crate) fn restore(call: &mut Call<'_, '_>) {
     }
 }
 
-/// RESTORE of a large value.
+/// RESTORE of a large value, on the lane.
 pub(crate) fn restore_long(call: &mut LaneCall<'_>) {
     match restore_in_pieces(call) {
         Ok(()) => call.reply.ok(),
@@ -98,7 +98,7 @@ fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Val
     })
 }
 
-/// The options after the payload.
+/// The options of RESTORE, which follow the payload.
 struct Options {
     replace: bool,
     absolute: bool,

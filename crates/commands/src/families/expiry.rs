@@ -22,17 +22,17 @@ pub(crate) fn expire(call: &mut Call<'_, '_>) {
     reply_set(call, Given { command: "expire", seconds: true, absolute: false });
 }
 
-/// `PEXPIRE key milliseconds [NX|XX|GT|LT]`: as EXPIRE.
+/// `PEXPIRE key milliseconds [NX|XX|GT|LT]`. Reply: as for EXPIRE.
 pub(crate) fn pexpire(call: &mut Call<'_, '_>) {
     reply_set(call, Given { command: "pexpire", seconds: false, absolute: false });
 }
 
-/// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`: as EXPIRE.
+/// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`. Reply: as for EXPIRE.
 pub(crate) fn expireat(call: &mut Call<'_, '_>) {
     reply_set(call, Given { command: "expireat", seconds: true, absolute: true });
 }
 
-/// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`: as EXPIRE.
+/// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`. Reply: as for EXPIRE.
 pub(crate) fn pexpireat(call: &mut Call<'_, '_>) {
     reply_set(call, Given { command: "pexpireat", seconds: false, absolute: true });
 }

@@ -20,7 +20,8 @@ use strand_wire::reply::Reply;
 pub(crate) trait PopsFirst: Collection {
     /// What a client waits for if no key exists.
     const WANTED: Wanted;
-    /// The event of removing elements from this end, and the command that does only that.
+    /// The event that is reported when elements are removed from the end `from`, and the name of the command that
+    /// does only that.
     fn pop_of(from: End) -> (KeyEvent, &'static [u8]);
     /// Removes up to `count` elements from one end, and replies with the key and an array of these elements.
     /// Without a count, removes one element, and replies with the key and the element.

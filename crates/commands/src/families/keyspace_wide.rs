@@ -13,7 +13,7 @@ use strand_keyspace::{Flushed, Keyspace, RecordRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The default of COUNT.
+/// The default of the option COUNT.
 const SCAN_COUNT: usize = 10;
 /// Keys (or fields) that KEYS and a long SCAN visit between two pauses. A shard is locked for one segment of them.
 pub(super) const SLICE_KEYS: usize = 512;
@@ -224,13 +224,13 @@ fn swapped(args: Args<'_>, keyspace: &Keyspace) -> Result<(usize, usize), &'stat
 /// The options of SCAN and HSCAN.
 #[derive(Debug)]
 pub(super) struct ScanOptions<'a> {
-    /// MATCH.
+    /// The pattern of the option MATCH.
     pub(super) filter: Filter<'a>,
-    /// COUNT. A large COUNT runs on the lane.
+    /// The number of the option COUNT. A call with a large COUNT runs on the lane.
     pub(super) count: usize,
-    /// TYPE, only of SCAN.
+    /// The type of the option TYPE, which only SCAN has.
     pub(super) type_name: Option<&'a [u8]>,
-    /// NOVALUES, only of HSCAN.
+    /// True when the option NOVALUES was given, which only HSCAN has.
     pub(super) no_values: bool,
 }
 
@@ -241,7 +241,7 @@ pub(super) enum ScanOf {
     Keys,
     /// HSCAN: NOVALUES is allowed.
     Fields,
-    /// SSCAN and ZSCAN.
+    /// SSCAN and ZSCAN, which have neither TYPE nor NOVALUES.
     Members,
 }
 
@@ -296,7 +296,7 @@ const PATTERN_BYTES_HELD: usize = 4096;
 /// Pattern elements tried between two pauses of a long match: about 100 us.
 const STEPS_PER_PAUSE: usize = 32 * 1024;
 
-/// A glob pattern, or none.
+/// A glob pattern that texts must match. `None`: every text passes.
 #[derive(Debug)]
 pub(super) struct Filter<'a>(Option<glob::Pattern<'a>>);
 
@@ -341,11 +341,11 @@ enum Pace<'a> {
     Asking(&'a dyn Fn() -> bool),
 }
 
-/// Encoded elements of a reply. They are collected first, because their number comes before them.
+/// Encoded elements of a reply. They are collected first, because their number comes before them in the reply.
 pub(super) struct Found<'a> {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
-    /// See [`Reply::bounded`].
+    /// Maximum number of bytes of the reply: see [`Reply::bounded`].
     bytes_max: usize,
     count: usize,
     pace: Pace<'a>,
@@ -487,7 +487,7 @@ mod tests {
                 let reply = f.run(&format!("{command} {pattern}"));
                 assert_eq!(keys_in(&reply).into_iter().collect::<Vec<_>>(), keys, "{command}");
             }
-            // 50,000 positions. At each of them about 100 elements are tried.
+            // The pattern is tried at 50,000 positions, and at each of them about 100 elements are tried.
             let pauses = f.pauses.take();
             assert!(pauses > 100, "{command}: {pauses}");
         }
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn a_scan_shows_what_stays_while_the_rest_comes_and_goes() {
         for (start, per_call) in [(0, 40), (3_000, -60)] {
-            // k0..k99 stay. The number of other keys grows or shrinks by `per_call` with each call.
+            // The keys k0 to k99 stay. The number of other keys grows or shrinks by `per_call` with each call.
             let mut f = fixture_with(100);
             let mut others = start;
             (0..others).for_each(|n| drop(f.run(&format!("SET other{n} v"))));

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::{errors, parse};
 
-/// `MEMORY USAGE key [SAMPLES count]`
+/// `MEMORY USAGE key [SAMPLES count]`. Reply: the number of bytes, or null for a missing key.
 ///
 /// The record knows its size, so nothing is sampled. SAMPLES is only checked for errors.
 pub(crate) fn usage(call: &mut Call<'_, '_>) {
@@ -24,7 +24,7 @@ pub(crate) fn usage(call: &mut Call<'_, '_>) {
     }
 }
 
-/// MEMORY HELP
+/// `MEMORY HELP`. Reply: lines of text.
 pub(crate) fn help(call: &mut Call<'_, '_>) {
     crate::introspect::help(
         call.reply,

@@ -33,7 +33,7 @@ use strand_wire::reply::Reply;
 
 /// Number of keys that are read together, and of elements between two pauses.
 const SLICE: usize = 128;
-/// Number of comparisons between two pauses: about 50 us.
+/// Number of comparisons between two pauses of sorting: about 50 us.
 const PAUSE_COMPARISONS: usize = 1024;
 
 const NO_NUMBER: &str = "ERR One or more scores can't be converted into double";
@@ -387,8 +387,8 @@ fn found(
         if options.gets.is_empty() {
             goes_on = slice.iter().all(|element| own(element, visit));
         }
-        // In the order of the reply. Between answers that are known already there are answers that must be looked
-        // up.
+        // The answers, in the order of the reply. Some of them are known already, and the answers between them must
+        // be looked up.
         let mut answers = slice.iter().flat_map(|element| options.gets.iter().map(move |get| (element, get)));
         let mut known = |visit: &mut dyn FnMut(Found<'_>) -> bool| loop {
             match answers.next() {

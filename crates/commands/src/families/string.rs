@@ -29,26 +29,26 @@ use strand_wire::reply::Reply;
 /// Maximum length of the text of an integer, in bytes. A longer argument is no integer.
 const INTEGER_BYTES_MAX: usize = 20;
 
-/// GET key
+/// `GET key`. Reply: the value, or null.
 pub(crate) fn get(call: &mut Call<'_, '_>) {
     get_replied(call);
 }
 
-/// GETDEL key
+/// `GETDEL key`: removes the key. Reply: its value, or null.
 pub(crate) fn getdel(call: &mut Call<'_, '_>) {
     if get_replied(call) == Some(true) {
         call.txn.db(call.db).remove(&call.keys[0]);
     }
 }
 
-/// GETSET key value
+/// `GETSET key value`: sets the key. Reply: its former value, or null.
 pub(crate) fn getset(call: &mut Call<'_, '_>) {
     if get_replied(call).is_some() {
         call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
     }
 }
 
-/// `MGET key [key ...]`
+/// `MGET key [key ...]`. Reply: an array of values, null for a missing key and for a key that has no string.
 pub(crate) fn mget(call: &mut Call<'_, '_>) {
     call.reply.array(call.keys.len());
     let mut db = call.txn.db(call.db);
@@ -74,7 +74,7 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
     }
 }
 
-/// SETNX key value
+/// `SETNX key value`: sets the key if it is missing. Reply: 1 when it was set, else 0.
 pub(crate) fn setnx(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let free = db.peek(&call.keys[0]).is_none();
@@ -84,12 +84,12 @@ pub(crate) fn setnx(call: &mut Call<'_, '_>) {
     call.reply.int(free.into());
 }
 
-/// SETEX key seconds value
+/// `SETEX key seconds value`: sets the key with an expiry. Reply: OK.
 pub(crate) fn setex(call: &mut Call<'_, '_>) {
     set_expiring(call, ExpiryUnit::Seconds, "setex");
 }
 
-/// PSETEX key milliseconds value
+/// `PSETEX key milliseconds value`: like SETEX, in milliseconds.
 pub(crate) fn psetex(call: &mut Call<'_, '_>) {
     set_expiring(call, ExpiryUnit::Millis, "psetex");
 }
@@ -101,7 +101,7 @@ pub(crate) fn getex(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `MSET key value [key value ...]`
+/// `MSET key value [key value ...]`: sets all keys at one moment. Reply: OK.
 pub(crate) fn mset(call: &mut Call<'_, '_>) {
     if call.args.len().is_multiple_of(2) {
         return call.reply.error("ERR wrong number of arguments for 'mset' command");
@@ -110,7 +110,7 @@ pub(crate) fn mset(call: &mut Call<'_, '_>) {
     call.reply.ok();
 }
 
-/// `MSETNX key value [key value ...]`
+/// `MSETNX key value [key value ...]`: sets all keys if none of them exists. Reply: 1 when they were set, else 0.
 pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     if call.args.len().is_multiple_of(2) {
         return call.reply.error("ERR wrong number of arguments for 'msetnx' command");

@@ -188,8 +188,8 @@ fn long_forms_answer_as_the_handlers_do() {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (mut here, mut lane) = (Fixture::new(), Fixture::new());
     lane.all_long = true;
-    // What SPOP takes is random; its own tests run both forms. PFCOUNT of one key keeps its count there, on the worker
-    // alone: no single key makes it long.
+    // SPOP removes random members, and its own tests run both forms. PFCOUNT of one key stores its estimate in the
+    // value, but only on the worker. (A single key never makes the call long.)
     let is_estimated = |c: &&crate::spec::CommandSpec| matches!(c.exec, crate::spec::Exec::Estimated(..));
     let rows: Vec<_> =
         DATA.rows().iter().filter(is_estimated).filter(|c| !["pfcount", "spop"].contains(&c.name)).collect();
@@ -205,8 +205,8 @@ fn long_forms_answer_as_the_handlers_do() {
         let n = if row.arity < 0 { least + rng.usize(..5) } else { least };
         let mut args = vec![row.name];
         args.extend((1..n).map(|_| WORDS[rng.usize(..WORDS.len())]));
-        // The same randomness on both sides: a snapshot draws its own keys first.
-        // And PFCOUNT leaves its count in the key on a worker alone, which DUMP shows.
+        // These commands need the same random numbers on both sides, but a snapshot draws its own random numbers
+        // first. DUMP shows the estimate that PFCOUNT stores in the value, which happens only on the worker.
         let draws = ["hrandfield", "srandmember", "zrandmember", "randomkey", "dump"].contains(&row.name);
         let (want, got) = (here.run_args(&args), lane.run_args(&args));
         assert!(draws || want == got, "seed {seed}, round {round}: {args:?}");

@@ -22,7 +22,7 @@ const AHEAD_KEYS: usize = 16;
 /// later.
 const COPIED_BYTES_MAX: usize = 512;
 
-/// A batch of keys: see the module.
+/// A batch of keys. The documentation of the module explains it.
 pub struct Batch {
     loading: Loading,
     /// The keys, one after the other. A short string follows its key here.
@@ -39,7 +39,7 @@ struct Item {
     end: usize,
     db: usize,
     head: KeyHead,
-    /// The value. `None`: it is the short string between `key_end` and `end`.
+    /// The value of the key. `None`: the value is the short string between `key_end` and `end`.
     value: Option<Value>,
     /// Offset in the file at which the value ends.
     offset: u64,

@@ -164,7 +164,7 @@ pub struct Loaded {
 pub struct NotLoaded {
     /// Number of bytes read until the problem was found.
     pub offset: u64,
-    /// What is wrong.
+    /// What is wrong with the file.
     pub problem: Problem,
 }
 
@@ -189,9 +189,9 @@ pub enum Problem {
     /// The parts of the value contradict each other, or Strand does not have the type.
     #[error("key {key:?}: {what}")]
     Value {
-        /// The key.
+        /// The key, as messages show it.
         key: String,
-        /// The problem.
+        /// What is wrong with the value.
         what: BadValue,
     },
     /// A record that only Strand writes, in a form that this version does not know.
@@ -200,7 +200,7 @@ pub enum Problem {
     /// The value belongs to a Redis module.
     #[error("key {key:?} has a value of module {module}, which is not there")]
     Module {
-        /// The key.
+        /// The key, as messages show it.
         key: String,
         /// The module that has the type.
         module: ModuleId,
@@ -285,7 +285,7 @@ pub fn load<R: Read>(
 
 /// Why the reader stopped.
 enum Stopped {
-    /// The file has this problem at the current offset.
+    /// There is this problem with the file at the current offset.
     Here(Problem),
     /// `put` returned this error.
     ByPut(NotLoaded),

@@ -60,9 +60,9 @@ pub struct StreamBuilder {
     stream: StreamValue,
     /// True when the file does not have the counters of the stream and its groups, so they are computed.
     derived: bool,
-    /// The group that is being built. The next field has its pending entries without a consumer so far: when and
-    /// how often each was delivered.
+    /// The group that is being built.
     group: Vec<u8>,
+    /// The pending entries of the group that have no consumer so far: when and how often each was delivered.
     pending: BTreeMap<Id, (i64, u64)>,
     consumer: Vec<u8>,
 }

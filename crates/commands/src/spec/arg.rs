@@ -26,7 +26,7 @@ pub struct Arg {
     pub args: &'static [Arg],
 }
 
-/// The number of words that some arguments take: at least `least`.
+/// The number of words that some arguments take in a command: at least `least`.
 #[derive(Clone, Copy)]
 struct Words {
     least: i32,

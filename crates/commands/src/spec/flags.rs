@@ -51,7 +51,7 @@ flags! {
 }
 
 impl Flags {
-    /// No flag.
+    /// The set without any flag.
     pub const NONE: Flags = Flags(0);
 
     /// The union of `sets`.

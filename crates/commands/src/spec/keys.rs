@@ -88,7 +88,7 @@ impl Access {
 /// Where the search for keys begins.
 #[derive(Clone, Copy, Debug)]
 pub enum BeginSearch {
-    /// At this argument.
+    /// At the argument with this index.
     Index(usize),
     /// After this keyword. The number is the argument at which the search for the keyword begins. If it is
     /// negative, the search begins at that distance from the end, and goes backwards.
@@ -106,9 +106,10 @@ pub enum FindKeys {
     Range {
         /// The last key, relative to the begin. A negative number counts from the end.
         last: i32,
-        /// Distance from one key to the next.
+        /// Distance from one key to the next, in arguments.
         step: usize,
-        /// 0 or 1: all of the range. n: only the first 1/n of the remaining arguments.
+        /// If this is 0 or 1, all of the range has keys. If it is n, only the first 1/n of the remaining arguments
+        /// has keys.
         limit: usize,
     },
     /// The argument at `number` (relative to the begin) is the number of keys. From `first` (relative) on, every
@@ -118,7 +119,7 @@ pub enum FindKeys {
         number: usize,
         /// Where the first key is, relative to the begin.
         first: usize,
-        /// Distance from one key to the next.
+        /// Distance from one key to the next, in arguments.
         step: usize,
     },
     /// See [`KeySpec::unknown`].

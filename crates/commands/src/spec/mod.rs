@@ -73,11 +73,11 @@ pub struct CommandSpec {
     /// Redis's arity: n for exactly n words, -n for at least n words. The name counts as a word, and so does the
     /// container of a subcommand. The arity follows from [`CommandSpec::args`] unless the row states it.
     pub arity: i32,
-    /// Flags.
+    /// The flags of the command, as in COMMAND INFO.
     pub flags: Flags,
     /// The names of all ACL categories, without `@`. Empty when they follow from the flags and the group.
     acl: &'static [&'static str],
-    /// Where the keys are.
+    /// Where the command's keys are among its arguments.
     pub keys: &'static [KeySpec],
     /// What the command does, in one sentence of our own.
     pub summary: &'static str,
@@ -97,7 +97,7 @@ pub struct CommandSpec {
     pub tips: &'static [&'static str],
     /// The arguments, as COMMAND DOCS shows them.
     pub args: &'static [Arg],
-    /// Subcommands of a container.
+    /// The subcommands of a container.
     pub subcommands: &'static [CommandSpec],
     /// How the command runs.
     pub exec: Exec,

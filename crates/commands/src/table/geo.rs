@@ -174,7 +174,7 @@ pub(crate) const GEO: &[CommandSpec] = &[
 const OF_SEARCH: &str = "O(N+log M), N members in cells around the shape, M of the sorted set";
 const SOURCE: &[KeySpec] = &[KeySpec::one(1, &[K::RO, K::ACCESS])];
 
-/// A key spec of the key that follows this word.
+/// The key spec for a key that follows this word.
 const fn behind(word: &'static str, from: i32) -> KeySpec {
     KeySpec::new(
         &[K::OW, K::UPDATE],

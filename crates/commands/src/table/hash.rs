@@ -1,4 +1,4 @@
-//! The rows of group hash.
+//! The rows of group `hash`: fields with values.
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, hash};
@@ -12,7 +12,7 @@ const EXPIRY_CONDITION: Arg = Arg::oneof(
 )
 .optional();
 
-/// Group hash, by name.
+/// Group `hash`, by name.
 pub(crate) const HASH: &[CommandSpec] = &[
     CommandSpec::new(
         "hdel",

@@ -1,4 +1,4 @@
-//! The rows of group list.
+//! The rows of group `list`: elements in an order.
 
 use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::list;
@@ -10,7 +10,7 @@ const HOW_MANY: &[Arg] = &[
     Arg::oneof("ordering", &[Arg::word("obo", "OBO"), Arg::word("bulk", "BULK")]),
 ];
 
-/// Group list, by name.
+/// Group `list`, by name.
 pub(crate) const LIST: &[CommandSpec] = &[
     CommandSpec::new(
         "blmove",

@@ -1,10 +1,10 @@
-//! The rows of group stream.
+//! The rows of group `stream`: entries with IDs, and groups of consumers.
 
 use crate::cost::{Cost, Merge, Slices, SlowPath};
 use crate::families::stream::{self, costs};
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
-/// Group stream, by name.
+/// Group `stream`, by name.
 pub(crate) const STREAM: &[CommandSpec] = &[
     CommandSpec::new(
         "xack",

@@ -1,4 +1,4 @@
-//! The rows of group sorted-set.
+//! The rows of group `sorted-set`: members ordered by scores.
 
 use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::zset;
@@ -12,7 +12,7 @@ const AGGREGATES: &[Arg] = &[
     Arg::word("count", "COUNT").since("8.8.0"),
 ];
 
-/// Group sorted-set, by name.
+/// Group `sorted-set`, by name.
 pub(crate) const ZSET: &[CommandSpec] = &[
     CommandSpec::new(
         "bzmpop",

@@ -10,13 +10,13 @@ use super::{Fold, History, LEVELS, NAME_BYTES_MAX, ROWS_MAX, SERIES_MAX};
 use crc::{CRC_32_ISCSI, Crc};
 use std::io::{self, Read, Write};
 
-/// The first bytes of a file: format and version.
+/// The first bytes of a history file: format and version.
 pub const HEADER: &[u8; 8] = b"strhist1";
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
-/// Longest payload: a list of [`SERIES_MAX`] series with the longest names.
+/// Maximum length of a payload: a list of [`SERIES_MAX`] series with names of maximum length.
 const PAYLOAD_BYTES_MAX: usize = 3 + SERIES_MAX * (3 + 2 * NAME_BYTES_MAX);
-/// Bytes of a record before its payload.
+/// Bytes of a record before its payload: length and checksum.
 const FRAME_BYTES: usize = 8;
 const NAMES: u8 = 1;
 const ROW: u8 = 2;
@@ -24,7 +24,7 @@ const ROW: u8 = 2;
 /// The result of reading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Number of rows read.
+    /// Number of rows that were read from the file.
     pub rows: usize,
     /// Number of valid bytes at the start of the file.
     pub bytes: u64,
@@ -46,11 +46,11 @@ impl History {
         }
         framed(&payload)
     }
-    /// The record with the newest row of a level; `None` when there is no row.
+    /// The record with the newest row of a level; `None` when the level has no row.
     pub fn row_record(&self, level: usize) -> Option<Vec<u8>> {
         self.newest(level).map(|(time, row)| row_record(level, time, row))
     }
-    /// Writes a whole file: all rows that are kept for longer than a quarter of an hour.
+    /// Writes a whole file: the rows of all levels but the finest, which covers only a quarter of an hour.
     ///
     /// # Errors
     /// Errors of `out`.
@@ -151,7 +151,7 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Reads until the buffer is full or the input ends. Returns the number of bytes.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes read.
 fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -17,17 +17,18 @@ pub use file::{HEADER, Loaded};
 pub use recorder::{Figure, Kind, Recorder};
 use rows::{Pending, Rows};
 
-/// Length of a row in seconds, for each level.
+/// For each level, the seconds that one row covers.
 pub const STEPS_S: [u64; LEVELS] = [1, 15, 300];
-/// Number of levels.
+/// Number of levels of the history.
 pub const LEVELS: usize = 3;
-/// Most rows of each level: 15 minutes, a day, 30 days.
+/// Maximum number of rows of each level: 15 minutes, a day, 30 days.
 pub const ROWS_MAX: [usize; LEVELS] = [900, 5760, 8640];
-/// Most series. Figures of further series are not kept.
+/// Maximum number of series. Figures of further series are not kept.
 pub const SERIES_MAX: usize = 112;
-/// Longest name of a series, in bytes.
+/// Maximum length of a series' name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Most bytes of all rows. A level drops whole blocks, so it may hold one block more than its rows.
+/// Maximum size of all rows in bytes. A level drops whole blocks of rows, so it may hold up to one block more
+/// than its maximum number of rows.
 pub const BYTES_MAX: usize = (ROWS_MAX[0] + ROWS_MAX[1] + ROWS_MAX[2] + LEVELS * rows::BLOCK_ROWS)
     * (size_of::<i64>() + SERIES_MAX * size_of::<f32>())
     + 64 * 1024;
@@ -35,27 +36,27 @@ pub const BYTES_MAX: usize = (ROWS_MAX[0] + ROWS_MAX[1] + ROWS_MAX[2] + LEVELS *
 /// How the values of finer rows combine into a coarser row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// The mean of the values.
+    /// The coarser row gets the mean of the finer values.
     Mean,
-    /// The largest value.
+    /// The coarser row gets the largest of the finer values.
     Most,
 }
 
-/// A series without its values.
+/// The name and kind of a series, without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     /// The name: words separated by dots, the group first.
     pub name: String,
     /// The unit: `bytes`, `1/s`, `us`, `share`, `cores`, `count` and others.
     pub unit: String,
-    /// How its values combine.
+    /// How values of the series combine into a coarser row.
     pub fold: Fold,
 }
 
 /// The time of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Milliseconds since 1970. May go back.
+    /// Milliseconds since 1970. The clock may go back.
     pub unix_ms: i64,
     /// Milliseconds of a clock that never goes back.
     pub mono_ms: u64,
@@ -64,24 +65,24 @@ pub struct Stamp {
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Length of a row in seconds.
+    /// The seconds that one row covers.
     pub step_s: u64,
     /// Time of each row in milliseconds since 1970, in the order of recording.
     pub times: Vec<i64>,
-    /// For each requested series, the value of every row; NaN when it has none.
+    /// For each requested series, the value in every row; NaN when the row has none.
     pub columns: Vec<Vec<f32>>,
 }
 
 /// A query for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first moment, in milliseconds since 1970.
+    /// The first moment to return, in milliseconds since 1970.
     pub from_ms: i64,
-    /// The last moment, included, in milliseconds since 1970.
+    /// The last moment to return, in milliseconds since 1970.
     pub to_ms: i64,
-    /// Minimum length of a row in seconds; `None`: the finest level that reaches back to `from_ms`.
+    /// Minimum number of seconds that a row covers; `None`: the finest level that reaches back to `from_ms`.
     pub step_s: Option<u64>,
-    /// Most rows. The rows are made coarser until they fit.
+    /// Maximum number of rows to return. The rows are made coarser until they fit.
     pub rows_max: usize,
 }
 
@@ -91,7 +92,7 @@ pub struct History {
     series: Vec<Series>,
     levels: [Rows; LEVELS],
     pending: [Pending; LEVELS],
-    /// Number of figures dropped because there were too many series.
+    /// Number of figures dropped because the history had [`SERIES_MAX`] series already.
     refused: u64,
 }
 
@@ -100,11 +101,12 @@ impl History {
     pub fn series(&self) -> &[Series] {
         &self.series
     }
-    /// Number of figures dropped because there were [`SERIES_MAX`] other series.
+    /// Number of figures dropped because the history had [`SERIES_MAX`] series already.
     pub fn refused(&self) -> u64 {
         self.refused
     }
-    /// The number of the series with this name. Creates the series if it is new. `None` when there are too many.
+    /// The number of the series with this name. Creates the series if it is new. `None` when it would exceed
+    /// [`SERIES_MAX`].
     pub fn number(&mut self, name: &str, unit: &str, fold: Fold) -> Option<usize> {
         if let Some(at) = self.series.iter().position(|series| series.name == name) {
             return Some(at);
@@ -137,15 +139,15 @@ impl History {
     pub fn newest(&self, level: usize) -> Option<(i64, &[f32])> {
         self.levels.get(level)?.newest()
     }
-    /// Number of rows of a level.
+    /// Number of rows that a level holds.
     pub fn len(&self, level: usize) -> usize {
         self.levels.get(level).map_or(0, Rows::len)
     }
-    /// True when there is no row.
+    /// True when no level holds a row.
     pub fn is_empty(&self) -> bool {
         (0..LEVELS).all(|level| self.len(level) == 0)
     }
-    /// Bytes held.
+    /// Number of bytes that the rows of all levels take.
     pub fn bytes(&self) -> usize {
         let names = self.series.iter().map(|s| size_of::<Series>() + s.name.len() + s.unit.len());
         let rows = self.levels.iter().map(Rows::bytes);
@@ -174,7 +176,8 @@ impl History {
             }
         };
         for (time, values) in within() {
-            // Rows of the level's own step are never joined: a late row remains a row of its own.
+            // Return rows of the level's own length as they are, even when two fall into one step because a
+            // row was late.
             let own = step_s == STEPS_S[level];
             if own || bucket != Some(time.div_euclid(step_ms)) {
                 close(&mut group);
@@ -185,7 +188,7 @@ impl History {
         close(&mut group);
         table
     }
-    /// The level that serves a span.
+    /// The level from which the rows of a span are read.
     fn level_for(&self, span: &Span) -> usize {
         if let Some(step_s) = span.step_s {
             return (0..LEVELS).rev().find(|level| STEPS_S[*level] <= step_s).unwrap_or(0);

@@ -4,58 +4,59 @@ use super::{Fold, History, LEVELS, Stamp};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The kind of a figure.
+/// How a figure is recorded over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A counter that only grows. Its growth per second is kept; coarser rows keep the mean.
+    /// A counter that only grows. Recorded is its growth per second; a coarser row has the mean.
     Rate,
-    /// A value. Coarser rows keep the mean.
+    /// A current value. A coarser row has the mean.
     Gauge,
-    /// A value. Coarser rows keep the largest.
+    /// A current value. A coarser row has the largest value.
     Peak,
 }
 
 /// The current value of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The series' name.
+    /// Name of the figure's series.
     pub name: Cow<'static, str>,
-    /// The series' unit. For a rate: the unit after division by time.
+    /// Unit of the figure's series. For a rate: the unit after division by time.
     pub unit: &'static str,
-    /// The kind.
+    /// How the figure is recorded.
     pub kind: Kind,
-    /// The value.
+    /// The figure's value now.
     pub value: f64,
 }
 
 impl Figure {
-    /// A counter whose growth per second is kept.
+    /// A figure from a counter. Its growth per second is recorded.
     pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Rate, value }
     }
-    /// A current value.
+    /// A figure with a current value. The mean is kept in coarser rows.
     pub fn gauge(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Gauge, value }
     }
-    /// A current value whose maximum matters.
+    /// A figure with a current value. The maximum is kept in coarser rows.
     pub fn peak(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, kind: Kind::Peak, value }
     }
 }
 
-/// A [`History`] and the last values of the counters.
+/// A [`History`] and the last value of each counter, from which rates are computed.
 #[derive(Debug, Default)]
 pub struct Recorder {
     history: History,
     numbers: HashMap<Cow<'static, str>, usize>,
-    /// The last values, by the number of the series.
+    /// The last value of each counter, by the number of its series.
     last: Vec<Option<f64>>,
     last_at: Option<Stamp>,
     clock_jumps: u64,
     row: Vec<f32>,
 }
 
-/// The wall clock has jumped when it differs from the monotonic clock by more than this between two rows.
+/// The wall clock counts as having jumped when, between two rows, it advanced by this much more or less than
+/// the monotonic clock.
 const JUMP_MS_MIN: i64 = 1_000;
 
 impl Recorder {
@@ -89,7 +90,8 @@ impl Recorder {
         for figure in figures {
             let Some(number) = self.number(figure) else { continue };
             let value = match (figure.kind, self.last[number].replace(figure.value), passed_ms) {
-                // A counter that was reset has grown by at least its new value.
+                // A counter that is smaller than before was reset, and has grown by at least its new value
+                // since.
                 (Kind::Rate, Some(last), Some(ms)) if figure.value < last => {
                     figure.value * 1000.0 / ms as f64
                 }

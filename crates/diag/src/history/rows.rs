@@ -4,15 +4,15 @@
 use super::{Fold, Series, Stamp};
 use std::collections::VecDeque;
 
-/// Rows of a block. A block has the columns that existed when it was started, so a new series does not change older
-/// rows.
+/// Number of rows in a block. A block has the columns of the series that existed when it was started, so a
+/// new series does not change older rows.
 pub(super) const BLOCK_ROWS: usize = 64;
 
 #[derive(Debug)]
 struct Block {
     columns: usize,
     times: Vec<i64>,
-    /// The values, row by row.
+    /// The values of all rows, row after row.
     values: Vec<f32>,
 }
 
@@ -42,7 +42,7 @@ impl Rows {
         let fits = |block: &Block| block.times.len() < BLOCK_ROWS && block.columns >= row.len();
         if !self.blocks.back().is_some_and(fits) {
             if let Some(last) = self.blocks.back_mut() {
-                // A new series may have ended the block early.
+                // A block that ended before it was full, because a series was added, has spare memory.
                 last.times.shrink_to_fit();
                 last.values.shrink_to_fit();
             }
@@ -84,7 +84,7 @@ impl Rows {
     }
 }
 
-/// Sums of a column.
+/// What is needed to combine a column's values: their sum, maximum and number.
 #[derive(Clone, Copy, Debug)]
 struct Sum {
     sum: f64,
@@ -95,13 +95,13 @@ struct Sum {
 /// Rows that are being combined into a coarser row, see the module.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// The time of the newest row. Its monotonic time selects the step.
+    /// The time of the newest row that was added. Its monotonic time decides to which coarser row it belongs.
     newest: Option<Stamp>,
     sums: Vec<Sum>,
 }
 
 impl Pending {
-    /// Adds a row.
+    /// Adds a row to the ones being combined.
     pub(super) fn add(&mut self, at: Stamp, row: &[f32]) {
         self.newest = Some(at);
         if self.sums.len() < row.len() {
@@ -113,7 +113,7 @@ impl Pending {
             sum.count += 1;
         }
     }
-    /// The combined row, if a row at `at` belongs to a later step.
+    /// Takes the combined row, if a row at `at` would belong to a later combined row.
     pub(super) fn take_before(
         &mut self,
         at: Stamp,
@@ -126,7 +126,7 @@ impl Pending {
         }
         self.take(series)
     }
-    /// The combined row.
+    /// Takes the combined row, made from all rows added since the last one was taken.
     pub(super) fn take(&mut self, series: &[Series]) -> Option<(i64, Vec<f32>)> {
         let time = self.newest.take()?.unix_ms;
         let fold = |(sum, series): (&Sum, &Series)| match (sum.count, series.fold) {

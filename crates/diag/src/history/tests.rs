@@ -44,7 +44,8 @@ fn coarser_rows_are_means_or_the_largest() {
     assert_eq!((coarse.step_s, coarse.times.len()), (15, 2));
     assert_eq!(coarse.columns[0], [7.0, 22.0]);
     assert!(coarse.columns[1][0].is_nan() && coarse.columns[1][1] == 29.0);
-    // A step between two levels uses the finer one. Rows are joined until they fit.
+    // A query for a length between those of two levels reads the finer level. Its rows are joined until they
+    // have this length.
     let joined = all(&history, Some(10));
     assert_eq!((joined.step_s, joined.times.len(), joined.columns[0][1]), (10, 4, 14.5));
     let span = Span { from_ms: i64::MIN, to_ms: i64::MAX, step_s: Some(1), rows_max: 8 };
@@ -80,7 +81,7 @@ fn a_clock_that_goes_back_loses_no_row() {
     let table = all(recorder.history(), Some(1));
     assert_eq!(table.times.len(), 10);
     assert!(table.columns[0][1..].iter().all(|v| *v == 100.0), "{:?}", table.columns[0]);
-    // A monotonic clock that does not move, and a counter that was reset.
+    // The monotonic clock does not move, and the counter was reset.
     assert_eq!(recorder.record(second(9), &figure(5.0)), [false; LEVELS]);
     recorder.record(second(11), &figure(50.0));
     assert_eq!(all(recorder.history(), Some(1)).columns[0][10], 25.0);
@@ -93,7 +94,7 @@ fn a_file_restores_the_coarse_rows() {
     (0..700).for_each(|s| _ = history.push(second(s), &[s as f32]));
     let mut file = Vec::new();
     history.save(&mut file).expect("writing to a vector cannot fail");
-    // Rows added later, with one more series.
+    // Append rows that have one more series than those in the file.
     history.number("b", "us", Fold::Most);
     let before = history.len(1);
     (700..=720).for_each(|s| _ = history.push(second(s), &[s as f32, 1.0]));
@@ -101,7 +102,7 @@ fn a_file_restores_the_coarse_rows() {
     file.extend(history.names_record());
     file.extend(history.row_record(1).expect("there is one"));
     let mut again = History::default();
-    // Another server, which had another series first.
+    // Load the file in a server whose first series has another name.
     again.number("z", "count", Fold::Mean);
     let loaded = again.load(&mut Cursor::new(&file)).expect("memory is read");
     assert_eq!((loaded.rows, loaded.bytes, loaded.is_cut), (before + 3, file.len() as u64, false));
@@ -109,7 +110,8 @@ fn a_file_restores_the_coarse_rows() {
     assert_eq!(new.columns[1][..before], old.columns[0][..before]);
     assert!(new.columns[0][0].is_nan() && new.columns[2][before] == 1.0);
     assert_eq!(again.series()[1], history.series()[0]);
-    // Cut anywhere or with any byte changed: everything before the damage is read, and nothing fails.
+    // Cut the file anywhere, or change any byte: everything before the damage is read, and loading does not
+    // fail.
     for cut in (0..file.len()).step_by(7) {
         let mut part = History::default();
         let loaded = part.load(&mut Cursor::new(&file[..cut])).expect("memory is read");

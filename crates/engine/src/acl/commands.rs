@@ -9,10 +9,10 @@ use strand_commands::spec::{Categories, CommandSpec};
 /// The groups of commands that redis-server lacks.
 const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
 
-/// All categories.
+/// The names of all ACL categories.
 pub(crate) const CATEGORIES: [&str; Categories::NAMES.len()] = Categories::NAMES;
 
-/// Every row by number.
+/// Every row of the command table, by its number.
 pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 
 /// The rows of the command table, containers and subcommands included, with dense numbers.
@@ -21,9 +21,9 @@ pub(crate) struct Table {
     ids: CommandIds,
 }
 
-/// One row.
+/// One row of the command table, as ACL rules see it.
 pub(crate) struct Row {
-    /// `get`, `client|id`.
+    /// The full name in lower case: `get`, `client|id`.
     pub(crate) name: String,
     /// The numbers of the command's subcommands.
     pub(crate) subcommands: Range<usize>,
@@ -56,7 +56,7 @@ impl Table {
         (0..crate::TABLE.rows().len())
             .flat_map(|id| std::iter::once(id).chain(self.rows[id].subcommands.clone()))
     }
-    /// The number of a row.
+    /// The number of a command's row.
     pub(crate) fn id(&self, spec: &'static CommandSpec) -> usize {
         self.ids.of(spec) as usize
     }
@@ -87,7 +87,7 @@ pub(crate) fn category(name: &[u8]) -> Option<usize> {
     CATEGORIES.iter().position(|c| name.eq_ignore_ascii_case(c.as_bytes()))
 }
 
-/// A set of commands: a bit for each row, and one for commands of later versions.
+/// A set of commands: a bit for each row, and one bit for the commands of later versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandSet {
     bits: Box<[u64]>,
@@ -117,8 +117,8 @@ impl CommandSet {
         self.set(id, on);
         TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
     }
-    /// The number of a category's rows in the set, and outside it. In redis-server's categories only its own commands
-    /// count, so that our commands do not change the description of a user.
+    /// The number of a category's rows in the set, and outside the set. In redis-server's categories only its own
+    /// commands count, so that Strand's commands do not change the description of a user.
     pub(crate) fn count(&self, category: usize) -> (usize, usize) {
         let ours = category >= Categories::REDIS;
         let members =
@@ -127,7 +127,7 @@ impl CommandSet {
     }
 }
 
-/// The numbers of a category's rows.
+/// The numbers of the rows of one category.
 pub(crate) fn members(category: usize) -> impl Iterator<Item = usize> {
     TABLE.rows.iter().enumerate().filter(move |(_, row)| row.is_in(category)).map(|(id, _)| id)
 }

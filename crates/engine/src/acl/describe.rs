@@ -50,7 +50,7 @@ impl Selector {
         out.push(self.command_rules());
         out
     }
-    /// The selector's key patterns as rules.
+    /// The key patterns of the selector, written as rules.
     pub(crate) fn key_rules(&self) -> Vec<Vec<u8>> {
         if self.all_keys {
             return vec![b"~*".to_vec()];
@@ -72,7 +72,7 @@ impl Selector {
             false => self.channels.iter().map(|c| [b"&", &c[..]].concat()).collect(),
         }
     }
-    /// The selector's commands as rules.
+    /// The commands of the selector, written as rules.
     pub(crate) fn command_rules(&self) -> Vec<u8> {
         let all = self.commands.has_future();
         let mut out: Vec<Vec<u8>> = vec![if all { b"+@all".to_vec() } else { b"-@all".to_vec() }];
@@ -103,8 +103,9 @@ fn sign(on: bool) -> char {
     if on { '+' } else { '-' }
 }
 
-/// The category with the fewest wrong commands; among equals the one with the most right commands. `None` unless most
-/// of its commands are right. `all`: the rules begin with `+@all` and remove commands.
+/// The category that is the best next rule: the one with the fewest commands that the rule would set wrongly; among
+/// equals, the one with the most commands that it would set rightly. `None` when no category sets more commands
+/// rightly than wrongly. `all`: the rules begin with `+@all` and remove commands.
 fn best_category(left: &CommandSet, applied: &[bool], all: bool) -> Option<usize> {
     let mut best: Option<(usize, usize, usize)> = None;
     for category in (0..CATEGORIES.len()).filter(|c| !applied[*c]) {

@@ -10,17 +10,17 @@ use crate::config::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The end of the errors of an ACL file.
+/// The text after the errors of an ACL file.
 const NOTHING_CHANGED: &[u8] =
     b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
 
-/// Joins rules that were split at blanks inside parentheses: `(+get ~a)`.
+/// Joins the words of a rule in parentheses that was split at blanks: `(+get ~a)`.
 ///
 /// # Errors
-/// The index of the word with a parenthesis that is never closed.
+/// The index of the word whose parenthesis is never closed.
 pub(crate) fn merge_selectors<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, usize> {
     let mut out = Vec::new();
-    // The index and the text of the open rule.
+    // The index and the text of the rule whose parenthesis is open.
     let mut open: Option<(usize, Vec<u8>)> = None;
     for (i, word) in words.enumerate() {
         if word.starts_with(b"(") && !word.ends_with(b")") {
@@ -80,7 +80,7 @@ impl Acl {
         self.replace(users.into_values().collect());
         Ok(())
     }
-    /// All users as an ACL file.
+    /// All users, in the form of an ACL file.
     pub(crate) fn text(&self) -> Vec<u8> {
         self.all().iter().flat_map(|user| user.line().into_iter().chain([b'\n'])).collect()
     }
@@ -108,11 +108,11 @@ impl Acl {
     }
 }
 
-/// The error of a line of an ACL file.
+/// What is wrong with a line of an ACL file.
 enum LineError {
-    /// This text, after the file and the line number.
+    /// An error with this text, which is shown after the file and the line number.
     At(Vec<u8>),
-    /// The user's name.
+    /// The line's user name is not valid.
     BadName(Vec<u8>),
 }
 
@@ -137,7 +137,7 @@ fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineE
 pub(crate) fn rewrite_users(old: &str, users: &[Arc<User>]) -> String {
     let is_user = |line: &&str| line.split_ascii_whitespace().next() == Some("user");
     let mut lines = users.iter().map(|user| {
-        // A rule in parentheses and a list of commands are separate words here.
+        // In a configuration file, a rule in parentheses or a list of commands is split into words at its blanks.
         user.line().split(|b| *b == b' ').map(quote_if_needed).collect::<Vec<_>>().join(" ")
     });
     let mut out = String::new();

@@ -9,21 +9,21 @@ const LOOKED_THROUGH: usize = 10;
 /// Names are cut to this many bytes, because a key may have half a gigabyte.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// The kind of a denial.
+/// Why something was denied to a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// A command.
+    /// The user may not run the command.
     Command,
-    /// A key.
+    /// The user may not access a key.
     Key,
-    /// A channel.
+    /// The user may not use a channel.
     Channel,
-    /// A login.
+    /// A login failed.
     Auth,
 }
 
 impl Reason {
-    /// The name in ACL LOG.
+    /// The name of the reason, as ACL LOG shows it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Command => "command",
@@ -34,28 +34,28 @@ impl Reason {
     }
 }
 
-/// A denial.
+/// One denial: what was denied to which user.
 #[derive(Clone, Debug)]
 pub(crate) struct Denial {
     pub(crate) reason: Reason,
     /// The command or the key. For a login: the command's name as the client wrote it.
     pub(crate) object: Vec<u8>,
     pub(crate) username: Vec<u8>,
-    /// The connection as in CLIENT INFO.
+    /// The client's connection, as CLIENT INFO shows it.
     pub(crate) client: String,
-    /// Unix milliseconds.
+    /// Time of the denial in unix milliseconds.
     pub(crate) at_ms: i64,
 }
 
 /// One or more similar denials.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The last denial.
+    /// The last one of these denials.
     pub(crate) last: Denial,
     pub(crate) count: u64,
 }
 
-/// Newest first.
+/// The entries of ACL LOG, the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct AclLog {
     entries: VecDeque<Entry>,
@@ -85,7 +85,7 @@ impl AclLog {
     pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
         self.entries.iter().take(count).cloned().collect()
     }
-    /// ACL LOG RESET.
+    /// Forgets all entries (ACL LOG RESET).
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }

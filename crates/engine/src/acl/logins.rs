@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Microseconds that each failure over the limit adds to the wait.
 const WAIT_STEP_US: u64 = 250_000;
-/// The longest wait in microseconds.
+/// Maximum wait before a login, in microseconds.
 pub(crate) const WAIT_US_MAX: u64 = 5_000_000;
 /// Time after which one failure is forgotten.
 const FORGOTTEN_US: u64 = 1_000_000;
@@ -21,7 +21,7 @@ const FAILURES_MAX: u64 = 1_000;
 /// Maximum number of addresses. When that many addresses are known, the address with the fewest failures is forgotten.
 const ADDRESSES_MAX: usize = 4_096;
 
-/// Failed logins by address.
+/// The failed logins, by the client's address.
 #[derive(Debug, Default)]
 pub(crate) struct Logins {
     addresses: Mutex<HashMap<IpAddr, Failures>>,
@@ -69,8 +69,8 @@ impl Logins {
     }
 }
 
-/// The network part of an address, because one attacker may have many addresses in it. All peers without an address
-/// (unix sockets) count as one.
+/// The network part of an address, because one attacker may have many addresses in one network. All peers without an
+/// address (unix sockets) count as one.
 fn network(address: &str) -> IpAddr {
     match address.parse().map(|a: SocketAddr| a.ip().to_canonical()) {
         Ok(IpAddr::V6(ip)) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),

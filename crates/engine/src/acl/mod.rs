@@ -50,7 +50,7 @@ pub(crate) struct Acl {
 }
 
 impl Acl {
-    /// With the default user, who may do everything without a password.
+    /// Creates the registry with the default user only, who may do everything without a password.
     pub(crate) fn new() -> Acl {
         let default = Arc::new(User::all_powerful(DEFAULT_USER, 0));
         Acl {
@@ -65,7 +65,7 @@ impl Acl {
     pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<User>> {
         self.users.read().get(name).cloned()
     }
-    /// A user with all rights that is in no list, for the commands of a file.
+    /// A user with all rights, who is not among the users. Commands from a file run as this user.
     pub(crate) fn unlimited() -> Arc<User> {
         Arc::new(User::all_powerful(DEFAULT_USER, 0))
     }
@@ -88,8 +88,8 @@ impl Acl {
         let digest = password::Digest::of(password);
         user.filter(|user| user.takes_password(digest.as_ref()))
     }
-    /// Applies all of `rules` or none to the user called `name`. Creates a missing user; `all_channels` is its
-    /// default from `acl-pubsub-default`.
+    /// Applies all of `rules` or none to the user called `name`. Creates a missing user; `all_channels` says whether
+    /// a new user gets all channels (`acl-pubsub-default`).
     ///
     /// # Errors
     /// The first invalid rule and its error.
@@ -125,7 +125,7 @@ impl Acl {
     /// Removes the named users except the default user. Returns the number of removed users.
     pub(crate) fn delete<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> usize {
         let _changing = self.changing.lock();
-        // Each removal locks by itself, because a worker may wait to look up a user.
+        // Lock `users` for each removal by itself, because a worker may wait to look up a user.
         names.filter(|name| *name != DEFAULT_USER && self.users.write().remove(*name).is_some()).count()
     }
     /// Replaces all users. As in redis-server, all but the default user then count as new users.
@@ -140,7 +140,7 @@ impl Acl {
             fresh.insert(user.name().to_vec(), Arc::new(user.with_id(id)));
         }
         let old = std::mem::replace(&mut *self.users.write(), fresh);
-        // Freed after `users` is unlocked, because freeing takes long.
+        // Free the old users after `users` is unlocked, because freeing takes long.
         drop(old);
     }
     fn next_id(&self) -> u64 {

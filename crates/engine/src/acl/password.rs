@@ -5,7 +5,7 @@
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Longest password in bytes. A worker hashes it in well under a millisecond.
+/// Maximum length of a password in bytes. A worker hashes such a password in well under a millisecond.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 64 << 10;
 
 /// The SHA-256 of a password.

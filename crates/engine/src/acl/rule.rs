@@ -3,23 +3,23 @@
 /// Why a rule cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleError {
-    /// No such command or category.
+    /// No command or category has this name.
     Unknown,
-    /// Not a rule, or a pattern with blanks.
+    /// The text is not a rule, or a pattern contains blanks.
     Syntax,
-    /// A key pattern after `~*`.
+    /// A key pattern follows `~*`.
     AllKeysAlready,
-    /// A channel pattern after `&*`.
+    /// A channel pattern follows `&*`.
     AllChannelsAlready,
     /// The user does not have the password to remove.
     NoSuchPassword,
-    /// Not 64 hexadecimal digits.
+    /// The text is not 64 hexadecimal digits.
     BadHash,
-    /// `+config|get|port`.
+    /// A subcommand with a first argument, such as `+config|get|port`.
     FirstArgumentOfSubcommand,
-    /// A limit of Strand: its object and its value.
+    /// The rule would exceed a limit of Strand: what is limited, and the maximum.
     TooMany(&'static str, usize),
-    /// A password over the length limit, in bytes.
+    /// The password exceeds this maximum length in bytes.
     LongPassword(usize),
 }
 

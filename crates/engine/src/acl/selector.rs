@@ -42,9 +42,9 @@ pub(super) struct KeyPattern {
 /// The cost of matching a key against patterns, in pattern elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// Elements per key.
+    /// Elements tried per key, whatever its length.
     pub(crate) per_key: usize,
-    /// Elements per byte of a key.
+    /// Number of pattern elements that are tried per byte of a key.
     pub(crate) per_byte: usize,
 }
 
@@ -61,12 +61,12 @@ impl Effort {
     }
 }
 
-/// The constant cost of matching one pattern, in elements.
+/// Elements that matching one pattern costs beside the pattern's own elements.
 const COMPARISON_STEPS: usize = 8;
 /// Elements between two calls of `go_on`: about 100 us.
 pub(super) const STEPS_PER_LOOK: usize = 32 * 1024;
 
-/// Asks now and then whether to continue a check.
+/// Asks at intervals whether to continue a check.
 pub(super) struct Pace<'a> {
     left: usize,
     go_on: &'a mut dyn FnMut() -> bool,
@@ -117,7 +117,7 @@ impl Selector {
         self.all_commands && self.all_keys && self.all_channels
     }
 
-    /// Applies one rule.
+    /// Applies one ACL rule to the selector.
     pub(super) fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let name = c_text(rule);
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
@@ -222,7 +222,7 @@ impl Selector {
                 }
             }
         }
-        // Neither read nor write access. redis-server accepts that and crashes when it shows the user.
+        // A key pattern without read and write access. redis-server accepts it and crashes when it shows the user.
         if has_blanks(pattern) || !(access.read || access.write) {
             return Err(RuleError::Syntax);
         }
@@ -302,7 +302,7 @@ impl Selector {
         let takes = |p: &KeyPattern| p.pattern == b"*" || glob::matches(&p.pattern, prefix, false);
         self.all_keys || serving.any(|p| is_open(&p.pattern) && takes(p))
     }
-    /// As [`Selector::allows_key`]. `None` when `pace` stopped the check.
+    /// Does what [`Selector::allows_key`] does. `None` when `pace` stopped the check.
     pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {
         if self.all_keys {
             return Some(true);

@@ -145,7 +145,7 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
     let user = acl.get(b"u").unwrap();
     let argv = Argv::from_slices(&[&["mget"], &["y"; 200][..]].concat());
     let spec = |name: &str| crate::TABLE.lookup(name.as_bytes()).unwrap();
-    // 9 for each of three patterns: the start and one byte.
+    // Each of three patterns counts 9 elements: 8 at its start and one for the byte of the key.
     assert_eq!(user.steps(spec("mget"), argv.args()), 201 * 3 * 9);
     assert_eq!(user.steps(spec("get"), argv.args()), 3 * 9);
     assert_eq!(user.steps(spec("ping"), argv.args()), 0);

@@ -28,7 +28,7 @@ pub(crate) struct User {
     pub(super) no_password: bool,
     pub(super) sanitize: Option<bool>,
     pub(super) passwords: Vec<Digest>,
-    /// The root selector first, then the selectors in parentheses.
+    /// The root selector, then the selectors in parentheses.
     pub(super) selectors: Vec<Selector>,
 }
 
@@ -36,14 +36,14 @@ pub(crate) struct User {
 /// and only their bytes count.
 const CHEAP_STEPS: usize = 4 * 1024;
 
-/// Why a command may not run.
+/// Why a user may not run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
-    /// The command is denied.
+    /// The user may not run the command.
     Command,
-    /// The key in this argument is denied.
+    /// The user may not access the key in this argument.
     Key(usize),
-    /// The channel in this argument is denied.
+    /// The user may not use the channel in this argument.
     Channel(usize),
     /// The check was stopped, because no client waits for the reply any more.
     Unfinished,
@@ -151,7 +151,7 @@ impl User {
         let mut selector = Selector::new(all_channels);
         // As in redis-server, an open quote makes the list empty.
         for rule in split_words(c_text(rules)).unwrap_or_default() {
-            // In a file the selector would end at the parenthesis.
+            // In an ACL file, the selector would end at this parenthesis.
             if rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
@@ -277,7 +277,7 @@ fn digest(rule: &[u8]) -> Result<Digest, RuleError> {
 /// A user's rights to keys that a command finds while it runs.
 pub(crate) struct Rights {
     user: Arc<User>,
-    /// The selectors that allow the command.
+    /// The indexes of the selectors that allow the command.
     selectors: SmallVec<[usize; 4]>,
 }
 

@@ -34,20 +34,20 @@ pub struct Source {
     pub is_numbered: bool,
 }
 
-/// An invalid line.
+/// The error for an invalid line of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct ConfigError {
-    /// The place of the line.
+    /// Where the line is.
     pub place: SourceLine,
-    /// The reason. It names the option.
+    /// Why the line is invalid. The text names the option.
     pub reason: String,
 }
 
 /// A line of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
-    /// [`Source::name`].
+    /// The name of the source: [`Source::name`].
     pub source: Arc<str>,
     /// The line number from 1. 0: the source as a whole.
     pub line: usize,
@@ -56,13 +56,13 @@ pub struct SourceLine {
 /// An option that was given and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The place where it was given last.
+    /// The last place where the option was given.
     pub place: SourceLine,
     /// The option's name.
     pub name: String,
-    /// Why it has no effect.
+    /// Why the option has no effect.
     pub why: &'static str,
-    /// True when the value is the default. Without the line nothing would change, also in redis-server.
+    /// True when the given value is the default, so that the line changes nothing, also in redis-server.
     pub is_default: bool,
 }
 
@@ -92,10 +92,10 @@ impl Config {
     pub fn load(&self, source: &Source, include: Include<'_>) -> Result<(), ConfigError> {
         self.load_at_depth(source, include, 0, &mut 0)
     }
-    /// As [`Config::load`], for text without includes.
+    /// Does what [`Config::load`] does, for text without includes.
     ///
     /// # Errors
-    /// As [`Config::load`].
+    /// Like [`Config::load`].
     pub fn load_text(&self, text: &str) -> Result<(), ConfigError> {
         let source = Source { name: "configuration".into(), text: text.into(), is_numbered: false };
         self.load(&source, &mut |_| Err("nothing is included here".into()))
@@ -157,7 +157,7 @@ impl Config {
             return Err(wrong("wrong number of arguments"));
         }
         let mut values = self.values.write();
-        // For options that add up over lines, the first line replaces the default.
+        // The first line of an option whose lines add up replaces the option's default.
         let was_given = self.given[option as usize].swap(true, Relaxed);
         let before = (was_given || !spec.adds_up()).then_some(&values[option as usize]);
         let value = Value::parse(spec, rest, before).map_err(|reason| wrong(&reason))?;

@@ -26,7 +26,7 @@ use strand_keyspace::types::string::parse_int;
 /// All options with their values, shared by all threads.
 #[derive(Debug)]
 pub struct Config {
-    /// Copies of the numbers, for reading without a lock.
+    /// Copies of the options' numbers, for reading without a lock.
     numbers: Box<[AtomicI64]>,
     values: RwLock<Box<[Value]>>,
     /// The words of `user` lines, without `user`.
@@ -59,7 +59,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every option at its default.
+    /// A configuration with every option at its default.
     pub fn new() -> Config {
         let values: Box<[Value]> = OPTIONS.iter().map(default_value).collect();
         Config {
@@ -71,7 +71,7 @@ impl Config {
             generation: AtomicU64::new(0),
         }
     }
-    /// CONFIG SET: changes all of `pairs` or none. Returns the changed options. `protected_too`: the client may
+    /// CONFIG SET: changes all of `pairs` or none. Returns the changed options. `protected_too`: the client may also
     /// change protected options.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Config {
         let values = self.values.read();
         let row = |spec: &'static OptionSpec, value: &Value| {
             let line = match spec.name == Opt::RequirePass.spec().name {
-                // The default user keeps the password, as a digest.
+                // Write no `requirepass`: the default user's line has the password, as a digest.
                 true => String::new(),
                 false => line(spec, value),
             };

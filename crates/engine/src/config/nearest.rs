@@ -16,7 +16,7 @@ pub fn nearest(word: &[u8]) -> Option<&'static str> {
     let names = OPTIONS.iter().filter(|o| !o.is_hidden()).flat_map(|o| [Some(o.name), o.alias]).flatten();
     let names = names.chain(DIRECTIVES);
     let distances = names.map(|name| (distance(&word, name.as_bytes()), name));
-    // Among equally near names, the first.
+    // Among equally near names, take the first.
     let (edits, name) = distances.min_by_key(|(edits, _)| *edits)?;
     (edits <= word.len() / 3).then_some(name)
 }

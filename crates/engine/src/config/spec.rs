@@ -11,17 +11,17 @@ pub enum Kind {
     MemoryOrPercent,
     /// An octal number from `.0` to `.1`, for permissions.
     Octal(i64, i64),
-    /// `yes` or `no`.
+    /// The value is `yes` or `no`.
     Bool,
-    /// One of these words.
+    /// The value is one of these words.
     Choice(&'static [&'static str]),
-    /// One or more of these words.
+    /// The value is one or more of these words.
     Flags(&'static [&'static str]),
-    /// Any one word.
+    /// The value is any one word.
     Text,
-    /// The name of a file, without folders.
+    /// The value is the name of a file, without folders.
     FileName,
-    /// One or more words.
+    /// The value is one or more words.
     Words,
     /// `class hard soft seconds`, once or more: client-output-buffer-limit.
     OutputLimits,
@@ -33,14 +33,14 @@ pub enum Kind {
     Percentiles,
     /// Three numbers from -2000 to 2000: oom-score-adj-values.
     OomScores,
-    /// `host port`, or `no one`: replicaof.
+    /// The value of replicaof: `host port`, or `no one`.
     Primary,
 }
 
 /// When an option may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// At any time, also by CONFIG SET.
+    /// The option may change at any time, also by CONFIG SET.
     Anytime,
     /// At any time, by CONFIG SET only if `enable-protected-configs` allows it.
     Protected,
@@ -48,20 +48,20 @@ pub enum Change {
     Startup,
 }
 
-/// One option.
+/// One option: a row of the table of options.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
-    /// The name.
+    /// The name of the option.
     pub name: &'static str,
-    /// The former name, also accepted.
+    /// The former name of the option, which is also accepted.
     pub alias: Option<&'static str>,
     /// The kind of the option's values.
     pub kind: Kind,
-    /// The default, as text.
+    /// The default value of the option, as text.
     pub default: &'static str,
     /// When the option may change.
     pub change: Change,
-    /// One line of help, with the unit.
+    /// One line of help about the option, with its unit.
     pub help: &'static str,
     /// `Some`: a valid value is accepted and shown, and has no effect; the text says why. `None`: the option works.
     pub no_effect: Option<&'static str>,

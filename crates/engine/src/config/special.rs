@@ -22,7 +22,7 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
         return Ok(Value::Words(Vec::new()));
     }
     let invalid = || "Invalid save parameters".to_string();
-    // All pairs in one word, as a shell's quotes make it.
+    // A shell's quotes may put all pairs into one word.
     let split: Vec<&[u8]> = match words {
         [word] => word.split(|b| *b == b' ').filter(|part| !part.is_empty()).collect(),
         words => words.to_vec(),
@@ -101,7 +101,7 @@ pub(super) fn primary(words: &[&[u8]]) -> Result<Value, String> {
     }
 }
 
-/// Some words of `known`, in its order.
+/// The words of `known` that are in `words`, in the order of `known`.
 pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
     let is = |word: &[u8], flag: &str| word.eq_ignore_ascii_case(flag.as_bytes());
     if words.is_empty() || words.iter().any(|word| !known.iter().any(|flag| is(word, flag))) {
@@ -111,7 +111,7 @@ pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
     if given("save") && given("nosave") {
         return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
     }
-    // The first word means that none of the others is set.
+    // The first word of `known` means that none of the other words is set.
     let others = known.iter().skip(1).any(|flag| given(flag));
     let shown = known.iter().enumerate().filter(|(i, flag)| given(flag) && (*i > 0 || !others));
     Ok(Value::Words(shown.map(|(_, flag)| flag.as_bytes().to_vec()).collect()))
@@ -130,7 +130,7 @@ pub(super) fn memory_or_percent(word: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// An octal number.
+/// Parses an octal number between `least` and `most`.
 pub(super) fn octal(word: &[u8], least: i64, most: i64) -> Result<Value, String> {
     let digits = std::str::from_utf8(word).ok().filter(|w| w.bytes().all(|b| b.is_ascii_digit()));
     let number = digits.and_then(|w| i64::from_str_radix(w, 8).ok());

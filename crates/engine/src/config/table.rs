@@ -36,7 +36,7 @@ const INT: i64 = i32::MAX as i64;
 const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
-// Why an option has no effect. Each text follows "has no effect:".
+// The reasons why an option has no effect. Each text follows "has no effect:".
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const LISTS_BY_BYTES: &str =
@@ -68,7 +68,7 @@ pub(crate) const POLICIES: &[&str] = &[
     "noeviction",
 ];
 
-/// Facilities of the system log.
+/// The names of the facilities of the system log.
 const FACILITIES: &[&str] =
     &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
 /// SHUTDOWN's options with their names in `shutdown-on-sigint`.
@@ -448,7 +448,7 @@ pub fn find(name: &[u8]) -> Option<Opt> {
 }
 
 impl Opt {
-    /// The option's row.
+    /// The option's row in the table of options.
     pub fn spec(self) -> &'static OptionSpec {
         &OPTIONS[self as usize]
     }
@@ -519,7 +519,7 @@ mod tests {
         }
     }
 
-    // The page is a file of the sources. The engine itself reads no files.
+    // This test reads the page from the sources. The engine itself reads no files.
     #[allow(clippy::disallowed_methods)]
     #[test]
     fn the_page_of_options_is_current() {

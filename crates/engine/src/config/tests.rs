@@ -146,7 +146,7 @@ fn what_has_no_effect_is_taken_and_noted_once() {
         ),
         ("a.conf:11: replicaof has no effect: there are no replicas in this version", false),
     ];
-    // Options that have an effect by now are skipped; the others must be noted.
+    // Skip options that have an effect in this version; all others must be noted.
     let acts = |text: &str| {
         let name = text.split([' ', ':']).nth(3).unwrap_or_default();
         find(name.as_bytes()).is_some_and(|o| o.spec().no_effect.is_none())

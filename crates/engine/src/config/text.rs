@@ -1,6 +1,6 @@
 //! Configuration text: redis.conf's line syntax, command line arguments as configuration text, and CONFIG REWRITE.
 
-/// A quote is not closed, or no blank follows its end.
+/// A quote that is not closed, or whose closing quote is not followed by a blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsplit;
 
@@ -131,8 +131,8 @@ pub struct NoOption(pub String);
 /// When an argument comes before the first option.
 pub fn text_of_arguments(args: &[String]) -> Result<String, NoOption> {
     let mut text = String::new();
-    // True when the next argument may begin an option. After a bare name the next argument is its value, even with a
-    // leading "--".
+    // True when the next argument may begin an option. After a bare name, the next argument is the option's value
+    // even if it begins with "--".
     let mut may_begin = true;
     for (i, arg) in args.iter().enumerate() {
         match arg.strip_prefix("--") {

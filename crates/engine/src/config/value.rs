@@ -9,16 +9,16 @@ pub const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 /// Limits on unread output for each class: hard bytes, soft bytes, seconds over soft.
 pub type OutputLimits = [[u64; 3]; 3];
 
-/// A checked value.
+/// The value of an option, after it was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A number. A bool is 0 or 1, a choice is the index of its word.
     Number(i64),
     /// Text as bytes, because a password may be any bytes.
     Text(Vec<u8>),
-    /// Words. Each is a separate value.
+    /// The value is a list of words. Each word is a separate value.
     Words(Vec<Vec<u8>>),
-    /// Output limits of every class.
+    /// The value has the output limits of every class of clients.
     Limits(OutputLimits),
 }
 
@@ -75,7 +75,7 @@ impl Value {
             | Kind::Primary => unreachable!("handled above"),
         }
     }
-    /// The text in CONFIG GET.
+    /// The value as CONFIG GET shows it.
     pub fn text(&self, spec: &OptionSpec) -> Vec<u8> {
         match (self, spec.kind) {
             (Value::Number(n), Kind::Bool) => if *n == 0 { "no" } else { "yes" }.into(),

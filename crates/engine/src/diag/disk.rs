@@ -9,17 +9,17 @@ use super::Diag;
 use crate::{Engine, Now};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Space is low below this share of the disk and below [`LOW_BYTES`].
+/// Space is low when the free share of the disk is below this number and fewer than [`LOW_BYTES`] are free.
 const LOW_SHARE: f64 = 0.05;
 const LOW_BYTES: u64 = 1 << 30;
-/// Space is almost gone below this share and below [`LAST_BYTES`].
+/// Space is almost gone when the free share of the disk is below this number and fewer than [`LAST_BYTES`] are free.
 const LAST_SHARE: f64 = 0.01;
 const LAST_BYTES: u64 = 128 << 20;
 
-/// The state at the last sample.
+/// The disk's free space at the last sample.
 #[derive(Debug)]
 pub(super) struct DiskSpace {
-    /// `u64::MAX`: unknown.
+    /// Free bytes of the disk. `u64::MAX`: unknown.
     free_bytes: AtomicU64,
     is_low: AtomicBool,
     is_last: AtomicBool,

@@ -17,9 +17,9 @@ use strand_diag::history::Span;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// The finding may become a problem.
+    /// The problem does no harm yet, but may do so later.
     Notice,
-    /// The problem has a cost now.
+    /// The problem does harm now.
     Warning,
     /// Clients are refused, or data is not safe.
     Alert,
@@ -35,19 +35,19 @@ impl Level {
     }
 }
 
-/// A problem.
+/// A problem that a rule has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The rule that found it. The name is stable across versions.
     pub(crate) rule: &'static str,
     pub(crate) level: Level,
-    /// The problem.
+    /// What the problem is.
     pub(crate) what: String,
-    /// The advice.
+    /// What the operator should do about the problem.
     pub(crate) todo: String,
 }
 
-/// An action of the server.
+/// Something that the server did by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) unix_s: i64,
@@ -55,7 +55,7 @@ pub(crate) struct Action {
     pub(crate) did: String,
 }
 
-/// The newest actions, and the state behind them.
+/// The server's newest actions, and what the decision about the next action needs.
 #[derive(Default)]
 pub(crate) struct Acts {
     state: Mutex<State>,
@@ -73,14 +73,15 @@ struct State {
 
 /// Maximum number of actions that are kept.
 const ACTIONS_MAX: usize = 64;
-/// Seconds of the history that count as "now".
+/// "Now" in a finding means the last seconds of the history, this many.
 const NOW_S: u64 = 10;
 /// Share of time in which a thread waits for memory. The first constant is the share for a finding, the second the
 /// share for an action.
 const PRESSURE_MIN: f32 = 0.02;
 const PRESSURE_ACTS: f32 = 0.10;
-/// Consecutive samples before an action, and seconds between two actions.
+/// Number of consecutive samples with memory pressure before an action.
 const PRESSED_SAMPLES: u32 = 3;
+/// Minimum number of seconds between two of these actions.
 const PURGE_AGAIN_S: u64 = 30;
 /// A control group or a machine with this share in use is nearly full.
 const FULL_SHARE: f32 = 0.95;
@@ -90,8 +91,9 @@ const ROOMY_SHARE: f32 = 0.90;
 /// Low disk space: a free share below this, or fewer free bytes.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
-/// Shares of a core that make a finding: taken by other machines, and lost to throttling.
+/// The share of a core taken by other machines that makes a finding.
 const STEAL_CORES: f32 = 0.10;
+/// The share of a core lost to throttling that makes a finding.
 const THROTTLED_SHARE: f32 = 0.05;
 /// The share of `maxclients` that makes a finding.
 const CLIENTS_SHARE: f64 = 0.9;
@@ -126,7 +128,7 @@ impl Diag {
         let known: Vec<f32> = table.columns.first()?.iter().copied().filter(|v| v.is_finite()).collect();
         (!known.is_empty()).then(|| known.iter().sum::<f32>() / known.len() as f32)
     }
-    /// The newest value of a series.
+    /// The newest value of a series of the history.
     pub(crate) fn newest(&self, name: &str) -> Option<f32> {
         let recorder = self.recorder.lock();
         let history = recorder.history();

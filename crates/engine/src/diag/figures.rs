@@ -38,14 +38,14 @@ impl Latencies {
 }
 
 impl Engine {
-    /// Adds the engine's figures.
+    /// Adds the engine's figures to a sample of the history.
     pub(super) fn add_figures(&self, out: &mut Vec<Figure>, now: Now) {
         self.add_commands(out);
         self.add_keys(out, now);
         self.add_clients(out);
         self.add_memory(out);
     }
-    /// Adds operations and latency by family.
+    /// Adds the operations and latencies of the command families.
     fn add_commands(&self, out: &mut Vec<Figure>) {
         let stats = &self.stats;
         let mut latencies = self.diag.latencies.lock();

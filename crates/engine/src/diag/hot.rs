@@ -17,10 +17,10 @@ const HALF_LIFE_S: u64 = 60;
 /// Maximum number of keys of one command that count.
 pub(crate) const KEYS_MAX: usize = 8;
 
-/// The orders of the sketches.
+/// What the weights of the sketches measure, in their order.
 pub(crate) const KINDS: [By; 3] = [By::Count, By::Bytes, By::Time];
 
-/// The sketches. See the module.
+/// The sketches of the most used keys. See the module.
 pub(crate) struct HotKeys {
     groups: [Mutex<[Sketch; KINDS.len()]>; GROUPS],
     aged_s: Mutex<u64>,
@@ -37,7 +37,7 @@ impl HotKeys {
     /// Adds a sample of a command on a key.
     pub(crate) fn add(&self, slot: usize, db: usize, key: &[u8], weight: &Weight) {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((db, key));
-        // A sample is not worth the wait for another worker.
+        // Drop the sample when another worker has the lock, because a sample is not worth the wait.
         let Some(mut sketches) = self.groups[slot % GROUPS].try_lock() else { return };
         sketches.iter_mut().for_each(|sketch| sketch.add(hash, db, key, weight));
     }

@@ -28,7 +28,7 @@ use stuck::Stuck;
 /// The folder of the history's file, in the working folder.
 const FOLDER: &str = "strand-history";
 
-/// The history and its helpers.
+/// The history of figures, and what observes the server.
 #[derive(Default)]
 pub(crate) struct Diag {
     pub(crate) recorder: Mutex<Recorder>,

@@ -38,7 +38,7 @@ impl Engine {
         let mut entries: Vec<Arc<Entry>> = self.slow_log.newest(SPANS_MAX);
         let executed = entries.len();
         for waited in self.slow_log.waited() {
-            // A command that waited and was then slow has an entry with its waits.
+            // A command that first waited and then was slow has an entry already, which includes its waits.
             let is_there = |slow: &Arc<Entry>| slow.waits == waited.waits && slow.args == waited.args;
             if !entries[..executed].iter().any(is_there) {
                 entries.push(waited);

@@ -14,7 +14,7 @@ use std::io::{self, IoSlice, Read};
 use std::sync::Arc;
 use strand_diag::history::{HEADER, History, LEVELS, Loaded, Recorder};
 
-/// The file's name.
+/// The name of the history's file.
 pub(super) const FILE: &str = "history";
 /// Maximum number of bytes that are read from a file.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -24,11 +24,11 @@ const GROWTH_BYTES_MIN: u64 = 4 << 20;
 /// The history on the disk. See the module.
 pub(super) struct Store {
     folder: Arc<dyn Folder>,
-    /// `None`: the file must be rewritten.
+    /// The history's file, open for appending. `None`: the file must be rewritten.
     file: Option<Box<dyn AppendFile>>,
-    /// Number of series with their names in the file.
+    /// Number of series whose names are in the file.
     series: usize,
-    /// Length after the last rewrite.
+    /// Length of the file after its last rewrite.
     whole_bytes: u64,
     trouble: Option<String>,
 }
@@ -45,11 +45,11 @@ impl Store {
         };
         Ok((Store { folder, file: None, series: 0, whole_bytes: 0, trouble: None }, loaded))
     }
-    /// True when the last row was written.
+    /// True when the last row was written without an error.
     pub(super) fn is_well(&self) -> bool {
         self.trouble.is_none()
     }
-    /// The error of the last try.
+    /// The error of the last attempt to write the history.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
@@ -58,7 +58,7 @@ impl Store {
     pub(super) fn stand_aside(&mut self) {
         self.file = None;
     }
-    /// Call this when levels have grown by a row.
+    /// Call this when levels have grown by a row. Writes the new rows.
     pub(super) fn keep(&mut self, history: &History, grown: [bool; LEVELS], host: &dyn Host) {
         if !grown[1..].contains(&true) {
             return;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Maximum number of workers that are checked.
 const WORKERS_MAX: usize = 256;
 
-/// A worker's current turn. Each has its own cache line, so that workers do not disturb one another.
+/// The current turn of one worker, on its own cache line, so that workers do not disturb one another.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct WorkerTurn {
@@ -17,7 +17,7 @@ struct WorkerTurn {
     since_us: AtomicU64,
     client: AtomicU64,
     command: AtomicU32,
-    /// Start of the turn that was reported last.
+    /// Start of the turn that was last reported.
     reported_us: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ impl Default for Stuck {
     }
 }
 
-/// A worker in a long turn.
+/// A worker that has been in one turn for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) worker: usize,
@@ -55,7 +55,7 @@ impl Stuck {
     pub(crate) fn runs(&self, worker: usize, command: u32) {
         self.turns[worker % WORKERS_MAX].command.store(command, Relaxed);
     }
-    /// Ends the turn.
+    /// Ends the worker's turn.
     #[inline]
     pub(crate) fn ends(&self, worker: usize) {
         self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);
@@ -77,7 +77,7 @@ impl Stuck {
         let since = self.turns.iter().map(|turn| turn.since_us.load(Relaxed)).filter(|since| *since > 0);
         since.map(|since_us| now_us.saturating_sub(since_us)).max().unwrap_or(0)
     }
-    /// The newest report: its text, and the milliseconds.
+    /// The text of the newest report, and its milliseconds.
     pub(crate) fn newest(&self) -> Option<(String, u64)> {
         self.newest.lock().clone()
     }

@@ -38,7 +38,7 @@ pub struct Load<'a> {
 /// Options of DEBUG RELOAD.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reload {
-    /// MERGE: existing keys are replaced.
+    /// The option MERGE: loaded keys replace existing ones.
     pub(crate) merge: bool,
     /// NOFLUSH: the data is not flushed first.
     pub(crate) no_flush: bool,
@@ -86,7 +86,8 @@ impl Engine {
         if !reload.no_save {
             self.save_held(now)?;
         }
-        // The files have the data already, except for what the options change. The next base has everything.
+        // The append-only file has the data already, except for what the options change, and the next base has
+        // everything. So the journal is off during the reload.
         let is_recorded = self.keyspace.journal().is_on();
         if is_recorded {
             self.keyspace.switch_journal(false);

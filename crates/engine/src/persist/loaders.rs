@@ -14,10 +14,10 @@ use strand_keyspace::Keyspace;
 
 /// Maximum number of threads besides the reading thread.
 const THREADS_MAX: usize = 8;
-/// Waiting batches per thread. A batch has up to 1 MiB of the file.
+/// Maximum number of waiting batches per thread. A batch has up to 1 MiB of the file.
 const WAITING_FOR_EACH: usize = 1;
 
-/// The threads. See the module. Dropping this ends them.
+/// The threads. See the module. Dropping this value ends the threads.
 pub(super) struct Loaders {
     shared: Arc<Shared>,
     waiting_max: usize,
@@ -31,16 +31,16 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Batch>,
-    /// Batches that are being put.
+    /// Number of batches that are being put into the keyspace.
     at_work: usize,
     is_closed: bool,
-    /// The first error.
+    /// The first error of a batch.
     failed: Option<NotLoaded>,
     has_panicked: bool,
 }
 
 impl Loaders {
-    /// Starts the threads. `None`: there are none, and the reading thread puts the records itself.
+    /// Starts the threads. `None`: the server has one worker, and the reading thread puts the records itself.
     pub(super) fn begin(engine: &Engine) -> Option<Loaders> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: engine.host.signal() });
         let wanted = engine.facts.workers.saturating_sub(1).min(THREADS_MAX);

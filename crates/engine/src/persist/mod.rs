@@ -47,7 +47,7 @@ const ENDED: u8 = 16;
 /// Time until a write that waits for a snapshot is retried.
 const RETRY_US: u64 = 1_000;
 
-/// The decision about a command.
+/// Whether a command may run while data is saved or loaded.
 pub(crate) enum Verdict {
     /// The command may run.
     Runs,
@@ -55,7 +55,7 @@ pub(crate) enum Verdict {
     Refused(Cow<'static, str>),
     /// The command is retried at this time, on the clock of [`Now::mono_us`].
     Waits(u64),
-    /// The session ends.
+    /// The session ends, without a reply to the command.
     Ends,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Persist {
 }
 
 struct State {
-    /// The value of [`strand_keyspace::Keyspace::changes`] in the file.
+    /// The value of [`strand_keyspace::Keyspace::changes`] up to which changes are in the snapshot file.
     saved_changes: u64,
     /// Time of the last save in unix seconds. Before the first save: the start of the server.
     last_save_s: i64,
@@ -88,7 +88,7 @@ struct State {
     /// Duration of the last background save. -1: none was made.
     last_took_s: i64,
     last_kept_bytes: usize,
-    /// Length of the last file. 0: none was written.
+    /// Length of the last snapshot file. 0: no file was written.
     last_bytes: u64,
     saves: u64,
     running: Option<Running>,
@@ -98,7 +98,7 @@ struct State {
     expired_keys: u64,
 }
 
-/// A running save.
+/// A save that is running.
 #[derive(Clone)]
 struct Running {
     background: bool,
@@ -106,11 +106,11 @@ struct Running {
     keys_done: Arc<AtomicU64>,
     keys_total: u64,
     cancel: Arc<AtomicBool>,
-    /// Set from the moment of the snapshot on.
+    /// The load of the snapshot. Set from the moment of the snapshot on.
     load: Option<Arc<SnapshotLoad>>,
 }
 
-/// The progress of loading.
+/// The progress of loading the dataset.
 #[derive(Default)]
 struct Loading {
     started_s: AtomicI64,
@@ -185,7 +185,7 @@ impl Persist {
             false => self.alerts.fetch_and(!alert, Relaxed),
         };
     }
-    /// LASTSAVE.
+    /// The time that LASTSAVE replies with, in Unix seconds.
     pub(crate) fn last_save_s(&self) -> i64 {
         self.state.lock().last_save_s
     }

@@ -22,11 +22,11 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// The reply to a failed save. The log has the reason.
 const NO_SAVE: &str = "ERR";
 
-/// The outcome of a save.
+/// How a save ended.
 enum Ended {
     Done {
         keys: u64,
-        /// The file's length.
+        /// The length of the written file, in bytes.
         bytes: u64,
         /// [`strand_keyspace::Keyspace::changes`] at the moment of the snapshot.
         changes: u64,
@@ -62,7 +62,7 @@ impl Ended {
     }
 }
 
-/// Counts the written bytes.
+/// A writer that counts the bytes written through it.
 struct Counted<'w> {
     out: &'w mut dyn io::Write,
     bytes: u64,
@@ -97,7 +97,7 @@ impl Engine {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, Moment::Announced, now).reply()
     }
-    /// As [`Engine::save`], for a caller with a long lock on all shards.
+    /// Does what [`Engine::save`] does, for a caller with a long lock on all shards.
     pub(super) fn save_held(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
         self.run_save(running, Moment::Held, now).reply()
@@ -332,8 +332,8 @@ impl Engine {
             goes_on(keys)
         }
     }
-    /// The returned function takes the number of keys so far. It waits for `rdb-key-save-delay`, and fails after a
-    /// cancel.
+    /// Returns a function that takes the number of keys so far. The function waits for `rdb-key-save-delay`, and
+    /// fails after a cancel.
     pub(super) fn paced(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
         let before = Cell::new(0);
         move |keys| {

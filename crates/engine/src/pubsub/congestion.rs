@@ -31,7 +31,7 @@ impl Congestion {
     /// Calls `wake` when the next office catches up. False when no queue is full.
     pub(super) fn wait(&self, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut waiting = self.waiting.lock();
-        // Checked under the lock, so that a later end finds the entry.
+        // Check under the lock, so that an office that catches up later finds the entry.
         if !self.is_there() {
             return false;
         }

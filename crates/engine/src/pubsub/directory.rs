@@ -11,10 +11,10 @@ use strand_commands::glob;
 /// Parts of the channels. Each has its own lock, so publishers of different channels rarely meet.
 const PARTS: usize = 16;
 
-/// Least number of elements that a pattern counts as.
+/// Minimum number of elements that matching a pattern counts as.
 const PATTERN_STEPS: usize = 8;
 
-/// Subscribers by office.
+/// Numbers of subscribers, each with its office.
 #[derive(Debug, Default)]
 pub(super) struct Counts(SmallVec<[(u32, u32); 2]>);
 
@@ -40,12 +40,12 @@ impl Counts {
     }
 }
 
-/// The receivers of a message.
+/// Which subscriptions a message reaches.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// Number of subscriptions.
+    /// Number of subscriptions that the message reaches.
     pub(super) receivers: usize,
-    /// Offices with subscribers.
+    /// The offices that have subscribers for the message.
     pub(super) offices: SmallVec<[usize; 8]>,
 }
 
@@ -60,10 +60,10 @@ impl Reach {
     }
 }
 
-/// Channels with subscribers.
+/// The channels of one part that have subscribers.
 pub(super) type Part = HashMap<Arc<[u8]>, Counts, RandomState>;
 
-/// All channels of a kind.
+/// All channels of a kind, divided into parts.
 pub(super) struct Topics {
     parts: [RwLock<Part>; PARTS],
     hasher: RandomState,
@@ -87,12 +87,12 @@ impl Topics {
     }
 }
 
-/// All patterns.
+/// All patterns that have subscribers.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     by_pattern: BTreeMap<Arc<[u8]>, Counts>,
     all: Counts,
-    /// See [`Patterns::effort`].
+    /// Elements to match all patterns: see [`Patterns::effort`].
     effort: (usize, usize),
 }
 

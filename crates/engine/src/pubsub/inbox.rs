@@ -4,7 +4,7 @@ use super::Frame;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The inbox is over the client's output limit. The client must be closed.
+/// The error when the inbox exceeds the client's output limit. The client must be closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Over;
 
@@ -21,7 +21,7 @@ pub(crate) struct Inbox {
     caught_up: AtomicU64,
     /// Numbers of subscriptions to channels, patterns and shard channels.
     subscriptions: [AtomicU64; 3],
-    /// Bytes of the subscriptions.
+    /// Number of bytes that the client's subscriptions take.
     subscriptions_bytes: AtomicU64,
 }
 
@@ -93,7 +93,8 @@ impl Inbox {
         let held = self.held.lock();
         held.taken + held.frames.len() as u64
     }
-    /// Takes out those of the first `number` frames that are left. The session takes the rest soon, so it is not woken.
+    /// Takes out those of the first `number` frames that are still in the inbox. The session takes the other frames
+    /// soon, so it is not woken.
     pub(crate) fn take_until(&self, number: u64) -> Vec<Frame> {
         let mut held = self.held.lock();
         let n = number.saturating_sub(held.taken).min(held.frames.len() as u64);

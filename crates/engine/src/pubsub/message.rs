@@ -9,14 +9,14 @@ use strand_wire::reply::{Protocol, SHARE_BYTES_MIN};
 
 /// The payload of a message.
 pub(crate) enum Payload<'a> {
-    /// Bytes to copy.
+    /// Short bytes, which are copied into the message.
     Bytes(&'a [u8]),
-    /// A long payload, shared.
+    /// A long payload, which the message shares.
     Blob(Blob),
 }
 
 impl<'a> Payload<'a> {
-    /// Argument `i` of a command.
+    /// Makes a payload from argument `i` of a command.
     pub(crate) fn of(args: Args<'a>, i: usize) -> Payload<'a> {
         match args.large(i) {
             Some(blob) if blob.len() >= SHARE_BYTES_MIN => Payload::Blob(blob.clone()),
@@ -31,8 +31,8 @@ pub(super) struct Message {
     kind: Kind,
     /// The frame for subscribers of the channel.
     frame: Frame,
-    /// Where the channel begins in the frame's head, as a bulk string. From there on, the frames for subscribers of
-    /// patterns have the same bytes.
+    /// Offset in the frame's head at which the channel begins, as a bulk string. From there on, the frames for
+    /// subscribers of patterns have the same bytes.
     rest_at: usize,
     /// The channel's bytes in the frame's head.
     channel: Range<usize>,
@@ -116,15 +116,15 @@ fn header(out: &mut Blob, len: usize) {
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     head: Blob,
-    /// A long payload at the end, without its line end.
+    /// A long payload at the end of the message, without its line end.
     body: Option<Blob>,
     shape: Shape,
 }
 
-/// The kind of a frame.
+/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// A message.
+    /// The frame contains a message.
     Message,
     /// An invalidation: the changed keys as a RESP array; empty means all keys. `redirected`: another client read the
     /// keys.
@@ -135,7 +135,8 @@ enum Shape {
     Line,
 }
 
-/// The start of an invalidation in RESP2. It is a message on this channel; any subscriber gets it.
+/// The first bytes of an invalidation in RESP2. The invalidation is a message on this channel; any subscriber gets
+/// it.
 const INVALIDATED: &[u8] = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n";
 
 impl Frame {
@@ -143,11 +144,11 @@ impl Frame {
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.body.as_ref().map_or(0, |body| body.len() + 2)
     }
-    /// A line of MONITOR.
+    /// A frame with a line of MONITOR.
     pub(crate) fn line(line: &[u8]) -> Frame {
         Frame { head: Blob::from(line), body: None, shape: Shape::Line }
     }
-    /// The invalidation of `key`.
+    /// A frame that invalidates `key`.
     pub(crate) fn invalidation(key: &[u8]) -> Frame {
         let mut head = Blob::with_capacity(key.len() + HEADER_BYTES);
         head.extend_from_slice(b"*1\r\n");
@@ -156,7 +157,7 @@ impl Frame {
         head.extend_from_slice(b"\r\n");
         Frame { head, body: None, shape: Shape::Invalidation { redirected: false } }
     }
-    /// The invalidation of all keys.
+    /// A frame that invalidates all keys.
     pub(crate) fn invalidation_of_all() -> Frame {
         Frame { head: Blob::new(), body: None, shape: Shape::Invalidation { redirected: false } }
     }

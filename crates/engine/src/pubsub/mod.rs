@@ -43,16 +43,17 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Longest channel name in bytes. Every pattern is matched against it.
+/// Maximum length of a channel name in bytes. It is bounded because every pattern is matched against the name.
 pub(crate) const CHANNEL_BYTES_MAX: usize = 16 * 1024;
-/// Longest channel pattern in bytes.
+/// Maximum length of a channel pattern in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 4 * 1024;
 /// Maximum number of messages in an office's queue. When it is full, the office must catch up before more may be
 /// published.
 const POSTS_MAX: usize = 1024;
 /// Maximum number of bytes of messages in an office's queue.
 const POST_BYTES_MAX: usize = 16 << 20;
-/// Pattern elements that PUBLISH matches on a worker. With more it runs on a helper thread.
+/// Maximum number of pattern elements that PUBLISH matches on a worker. With more elements PUBLISH runs on a helper
+/// thread.
 const STEPS_AT_ONCE: usize = 128 * 1024;
 
 /// The namespace of a message's channel.
@@ -60,7 +61,7 @@ const STEPS_AT_ONCE: usize = 128 * 1024;
 pub(crate) enum Kind {
     /// Channels of SUBSCRIBE, which patterns match.
     Channel,
-    /// Shard channels of SSUBSCRIBE.
+    /// Shard channels, to which SSUBSCRIBE subscribes.
     Shard,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct PubSub {
 }
 
 impl PubSub {
-    /// With one office per worker.
+    /// Creates the state with one office per worker.
     pub(crate) fn new(workers: usize) -> PubSub {
         PubSub {
             channels: Topics::new(),
@@ -161,8 +162,8 @@ impl PubSub {
             }
         }
     }
-    /// Ends the client's subscription to `name`. `held` are its subscriptions. Earlier messages are then in its
-    /// inbox.
+    /// Ends the client's subscription to `name`. `held` are the client's subscriptions. Afterwards all earlier
+    /// messages are in the client's inbox.
     pub(crate) fn leave(&self, client: &Client, topic: Topic, name: &[u8], held: &Subscriptions) {
         let (at, office) = self.office_of(client);
         let remove = || {
@@ -194,7 +195,7 @@ impl PubSub {
     pub(crate) fn is_congested(&self) -> bool {
         self.congestion.is_there()
     }
-    /// Wakes `client` when the queues are shorter. False when they already are.
+    /// Wakes `client` when the queues are shorter. False when the queues are short already.
     pub(crate) fn wait(&self, client: &Client) -> bool {
         self.congestion.wait(client.id, client.wake_handle())
     }

@@ -21,7 +21,7 @@ const TOGETHER_MAX: usize = 32;
 /// A queue that was full counts as full until it is down to one part in this many of its limits.
 const EASED_PART: usize = 2;
 
-/// The office of one worker.
+/// The office of one worker: it delivers messages to the worker's subscribers.
 #[derive(Default)]
 pub(super) struct Office {
     queue: Mutex<Queue>,
@@ -33,7 +33,7 @@ pub(super) struct Office {
 #[derive(Default)]
 struct Queue {
     posts: VecDeque<Arc<Message>>,
-    /// The number of the last message.
+    /// The number of the last message in the queue.
     last: u64,
     bytes: usize,
     /// The progress of the first message and of those delivered together with it.
@@ -44,7 +44,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The number of the first message.
+    /// The number of the queue's first message.
     fn first(&self) -> u64 {
         self.last + 1 - self.posts.len() as u64
     }
@@ -64,7 +64,7 @@ impl Queue {
     }
 }
 
-/// The progress of a message: first the subscribers of its channel, by client; then pattern after pattern.
+/// How far a message was delivered: first to the subscribers of its channel, by client; then pattern after pattern.
 #[derive(Clone, Debug, Default)]
 struct HandedOut {
     pattern: Option<Arc<[u8]>>,
@@ -72,7 +72,7 @@ struct HandedOut {
     client: u64,
 }
 
-/// All clients of a channel or pattern have the message.
+/// The value of `client` when all clients of the channel or pattern have the message.
 const ALL: u64 = u64::MAX;
 
 impl HandedOut {
@@ -91,10 +91,10 @@ impl HandedOut {
     }
 }
 
-/// Clients, ordered by id.
+/// The clients of a channel or pattern, ordered by id.
 type Clients = Vec<Arc<Client>>;
 
-/// The subscriptions of an office.
+/// The clients of an office and their subscriptions.
 #[derive(Default)]
 struct Members {
     channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
@@ -104,7 +104,7 @@ struct Members {
 
 impl Office {
     pub(super) fn attend(&self, wake: Arc<dyn Wake>) {
-        // One worker attends one office, once.
+        // One worker attends an office, and calls this once.
         let _ = self.wake.set(wake);
     }
     pub(super) fn queued_bytes(&self) -> usize {

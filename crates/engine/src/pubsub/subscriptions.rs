@@ -7,11 +7,11 @@ use std::sync::Arc;
 /// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
-    /// A channel.
+    /// The subscription is to a channel.
     Channel,
-    /// All channels that match a pattern.
+    /// The subscription is to all channels that match a pattern.
     Pattern,
-    /// A shard channel.
+    /// The subscription is to a shard channel.
     Shard,
 }
 
@@ -32,7 +32,7 @@ const SUBSCRIPTION_BYTES: usize = 160;
 /// The subscriptions of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
-    /// Indexed by [`Topic`].
+    /// The subscribed names, indexed by [`Topic`].
     sets: [BTreeSet<Arc<[u8]>>; 3],
     bytes: usize,
 }
@@ -67,7 +67,7 @@ impl Subscriptions {
             self.bytes -= name.len() + SUBSCRIPTION_BYTES;
         }
     }
-    /// One subscription: the last channel, pattern or shard channel.
+    /// The client's last channel. Without channels, its last pattern, and without patterns its last shard channel.
     pub(crate) fn any(&self) -> Option<(Topic, Arc<[u8]>)> {
         let of = |topic: Topic| Some((topic, self.set(topic).last()?.clone()));
         of(Topic::Channel).or_else(|| of(Topic::Pattern)).or_else(|| of(Topic::Shard))

@@ -67,7 +67,7 @@ impl Routes {
     }
 }
 
-/// Takes one from `runs`. False: none is left.
+/// Takes one run from `runs`. False when `runs` is 0.
 fn count_down(runs: &AtomicU32) -> bool {
     let left = runs.load(Relaxed);
     if left > 0 {
@@ -92,7 +92,7 @@ struct Cache {
     bytes: usize,
 }
 
-/// A run on a helper thread.
+/// A script or function that runs on a helper thread.
 #[derive(Debug)]
 pub(crate) struct Running {
     /// The script's digest or the function's name.
@@ -125,7 +125,8 @@ pub(crate) struct Interpreter {
     pub(crate) vm: Vm,
     flushes: u64,
     functions: Arc<Functions>,
-    /// The ledger of the server that it belongs to: a test may have several servers on one thread.
+    /// The memory ledger of the server to which the interpreter belongs, because a test may have several servers on
+    /// one thread.
     memory: Arc<Memory>,
     charged_bytes: u64,
     charge: Charge,
@@ -136,7 +137,7 @@ thread_local! {
     static IDLE: Cell<Option<Box<Interpreter>>> = const { Cell::new(None) };
 }
 
-/// Why a script was not kept.
+/// The error when a script is not kept.
 pub(crate) const TOO_MANY: &str = "ERR too many bytes of scripts are loaded: SCRIPT FLUSH makes room";
 
 impl Scripts {
@@ -263,7 +264,7 @@ impl Scripts {
     pub(crate) fn any_run(&self) -> bool {
         !self.running.lock().is_empty()
     }
-    /// The longest current run.
+    /// The run that has lasted longest so far.
     pub(crate) fn longest(&self) -> Option<Arc<Running>> {
         self.running.lock().iter().min_by_key(|running| running.began_us).cloned()
     }

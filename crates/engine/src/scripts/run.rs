@@ -39,7 +39,7 @@ const WORKER_STEPS_MAX: u64 = 40_000;
 /// Elements of the commands of a run on a worker.
 const WORKER_ELEMENTS_MAX: usize = LONG_ELEMENTS;
 
-/// Where a run executes and whether it may restart.
+/// Where a run executes, and whether it may restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// On a worker, for a short time. May restart.
@@ -65,7 +65,7 @@ pub(crate) enum Stop {
     NeedsShards,
     /// The record that the run is about to overwrite cannot be kept for an undo.
     NoUndo,
-    /// SCRIPT KILL or FUNCTION KILL.
+    /// SCRIPT KILL or FUNCTION KILL has stopped the run.
     Killed,
     /// No client waits for the run, or the server stops.
     Gone,
@@ -74,7 +74,7 @@ pub(crate) enum Stop {
 /// The shards that a run holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HeldShards<'h> {
-    /// These shards, ascending.
+    /// Only these shards, in ascending order.
     Some(&'h [usize]),
     All,
 }
@@ -95,26 +95,26 @@ pub(crate) struct Past<'r> {
     pub(crate) read: &'r ReadPast<'r>,
 }
 
-/// Reads the record at a key.
+/// Reads the record at a key as of the moment of the view.
 ///
 /// # Errors
-/// When so much was written that it was not kept.
+/// When the record is not kept, because too much was written since that moment.
 pub(crate) type ReadPast<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, Stop> + 'r;
 
-/// Copies that a run in [`Mode::Past`] keeps for its next commands.
+/// Maximum number of copies that a run in [`Mode::Past`] keeps for its next commands.
 const COPIES_MAX: usize = 1024;
 
 /// What a run on a helper thread checks now and then.
 pub(crate) struct OnLane<'r> {
     pub(crate) running: &'r Arc<Running>,
-    /// The session has ended.
+    /// True when the session of the run has ended.
     pub(crate) cancel: &'r AtomicBool,
     pub(crate) yield_now: &'r dyn Fn(),
     /// True when the run's long lock is already marked busy.
     pub(crate) busy: bool,
 }
 
-/// One run.
+/// One run of a script or function.
 pub(crate) struct Run<'r, 'k> {
     pub(crate) engine: &'r Engine,
     pub(crate) client: &'r Client,
@@ -131,9 +131,9 @@ pub(crate) struct Run<'r, 'k> {
     /// True when memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
     pub(crate) lane: Option<OnLane<'r>>,
-    /// In [`Mode::Past`]: then `txn` holds a keyspace of copies.
+    /// Set in [`Mode::Past`]. Then `txn` holds a keyspace of copies.
     pub(crate) past: Option<Past<'r>>,
-    /// Keys that have a copy.
+    /// The keys whose records were copied to that keyspace.
     pub(crate) copied: Vec<Box<[u8]>>,
     pub(crate) undo: Undo,
     pub(crate) wrote: bool,
@@ -155,7 +155,7 @@ pub(crate) struct Later {
 
 /// The kinds of [`Later`] actions.
 enum Deed {
-    /// Publish the message.
+    /// Publish this message.
     Publish(Kind, Argv),
     /// Remember that the client keeps a copy of a key that the run wrote before.
     Remember(Box<[u8]>),
@@ -182,7 +182,7 @@ impl Later {
 /// Maximum number of delayed messages of a run that may restart, and of their bytes.
 const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of keys that the run reads after writing them, for a client that keeps copies.
+/// Maximum number of keys that the run reads after writing them, for a client that keeps copies of keys.
 const REMEMBERED_MAX: usize = 4096;
 /// Maximum number of bytes of the run's events.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
@@ -191,7 +191,7 @@ const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
-/// PING in a script.
+/// Runs PING for a script.
 pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
     match argv.args().get(1) {
         Some(text) => reply.bulk(text),
@@ -200,7 +200,7 @@ pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -
     Called::Replied
 }
 
-/// ECHO in a script.
+/// Runs ECHO for a script.
 pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
     reply.bulk(argv.args().at(1));
     Called::Replied
@@ -313,7 +313,7 @@ impl Run<'_, '_> {
         }
         None
     }
-    /// A command on data.
+    /// Runs a command on data for the script.
     fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
@@ -387,7 +387,7 @@ impl Run<'_, '_> {
         }
         Called::Replied
     }
-    /// Puts copies of the records at `keys` where the command reads them.
+    /// Puts copies of the records at `keys` into the keyspace on which the command runs.
     ///
     /// # Errors
     /// Why the run must stop.
@@ -440,7 +440,7 @@ impl Run<'_, '_> {
         }
         true
     }
-    /// A session command that scripts may call.
+    /// Runs a session command that scripts may call.
     fn session(&mut self, own: &Own, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);

@@ -33,7 +33,7 @@ use strand_wire::reply::{Protocol, Reply};
 
 /// Longest timeout: a century. A longer one means no timeout.
 const TIMEOUT_MS_MAX: u64 = 100 * 365 * 86_400_000;
-/// Approximate size of a place without its key: entries in two tables and in a list.
+/// Approximate memory of a wait at one key, without the key's bytes: entries in two tables and in a list.
 const PLACE_BYTES: usize = 256;
 /// The error for a call with too many arguments. It may not block, because the shards of all its keys would stay
 /// locked for too long.
@@ -69,14 +69,14 @@ pub(super) enum Phase {
     Over(Over),
 }
 
-/// The end of a wait.
+/// How a wait ended.
 pub(super) enum Over {
     /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of posts to
     /// the client that come before the reply.
     Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, post: u64 },
-    /// Ended with this error.
+    /// The wait ended with this error.
     Error(&'static str),
-    /// Timed out.
+    /// The timeout has passed.
     TimedOut,
     /// The session has ended.
     Left,
@@ -88,17 +88,17 @@ enum Attempt {
     Over(Over),
     /// The wait continues: there are not enough elements.
     TooLittle,
-    /// The session must make the attempt.
+    /// The session must make the attempt itself.
     ForSession,
 }
 
 /// The session's part of a wait.
 pub(super) struct Blocked {
     ticket: Arc<Ticket>,
-    /// The places: tag, key, registration.
+    /// The keys at which the client waits. Each entry has the tag, the key and the registration.
     places: Vec<(u32, Box<[u8]>, Registration)>,
     turn: u64,
-    /// Heap bytes of the places, here and at the keys.
+    /// Heap bytes that the waits at these keys take, here and in the shards.
     bytes: usize,
     until_us: Option<u64>,
     /// What the session waits for, and since when on the clock of [`Now::mono_us`].
@@ -106,7 +106,7 @@ pub(super) struct Blocked {
     since_us: u64,
     /// The arguments of a wait that no key ends, for the list of commands that waited.
     args: Option<Argv>,
-    /// Writes the reply after the timeout.
+    /// Writes the reply when the timeout ends the wait.
     nothing: Nothing,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Pointless {
     pub(super) synced: Option<(u64, Nothing)>,
 }
 
-/// Ends a wait for the disk.
+/// Ends a wait for the disk when the disk has reached an offset.
 struct OnDisk {
     ticket: Arc<Ticket>,
     reply: Nothing,
@@ -146,7 +146,7 @@ impl Blocked {
     pub(super) fn ticket(&self) -> Arc<Ticket> {
         self.ticket.clone()
     }
-    /// Heap bytes of the wait's places.
+    /// Number of heap bytes of the wait's registrations.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -198,7 +198,7 @@ impl Ticket {
         self.engine.remember(&self.client, self.caching, self.spec, args);
         let ran = run::once(self.spec, args, txn, &mut out, context);
         if ran.wait.is_some() {
-            // BLMOVEM waits for more elements.
+            // BLMOVEM waits until the list has more elements.
             return Attempt::TooLittle;
         }
         Attempt::Over(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
@@ -260,7 +260,7 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     each.fold(0, usize::saturating_add) > LONG_ELEMENTS
 }
 
-/// Places at keys that could not be removed at once.
+/// Registrations at keys that could not be removed at once.
 struct Leaving {
     ticket: Arc<Ticket>,
     places: Vec<(u32, Box<[u8]>, Registration)>,
@@ -290,7 +290,7 @@ impl Session {
         next
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
-        // The place of a session that was told to make the attempt.
+        // The wait of a session that was told to make the attempt itself.
         let coming = self.coming.take();
         self.last_command = self.engine.stats.ids.of(spec);
         self.lap_begins(spec, now);
@@ -434,7 +434,7 @@ impl Session {
             *phase = Phase::Over(Over::TimedOut);
         }
         let over = match &mut *phase {
-            // The ticket stays in the phase `Coming`.
+            // The ticket stays in the phase `Coming` while the session makes the attempt.
             Phase::Coming(argv, _) => Err(std::mem::take(argv)),
             Phase::Over(over) => Ok(std::mem::replace(over, Over::Left)),
             Phase::Waiting(_) => unreachable!("seen to above"),

@@ -132,7 +132,7 @@ impl Session {
     }
 }
 
-/// Locks the shards of `keys` when another thread holds one, as [`lock_taken_shards`].
+/// Locks the shards of `keys` when another thread holds one of them: see [`lock_taken_shards`].
 #[cold]
 fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();

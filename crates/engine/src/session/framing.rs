@@ -18,7 +18,7 @@ pub(super) struct Broken {
     pub(super) goes_on: bool,
 }
 
-/// The decoder.
+/// The decoder of a session's requests, for its framing.
 pub(super) enum Requests {
     Resp(resp::Decoder),
     Pack4(Box<pack4::Decoder>),
@@ -84,7 +84,7 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.held_bytes(),
         }
     }
-    /// Stops decoding.
+    /// Stops decoding requests.
     pub(super) fn end(&mut self) {
         match self {
             Requests::Resp(_) => {}
@@ -106,7 +106,7 @@ impl Requests {
     }
 }
 
-/// A function of its own, so that only RESP's decoder is inlined into the session's loop.
+/// Decodes a frame. This is a function of its own, so that only RESP's decoder is inlined into the session's loop.
 #[inline(never)]
 fn decode_frame(
     decoder: &mut pack4::Decoder,
@@ -119,15 +119,15 @@ fn decode_frame(
     decoded.map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
 }
 
-/// Output for the client.
+/// The encoded output of a session.
 pub(super) struct Replies {
-    /// Bytes ready to be written.
+    /// The bytes that are ready to be written to the socket.
     pub(super) out: Chain,
     /// The reply of the current command, for a framing that needs the length before the first byte.
     reply: Chain,
     /// The chain for replies that the client does not want (CLIENT REPLY).
     sink: Chain,
-    /// The replies that the client wants.
+    /// Which replies the client wants (CLIENT REPLY).
     pub(super) mute: Mute,
     framing: Framing,
 }
@@ -182,7 +182,7 @@ impl Replies {
     pub(super) fn is_too_long(&self, bytes: usize) -> bool {
         self.framing == Framing::Pack4 && bytes > pack4::FRAME_BYTES_MAX
     }
-    /// Bytes of all held output.
+    /// Number of bytes of all output that is held.
     pub(super) fn len(&self) -> usize {
         self.out.len() + self.reply.len() + self.sink.len()
     }
@@ -199,7 +199,7 @@ impl Replies {
             same => same,
         };
     }
-    /// Completes the reply.
+    /// Completes the reply of the current command.
     #[inline(never)]
     pub(super) fn seal(&mut self) {
         self.sink.clear();

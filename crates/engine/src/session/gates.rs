@@ -49,7 +49,8 @@ impl Session {
         if !self.identity.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
-        // A queued command runs as a part of EXEC. Its rights are checked here, however long that takes.
+        // Check the rights of a queued command here, however long that takes, because the command later runs as a
+        // part of EXEC.
         let goes_on = self.progress.is_begun();
         let is_limited = self.is_guarded() && !self.identity.user.is_all_powerful();
         let is_long_check = is_limited && !self.queues(found.spec) && self.is_long_check(found.spec);
@@ -77,8 +78,8 @@ impl Session {
             self.postpone(On::Pause, now);
             return Some(Next::Stop(Turn::Sleep { until_mono_us }));
         }
-        // After the pause gate, because a pause freezes the data. As in redis-server, nothing is evicted or denied
-        // during a pause.
+        // This gate comes after the pause gate, because a pause freezes the data. As in redis-server, nothing is
+        // evicted or denied during a pause.
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_watched() {
             let bytes = self.frame_bytes.saturating_sub(self.input.len());
             if self.engine.headroom.is_near()
@@ -133,7 +134,7 @@ impl Session {
         match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
             Verdict::Runs => None,
             Verdict::Refused(text) => Some(self.reject(found.spec, text.as_bytes())),
-            // A queued command waits as a part of EXEC.
+            // A queued command does not wait now, but later as a part of EXEC.
             Verdict::Waits(_) if self.queues(found.spec) => None,
             Verdict::Waits(until_mono_us) => {
                 self.postpone(On::Snapshot, now);

@@ -27,16 +27,16 @@ use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A worker's call is short, so nothing cancels it.
+/// The cancel flag of a call on a worker, which is never set, because such a call is short.
 static NOT_CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// State shared by a job and its session.
+/// What a job on the lane and its session share.
 pub(super) struct JobHandle {
     cancel: Arc<AtomicBool>,
     input: Mutex<JobInput>,
 }
 
-/// The session's input to the job.
+/// What the session gives to the job.
 struct JobInput {
     /// The arguments and their charge, until the job begins.
     args: Option<(Argv, Charge)>,
@@ -125,7 +125,7 @@ impl LaneJob {
             _ => None,
         }
     }
-    /// As [`LaneJob::run`], but stops when the job turns out to be hard and is not yet on the hard lane.
+    /// Does what [`LaneJob::run`] does, but stops when the job turns out to be hard and is not yet on the hard lane.
     ///
     /// # Errors
     /// The job, for the hard lane.
@@ -138,7 +138,7 @@ impl LaneJob {
         if left {
             engine.clients.left_for_good();
         }
-        // Without arguments: no client waits for the answer.
+        // Arguments are missing when the session ended before the job began. Then no client waits for the reply.
         let Some((argv, charge)) = args else {
             return Ok(LaneDone {
                 argv: Argv::new(),
@@ -238,7 +238,7 @@ impl LaneJob {
         let over = call.reply.is_over();
         let call_bytes = argv.heap_bytes();
         let mut waits = call.waits && error.is_none();
-        // On the worker the command would return to the lane for ever, or block its worker.
+        // Refuse to wait: a later try on the worker would go back to the lane for ever, or block the worker.
         if waits && (self.unchecked || args.len() > LONG_ELEMENTS) {
             out.clear();
             let mut reply = Reply::new(&mut out, self.protocol);
@@ -252,7 +252,7 @@ impl LaneJob {
             engine.sample_long(&self.client, spec, args, self.db, took_ns, call_bytes);
             engine.note_waited_lap(&self.client, spec, args, now, took_ns, waited);
         }
-        // A long command frees much memory. That memory does not wait for the next tick.
+        // Free memory now, because a long command frees much memory and the next tick is too late.
         engine.reclaim();
         drop(charge);
         // Large arguments are freed here, not on the worker.
@@ -275,7 +275,7 @@ impl LaneJob {
         }
         Waits { queued_us: queued_ns / 1000, ..waits }
     }
-    /// Name of the job for clients that wait for its shards.
+    /// The job's name, for clients that wait for its shards.
     fn title(&self) -> String {
         format!("{} of client {} ({})", self.spec.name, self.client.id, self.client.peer.addr)
     }
@@ -306,7 +306,7 @@ impl LaneJob {
     }
 }
 
-/// The result of the rights check.
+/// What the check of rights has found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The rights were checked before and have not changed.
@@ -346,7 +346,7 @@ impl LaneDone {
             charge: None,
         }
     }
-    /// Bytes of the reply.
+    /// Number of bytes of the job's reply.
     pub fn reply_bytes(&self) -> usize {
         self.out.len()
     }
@@ -360,12 +360,12 @@ impl Session {
             return;
         }
         self.state = State::Ready;
-        // The client did not cause the wait, so the client is not idle.
+        // The client did not cause the wait, so it does not count as idle.
         self.meter.active = true;
         self.argv = done.argv;
         if done.waits {
-            // The data that was too much for a worker has gone. The session tries the command here again, and it
-            // blocks.
+            // The data that was too much for a worker is gone. The session tries the command here again, and the
+            // command waits.
             self.state = State::Postponed;
             return;
         }
@@ -389,7 +389,8 @@ impl Session {
         drop(done.charge);
         self.command_ends();
     }
-    /// Runs the current command with its cost in its text on the worker, unless it is too much for a worker.
+    /// Runs the current command, whose cost grows with its text, on the worker, unless the text is too long for a
+    /// worker.
     pub(super) fn serve(
         &mut self,
         spec: &'static CommandSpec,

@@ -62,7 +62,8 @@ impl Laps {
         engine.stats.took(slot, self.id, n.into(), took_ns, unix_s(ended_ns, now));
         (n == 1).then_some(took_ns)
     }
-    /// As [`Laps::end`], while the command's arguments exist. Records a slow command.
+    /// Does what [`Laps::end`] does, and records the command if it was slow. Call this while the command's arguments
+    /// exist.
     pub(super) fn end_noted(
         &mut self,
         engine: &Engine,
@@ -84,7 +85,8 @@ impl Laps {
     }
 }
 
-/// Unix time when the monotonic clock shows `mono_ns`, from the readings at the beginning of the turn.
+/// The unix time at which the monotonic clock showed `mono_ns`, computed from both clocks at the beginning of the
+/// turn.
 fn unix_s(mono_ns: u64, now: Now) -> i64 {
     let later_us = (mono_ns / 1000).saturating_sub(now.mono_us);
     now.unix_us.saturating_add_unsigned(later_us).div_euclid(1_000_000)
@@ -128,7 +130,7 @@ impl Engine {
     ) {
         self.note_waited_lap(client, spec, args, now, took_ns, Waits::default());
     }
-    /// As `note_lap`, for a command that waited before.
+    /// Does what `note_lap` does, for a command that waited before it ran.
     pub(super) fn note_waited_lap(
         &self,
         client: &Client,
@@ -145,7 +147,7 @@ impl Engine {
 }
 
 impl Session {
-    /// Starts the current command. True when it is timed alone.
+    /// Starts the current command. Returns true when its time is measured alone.
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();

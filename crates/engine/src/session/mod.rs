@@ -65,21 +65,23 @@ pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 const STALL_US: u64 = 100_000;
 /// A session over its output bound continues when at most one part in `OUTPUT_RESUME_PART` of the bound is left.
 const OUTPUT_RESUME_PART: usize = 4;
-/// Unwritten output at which an authenticated session continues.
+/// When at most this many bytes are unwritten, an authenticated session continues.
 pub const OUTPUT_RESUME_BYTES: usize = OUTPUT_BYTES_MAX / OUTPUT_RESUME_PART;
 /// A session with this many bytes of unexecuted requests reads no more. The limit is generous: a client may send all
 /// its requests before it reads the first reply, and requests need less room than their replies.
 pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
-/// [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set. An unknown client gets little memory.
+/// The value of [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set. An unknown client gets
+/// little memory.
 pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 32 * 1024;
-/// [`OUTPUT_BYTES_MAX`] before authentication, while a password is set.
+/// The value of [`OUTPUT_BYTES_MAX`] before authentication, while a password is set.
 pub const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 * 1024;
-/// `login-timeout` does not end a longer first request: its head has arrived, and the rest is a body.
+/// `login-timeout` does not end a first request that is longer than this, because its head has arrived and the rest
+/// is a body.
 const FIRST_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The driver's next step. Before every step the driver writes [`Session::output`] as far as the socket accepts it.
 pub enum Turn {
-    /// Nothing more to do: wait for bytes.
+    /// The session has nothing more to do and waits for bytes.
     Read,
     /// More requests are held. Write, let other sessions run, call [`Session::run`] again.
     Again,
@@ -100,7 +102,7 @@ pub enum Turn {
     },
     /// Run again at this time or after a wake-up. Read on while [`Session::wants_read`].
     Sleep {
-        /// On the clock of [`Now::mono_us`].
+        /// The end of the pause, on the clock of [`Now::mono_us`].
         until_mono_us: u64,
     },
     /// Write the queued output (for a bounded time), then close.
@@ -109,7 +111,7 @@ pub enum Turn {
     Abort,
 }
 
-/// One connection: bytes in, bytes out.
+/// A session: one connection, which turns received bytes into reply bytes.
 pub struct Session {
     engine: Arc<Engine>,
     client: Arc<Client>,
@@ -141,7 +143,7 @@ pub struct Session {
     /// True when the last [`Session::read_target`] was in a large body.
     reading_body: bool,
     last_active_us: u64,
-    /// What `login-timeout` waits for.
+    /// What the client must do before `login-timeout` passes.
     awaited: Awaited,
     /// The commands queued since MULTI.
     queue: Option<Box<Queue>>,
@@ -159,7 +161,7 @@ pub struct Session {
     /// The wait of a session that was told to make the attempt itself. The session keeps its place in the queue until
     /// it has tried.
     coming: Option<Box<Blocked>>,
-    /// A script for a helper thread.
+    /// A script that is about to move to a helper thread.
     leaving_script: Option<script::Task>,
 }
 
@@ -254,7 +256,7 @@ impl Session {
     pub fn id(&self) -> u64 {
         self.client.id
     }
-    /// The peer.
+    /// The peer of the connection.
     pub fn peer(&self) -> &PeerInfo {
         &self.client.peer
     }
@@ -354,7 +356,7 @@ impl Session {
         idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
-    /// The index of the worker's counters.
+    /// The index of the counters of this session's worker.
     fn slot(&self) -> usize {
         self.client.peer.worker
     }
@@ -363,8 +365,8 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
-    /// As [`Session::publish`]. Counts the current command as redis-server does: its bytes are still in the query
-    /// buffer.
+    /// Does what [`Session::publish`] does. Counts the current command as redis-server does: its bytes are still in
+    /// the query buffer.
     fn publish_in_hand(&self, args: Args<'_>) {
         self.publish();
         self.client.publish_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());
@@ -396,7 +398,8 @@ impl Drop for Session {
         self.cancel_job();
         self.stop_waiting();
         if self.flags.uses_service {
-            // After `cancel_job`: a running job sees its cancellation before it starts more work for this client.
+            // Call this after `cancel_job`, so that a running job sees its cancellation before it starts more work
+            // for this client.
             self.engine.host.client_gone(self.client.id);
         }
         self.unwatch_all();

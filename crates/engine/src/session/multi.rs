@@ -27,12 +27,12 @@ use strand_keyspace::Txn;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
-/// The outcome of a command in this file.
+/// What a command of this file returns.
 type Outcome = Result<Next, Vec<u8>>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
-/// Minimum cost of one command of a transaction on a worker, in elements.
+/// Minimum cost of one queued command, in elements.
 const COMMAND_ELEMENTS: usize = 1;
 
 /// Maximum number of commands that the memory of EXEC is estimated by.
@@ -40,7 +40,7 @@ const GROWING_SAMPLES_MAX: usize = 128;
 /// A new queue has room for this many commands.
 const USUAL_COMMANDS: usize = 16;
 
-/// A queued command.
+/// A command that was queued since MULTI.
 pub(super) struct Queued {
     pub(super) spec: &'static CommandSpec,
     pub(super) argv: Argv,
@@ -51,9 +51,9 @@ pub(super) struct Queued {
 pub(super) struct Queue {
     pub(super) commands: Vec<Queued>,
     pub(super) bytes: usize,
-    /// Flags that any of the commands has.
+    /// All flags that at least one of the commands has.
     pub(super) flags: u32,
-    /// The commands' cost, as far as it can be told without the data.
+    /// The cost of the commands, as far as it is known without the data.
     pub(super) elements: usize,
     /// Number of commands whose cost grows with the data or is long. The memory of EXEC is estimated by these.
     pub(super) growing: usize,
@@ -68,11 +68,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Heap bytes of the arguments.
+    /// Number of heap bytes of the queued arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// Number of commands.
+    /// Number of queued commands.
     pub(super) fn len(&self) -> usize {
         self.commands.len()
     }
@@ -177,7 +177,7 @@ impl Session {
         }
         let engine = self.engine.clone();
         let client = self.client.clone();
-        // Dropped after the shards are unlocked, also after a panic.
+        // The transaction is dropped after the shards are unlocked, also after a panic.
         let mut transaction = self.transaction(queue);
         let Some(mut txn) = lock(&engine, &client, transaction.shards(), now) else {
             // The whole transaction waits, and EXEC is retried.

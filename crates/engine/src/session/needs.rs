@@ -26,7 +26,7 @@ use strand_wire::args::Args;
 const KEYS_LOOKED_AT: usize = 128;
 /// Bytes per key in a reply that lists every key: its name and the protocol's overhead.
 const KEY_REPLY_BYTES: u64 = 48;
-/// Least memory of an index writer.
+/// Minimum memory that the writer of an index takes.
 const INDEX_BYTES_MIN: u64 = 32 << 20;
 /// Expected size of an index of all data: one part in this many of the data's bytes. The trigram index of mails takes
 /// 0.43 of the text (docs/benchmarks.md). Text indexes were not measured for this.
@@ -125,8 +125,8 @@ impl Session {
         let all = queue.growing as u128;
         (u128::from(sum) * all / u128::from(looked_at.max(1))).try_into().unwrap_or(u64::MAX)
     }
-    /// As [`Session::needed_bytes`], for one command with few arguments. Looks at no more than `looks` keys, and
-    /// subtracts their number from `looks`.
+    /// Does what [`Session::needed_bytes`] does, for one command with few arguments. Looks at no more than `looks`
+    /// keys, and subtracts their number from `looks`.
     fn bytes_of(&self, spec: &'static CommandSpec, args: Args<'_>, looks: &mut usize, now: Now) -> u64 {
         let keyspace = &*self.engine.keyspace;
         let data_bytes = keyspace.data_bytes() as u64;

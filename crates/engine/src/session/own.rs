@@ -68,7 +68,7 @@ pub(crate) enum InMulti {
     /// The command is queued. It reads the data of all shards or takes long, so it runs after the shards are
     /// unlocked.
     After,
-    /// The command runs at once.
+    /// The command runs at once in MULTI, without being queued.
     Runs,
     /// The command would end or block the session, so it is refused.
     Refused,

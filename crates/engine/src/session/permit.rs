@@ -17,11 +17,11 @@ const NO_CHANNEL: &str =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Bytes of a denied key that the log keeps.
+/// Maximum number of bytes of a denied key that the log keeps.
 const SHOWN_BYTES_MAX: usize = 4096;
-/// Tried elements of key patterns that count as one element of work.
+/// Number of tried elements of key patterns that cost as much as one element of work.
 const STEPS_PER_ELEMENT: usize = 32;
-/// A check that may try more elements runs on a helper thread, together with its command.
+/// A check that may try more pattern elements than this runs on a helper thread, together with its command.
 const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
 
 impl Engine {
@@ -56,7 +56,7 @@ impl Engine {
     }
 }
 
-/// The part of a name that the log keeps.
+/// The part of a user's name that the log keeps.
 fn shown(name: &[u8]) -> Vec<u8> {
     name[..name.len().min(SHOWN_BYTES_MAX)].to_vec()
 }

@@ -41,16 +41,16 @@ struct Needs<'a> {
     ends: Vec<usize>,
 }
 
-/// The outcome of one command.
+/// The outcome of one command of the transaction.
 struct Came {
     took_ns: u64,
-    /// The code of an error reply.
+    /// The error code of an error reply.
     failed: Option<Box<[u8]>>,
     /// True when the user may not run the command, so it did not run.
     refused: bool,
 }
 
-/// The outcome of one try.
+/// The outcome of one attempt to run the transaction.
 enum Tried {
     /// The replies of the commands, and the outcome of each command.
     Done(Chain, Vec<Came>),
@@ -115,7 +115,7 @@ impl Transaction {
         }
         Needs { keys, ends }
     }
-    /// One try.
+    /// Tries once to run the transaction on copies.
     fn try_on(
         &self,
         on_draft: &mut Txn<'_>,
@@ -233,7 +233,7 @@ impl Transaction {
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         Came { took_ns, failed: ran.error.map(Vec::into_boxed_slice), refused: false }
     }
-    /// Counts the commands that have run, and sends them to the MONITOR clients.
+    /// Counts the commands that have run, and sends them to the clients in MONITOR.
     fn count(&self, came: &[Came], call: &LaneCall<'_>, job: &LaneJob, now: Now) {
         let (engine, slot) = (&self.engine, job.client.peer.worker);
         for (nth, (Queued { spec, argv }, came)) in self.queue.commands.iter().zip(came).enumerate() {
@@ -281,7 +281,7 @@ fn copy<'k>(
     is_unchanged
 }
 
-/// Pauses before each slice of a walk over many items. `nth` is the index of the item.
+/// Pauses before each slice of a walk over many items. `nth` is the index of the next item.
 fn pause_at(nth: usize, call: &LaneCall<'_>) {
     if nth.is_multiple_of(SLICE_ARGUMENTS) {
         call.pause();

@@ -20,10 +20,10 @@ use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::{Key, Parts};
 use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
-/// Elements (see [`strand_commands::cost::Cost`]) in a turn. They bound a turn of any commands to one or two
+/// Maximum number of elements (see [`strand_commands::cost::Cost`]) in a turn. It bounds every turn to one or two
 /// milliseconds.
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
-/// Elements that every command counts as.
+/// Number of elements that every command counts as, at least.
 const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
 /// Bytes of a reply about the server that count as one element, because the reply is formatted text.
 const TEXT_BYTES: usize = 16;
@@ -51,17 +51,17 @@ const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 /// miss on its key.
 const LONE_REQUEST_BYTES_MAX: usize = 512;
 
-/// What follows a command.
+/// What the session does after a command.
 pub(super) enum Next {
-    /// The next command.
+    /// The session runs the next command.
     Go,
-    /// The end of the turn. The session's state says why.
+    /// The turn ends. The session's state says why.
     Stop(Turn),
     /// The command moves to a helper thread. Only from a session's command.
     Detach,
     /// A shard of the command is under a long lock. The session retries the command after a wake-up.
     Taken,
-    /// A part of the command is done. The next part runs in the next turn. Only from a session's command.
+    /// A part of the command is done. The next part runs in the next turn. Only a session's own command returns this.
     GoOn,
     /// The command waits for this cause and is retried at this time, on the clock of [`Now::mono_us`]. Only from a
     /// session's command.
@@ -112,7 +112,7 @@ impl Session {
         let turn = self.work(now);
         self.engine.diag.stuck.ends(self.client.peer.worker);
         self.laps.pause(&self.engine, self.client.peer.worker, now);
-        // A command that ends the session has also replied.
+        // A command that ends the session has also written a reply.
         self.replies.seal();
         let turn = self.check_output(turn, now);
         self.output.left = self.replies.out.len();
@@ -155,7 +155,7 @@ impl Session {
         self.disk.offset.is_some()
     }
 
-    /// Enforces `login-timeout`.
+    /// Ends the session when `login-timeout` has passed.
     #[cold]
     fn look_at_login(&mut self, now: Now) {
         if matches!(self.awaited, Awaited::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
@@ -344,7 +344,7 @@ impl Session {
                 return self.send_to_lane(spec, now);
             }
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-            // Nothing follows. The turn's last clock reading happens while the arguments still exist.
+            // No request follows: read the clock for the last time in this turn while the arguments still exist.
             if alone || self.input.is_empty() {
                 self.lap_ends(spec, now);
             }
@@ -392,7 +392,7 @@ impl Session {
                     return self.send_to_lane(spec, now);
                 }
                 match &outcome {
-                    // The command is recorded now, because its arguments are gone when the session wakes.
+                    // Record the command now, because its arguments are gone when the session wakes.
                     Ok(Next::Stop(Turn::Sleep { until_mono_us })) => {
                         self.laps.take_back();
                         let took_ns = until_mono_us.saturating_sub(now.mono_us) * 1000;
@@ -403,7 +403,7 @@ impl Session {
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
-                    // A command that ends the turn has set the session's state.
+                    // A command that ends the turn has set the session's state itself.
                     Ok(Next::Stop(turn)) => {
                         self.argv.clear();
                         return Next::Stop(turn);

@@ -13,7 +13,7 @@ impl Session {
     /// Takes a sample of the current command, which has run and was timed alone.
     #[cold]
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
-        // A parked command is always sampled, so it counts as one command.
+        // A parked command is always sampled, so it counts as one command and not as [`EVERY`] commands.
         let weight = if self.postponed.is_some() { 1.0 } else { f64::from(EVERY) };
         self.sample.next = self.rng.u32(0..2 * EVERY - 1);
         let moved = self.frame_bytes.saturating_sub(self.input.len())

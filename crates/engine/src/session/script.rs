@@ -32,7 +32,7 @@ use strand_wire::reply::Reply;
 
 type Outcome = Result<Next, Vec<u8>>;
 
-/// A longer script text is compiled on the lane.
+/// A script text that is longer than this is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
 /// Limits of a run on a worker: growth of the interpreter, and nesting of tables.
 const WORKER_LIMITS: Limits = Limits { soft_bytes: 8 << 20, depth_max: 32 };
@@ -41,7 +41,7 @@ const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 }
 /// Maximum number of arguments of a command in FUNCTION STATS.
 const SHOWN_ARGS_MAX: usize = 128;
 
-/// How a command names what it runs, and what that may do.
+/// How a command names the script that it runs, and whether that script may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScriptCommand {
     by: By,
@@ -51,11 +51,11 @@ pub(crate) struct ScriptCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// The script's text.
+    /// The argument is the text of a script.
     Text,
-    /// The script's digest.
+    /// The argument is the digest of a script.
     Digest,
-    /// The name of a library's function.
+    /// The argument is the name of a library's function.
     Function,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn runs_script(spec: &CommandSpec) -> bool {
     matches!(kind_of(spec), Kind::Script(_))
 }
 
-/// What a call runs.
+/// The script or function that a call runs.
 enum What {
     Script(Arc<Known>),
     Function(Function),
@@ -80,13 +80,13 @@ enum What {
 /// A call of EVAL or FCALL with valid arguments.
 pub(super) struct Task {
     what: What,
-    /// The keys are the arguments from 3 to before this one.
+    /// The keys are the arguments from index 3 to before this index.
     keys_end: usize,
     /// True when the command is read-only.
     read_only: bool,
 }
 
-/// The outcome of one try.
+/// The outcome of one attempt to run a script.
 enum Tried {
     /// The reply is written. The value is its error code, if it is an error.
     Done(Option<Vec<u8>>),
@@ -210,7 +210,7 @@ pub(super) fn load(engine: &Engine, text: &[u8], by_load: bool) -> Result<Arc<Kn
     engine.scripts.keep(script, by_load)
 }
 
-/// What a try needs besides its shards.
+/// What an attempt needs besides its shards.
 pub(super) struct Caller<'c> {
     pub(super) engine: &'c Engine,
     pub(super) client: &'c Client,
@@ -230,7 +230,7 @@ struct Footing<'p> {
     past: Option<Past<'p>>,
 }
 
-/// One try, on `txn`.
+/// Tries once to run the script, on `txn`.
 fn attempt(
     task: &Task,
     args: Args<'_>,
@@ -493,7 +493,7 @@ fn after(mode: Mode, stop: Stop, routes: &Routes) -> Mode {
     }
 }
 
-/// One try on a view of `shards`, which are held only for the moment of the view.
+/// Tries once to run the script on a view of `shards`, which are held only for the moment of the view.
 fn try_on_view(
     task: &Task,
     caller: &mut Caller<'_>,
@@ -511,7 +511,7 @@ fn try_on_view(
     };
     let copies = call.keyspace.aside(std::array::from_fn(|_| caller.rng.u64(..)));
     let mut txn = copies.lock_shard(0, call.now_ms);
-    // No client waits for a run that holds nothing.
+    // The run holds nothing, so no client waits for it and it need not be marked busy.
     let lane = footing.lane.map(|lane| OnLane { busy: true, ..lane });
     let past = Some(Past { db: call.db, read: &read });
     let tried = attempt(task, call.args, caller, &mut txn, Footing { past, lane, ..footing }, reply);

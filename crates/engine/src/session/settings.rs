@@ -5,11 +5,11 @@ use crate::config::Opt;
 use strand_wire::pack4;
 use strand_wire::resp::Limits;
 
-/// From this `slowlog-log-slower-than` on, commands of constant cost with small arguments may be timed together. They
-/// take one or two microseconds.
+/// When `slowlog-log-slower-than` is at least this, commands of constant cost with small arguments may be timed
+/// together, because each takes only one or two microseconds.
 const SHARED_LAP_US_MIN: i64 = 1000;
 
-/// Up to this many bytes, a command of constant cost takes no longer than others.
+/// A command of constant cost with at most this many bytes takes no longer than with few bytes.
 const SHARED_LAP_BYTES_MAX: usize = 1 << 20;
 
 /// The configuration values that every turn needs.
@@ -23,7 +23,7 @@ pub(crate) struct SessionSettings {
     /// The option `protected-mode`.
     pub(crate) protects: bool,
     pub(crate) timeout_us: u64,
-    /// `login-timeout`. 0: never.
+    /// The option `login-timeout` in microseconds. 0: never.
     pub(crate) login_timeout_us: u64,
     pub(crate) query_bytes_max: usize,
     /// `client-output-buffer-limit` of class normal, and of class pubsub.
@@ -31,7 +31,7 @@ pub(crate) struct SessionSettings {
     /// The hard limit of class normal. It also bounds a single reply.
     pub(crate) reply_bytes_max: usize,
     bulk_bytes_max: usize,
-    /// Commands with more bytes are timed alone.
+    /// Commands with more bytes than this are timed alone.
     pub(crate) shared_lap_bytes_max: usize,
 }
 

@@ -27,24 +27,24 @@ pub(super) struct ClientFlags {
     pub(super) no_evict: bool,
     /// Set by CLIENT NO-TOUCH.
     pub(super) no_touch: bool,
-    /// True when CLIENT CACHING came, for the next command.
+    /// True when CLIENT CACHING was called for the next command.
     pub(super) caching: bool,
     /// True when a service may keep state for this client.
     pub(super) uses_service: bool,
 }
 
-/// Budget and counts of a turn.
+/// The budget of a turn, and what the turn has counted.
 #[derive(Default)]
 pub(super) struct TurnMeter {
     /// Elements of work left in this turn.
     pub(super) work_left: isize,
-    /// Number of the next requests whose keys are prefetched.
+    /// Number of requests until the next look-ahead.
     pub(super) looked_ahead: usize,
     /// True when bytes arrived since the last turn.
     pub(super) active: bool,
     pub(super) input_bytes: u64,
     pub(super) reads: u64,
-    /// Hits and misses of key lookups in this turn.
+    /// Numbers of key lookups in this turn that found a record, and that did not.
     pub(super) lookups: Lookups,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct TurnMeter {
 pub(super) struct OutputWatch {
     /// The session stops executing while more output is unwritten.
     pub(super) bytes_max: usize,
-    /// Unwritten output after the last turn. Less of it now means that the client reads.
+    /// Unwritten output after the last turn. When less is unwritten now, the client reads.
     pub(super) left: usize,
     /// Start of the time without progress while the session is stopped.
     pub(super) stalled_since_us: u64,
@@ -73,11 +73,11 @@ pub(super) struct DiskWait {
 
 /// Sampling of commands for [`crate::diag`]'s heaviest keys.
 pub(super) struct Sample {
-    /// Commands until the next sample.
+    /// Number of commands until the next sample.
     pub(super) next: u32,
     /// True when the current command is a sample.
     pub(super) is_on: bool,
-    /// Reply bytes when the sample began.
+    /// Number of reply bytes when the sample began.
     pub(super) out_bytes: usize,
 }
 
@@ -91,25 +91,25 @@ pub(super) struct Again {
 
 /// What a session is waiting for.
 pub(super) enum State {
-    /// Nothing.
+    /// Nothing: the session can run the next command.
     Ready,
-    /// Its output to drain.
+    /// The session waits until its output has drained.
     Draining,
-    /// The end of a CLIENT PAUSE or of a long lock. The current command then runs.
+    /// The session waits for the end of a CLIENT PAUSE or of a long lock. The current command then runs.
     Postponed,
-    /// Data or a timeout.
+    /// The session waits for data, or for a timeout.
     Blocked(Box<Blocked>),
-    /// A time (DEBUG SLEEP). The reply is then `+OK`.
+    /// The session sleeps until a time (DEBUG SLEEP). The reply is then `+OK`.
     Sleeping { until_us: u64 },
-    /// Its job on the lane.
+    /// The session waits for its job on the lane.
     OnLane { handle: Arc<lane::JobHandle>, spec: &'static CommandSpec },
-    /// The driver's last write and close.
+    /// The driver writes the output for the last time, and then closes the connection.
     Closing,
-    /// The driver's close.
+    /// The driver closes the connection at once.
     Aborted,
 }
 
-/// What `login-timeout` waits for.
+/// What the client must do before `login-timeout` passes.
 pub(super) enum Awaited {
     /// Nothing: a request was served, or the door sets no limit.
     Nothing,
@@ -122,12 +122,12 @@ pub(super) enum Awaited {
 /// Which replies the client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mute {
-    /// All replies.
+    /// The client wants all replies.
     No,
-    /// No replies.
+    /// The client wants no replies.
     Off,
-    /// Not the reply of the next command.
+    /// The client does not want the reply of the next command.
     SkipNext,
-    /// Not the reply of this command.
+    /// The client does not want the reply of this command.
     Skip,
 }

@@ -20,13 +20,13 @@ const CHANNELS_MAX: usize = 1 << 20;
 const PATTERNS_MAX: usize = 10_000;
 /// Maximum number of bytes of all subscriptions of a client.
 const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
-/// Subscriptions that one turn makes or ends.
+/// Maximum number of subscriptions that one turn begins or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;
 /// When the channel rules of a user change, the subscriptions of its sessions are checked against the new rules. With
 /// more pattern elements to try than this (some milliseconds) the session is closed without a check.
 const RECHECK_STEPS_MAX: usize = 1 << 20;
 
-/// The progress of a SUBSCRIBE, UNSUBSCRIBE or WATCH that runs in slices, in arguments.
+/// How far a SUBSCRIBE, UNSUBSCRIBE or WATCH that runs in slices has come, in arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     checked: usize,

@@ -1,8 +1,8 @@
 //! [`Transaction`]: the work of EXEC on its way to a helper thread, and there.
 //!
-//! If all commands use only the records at their keys, the transaction runs on copies of the records and locks no shard
-//! meanwhile ([`super::rehearsal`]). Otherwise it holds its shards under a long lock. A transaction also does so when
-//! other clients write its keys all the time.
+//! If all commands use only the records at their keys, the transaction runs on copies of the records and locks no
+//! shard meanwhile ([`super::rehearsal`]). Otherwise it holds its shards under a long lock. A transaction also holds
+//! its shards when other clients write its keys all the time.
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
@@ -26,7 +26,7 @@ use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The work of EXEC.
+/// What EXEC needs: the queued commands, the watched keys and the shards.
 pub(super) struct Transaction {
     pub(super) engine: Arc<Engine>,
     pub(super) queue: Box<Queue>,
@@ -90,7 +90,7 @@ impl Transaction {
             }
             if spec.flags.has(Flags::WRITE) {
                 keys.iter().for_each(|key| *written.entry(key.hash.0).or_insert(0) += args.len());
-                // Sources and destinations of a move.
+                // A command with several keys may move a value from one key to another.
                 if spec.keys.len() > 1 {
                     moved.extend(keys);
                 }
@@ -98,7 +98,7 @@ impl Transaction {
                 let before = keys.iter().filter_map(|key| written.get(&key.hash.0)).sum::<usize>();
                 sum = sum.saturating_add(before);
             }
-            // Estimating more keys would itself take as long.
+            // Stop the estimate here, because estimating more keys would itself take as long as the commands.
             if sum.max(looks) > LONG_ELEMENTS {
                 return usize::MAX;
             }

@@ -2,7 +2,7 @@
 //!
 //! A command's time has four phases. *Queued*: waiting for a helper thread. *Parked*: waiting for another cause (a
 //! shard under a long lock, a pause, memory, the disk). *Executing*. *Flushing*: waiting until the client takes the
-//! reply. The first two are rare, and only a waiting command pays for their record. [`super::laps`] times the
+//! reply. The first two phases are rare, and only a waiting command pays for their record. [`super::laps`] times the
 //! execution, and the driver reports the flushing.
 
 use super::{Session, State};
@@ -13,16 +13,16 @@ use std::sync::Arc;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 
-/// The cause of a parked command.
+/// Why a command was parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
-    /// A shard under a long lock.
+    /// The command needs a shard that is under a long lock.
     Shard,
-    /// CLIENT PAUSE.
+    /// The command waits for the end of CLIENT PAUSE.
     Pause,
-    /// Room under `maxmemory`.
+    /// The command waits for memory below `maxmemory`.
     Memory,
-    /// Subscribers that take messages more slowly than they arrive.
+    /// Subscribers that take messages more slowly than the messages arrive.
     Subscribers,
     /// A snapshot over its budget, or the loading of data.
     Snapshot,
@@ -36,7 +36,7 @@ pub(crate) enum On {
     Logins,
 }
 
-/// Number of causes.
+/// Number of reasons in [`On`].
 pub(crate) const CAUSES: usize = On::ALL.len();
 
 impl On {
@@ -52,7 +52,7 @@ impl On {
         On::Replicas,
         On::Logins,
     ];
-    /// The name for users.
+    /// The name of the reason, as users see it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             On::Shard => "shard",
@@ -77,21 +77,21 @@ pub(crate) struct Postponed {
     holder: Option<Arc<str>>,
 }
 
-/// A command's waits.
+/// The times that a command waited before it ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     /// Microseconds until a helper thread took the command.
     pub(crate) queued_us: u64,
     /// Microseconds for which the command was parked.
     pub(crate) parked_us: u64,
-    /// The cause, if the command was parked.
+    /// The reason why the command was parked, if it was.
     pub(crate) on: Option<On>,
     /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,
 }
 
 impl Waits {
-    /// The name of the cause, if the command was parked.
+    /// The name of what the command waited for, if the command was parked.
     pub(crate) fn cause(&self) -> Option<&'static str> {
         self.on.map(On::name)
     }

@@ -18,7 +18,7 @@ use strand_wire::args::Args;
 
 /// Keys that a worker stops watching at once: about 10 microseconds.
 const UNWATCHED_AT_ONCE_MAX: usize = 64;
-/// Approximate memory of a watched key besides its bytes, here and in its shard.
+/// Approximate memory of a watched key, here and in its shard, without the key's bytes.
 const PLACE_BYTES: usize = 128;
 
 /// The watched keys of a session.
@@ -26,9 +26,9 @@ const PLACE_BYTES: usize = 128;
 pub(super) struct Watch {
     keys: Vec<(usize, Box<[u8]>)>,
     flag: WatchFlag,
-    /// The shards of the keys, ascending.
+    /// The shards of the watched keys, in ascending order.
     shards: Vec<usize>,
-    /// The first expiry of a key or of a field of it, in unix milliseconds.
+    /// The earliest expiry of the watched keys and of their fields, in unix milliseconds.
     expires_ms: Option<i64>,
     bytes: usize,
 }
@@ -38,11 +38,11 @@ impl Watch {
     pub(super) fn is_dirty(&self) -> bool {
         !self.keys.is_empty() && self.flag.load(Relaxed)
     }
-    /// False when a key has changed or expired. Lock its shards before.
+    /// False when a watched key has changed or expired. Lock the shards of these keys before the call.
     pub(super) fn is_unchanged(&self, txn: &Txn<'_>) -> bool {
         !self.is_dirty() && !self.expires_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
     }
-    /// The shards of the keys, ascending.
+    /// The shards of the watched keys, in ascending order.
     pub(super) fn shards(&self) -> &[usize] {
         &self.shards
     }

@@ -13,5 +13,5 @@ use crate::session::SESSION_GROUPS;
 use strand_commands::table::{GROUPS, Table};
 use strand_commands::{rows, table};
 
-/// Every command.
+/// The table of every command.
 pub static TABLE: Table = table!(&[rows!(GROUPS), rows!(SESSION_GROUPS), rows!(strand_search::GROUPS)]);

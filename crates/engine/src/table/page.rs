@@ -55,7 +55,7 @@ const NOT_THERE: &[(&str, &str)] = &[
     ),
 ];
 
-/// The whole page.
+/// The whole text of docs/commands.md.
 pub(super) fn page() -> String {
     let mut page = String::from(
         "# Commands\n\n\
@@ -92,7 +92,7 @@ fn row(page: &mut String, container: Option<&CommandSpec>, spec: &CommandSpec) {
     writeln!(page, "| `{call}` | {since} | {cost} | {summary}{deprecated} |").expect("a string takes all");
 }
 
-// The page is a file of the sources. The engine itself reads no files.
+// This test reads the page from the sources. The engine itself reads no files.
 #[allow(clippy::disallowed_methods)]
 #[test]
 fn the_page_of_commands_is_current() {

@@ -99,7 +99,7 @@ fn check_arg(command: &str, spec: &CommandSpec, arg: &Arg) {
         ["string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"];
     let name = format!("{command} {}", arg.name);
     assert!(KINDS.contains(&arg.kind) && !arg.name.is_empty(), "{name}");
-    // SORT's patterns make keys.
+    // A pattern argument of SORT makes keys.
     let makes_keys = arg.kind == "key" || (arg.kind == "pattern" && spec.group == "generic");
     assert!(if arg.key_spec.is_some() { makes_keys } else { arg.kind != "key" }, "{name}");
     assert!(arg.key_spec.is_none_or(|at| at < spec.keys.len()), "{name}");
@@ -128,7 +128,7 @@ fn arity_flags_and_handlers_fit_together() {
 #[test]
 fn key_specs_are_sane() {
     for (name, spec) in rows() {
-        // A shard channel is spread like a key, but is not a key.
+        // Skip shard channels, which are spread like keys but are not keys.
         for keys in spec.keys.iter().filter(|keys| !keys.is_no_key()) {
             let kinds = [K::RW, K::RO, K::OW, K::RM].into_iter().filter(|kind| keys.flags.has(*kind)).count();
             assert_eq!(kinds, 1, "{name} says once whether it reads or writes");

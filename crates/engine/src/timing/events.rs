@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Samples kept for each kind, as in redis-server.
 pub(crate) const SAMPLES_MAX: usize = 160;
 
-/// The kinds of events.
+/// The kinds of latency events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A command without the FAST flag.
@@ -20,11 +20,11 @@ pub(crate) enum Event {
     CommandParked,
     /// A slice of active expiry.
     ExpireCycle,
-    /// Making room under `maxmemory`.
+    /// Eviction to make room under `maxmemory`.
     EvictionCycle,
-    /// A write to the append-only file. The next three kinds count here too.
+    /// A write to the append-only file. The next three kinds are counted as this kind, too.
     AofWrite,
-    /// A write to the append-only file with nothing beside it.
+    /// A write to the append-only file while neither a sync nor a snapshot nor a rewrite ran.
     AofWriteAlone,
     /// A write to the append-only file during a sync.
     AofWritePendingFsync,
@@ -50,7 +50,7 @@ impl Event {
         Event::AofFsyncAlways,
     ];
 
-    /// The name in LATENCY.
+    /// The name of the kind in LATENCY's replies.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Event::Command => "command",
@@ -72,27 +72,27 @@ impl Event {
     }
 }
 
-/// A sample.
+/// One sample: when an event ended, and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) unix_s: i64,
     pub(crate) took_ms: u64,
 }
 
-/// The samples of a kind.
+/// The samples of one kind of event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
-    /// The oldest first. Never empty.
+    /// The samples, the oldest first. Never empty.
     pub(crate) samples: VecDeque<Sample>,
-    /// The maximum since the last LATENCY RESET.
+    /// The longest duration since the last LATENCY RESET, in milliseconds.
     pub(crate) most_ms: u64,
 }
 
-/// The series by kind.
+/// The samples of all kinds of events.
 #[derive(Default)]
 pub(crate) struct Events {
     series: Mutex<[Option<Series>; Event::ALL.len()]>,
-    /// `latency-monitor-threshold`. 0: never.
+    /// The option `latency-monitor-threshold`. 0: never.
     threshold_ms: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ impl Events {
         let series = all[event as usize].get_or_insert_default();
         series.most_ms = series.most_ms.max(sample.took_ms);
         match series.samples.back_mut() {
-            // The longest sample of each second is kept.
+            // Of each second, keep only the longest sample.
             Some(last) if last.unix_s == sample.unix_s => last.took_ms = last.took_ms.max(sample.took_ms),
             _ => {
                 if series.samples.len() == SAMPLES_MAX {
@@ -127,11 +127,11 @@ impl Events {
             }
         }
     }
-    /// The samples of a kind.
+    /// The samples of one kind of event.
     pub(crate) fn of(&self, event: Event) -> Option<Series> {
         self.series.lock()[event as usize].clone()
     }
-    /// Forgets a kind. True when it had samples.
+    /// Removes the samples of a kind. True when the kind had samples.
     pub(crate) fn reset(&self, event: Event) -> bool {
         self.series.lock()[event as usize].take().is_some()
     }

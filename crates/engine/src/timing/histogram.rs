@@ -5,13 +5,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Longest duration with its own bucket, as in redis-server.
+/// The longest duration that has a bucket of its own, as in redis-server. In nanoseconds.
 pub(crate) const NS_MAX: u64 = 1_000_000_000;
-/// Values below this have a bucket each. Above, the width of the buckets doubles with each doubling of the value.
+/// Each value below this has a bucket of its own. Above this value, the width of the buckets doubles with each
+/// doubling of the value.
 const EXACT: u64 = 256;
-/// Buckets for each doubling.
+/// Number of buckets for each doubling of the value.
 const HALF: usize = EXACT as usize / 2;
-/// Buckets up to [`NS_MAX`].
+/// Number of buckets up to [`NS_MAX`].
 const BUCKETS: usize = bucket_of(NS_MAX) + 1;
 /// First step of LATENCY HISTOGRAM. Each step is twice the previous one: about 1, 2, 4 us.
 const FIRST_STEP_NS: u64 = 1024;
@@ -28,7 +29,7 @@ const fn highest(bucket: usize) -> u64 {
     ((within + 1) << shift) - 1
 }
 
-/// Counts by bucket: about 24 KiB.
+/// The number of values in each bucket: about 24 KiB.
 pub(crate) struct Histogram(Box<[AtomicU64]>);
 
 impl Default for Histogram {
@@ -38,14 +39,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Memory of a histogram.
+    /// Memory that a histogram takes, in bytes.
     pub(crate) const BYTES: usize = BUCKETS * size_of::<AtomicU64>();
     /// Adds `n` calls of `ns` nanoseconds each.
     #[inline]
     pub(crate) fn add(&self, ns: u64, n: u64) {
         self.0[bucket_of(ns.clamp(1, NS_MAX))].fetch_add(n, Relaxed);
     }
-    /// Adds its counts to `counts`.
+    /// Adds this histogram's counts to `counts`.
     pub(crate) fn add_to(&self, counts: &mut [u64]) {
         counts.iter_mut().zip(&self.0).for_each(|(sum, count)| *sum += count.load(Relaxed));
     }
@@ -72,7 +73,7 @@ impl Spread {
     pub(crate) fn no_counts() -> Box<[u64]> {
         vec![0; BUCKETS].into_boxed_slice()
     }
-    /// Made from counts by bucket.
+    /// A spread made from counts by bucket.
     pub(crate) fn of_counts(counts: Box<[u64]>) -> Spread {
         let total = counts.iter().sum();
         Spread { counts, total }
@@ -81,7 +82,7 @@ impl Spread {
     pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
         (self.total > 0).then(|| self.percentile(percent) as f64 / 1000.0)
     }
-    /// Number of calls.
+    /// Number of calls in all buckets.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }

@@ -13,8 +13,8 @@ pub(crate) use report::{doctor, graph};
 
 use std::sync::OnceLock;
 
-/// Maximum number of copies of a histogram. The workers share them. Each has about 24 KiB, and every called command has
-/// one.
+/// Maximum number of copies of a histogram. The workers share the copies. Each copy has about 24 KiB, and every
+/// called command has a histogram.
 const COPIES_MAX: usize = 4;
 
 /// A histogram for each command, made at its first call.

@@ -3,11 +3,11 @@
 use super::events::{Event, Events, Series};
 use std::fmt::Write;
 
-/// Samples side by side in a graph.
+/// Number of samples that a graph shows side by side.
 const COLUMNS: usize = 80;
-/// Height of a graph in lines.
+/// Height of a latency graph in lines.
 const ROWS: usize = 4;
-/// The heights that one line can show.
+/// The characters for the heights that one line can show.
 const LEVELS: [char; 3] = ['_', 'o', '#'];
 
 /// The samples of a kind as a graph: a column for each, with its age below.

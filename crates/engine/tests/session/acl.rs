@@ -1,4 +1,4 @@
-//! Users and their rights, as sessions meet them. The texts are those of redis-server 7.0.15.
+//! Users and their rights, checked through sessions. The texts are those of redis-server 7.0.15.
 
 use crate::fixture::{Asked, End, Server, Stop, command};
 use strand_engine::TABLE;
@@ -85,7 +85,7 @@ fn who_removes_itself_gets_its_answer() {
     assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
     assert_eq!(bob.send(&server, b"ACL DELUSER bob\r\nPING\r\n"), ":1|");
     assert_eq!(bob.ended, Some(End::Close));
-    // After the user is removed a running search is given up, and a running change is finished.
+    // After the user is removed, a running search stops and a running change is finished.
     let mut bob = server.connect();
     bob.hold_jobs = true;
     assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +@all ~* &*"), "+OK|");
@@ -340,7 +340,7 @@ fn passwords_are_made_of_random_bits() {
 #[test]
 fn a_job_that_waits_begins_by_the_rights_of_then() {
     let long = format!("MSET {}", (0..3000).map(|i| format!("k{i} v")).collect::<Vec<_>>().join(" "));
-    // A change of the user while its command waits for a helper thread, and the reply.
+    // A user is changed while its command waits for a helper thread. Each pair is the change and the expected reply.
     for (change, reply) in [
         ("ACL SETUSER bob +get", "+OK|".to_string()),
         ("ACL SETUSER bob -mset", no_command("mset")),
@@ -356,7 +356,7 @@ fn a_job_that_waits_begins_by_the_rights_of_then() {
         assert_eq!(bob.drive(&server), Stop::Parked);
         let job = bob.job.take().expect("a job");
         assert!(!admin.run(&server, change).starts_with('-'));
-        // Either the session notices the change first, or the helper thread.
+        // Either the session or the helper thread notices the change first.
         if change.contains("DELUSER") {
             bob.drive(&server);
             assert_eq!(bob.ended, Some(End::Abort));
@@ -500,13 +500,13 @@ fn a_user_without_rights_is_denied_every_command() {
             let name = sub.map_or(command.name.to_string(), |s| format!("{}|{}", command.name, s.name));
             let said = bob.run(&server, &line.join(" "));
             if ["auth", "hello", "quit", "reset"].contains(&command.name) {
-                // These commands are how a client becomes another user.
+                // Skip these commands, because a client becomes another user with them.
                 assert!(!said.contains("NOPERM"), "{name}: {said}");
                 bob = server.connect();
                 assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
                 continue;
             }
-            // For every refusal EXEC says that nothing was run.
+            // For every refused command, EXEC must say that nothing was run.
             let want = match name.as_str() {
                 "exec" => no_command(&name)
                     .replace("-NOPERM", "-EXECABORT Transaction discarded because of: NOPERM"),

@@ -21,7 +21,7 @@ fn replies(peer: &mut Peer, server: &Server) -> String {
     peer.replies()
 }
 
-/// A key in another shard than `other`.
+/// A key whose shard is not the shard of `other`.
 fn key_elsewhere(server: &Server, other: &str) -> String {
     let keyspace = server.engine.keyspace();
     let shard = |key: &str| keyspace.shard_of(keyspace.key(key.as_bytes()).hash);
@@ -101,18 +101,18 @@ fn who_needs_more_elements_than_there_are_waits_on_and_lets_others_go_first() {
     pusher.run(&server, "RPUSH k 1 2");
     assert_eq!(replies(&mut many, &server), "");
     assert_eq!(pusher.run(&server, "LLEN k"), ":2|");
-    // A later client takes elements that are too few for the first one.
+    // A later client takes the elements, which are too few for the first client.
     assert_eq!(one.run(&server, "BLPOP k 0"), "*2|$1|k|$1|1|");
     assert_eq!(one.run(&server, "BLPOP k 0"), "*2|$1|k|$1|2|");
     blocks(&mut one, &server, "BLPOP k 0");
     pusher.run(&server, "RPUSH k 3 4 5");
-    // Both clients waited. This time there are enough elements for the first.
+    // Both clients waited. This time the list has enough elements for the first client.
     assert_eq!(replies(&mut many, &server), "*3|$1|3|$1|4|$1|5|");
     assert_eq!(replies(&mut one, &server), "");
     pusher.run(&server, "RPUSH k 6");
     assert_eq!(replies(&mut one, &server), "*2|$1|k|$1|6|");
     assert_eq!(pusher.run(&server, "LRANGE d 0 -1"), "*3|$1|3|$1|4|$1|5|");
-    // A helper thread moves one of thousands of elements, and does not wait there.
+    // On a helper thread, BLMOVEM finds too few of the 20,000 elements that it wants, and does not wait there.
     blocks(&mut many, &server, "BLMOVEM k d LEFT RIGHT 0 EXACTLY 20000 BULK");
     for _ in 0..4 {
         assert_eq!(replies(&mut many, &server), "");
@@ -202,7 +202,7 @@ fn any_way_to_put_a_value_at_the_key_serves() {
             "*3|$1|k|$1|m|",
         ),
         ("XADD x 5-5 f v", "XREAD BLOCK 0 STREAMS k 0", "RENAME x k", "*1|*2|$1|k|*1|*2|$3|5-5|"),
-        // A value of another type does not end the wait. When it is gone, a push does.
+        // A value of another type does not end the wait. After this value is removed, a push ends the wait.
         ("SET y 1", "BLPOP k 0", "ZADD k 1 m|SET k 1|DEL k|RPUSH k 1", "*2|$1|k|$1|1|"),
         ("RPUSH x 1", "BLPOP k 0", "SET k 1|RENAME x k", "*2|$1|k|$1|1|"),
     ] {
@@ -288,7 +288,7 @@ fn readers_of_a_group_are_served_in_turn_and_told_when_stream_or_group_go() {
         c.run(&server, change);
         assert_eq!(replies(&mut waiter, &server), want, "{change}");
     }
-    // A stream expires by the regular work of the server.
+    // Active expiry removes a stream.
     let mut waiter = server.connect();
     c.run(&server, "FLUSHALL");
     c.run(&server, "XGROUP CREATE s g $ MKSTREAM");
@@ -297,7 +297,7 @@ fn readers_of_a_group_are_served_in_turn_and_told_when_stream_or_group_go() {
     server.advance_ms(20);
     server.engine.tick(server.now);
     assert_eq!(replies(&mut waiter, &server), gone);
-    // A read of the history never waits.
+    // A read of a consumer's own pending entries never waits.
     c.run(&server, "XGROUP CREATE s g $ MKSTREAM");
     assert_eq!(c.run(&server, "XREADGROUP GROUP g c BLOCK 0 STREAMS s 0"), "*1|*2|$1|s|*0|");
 }
@@ -344,7 +344,7 @@ fn a_move_to_a_shard_that_is_held_comes_by_itself_and_keeps_its_turn() {
     assert_eq!(replies(&mut second, &server), "*2|$1|a|$1|2|");
     assert_eq!(pusher.run(&server, "EXISTS a"), ":0|");
 
-    // Another client takes the element first: the waiting client waits on, still as the first.
+    // Another client takes the element first. The waiting client continues to wait, as the first in the queue.
     blocks(&mut first, &server, &format!("BLMOVE a {to} LEFT LEFT 0"));
     blocks(&mut second, &server, "BLPOP a 0");
     let held = keyspace.lock(&[keyspace.key(to.as_bytes()).hash], 0);
@@ -356,7 +356,7 @@ fn a_move_to_a_shard_that_is_held_comes_by_itself_and_keeps_its_turn() {
     assert_eq!(replies(&mut first, &server), "$1|4|");
     assert_eq!(replies(&mut second, &server), "");
 
-    // The client that was woken is gone: the next one gets its turn.
+    // The client that was woken has disconnected, so the next client gets its turn.
     blocks(&mut first, &server, &format!("BLMOVE a {to} LEFT LEFT 0"));
     pusher.run(&server, "RPUSH a 5");
     assert_eq!(replies(&mut second, &server), "*2|$1|a|$1|5|");
@@ -377,7 +377,7 @@ fn who_has_gone_or_was_killed_takes_nothing() {
     drop(gone);
     assert!(a.run(&server, "INFO clients").contains("blocked_clients:0|"));
     a.script(&server, &[("RPUSH k 1", ":1|"), ("LPOP k", "$1|1|")]);
-    // A killed client whose session has not run since.
+    // A client was killed, and its session has not run since.
     blocks(&mut killed, &server, "BLPOP k l 0");
     let id = killed.session.id();
     assert_eq!(a.run(&server, &format!("CLIENT KILL ID {id}")), ":1|");
@@ -429,7 +429,7 @@ fn rights_that_were_withdrawn_meanwhile_count() {
     let denied = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
     assert_eq!(replies(&mut waiter, &server), denied);
     assert_eq!(admin.run(&server, "LLEN k"), ":1|");
-    // More rights change nothing.
+    // When the user gets more rights, the wait continues.
     blocks(&mut waiter, &server, "BLPOP other 0");
     admin.run(&server, "ACL SETUSER u +@all ~more");
     admin.run(&server, "RPUSH other 1");
@@ -474,7 +474,7 @@ fn what_is_long_is_done_by_who_waits_on_a_helper_thread() {
     waiter.hold_jobs = true;
     a.run(&server, "RENAME x k");
     assert_eq!(waiter.drive(&server), Stop::Parked);
-    // The element is gone before the helper thread gets there.
+    // The element is gone before the helper thread reads the list.
     assert_eq!(a.run(&server, "RENAME k x"), "+OK|");
     let job = waiter.job.take().expect("a job");
     waiter.session.lane_done(job.run(server.now, &|| {}));
@@ -524,7 +524,7 @@ fn a_reader_at_the_end_of_a_long_stream_waits_on_its_worker() {
         );
         assert!(waiter.job.is_none());
     }
-    // A large result is read on a helper thread.
+    // A large result is read on a helper thread, not by the writer.
     waiter.feed(&command("XREAD BLOCK 0 STREAMS s 0"), usize::MAX);
     assert_eq!(waiter.drive(&server), Stop::Parked);
 }

@@ -59,17 +59,18 @@ fn a_command_that_its_session_parks_is_told_by_phase() {
         peer.drive(server);
         peer.replies()
     };
-    // Served by another client; timed out; told to try again, because the list is long.
+    // Three waits: one is served by another client, one times out, and one is told to try again because the list is
+    // long.
     assert_eq!(peer.run(&server, "BLPOP l 0"), "");
     server.advance_ms(300);
     assert_eq!(admin.run(&server, "RPUSH l a"), ":1|");
     assert_eq!(woken(&mut peer, &mut server, 0), "*2|$1|l|$1|a|");
     assert_eq!(peer.run(&server, "XREAD BLOCK 200 STREAMS s $"), "");
     assert_eq!(woken(&mut peer, &mut server, 200), "*-1|");
-    // WAIT for a replica, of which there is none.
+    // WAIT for a replica, although there is no replica.
     assert_eq!(peer.run(&server, "WAIT 1 400"), "");
     assert_eq!(woken(&mut peer, &mut server, 400), ":0|");
-    // The delay of logins.
+    // A login is delayed after failed logins.
     admin.script(&server, &[("ACL SETUSER bob on >pw +@all ~*", "+OK|")]);
     (0..2).for_each(|_| assert!(peer.run(&server, "AUTH bob no").starts_with("-WRONGPASS ")));
     assert_eq!(peer.run(&server, "AUTH bob pw"), "");
@@ -90,7 +91,8 @@ fn a_command_that_its_session_parks_is_told_by_phase() {
         let row = find(&phases["parked_on"], "on", on);
         assert_eq!((row["count"].as_u64(), row["total"].as_u64()), (Some(count), Some(us)), "{row}");
     }
-    // Waits for the server are kept with their arguments. A wait for a key is what its client asked for.
+    // The log keeps waits for the server with their arguments. It does not keep a wait for a key, because its client
+    // asked for it.
     let log = json(&mut admin, &server, "DIAG SLOWLOG");
     let waited: Vec<(Option<&str>, Option<&str>)> = log["waited"]
         .as_array()
@@ -112,8 +114,8 @@ fn a_session_that_is_told_to_try_again_counts_its_wait_once() {
     server.advance_ms(300);
     let elements = " e".repeat(5_000);
     assert_eq!(admin.run(&server, &format!("RPUSH l{elements}")), ":5000|");
-    // 5,000 elements are too much for the pusher: the session makes the attempt, on a helper thread. The host's clock is
-    // another than the one that sessions are told; it is far ahead.
+    // 5,000 elements are too much for the pusher, so the session makes the attempt on a helper thread. The host's
+    // clock differs from the clock that sessions are told, and is far ahead.
     server.step_us.store(1_000_000_000, Relaxed);
     peer.drive(&server);
     server.step_us.store(0, Relaxed);
@@ -125,7 +127,7 @@ fn a_session_that_is_told_to_try_again_counts_its_wait_once() {
     assert!(keys["count"] == 1 && keys["total"].as_u64() >= Some(300_000), "{keys}");
     let stats = admin.run(&server, "INFO commandstats");
     assert!(stats.contains("cmdstat_blmpop:calls=1,"), "{stats}");
-    // Its entry says how long it waited for the key before it ran.
+    // The command's entry says how long the command waited for the key before it ran.
     let log = admin.run(&server, "SLOWLOG GET -1 PHASES");
     let (_, of_it) = log.split_once("$6|BLMPOP|").unwrap_or_else(|| panic!("{log}"));
     let (_, parked_on) = of_it.split_once("$9|parked-on|").unwrap_or_else(|| panic!("{log}"));
@@ -186,7 +188,7 @@ fn the_ledger_adds_up() {
     );
 }
 
-/// The rules that report something.
+/// The rules of DIAG DOCTOR that report something now.
 #[track_caller]
 fn rules(peer: &mut Peer, server: &Server) -> Vec<String> {
     let told = json(peer, server, "DIAG DOCTOR");
@@ -235,12 +237,12 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
         find(&told["actions"], "rule", "memory-pressure")["did"].as_str().is_some_and(|d| d.contains("gave"))
     );
     assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
-    // About 40 seconds later the reason is another one.
+    // About 40 seconds later, DOCTOR gives another reason.
     seconds(&mut server, 40);
     say(&mut server, &[("cgroup.memory.used", 98e6, false), ("cgroup.memory.limit", 1e8, false)]);
     assert!(rules(&mut peer, &server).contains(&"cgroup-memory".to_string()));
     assert_eq!(server.purges.load(Relaxed), 2);
-    // Commands that need memory were refused, and work again when there is room.
+    // Commands that need memory were refused, and work again when memory is free.
     assert!(rules(&mut peer, &server).contains(&"memory-ceiling".to_string()));
     server.used_bytes.fetch_add(1 << 20, Relaxed);
     server.engine.watch_memory(server.now);
@@ -268,7 +270,7 @@ fn what_the_server_counts_becomes_advice() {
     server.now.unix_us -= 3_600_000_000;
     seconds(&mut server, 1);
     assert!(has(&mut peer, &server, "clock"));
-    // The background thread checks while a command takes long.
+    // The background thread looks at the workers while a command takes long.
     assert!(!has(&mut peer, &server, "stuck-worker") && !has(&mut peer, &server, "latency"));
     let (engine, mut later) = (server.engine.clone(), server.now);
     later.mono_us += 250_000;
@@ -281,7 +283,7 @@ fn what_the_server_counts_becomes_advice() {
     assert!(
         find(&told["actions"], "rule", "stuck-worker")["did"].as_str().is_some_and(|d| d.contains("250 ms"))
     );
-    // Memory.
+    // Set options that cause findings about memory.
     peer.run(&server, "CONFIG SET maxmemory 1mb");
     server.used_bytes.store(64 << 20, Relaxed);
     server.engine.watch_memory(server.now);

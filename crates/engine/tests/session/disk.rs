@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
-/// Number of crashes of a test. STRAND_CRASHES changes it.
+/// Number of crashes that a test makes. The variable STRAND_CRASHES changes it.
 const CRASHES: u64 = 300;
 const PEERS: usize = 3;
 
-/// Longest time that a sync is held back, so that a test which forgets to end it does not hang.
+/// Maximum time for which a sync is held back, so that a test that forgets to end the sync does not hang.
 const HELD_BACK_MAX: Duration = Duration::from_secs(20);
 
-// The test plays the disk, so it must hold threads back.
+// These locks hold threads back, because the test plays the disk.
 #[allow(clippy::disallowed_types)]
 #[derive(Clone, Default)]
 pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
@@ -25,12 +25,12 @@ pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 #[derive(Default)]
 pub struct State {
     files: BTreeMap<String, File>,
-    /// Operations until the power fails.
+    /// Number of operations until the power fails.
     power_left: Option<usize>,
-    /// Bytes that still fit on the disk.
+    /// Number of bytes that still fit on the disk.
     room: Option<usize>,
     syncs_fail: bool,
-    /// The error of every change of a file.
+    /// The error with which every change of a file fails.
     refuses: Option<rustix::io::Errno>,
     /// While this is true, a sync that has begun does not end.
     syncs_wait: bool,
@@ -64,7 +64,7 @@ impl Disk {
     pub fn set_room(&self, room: Option<usize>) {
         self.0.lock().room = room;
     }
-    /// Begins an operation.
+    /// Begins an operation on the disk.
     fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
         let mut state = self.0.lock();
         match &mut state.power_left {
@@ -176,7 +176,7 @@ impl AppendFile for Growing {
     }
     fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut state = self.disk.changing()?;
-        // Like the system, the disk may write only a part.
+        // Like the system, the disk may write only a part of the bytes.
         let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         let mut takes = all.len().min(1 + all.len() / 2);
         if let Some(room) = &mut state.room {
@@ -265,7 +265,8 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
             assert!(found >= *known, "{found} of {known} in crash {crash}");
         }
         disk.power_fails_after(rng.usize(0..40));
-        // Turns for the waiting clients. The limit matters when the disk has no operation left.
+        // Run turns for the waiting clients. The limit on turns matters when no operation on the disk is left before
+        // the power fails.
         for _ in 0..200 {
             if disk.is_dead() {
                 break;
@@ -283,7 +284,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
                     let read = rng.bool();
                     let line =
                         if read { format!("INCRBY c:{counter} 0") } else { format!("INCR c:{counter}") };
-                    // Replies of one peer are told apart by their order, so it sends one command at a time.
+                    // A peer sends one command at a time, because its replies are told apart by their order.
                     let early = peers[at].run(&server, &line);
                     note(&early, counter, &mut known);
                     for _ in 0..rng.u8(0..3) {
@@ -297,7 +298,7 @@ fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
                     note(&late, counter, &mut known);
                     told += u64::from(!early.is_empty() || !late.is_empty());
                     if early.is_empty() && late.is_empty() {
-                        // The old session goes on waiting, and nobody reads its replies.
+                        // The old session continues to wait, and nobody reads its replies.
                         peers[at] = server.connect();
                     }
                 }
@@ -325,7 +326,7 @@ fn with_always_a_reply_waits_for_the_disk_and_others_do_not_wait_for_it() {
     b.drive(&server);
     assert_eq!((a.replies(), b.replies()), ("+OK|".into(), "$1|1|".into()));
     assert_eq!(a.run(&server, "GET k"), "$1|1|", "all is on the disk");
-    // When nobody has to wait any more, waiting clients are released.
+    // When replies need not wait any more, the waiting clients are released.
     assert_eq!(a.run(&server, "SET k 2"), "");
     assert_eq!(b.run(&server, "CONFIG SET appendfsync no"), "+OK|");
     a.drive(&server);
@@ -349,7 +350,7 @@ fn what_the_disk_has_no_room_for_is_written_when_it_has() {
     assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:err"));
     disk.0.lock().room = None;
     server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);
-    // The clock has moved since it was last read.
+    // The clock has moved since the last turn read it.
     server.engine.write_aof(false);
     server.engine.write_aof(false);
     assert_eq!(peer.run(&server, "SET c 3"), "+OK|");
@@ -393,7 +394,7 @@ fn a_disk_that_takes_nothing_refuses_writes_and_a_start() {
         }
         disk.0.lock().refuses = None;
         server.step_us.store(2_000_000, Relaxed);
-        // The clock has moved since it was last read.
+        // The clock has moved since the last turn read it.
         (0..2).for_each(|_| server.engine.write_aof(false));
         assert_eq!(peer.run(&server, "SET c 3"), "+OK|", "{text}");
         server.engine.write_aof(true);
@@ -450,7 +451,7 @@ fn a_slow_sync_keeps_nobody_from_writing() {
     let counted: u64 = peer.run(&server, "INCRBY c 0").trim_matches([':', '|']).parse().expect("a number");
     write_turn(&server);
     assert_eq!(pending(&mut peer, &server, "aof_pending_bio_fsync"), 1);
-    // Six seconds. A delay is counted every two seconds.
+    // Six seconds have passed. A delay is counted every two seconds.
     assert!((2..=4).contains(&pending(&mut peer, &server, "aof_delayed_fsync")));
     let mut killed = open(&disk.after_a_kill(), "");
     let mut other = killed.connect();
@@ -461,7 +462,7 @@ fn a_slow_sync_keeps_nobody_from_writing() {
     assert_eq!(pending(&mut peer, &server, "aof_buffer_length"), 0);
 }
 
-/// Writes until a sync is in progress, which runs on its own thread.
+/// Writes until a sync is in progress. The sync runs on a thread of its own.
 fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bool> {
     for _ in 0..200 {
         peer.run(server, "INCR c");
@@ -482,7 +483,7 @@ fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bo
 fn with_everysec_nothing_older_than_two_seconds_is_lost() {
     const SAFE_TURNS: usize = 2_000_000 / TURN_US as usize;
     let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
-    // Each crash takes hundreds of turns and its own thread.
+    // Run fewer crashes, because each takes hundreds of turns and a thread of its own.
     let crashes = (crashes / 100).max(20);
     let (disk, mut rng) = (Disk::default(), fastrand::Rng::with_seed(19));
     let (mut safe, mut lost, mut syncs) = (0u64, 0u64, 0u64);

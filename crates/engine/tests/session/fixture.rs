@@ -33,10 +33,11 @@ const WAIT_US_MAX: u64 = 1_000_000;
 const SLOW_RELOAD_MS: usize = 300;
 
 pub struct TestHost {
-    /// Bytes given out by the allocator.
+    /// Number of bytes that the allocator reports as given out.
     used_bytes: Arc<AtomicU64>,
-    /// The time on the clock, and how far the clock moves each time it is read.
+    /// The time on the clock.
     mono_us: AtomicU64,
+    /// How far the clock moves each time it is read.
     step_us: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
     acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
@@ -49,7 +50,7 @@ pub struct TestHost {
     died: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
-/// Runs when the clock is read the next time.
+/// What runs when the server reads the clock next.
 pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
@@ -71,7 +72,7 @@ impl Host for TestHost {
     fn config_changed(&self, name: &str) {
         let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
     }
-    // A host may wait on a helper thread.
+    // This method may block, because it runs on a helper thread.
     #[allow(clippy::disallowed_methods)]
     fn reload_tls(&self, config: &Config) -> io::Result<()> {
         let is_bad = config.text(Opt::TlsCertFile) == b"bad";
@@ -91,7 +92,7 @@ impl Host for TestHost {
 }
 
 impl HostServices for TestHost {
-    /// The text says on which thread it must be searched.
+    /// The text of the request says on which thread it must be searched.
     fn run_service(&self, _run: ServiceRun, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let args = call.args;
         let wants = match args.get(2) {
@@ -156,9 +157,9 @@ impl HostLog for TestHost {}
 impl HostThreads for TestHost {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match name {
-            // The test runs the turns of these threads.
+            // Do not start these threads: the test runs their turns.
             "aof" | "aof-sync" => {}
-            // These threads wait for the one that reads.
+            // Start the threads that load, because the reading thread waits for them.
             name if name.starts_with("load-") => _ = thread(work),
             _ => work(),
         }
@@ -193,7 +194,7 @@ impl HostFigures for TestHost {
     }
 }
 
-// The engine only waits at the host's Signal. Here the test is the host.
+// The engine only waits at the host's [`Signal`]. Here the test is the host.
 #[allow(clippy::disallowed_types)]
 /// Lets threads of a test wait for each other.
 #[derive(Default)]
@@ -218,7 +219,7 @@ impl Signal for Changes {
     }
 }
 
-/// Counts how often a session was woken.
+/// Counts how often a session is woken.
 #[derive(Default)]
 pub struct Wakes(AtomicUsize);
 
@@ -238,20 +239,20 @@ pub struct Server {
     pub engine: Arc<Engine>,
     pub now: Now,
     pub asked: mpsc::Receiver<Asked>,
-    /// Bytes given out by the allocator, as the test wants it.
+    /// Bytes that the allocator reports as given out. The test sets them.
     pub used_bytes: Arc<AtomicU64>,
-    /// Time that each timed command takes.
+    /// Time by which the clock moves at each timed command.
     pub step_us: Arc<AtomicU64>,
     pub acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
-    /// How often the host was asked to read certificates.
+    /// How often the engine asked the host to read certificates.
     pub reloads: Arc<AtomicUsize>,
-    /// Runs within the next timed command, before its handler.
+    /// What runs during the next timed command, before its handler.
     pub on_clock: OnClock,
     /// Figures of the system for the history.
     pub figures: Arc<parking_lot::Mutex<Vec<Figure>>>,
-    /// How often free pages were returned at once.
+    /// How often the engine asked the host to return free pages.
     pub purges: Arc<AtomicUsize>,
-    /// Memory of the machine. 0 means unknown.
+    /// Memory that the machine reports. 0 means unknown.
     pub system_bytes: Arc<AtomicU64>,
     /// The last message of an engine that ended its process.
     pub died: Arc<parking_lot::Mutex<Option<String>>>,
@@ -262,15 +263,15 @@ impl Server {
     pub fn new() -> Server {
         Server::with("")
     }
-    /// A server with configuration text.
+    /// A server with this configuration text.
     pub fn with(text: &str) -> Server {
         Server::with_acl_file(text, "").expect("the users are right")
     }
-    /// A server with configuration text, and this text in the ACL file `users.acl`.
+    /// A server with this configuration text, and with `acl` as the text of the ACL file `users.acl`.
     pub fn with_acl_file(text: &str, acl: &str) -> Result<Server, String> {
         Server::with_folder(text, acl, None)
     }
-    /// A server with an append-only file in `folder`, which it loads.
+    /// A server with this configuration text and an append-only file in `folder`, which the server loads.
     pub fn on_disk(text: &str, folder: Arc<dyn Folder>) -> Result<Server, String> {
         let server = Server::with_folder(&format!("appendonly yes\n{text}"), "", Some(folder))?;
         let found = server.engine.find_aof().map_err(|why| why.to_string())?;
@@ -382,7 +383,7 @@ pub struct Peer {
     pub job: Option<Box<LaneJob>>,
     /// Keep lane jobs in `job` instead of running them at once.
     pub hold_jobs: bool,
-    /// Do not read replies.
+    /// True when the peer does not read replies.
     pub hold_output: bool,
     pub ended: Option<End>,
     received: Vec<u8>,
@@ -414,7 +415,7 @@ impl Peer {
     pub fn drive(&mut self, server: &Server) -> Stop {
         self.drive_at(server.now)
     }
-    /// Like [`Peer::drive`], at this time.
+    /// Does what [`Peer::drive`] does, at this time.
     pub fn drive_at(&mut self, now: Now) -> Stop {
         loop {
             let turn = self.session.run(now);
@@ -453,7 +454,7 @@ impl Peer {
         self.received.extend_from_slice(&all[..n]);
         out.advance(n);
     }
-    /// All replies so far.
+    /// All bytes that the peer has received so far.
     pub fn received_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }
@@ -493,7 +494,7 @@ pub fn thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> J
     std::thread::spawn(work)
 }
 
-/// A line as a multibulk request.
+/// Encodes a line as a multibulk request.
 pub fn command(line: &str) -> Vec<u8> {
     let words = strand_engine::config::text::split_words(line.as_bytes()).expect("quotes are closed");
     let mut out = format!("*{}\r\n", words.len()).into_bytes();

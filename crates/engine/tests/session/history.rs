@@ -55,14 +55,14 @@ fn what_happened_is_told_second_by_second() {
     assert!(values(&table, "memory.data")[2] > Some(0.0));
     let live = json(&mut peer, &server, "DIAG LIVE SERIES keys.count");
     assert_eq!(live["values"]["keys.count"], 8.0);
-    // Slow commands are in the percentiles of their second.
+    // Slow commands appear in the percentiles of the second in which they ran.
     server.step_us.store(3_000, std::sync::atomic::Ordering::Relaxed);
     peer.run(&server, "LRANGE l 0 -1");
     seconds(&mut server, 1);
     let table = json(&mut peer, &server, "DIAG HISTORY SERIES latency.*");
     let p99 = values(&table, "latency.list.p99");
     assert!(p99[3] >= Some(3_000.0), "{p99:?}");
-    // RESETSTAT does not show as a burst.
+    // CONFIG RESETSTAT does not appear as a burst.
     peer.run(&server, "CONFIG RESETSTAT");
     seconds(&mut server, 1);
     let table = json(&mut peer, &server, "DIAG HISTORY SERIES ops.list");
@@ -114,7 +114,7 @@ fn the_history_is_there_after_a_restart_and_a_full_disk_costs_its_time_only() {
     assert_eq!(state["on_disk"], false);
     assert!(state["disk_trouble"].as_str().is_some_and(|t| t.contains("No space left")), "{state}");
     assert_eq!(peer.run(&server, "GET k"), "$-1|", "it serves");
-    // The server is killed while the disk is full. The rows from before exist afterwards.
+    // The server is killed while the disk is full. The rows written before survive.
     drop((peer, server));
     disk.set_room(None);
     let mut server = start();
@@ -128,7 +128,7 @@ fn the_history_is_there_after_a_restart_and_a_full_disk_costs_its_time_only() {
     let mut peer = server.connect();
     let table = json(&mut peer, &server, "DIAG HISTORY FROM 1 STEP 15 SERIES clients.connected");
     assert_eq!(values(&table, "clients.connected"), [Some(1.0); 6]);
-    // The clock is an hour earlier than at the last row. All rows stay, in the order in which they were taken.
+    // The clock is an hour earlier than at the last row. All rows stay, in the order in which they were recorded.
     server.now.unix_us -= 3_600_000_000;
     seconds(&mut server, 16);
     let table =

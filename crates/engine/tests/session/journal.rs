@@ -21,12 +21,12 @@ const COMMANDS: usize = 8_000;
 const AHEAD_S: i64 = 10 * 365 * 86_400;
 /// Commands sent to redis-server before their replies are read.
 const BATCH: usize = 200;
-/// Longest wait of a request for shards that another thread holds.
+/// Maximum wait of a request for shards that another thread holds.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// How often a blocked client is checked before its timeout ends.
 const LOOKS: usize = 50;
 
-/// Commands that the generator does not make.
+/// Kinds of commands that the generator does not make.
 const MORE: &[&str] = &[
     "MULTI|INCR n|SPOP set|SELECT 3|SET in3 {n} PX 20|EXEC|SELECT 0",
     "MULTI|RPUSH queue {n}|EXPIRE queue 1|EXEC",
@@ -69,7 +69,7 @@ const MORE: &[&str] = &[
     "GEOADD places 13.{n} 38.{n} p{n}",
 ];
 
-/// Stands for a [`long_write`] in [`LONG_TRANSACTION`].
+/// In [`LONG_TRANSACTION`], this word is replaced by a [`long_write`].
 const LONG_WRITE: &str = "LONG";
 
 /// A transaction on copies, whose changes are promised.
@@ -163,7 +163,7 @@ fn run(peer: &mut Peer, input: &[u8], clock: &Clock) {
     panic!("it waits for ever: {}", input.escape_ascii());
 }
 
-/// The commands of a stream.
+/// The commands in the bytes of a journal.
 fn requests(stream: Chain) -> Vec<Argv> {
     let (mut input, mut decoder, mut all) = (stream, Decoder::new(Limits::FULL), Vec::new());
     let mut argv = Argv::new();
@@ -229,7 +229,7 @@ fn a_journal_of_several_workers_makes_the_data_again() {
                         engine.expire(clock.now());
                     }
                     if thread == 0 && n % 100 == 0 {
-                        // Memory is short for a moment, and writes evict something.
+                        // The allocator reports too much memory for a moment, so writes evict something.
                         for used in [(1 << 20) + 1, 0] {
                             used_bytes.store(used, Relaxed);
                             engine.watch_memory(clock.now());
@@ -239,13 +239,13 @@ fn a_journal_of_several_workers_makes_the_data_again() {
                 }
             });
         }
-        // Taken while they write, as a file would be written.
+        // Take the journal's bytes while threads write, as the thread of an append-only file does.
         while running.load(Relaxed) > 0 {
             engine.keyspace().journal().take(&mut stream);
             std::thread::yield_now();
         }
     });
-    // What was to expire does so, and is in the journal.
+    // Keys whose time has come expire, and their expiries are in the journal.
     let now_ms = clock.now().unix_ms() + 150;
     while engine.keyspace().expire_slice(now_ms, usize::MAX).more {}
     assert_eq!(engine.keyspace().journal().take(&mut stream), engine.keyspace().journal().tail());

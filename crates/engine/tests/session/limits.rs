@@ -124,7 +124,7 @@ fn little_is_held_for_who_has_not_logged_in() {
     let mut peer = server.connect();
     let long = "x".repeat(16_384);
     assert!(peer.run(&server, &format!("HELLO 3 AUTH {long} {long}")).starts_with("-WRONGPASS"));
-    // Replies that the client does not read.
+    // The client does not read these replies.
     let mut peer = server.connect();
     peer.hold_output = true;
     peer.feed(&b"PING\r\n".repeat(2_000), usize::MAX);
@@ -166,7 +166,7 @@ fn a_request_over_the_query_limit_closes_the_client() {
     }
     assert_eq!(peer.ended, Some(End::Abort));
     assert!(fed > 1 << 20);
-    // Many small commands of this total size are accepted.
+    // Many small commands are accepted although they have this size together.
     let mut peer = server.connect();
     let small = b"ECHO 0123456789\r\n".repeat(100_000);
     assert_eq!(peer.send(&server, &small).len(), 100_000 * "$10|0123456789|".len());
@@ -227,7 +227,7 @@ fn who_sends_all_before_reading_any_is_served_on() {
     assert!(!peer.session.wants_read() || peer.session.output().len() > 256 << 10);
     feed(&mut peer);
     assert!(!peer.session.wants_read());
-    // While output leaves, the client reads, so the server waits for it.
+    // The server waits while output leaves, because then the client reads.
     for _ in 0..5 {
         assert_eq!(peer.session.idle_deadline_us(), Some(server.now.mono_us + 100_000));
         server.advance_ms(99);
@@ -237,12 +237,12 @@ fn who_sends_all_before_reading_any_is_served_on() {
     server.advance_ms(100);
     assert_eq!(peer.drive(&server), Stop::Read);
     assert!(peer.session.output().len() > 2 << 20);
-    // Once it has begun, it continues at once ...
+    // Once the session has begun to execute, it continues at once ...
     feed(&mut peer);
     assert_eq!(peer.drive(&server), Stop::Read);
     peer.take_output(usize::MAX);
     assert_eq!(peer.received_bytes().len(), 180 * b"$20000\r\n\r\n".len() + 180 * 20_000);
-    // ... until everything is read.
+    // ... until the client has read everything.
     feed(&mut peer);
     assert_eq!(peer.drive(&server), Stop::Flush);
 }
@@ -258,7 +258,7 @@ fn the_clients_that_hold_most_are_closed_at_their_limit() {
         if i == 3 {
             peer.run(&server, "CLIENT NO-EVICT ON");
         }
-        // 200, 400, 600 and 800 KB. A reply of 800 KB is more than a session holds at once.
+        // The clients have 200, 400, 600 and 800 KB of replies. 800 KB is more than a session holds at once.
         for _ in 0..=i {
             peer.feed(b"GET k\r\n", 99);
             peer.drive(&server);

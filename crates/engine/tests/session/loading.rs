@@ -56,7 +56,7 @@ fn several_threads_load_what_one_reads() {
     load(&again, &file).expect("it is whole");
     let digest = |server: &Server| dataset_digest(server.engine.keyspace(), server.now.unix_ms()).to_hex();
     assert_eq!(digest(&again), digest(&server));
-    // The thread that puts the key finds that the key exists.
+    // The loading thread finds that the key exists already.
     let mut other = Server::new();
     other.connect().run(&other, "SET key:15000 mine");
     let mut peer = other.connect();
@@ -65,7 +65,7 @@ fn several_threads_load_what_one_reads() {
     let why = load(&other, &file).expect_err("it is there already");
     let text = why.to_string();
     assert!(text.contains("key \"key:15000\" is there already") && text.contains("offset "), "{text}");
-    // A truncated file is reported, and the threads have ended.
+    // A truncated file is reported, and the loading threads have ended.
     let cut = Server::new();
     let why = load(&cut, &file[..file.len() / 2]).expect_err("it is cut off");
     assert!(why.to_string().contains("x.rdb: at offset "), "{why}");
@@ -74,7 +74,7 @@ fn several_threads_load_what_one_reads() {
 
 /// Real files with a few bytes changed, taken out or put in are loaded or refused; nothing panics, and what is refused stays as it
 /// is.
-// The test's data are files; the engine under test reads none of them by itself.
+// This test reads files itself; the engine under test reads no files by itself.
 #[allow(clippy::disallowed_methods)]
 #[test]
 fn changed_files_are_loaded_or_refused() {

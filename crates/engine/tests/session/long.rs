@@ -95,7 +95,8 @@ fn others_see_all_of_a_long_write_or_nothing() {
         let job = job_of(&server, &mut peer, &line);
         let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
         let done = job.run(server.now, &|| {
-            // The first key, one in the middle, and the last; then one more that the call has not reached.
+            // Look at the first key, one key in the middle, and the last key. The key in the middle is one that the
+            // call has not reached.
             let some = 4999 - seen.borrow().len();
             let exists = other.borrow_mut().run(&server, &format!("EXISTS k0 k{some} k4999"));
             seen.borrow_mut().push(exists);
@@ -216,7 +217,7 @@ fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() 
     assert!(stats.contains("cmdstat_get:calls=2,"), "a command that waited counts once: {stats}");
     peer.session.lane_done(done);
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":1|"));
-    // Once more: now the keys exist, and nothing is set.
+    // Run the call once more: now the keys exist, and the call sets nothing.
     let job = job_of(&server, &mut peer, &format!("MSETNX{pairs} new v"));
     pauses.set(0);
     peer.session.lane_done(job.run(server.now, &|| pauses.set(pauses.get() + 1)));
@@ -259,7 +260,7 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     peer.feed(&command(&mget(4000)), usize::MAX);
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
     assert!(peer.session.output().len() < 120_000, "{}", peer.session.output().len());
-    // The same call on the lane.
+    // Run the same call on the lane.
     let mut peer = server.connect();
     let job = job_of(&server, &mut peer, &mget(100_000));
     let pauses = Cell::new(0);
@@ -276,7 +277,7 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
     assert_eq!(peer.replies(), "");
     admin.run(&server, "CONFIG SET client-output-buffer-limit 'normal 100kb 0 0'");
-    // A client that wants no replies has no replies waiting.
+    // For a client that wants no replies, no replies wait.
     let mut peer = server.connect();
     peer.run(&server, "CLIENT REPLY OFF");
     assert_eq!(peer.run(&server, &mget(4000)), "");
@@ -336,7 +337,7 @@ fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
             let _ = stopped.send((is_parked, reader));
         });
         let running = scope.spawn(move || job.run(now, &|| {}));
-        // The reader is put aside although the shard stays locked.
+        // The reader is parked although the shard stays locked.
         let (is_parked, mut reader) =
             wait.recv_timeout(std::time::Duration::from_secs(60)).expect("put aside");
         assert!(is_parked && reader.wakes.count() == 0);
@@ -489,7 +490,7 @@ fn a_reply_of_many_bytes_is_copied_on_the_lane_and_is_of_one_moment() {
         assert_eq!(peer.replies().matches(&copied).count(), values, "{:.20}", line);
         other.borrow_mut().run(&server, &format!("SET k199 {copied}"));
     }
-    // Shared values count as nothing, so the call runs in slices.
+    // Values that are shared, not copied, cost nothing, so the call runs in slices.
     peer.feed(&command(&format!("MGET{shares}")), usize::MAX);
     assert!(!matches!(peer.session.run(server.now), Turn::Lane(_)));
     while peer.drive(&server) == Stop::Flush {}

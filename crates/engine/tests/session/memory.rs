@@ -21,7 +21,7 @@ fn the_data_counts_at_once_and_everything_else_at_the_next_look() {
     let stored =
         (0..1000).take_while(|i| peer.run(&server, &format!("SET key{i} {value}")) == "+OK|").count();
     assert!((95..140).contains(&stored), "a megabyte was left: {stored}");
-    // The memory that was left was too little for this value.
+    // Too little memory was left for this value.
     let small = (0..10_000).take_while(|i| peer.run(&server, &format!("SET small{i} 1")) == "+OK|").count();
     assert!(small < 1000, "{small}");
     peer.script(
@@ -59,7 +59,7 @@ fn a_command_evicts_a_bounded_number_and_the_background_goes_on() {
     peer.script(&server, &[("CONFIG SET maxmemory 7mb", "+OK|"), ("SET a 1", "+OK|"), ("DBSIZE", ":385|")]);
     let mut pauses = 0;
     while server.engine.watch_memory(server.now) < 1000 {
-        // The test's allocator does not notice freed values, so the test subtracts them.
+        // The test subtracts the freed values itself, because its allocator does not notice that they are freed.
         server.used_bytes.store(8 * MB - (400 - server.engine.keyspace().len(0) as u64) * 10_240, Relaxed);
         pauses += 1;
         assert!(pauses < 100);
@@ -182,7 +182,7 @@ fn memory_is_shown_by_purpose() {
     assert!(peer.run(&server, "MEMORY DOCTOR").contains("Nothing remarkable"));
     peer.script(&server, &[("CONFIG SET maxmemory 10mb", "+OK|")]);
     assert!(peer.run(&server, "MEMORY DOCTOR").contains("maxmemory is passed by 10"));
-    // A job's arguments count while it waits.
+    // The arguments of a job count as memory while the job waits.
     peer.hold_jobs = true;
     let mut other = server.connect();
     peer.send(&server, &[b"*2\r\n$4\r\nKEYS\r\n$50000\r\n", &[b'a'; 50_000][..], b"\r\n"].concat());

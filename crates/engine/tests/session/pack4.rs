@@ -157,7 +157,7 @@ fn what_is_dropped_of_a_refused_frame_does_not_count_for_the_next() {
         assert_eq!(got.len(), 2, "{:?}", peer.ended);
         assert!(got[0].contains("goes on after its command") && got[1].starts_with("$204800|e"));
     }
-    // Half way through the frame, nothing of it is kept.
+    // While half of the refused frame has arrived, the session keeps none of its bytes.
     let sent = frame(&refused);
     for piece in sent[..500 * KB].chunks(10 * KB) {
         peer.feed(piece, usize::MAX);

@@ -1,5 +1,5 @@
-//! What the server does by itself when memory or disk space runs out: work waits or is refused, clients are slowed, and
-//! what is only useful makes room.
+//! What the server does by itself when memory or disk space runs out: work waits or is refused, clients are slowed,
+//! and optional work, such as the history, stops first.
 
 use crate::disk::Disk;
 use crate::fixture::{Peer, Server, Stop};
@@ -42,7 +42,7 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     let mut server = Server::new();
     let mut peer = server.connect();
     fill(&server, &mut peer, "h");
-    // At first nothing is known about memory. Then enough is free.
+    // At first the server does not know the free memory. Later enough memory is free.
     assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
     free(&mut server, 100.0, 320.0);
     assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
@@ -55,7 +55,7 @@ fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
     assert_eq!(told, "-OOM an import would need 32 MB, waiting for 28 MB|");
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=3|"));
     assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_hgetall:calls=2,"));
-    // With this many keys the server does not read the values. The names alone count.
+    // With this many keys the server does not read the values. Only the names count.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
     let told = peer.run(&server, &many);
     assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);
@@ -84,19 +84,19 @@ fn a_transaction_needs_what_its_commands_need() {
     let told = peer.run(&server, "EXEC");
     assert!(told.starts_with(refused) && told.contains(" MB, waiting for "), "{told}");
     assert_eq!(peer.run(&server, "EXISTS k"), ":0|", "nothing of it has run");
-    // Two replies need twice as much.
+    // Two replies together need twice as much.
     begin(&mut peer, &server, &["HGETALL h", "HVALS h"]);
     let twice = peer.run(&server, "EXEC");
     let megabytes = |told: &str| told.strip_prefix(refused)?.split(' ').next()?.parse::<u64>().ok();
     assert!(megabytes(&twice) >= megabytes(&told).map(|mb| 2 * mb - 1), "{twice} {told}");
-    // What takes a part of a value, what creates little, and what removes, goes on.
+    // Commands that read a part of a value, create little, or remove data are still accepted.
     begin(&mut peer, &server, &["LRANGE l 0 5000", "HLEN h", "SET k v", "DEL l"]);
     assert!(peer.run(&server, "EXEC").ends_with(":5000|+OK|:1|"));
     assert_eq!(peer.run(&server, "EXISTS k l"), ":1|");
     let stats = peer.run(&server, "INFO commandstats");
     assert!(stats.contains("cmdstat_exec:calls=1,") && stats.contains("rejected_calls=2,"), "{stats}");
 
-    // It waits for other work, and keeps its queue and its watched keys.
+    // The transaction waits for other work, and keeps its queue and its watched keys.
     free(&mut server, 28.0, 320.0);
     for changes in [false, true] {
         other.hold_jobs = true;
@@ -147,23 +147,23 @@ fn every_command_that_leaves_its_session_asks_for_its_memory() {
     free(&mut server, 100.0, 320.0);
     assert_eq!(peer.run(&server, &script), ":500000500000|");
     free(&mut server, 14.0, 320.0);
-    // A script that has left its worker.
+    // Run a script that has moved from its worker to the lane.
     assert_eq!(peer.run(&server, &script), "-OOM eval would need 8 MB, waiting for 4 MB|");
-    // A blocking command with much to read.
+    // A blocking command that would read much is refused.
     let told = peer.run(&server, "XREAD COUNT 5000 BLOCK 0 STREAMS s 0");
     assert!(told.starts_with("-OOM xread would need "), "{}", &told[..told.len().min(80)]);
     assert_eq!(peer.run(&server, "XREAD COUNT 1 BLOCK 0 STREAMS s 0").matches("$1|f|").count(), 1);
-    // A command with many keys whose rights are checked on a helper thread: only the request is looked at.
+    // The rights to many keys are checked on a helper thread, so the need is estimated from the request alone.
     let many = format!("MGET {}", "n".repeat(1_000) + &format!(" {}", "x".repeat(990)).repeat(20_000));
     let told = limited.run(&server, &many);
     assert!(told.starts_with("-OOM mget would need 20 MB, waiting for "), "{}", &told[..told.len().min(80)]);
     assert_eq!(limited.run(&server, "GET doc:1").split(' ').next(), Some("-NOPERM"));
-    // A search for many documents. Without LIMIT it is for few.
+    // A search asks for many documents. Without LIMIT it would ask for few.
     let told = peer.run(&server, "FT.SEARCH i word LIMIT 0 100000");
     assert!(told.starts_with("-OOM ft.search would need "), "{told}");
     assert!(peer.run(&server, "FT.SEARCH i word").starts_with("+FT.SEARCH ran"));
     assert!(peer.run(&server, "FT.SEARCH i word LIMIT 0 10").starts_with("+FT.SEARCH ran"));
-    // The text of a command stands in its request.
+    // The need of this command is the text in its request, so it is accepted.
     assert!(peer.run(&server, "RX.MATCH set lane").starts_with("+RX.MATCH ran"));
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=4|"));
 }
@@ -174,7 +174,7 @@ fn work_waits_for_other_work_to_end() {
     let (mut peer, mut other) = (server.connect(), server.connect());
     fill(&server, &mut peer, "h");
     free(&mut server, 28.0, 320.0);
-    // There is memory for one reply, not for two.
+    // Enough memory is free for one reply, but not for two.
     peer.hold_jobs = true;
     assert_eq!(peer.run(&server, "HGETALL h"), "");
     other.feed(b"HGETALL h\r\n", usize::MAX);
@@ -186,7 +186,7 @@ fn work_waits_for_other_work_to_end() {
     peer.drive(&server);
     assert!(peer.replies().len() > 10_000_000);
     server.advance_ms(1_000);
-    // The host's clock is not the one that sessions are given, and is far ahead.
+    // The host's clock differs from the clock that sessions are given, and is far ahead.
     server.step_us.store(1_000_000_000, Relaxed);
     other.drive(&server);
     server.step_us.store(0, Relaxed);
@@ -247,7 +247,7 @@ fn who_makes_memory_grow_fastest_is_slowed_near_its_end() {
     server.advance_ms(1_000);
     fast.drive(&server);
     assert_eq!(fast.replies(), "+OK|", "nobody is stopped");
-    // There is memory again.
+    // Memory is free again.
     free(&mut server, 500.0, 1_000.0);
     look(&mut server);
     assert!(!has_rule(&mut admin, &server, "findings", "memory-growth"));
@@ -273,7 +273,7 @@ fn a_disk_without_room_keeps_what_matters() {
         (&told["findings"][0]["rule"], &told["findings"][0]["level"]),
         (&"disk-space".into(), &"alert".into())
     );
-    // The history does not try to write.
+    // The history does not try to write to the full disk.
     disk.set_room(Some(0));
     seconds(&mut server, 40);
     assert!(!has_rule(&mut peer, &server, "findings", "history-disk"));

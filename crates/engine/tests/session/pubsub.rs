@@ -3,7 +3,7 @@
 use crate::fixture::{End, Peer, Server, Stop, command};
 use strand_engine::Framing;
 
-/// `SUBSCRIBE` of each word.
+/// A client that sends `SUBSCRIBE` (or another command of `words`) with each word.
 fn listener(server: &mut Server, words: &str) -> Peer {
     let mut peer = server.connect();
     let lines = words.split(' ').count() - 1;
@@ -107,7 +107,7 @@ fn whoever_is_counted_gets_the_message_and_nobody_else_does() {
     assert_eq!((a.hears(&server), b.hears(&server)), (String::new(), String::new()));
 }
 
-/// As above, but the message was delivered to some subscribers only, because the slice ended.
+/// Like the test above, but the message was delivered to some subscribers only, because the slice ended.
 #[test]
 fn a_message_that_is_half_way_through_is_neither_lost_nor_given_twice() {
     let mut server = Server::new();
@@ -141,7 +141,7 @@ fn a_message_that_is_half_way_through_is_neither_lost_nor_given_twice() {
 fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
     const MESSAGES: usize = 30;
     let mut server = Server::new();
-    // More deliveries than one slice has.
+    // Make more deliveries than one slice has.
     let mut listeners: Vec<_> = (0..300).map(|_| listener(&mut server, "SUBSCRIBE news other")).collect();
     let mut a = server.connect();
     let line = |n: usize| command(&format!("PUBLISH news {n}"));
@@ -162,7 +162,8 @@ fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
         none += usize::from(text.is_empty());
     }
     assert!(whole > 0 && none > 0 && whole + none == listeners.len(), "{whole} have all, {none} have none");
-    // One client subscribes and one unsubscribes half way through. Neither loses a message or gets one too many.
+    // One client subscribes and another unsubscribes while the message is half delivered. Neither loses a message or
+    // gets a message too many.
     let mut late = listener(&mut server, "SUBSCRIBE news other");
     let at = early.iter().position(String::is_empty).expect("some have none");
     let gone = listeners[at].run(&server, "UNSUBSCRIBE news");
@@ -231,7 +232,7 @@ fn who_does_not_read_is_closed_and_holds_no_more_than_its_class_allows() {
     }
     assert_eq!(a.ended, Some(End::Abort));
     assert!((90..=100).contains(&received), "{received} messages of 1,000 bytes");
-    // The same when its session cannot take the messages.
+    // The same happens when the client's session cannot take the messages.
     let mut a = listener(&mut server, "SUBSCRIBE ch");
     for _ in 0..200 {
         p.run(&server, &format!("PUBLISH ch {text}"));
@@ -240,7 +241,7 @@ fn who_does_not_read_is_closed_and_holds_no_more_than_its_class_allows() {
     assert_eq!(a.drive(&server), Stop::Ended);
     assert_eq!(a.ended, Some(End::Abort));
     assert!(p.run(&server, "INFO stats").contains("client_output_buffer_limit_disconnections:2|"));
-    // A client without subscriptions belongs to another class.
+    // A client without subscriptions belongs to class normal.
     let mut normal = server.connect();
     normal.hold_output = true;
     p.run(&server, &format!("SET k {}", "x".repeat(200_000)));
@@ -257,7 +258,7 @@ fn publishers_wait_for_an_office_that_has_to_catch_up() {
         sent += 1;
         assert!(sent < 10_000, "nothing bounds the queue");
     }
-    // The publisher waits for the office. Other clients do not.
+    // The publisher waits until the office catches up. Other clients do not wait.
     let mut other = server.connect();
     other.script(&server, &[("PING", "+PONG|"), ("SET k v", "+OK|")]);
     let woken = p.wakes.count();
@@ -321,7 +322,7 @@ fn limits_have_names() {
     );
     let mut p = server.connect();
     assert_eq!(p.run(&server, &format!("PUBLISH {long}c x")), "-ERR a channel may have at most 16384 bytes|");
-    // With this many patterns PUBLISH runs on a helper thread. Its effect is that on a worker.
+    // With this many patterns PUBLISH runs on a helper thread, with the same effect as on a worker.
     p.hold_jobs = true;
     assert_eq!(p.run(&server, "PUBLISH pattern:77 x"), "");
     let job = p.job.take().expect("it does");
@@ -353,7 +354,7 @@ fn a_user_hears_and_says_what_its_channels_allow() {
         ],
     );
     assert!(admin.run(&server, "ACL LOG 1").contains("$7|channel|"), "the log says why");
-    // The client stays when the user gets more rights, or loses rights of another kind.
+    // The client stays connected when its user gets more rights, or loses rights of another kind.
     admin.script(&server, &[("ACL SETUSER u &more", "+OK|"), ("ACL SETUSER u -@all", "+OK|")]);
     admin.script(&server, &[("PUBLISH lit x", ":1|")]);
     assert_eq!(a.hears(&server), heard("lit", "x"));

@@ -25,7 +25,7 @@ fn a_long_script_that_only_reads_sees_one_moment_and_holds_no_shard() {
     peer.run(&server, "MSET a 1 b 1 c 1");
     peer.run(&server, "SET soon 1 PX 100000");
     peer.run(&server, "RPUSH list 1 2 3");
-    // One key is read twice; other keys change, appear or disappear meanwhile.
+    // The script reads one key twice. Other clients change, create and remove other keys meanwhile.
     let reads = "return {redis.call('get', KEYS[1]), redis.call('mget', 'b', 'c'), redis.call('exists', 'new'), \
                  redis.call('lrange', 'list', 0, -1), redis.call('ttl', 'soon'), redis.call('type', 'list')}";
     let line = format!(
@@ -67,7 +67,8 @@ fn transfers_never_change_the_sum_that_a_long_script_finds() {
     for _ in 0..3 {
         assert_eq!(run_long(&server, &mut peer, &line, &transfer), format!(":{}|", KEYS * 100));
     }
-    // A script that writes at its end begins anew with its shards locked, so the sum and the write are of one moment.
+    // A script that writes at its end restarts with its shards locked, so that the sum and the write are of one
+    // moment.
     let line = format!("EVAL \"{sum} redis.call('set', 'sum', sum) return redis.call('get', 'sum')\" 0");
     let total = (KEYS * 100).to_string();
     for _ in 0..3 {
@@ -89,7 +90,7 @@ fn a_script_whose_moment_is_lost_begins_anew() {
          if redis.call('getrange', 'n' .. i, 0, 0) == 'b' then n = n + 1 end end return n\" 0",
         KEYS - 1
     );
-    // Everything is overwritten at the first pause of the run: more bytes than a view keeps.
+    // At the first pause of the run, every key is overwritten, with more bytes than a view keeps.
     let is_written = Cell::new(false);
     let reply = run_long(&server, &mut peer, &line, &|| {
         if !is_written.replace(true) {

@@ -21,7 +21,7 @@ fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
             ("KEYS *", "*1|$1|k|"),
         ],
     );
-    // Each of these commands came alone, so each was timed by itself.
+    // Each of these commands was sent alone, so each was timed by itself.
     let keys = values.replace("$1|v|", "$1|k|").replace("*16|", "");
     let want: Vec<String> = [
         "*2|$4|KEYS|$1|*|",
@@ -181,7 +181,7 @@ fn phases_stand_behind_what_redis_has() {
     peer.drive(&server);
     server.step_us.store(0, Relaxed);
     assert_eq!(peer.replies(), "+OK|");
-    // Then the socket was full for a while.
+    // Then the client's socket was full for a while.
     server.engine.flushed(peer.session.id(), 1_234);
     let plain = "*6|:0|:1700000002|:600000|*3|$3|SET|$1|k|$1|v|$15|127.0.0.1:40002|$0||";
     assert_eq!(admin.run(&server, "SLOWLOG GET 1"), format!("*1|{plain}"));

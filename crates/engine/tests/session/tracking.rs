@@ -36,7 +36,7 @@ fn the_first_change_of_a_key_that_was_read_is_told_once() {
         let key = if change.contains(" m ") { "m" } else { "k" };
         assert_eq!(a.hears(&server), if tells { told(key) } else { String::new() }, "{change}");
     }
-    // The key expires, and nobody reads it.
+    // The key expires although nobody reads it.
     b.run(&server, "SET k v PX 10");
     a.run(&server, "GET k");
     server.advance_ms(20);
@@ -57,7 +57,7 @@ fn an_invalidation_never_overtakes_the_reply_it_is_about() {
     assert_eq!(a.run(&server, &format!("MGET {}", keys.join(" "))), "");
     let job = a.job.take().expect("so many keys are read on a helper thread");
     let done = job.run(server.now, &|| {});
-    // The client has read the key, and the reply has not arrived yet.
+    // The client has read the key, but the reply has not arrived yet.
     b.run(&server, "SET k7 new");
     assert_eq!(a.hears(&server), "");
     a.session.lane_done(done);
@@ -73,7 +73,8 @@ fn who_was_served_while_it_waited_is_told_in_the_order_of_what_it_read() {
     b.run(&server, "XADD s 1-1 f v");
     b.run(&server, "XADD s 2-1 f v");
     let reply = "%1|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|";
-    // The first change serves the waiting client. The second is about what it has read by then.
+    // The first change serves the waiting client, so its invalidation comes before the reply. The second change
+    // invalidates what the client has read by then.
     assert_eq!(a.hears(&server), [told("s").as_str(), reply, told("s").as_str()].concat());
     b.run(&server, "XADD s 3-1 f v");
     assert_eq!(a.hears(&server), "", "told once");
@@ -103,14 +104,14 @@ fn the_table_is_bounded() {
         a.run(&server, &format!("GET key:{i}"));
         told += a.hears(&server).matches("invalidate").count();
     }
-    // For each forgotten key an invalidation was sent, so no client keeps a copy.
+    // An invalidation was sent for each forgotten key, so no client keeps a copy of such a key.
     assert_eq!(told + a.received_bytes().len(), 900);
     assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:100|tracking_total_items:100|"));
     // A key that is too long to be remembered is invalidated at once, after the reply.
     let long = "k".repeat(2000);
     assert_eq!(a.run(&server, &format!("GET {long}")), "_|");
     assert_eq!(a.hears(&server), format!(">2|$10|invalidate|*1|$2000|{long}|"));
-    // Readers that are gone are forgotten when there are many of them.
+    // Readers that have disconnected are forgotten when a key has many of them.
     for _ in 0..300 {
         drop_after(&mut server, "GET shared");
     }

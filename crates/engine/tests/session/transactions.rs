@@ -83,7 +83,7 @@ fn very_many_watched_keys_stop_no_worker_and_are_watched_all_the_same() {
     b.run(&server, "SET k99999 1");
     a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*-1|")]);
     assert_eq!(held(b.run(&server, "CLIENT LIST ID 1")), 0);
-    // EXEC runs at once, and no later change of another client counts.
+    // EXEC runs at once, and later changes by other clients do not matter.
     a.feed(&command(&watch), usize::MAX);
     a.drive(&server);
     a.replies();
@@ -210,7 +210,7 @@ fn queued(server: &Server, peer: &mut Peer, lines: impl Iterator<Item = String>)
     peer.job.take().expect("a job")
 }
 
-/// Runs a job, with something done in each of its pauses. The replies.
+/// Runs a job, and calls `pause` in each of its pauses. Returns the replies.
 fn finish(server: &Server, peer: &mut Peer, job: Box<LaneJob>, pause: &dyn Fn()) -> String {
     peer.session.lane_done(job.run(server.now, pause));
     while peer.drive(server) == Stop::Flush {}
@@ -232,7 +232,8 @@ fn others_see_all_of_a_long_transaction_or_nothing_and_wait_for_nothing() {
         let (other, watcher) = &mut *others.borrow_mut();
         pauses.set(pauses.get() + 1);
         assert_eq!(other.run(&server, &format!("SET other{} x", pauses.get())), "+OK|", "a key of its own");
-        // The first key, one that nobody has come to yet, and the last; what was moved, and what is gone.
+        // Look at the first key, a key that was not carried out yet, and the last key; then at a key that was moved,
+        // and a deleted key.
         let some = 4998 - pauses.get();
         seen.borrow_mut().push(other.run(&server, &format!("EXISTS n0 n{some} n4999 n9 n9 list")));
         if other.run(&server, "EXISTS renamed") == ":1|" && executed.borrow().is_empty() {
@@ -265,7 +266,7 @@ fn a_long_transaction_that_others_overtake_begins_anew_and_holds_its_shards_in_t
         let replies = finish(&server, &mut peer, job, &|| {
             if overtaken.get() < overtakes && !waited.get() {
                 let reply = other.borrow_mut().run(&server, "INCR n4999");
-                // While it holds its shards the other client is put aside.
+                // While the transaction holds its shards, the other client is parked.
                 waited.set(reply.is_empty());
                 overtaken.set(overtaken.get() + 1);
             }
@@ -276,7 +277,7 @@ fn a_long_transaction_that_others_overtake_begins_anew_and_holds_its_shards_in_t
         let other = other.into_inner();
         other.drive(&server);
         other.replies();
-        // Each INCR was done once.
+        // Each INCR ran once.
         assert_eq!(other.run(&server, "GET n0"), "$1|1|");
         let all = other.run(&server, "INCRBY n4999 0");
         assert_eq!(all, format!(":{}|", overtaken.get() + 1), "{overtakes}");

@@ -77,7 +77,7 @@ fn a_long_request_is_decoded_in_several_turns() {
         turns += 1;
         assert!(peer.session.in_frame());
     }
-    // Besides, a turn takes what one block contains.
+    // A turn also takes all arguments that one block contains.
     assert!((arguments / 20_000..arguments / 4096 + 1).contains(&turns), "{turns}");
 }
 
@@ -119,7 +119,7 @@ fn requests_are_held_up_to_a_bound() {
     assert_eq!(read_ahead(&mut peer), READ_AHEAD_BYTES_MAX);
 }
 
-/// Feeds the session while it wants bytes. Returns how many it took.
+/// Feeds the session while it wants bytes. Returns the number of bytes that the session took.
 fn read_ahead(peer: &mut Peer) -> usize {
     let block = vec![b'\n'; 16 * 1024];
     let mut fed = 0;
@@ -165,7 +165,7 @@ fn empty_requests_count_against_the_turn_and_not_against_the_query_limit() {
     assert!(turns >= 16, "{turns}");
     peer.take_output(usize::MAX);
     assert_eq!((peer.replies().as_str(), peer.ended), ("+PONG|", None));
-    // An unfinished request is measured from its own beginning.
+    // The length of an unfinished request is counted from the request's own first byte.
     peer.feed(&vec![b'\n'; 2 << 20], usize::MAX);
     peer.feed(b"*2\r\n", usize::MAX);
     assert_eq!(peer.drive(&server), Stop::Read);
@@ -281,7 +281,7 @@ fn random_cuts_and_damage_do_no_harm() {
             }
             replies.push((peer.replies(), peer.ended));
         }
-        // INFO counts reads, so replies are compared without it.
+        // INFO shows the number of reads, so replies are compared without numbers.
         let shown = |r: &str| r.replace(|c: char| c.is_ascii_digit(), "");
         assert_eq!(shown(&replies[0].0), shown(&replies[1].0), "seed {seed}");
         assert_eq!(replies[0].1, replies[1].1, "seed {seed}");

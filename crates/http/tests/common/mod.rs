@@ -24,7 +24,7 @@ use strand_http::session_client::SessionClient;
 use strand_http::text;
 use strand_http::xml::{Node, Source, Xml};
 
-/// Most polls of a future before the test fails.
+/// Maximum number of polls of a future before the test fails.
 const POLLS_MAX: usize = 1_000_000;
 
 /// The body of the fuzz target `http_parsers`. The first byte selects the parser, the second the size of the
@@ -41,7 +41,7 @@ pub fn fuzz_http_parsers(data: &[u8]) {
     }
 }
 
-/// A body in these pieces.
+/// A body that arrives in these pieces.
 pub struct Parts(pub VecDeque<Bytes>);
 
 impl Source for Parts {
@@ -63,7 +63,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     panic!("the future never ends");
 }
 
-/// The nodes, with adjacent texts joined; `None` when the document is refused.
+/// The nodes of a document, with adjacent texts joined; `None` when the document is refused.
 fn nodes(data: &[u8], piece: usize) -> Option<Vec<Node>> {
     let mut xml = Xml::new(Parts(data.chunks(piece).map(Bytes::copy_from_slice).collect()));
     let mut nodes = Vec::new();
@@ -141,7 +141,7 @@ fn headers(data: &[u8]) {
     let _ = auth::credentials(&headers);
 }
 
-/// Every reply of a session becomes one JSON value, however it is split.
+/// Checks that every reply of a session becomes one JSON value, however the reply is split.
 fn replies(data: &[u8], piece: usize) {
     let written = |piece: usize| {
         let (http_end, session_end) = pipe();
@@ -171,7 +171,7 @@ fn replies(data: &[u8], piece: usize) {
                         chain.push_slice(part);
                         session_end.write(&mut chain, usize::MAX);
                     }
-                    // The session ends here.
+                    // The session ends at this point of the test.
                     _ => session_end = None,
                 },
             }
@@ -179,7 +179,7 @@ fn replies(data: &[u8], piece: usize) {
         panic!("the future never ends");
     };
     let (found, whole) = (written(piece), written(data.len().max(1)));
-    // An error directly after a value may be found before or after the value is written.
+    // An error that follows a value directly may be found before or after the value is written.
     if found.is_some() && whole.is_some() {
         assert_eq!(found, whole);
     }

@@ -76,7 +76,7 @@ fn command(txn: &mut Txn<'_>, db: usize, name: &str, rng: &mut fastrand::Rng) {
     txn.end_command(db, || Sent::Args([Arg::Bytes(b"DO"), Arg::Bytes(name.as_bytes())].into_iter()));
 }
 
-/// Takes the bytes out of the journal.
+/// Takes all bytes out of the keyspace's journal.
 fn taken(keyspace: &Keyspace) -> Vec<u8> {
     let mut out = Chain::new();
     keyspace.journal().take(&mut out);
@@ -99,7 +99,7 @@ fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
             let names: Vec<String> = (0..300).map(|_| format!("key:{}", rng.usize(..400))).collect();
             let keys: Vec<Key<'_>> = names.iter().map(|name| drafted.key(name.as_bytes())).collect();
             let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
-            // The journal is off otherwise, because `write` names no effects.
+            // While the twin was filled, the journal was off, because `write` names no effects.
             [&drafted, &twin].iter().for_each(|keyspace| _ = keyspace.switch_journal(true));
             {
                 let mut txn = twin.lock_all(NOW_MS);

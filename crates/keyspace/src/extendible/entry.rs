@@ -6,7 +6,7 @@
 //! | flags | 1 | always |
 //! | usage ([`crate::usage`]) | 3 | `USE` |
 //! | expiry, unix ms, little-endian | 8 | `EXPIRY` |
-//! | length of the key, 7 bits a byte, low bits first | 1-2 | always |
+//! | length of the key, 7 bits per byte, low bits first | 1-2 | always |
 //! | key | | always; empty when it lies outside |
 //! | value: an integer, little-endian | 8 | kind `INT` |
 //! | value: number of an outside value, little-endian | 4 | kind `OUTSIDE` |
@@ -40,11 +40,11 @@ const NUMBER_BYTES: usize = 4;
 /// The part of a value that is stored in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body<'a> {
-    /// An integer.
+    /// The value is an integer.
     Int(i64),
     /// At most [`INLINE_BYTES_MAX`] bytes. The flag is true when a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Index of an outside value. The flag is true when the key lies outside, too.
+    /// Index of a value in the list of outside values. The flag is true when the key lies outside, too.
     OffHeap(u32, bool),
 }
 
@@ -138,7 +138,7 @@ impl EntryLayout {
             end: value.end,
         }
     }
-    /// Range of the key's bytes.
+    /// Range of the key's bytes in the heap.
     #[inline]
     pub(super) fn key(&self) -> Range<usize> {
         self.key_start..self.key_end
@@ -148,7 +148,7 @@ impl EntryLayout {
     fn value(&self) -> Range<usize> {
         self.value_start..self.end
     }
-    /// Range of the whole entry.
+    /// Range of the whole entry in the heap.
     #[inline]
     pub(super) fn range(&self) -> Range<usize> {
         self.start..self.end
@@ -216,7 +216,7 @@ impl EntryLayout {
             Body::Bytes(bytes, _) => bytes.len() == self.value().len() && self.flags & KIND == BYTES,
             _ => true,
         };
-        // Only the flag for edited bytes may change. All other flags decide the layout.
+        // Only the flag for edited bytes may differ, because all other flags decide the layout.
         if !same || (self.flags ^ new.flags()) & !EDITED != 0 {
             return false;
         }
@@ -249,7 +249,7 @@ pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     Some(heap[range] == *key)
 }
 
-/// Number of bytes before the key's length.
+/// Number of bytes in an entry before the key's length.
 #[inline]
 fn head_bytes(flags: u8) -> usize {
     let with = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };

@@ -24,22 +24,22 @@ pub(crate) trait OffHeap: Clone {
 /// A value on its way into a table.
 #[derive(Debug)]
 pub(crate) enum Payload<'a, V> {
-    /// An integer.
+    /// The value is an integer.
     Int(i64),
     /// Bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Any other value.
+    /// The value is of any other kind.
     OffHeap(V),
 }
 
 /// A value in a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content<'a, V> {
-    /// An integer.
+    /// The value is an integer.
     Int(i64),
     /// Bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
-    /// Any other value.
+    /// The value is of any other kind.
     OffHeap(&'a V),
 }
 
@@ -85,7 +85,7 @@ impl<V: OffHeap> Entries<V> {
         self.outside.push(value);
         bytes
     }
-    /// Bytes of the entries in the heap.
+    /// Number of bytes that the entries take in the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.heap.len()
     }
@@ -158,7 +158,7 @@ impl<'a, V> Item<'a, V> {
     pub(crate) fn expiry_ms(&self) -> i64 {
         self.place.expiry_ms(&self.entries.heap)
     }
-    /// 24 bits of usage.
+    /// The usage of the item, in 24 bits.
     #[inline]
     pub(crate) fn used(&self) -> u32 {
         self.place.used(&self.entries.heap)
@@ -179,7 +179,7 @@ impl<'a, V> Item<'a, V> {
             _ => position_of(&self.entries.heap[self.place.key()]),
         }
     }
-    /// Prefetches the outside value. Returns true when there is one.
+    /// Prefetches the value if it lies outside the heap. Returns true when it does.
     #[inline]
     pub(crate) fn prefetch_outside(&self) -> bool {
         let Body::OffHeap(number, _) = self.place.body(&self.entries.heap) else { return false };

@@ -39,8 +39,8 @@ pub(crate) const POSITION_BITS: u32 = 40;
 pub(crate) const SEGMENT_BUCKETS: usize = 1024;
 /// Maximum number of items in these buckets (7 of 8).
 pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
-/// When removed items fill a segment's table, a segment with at least this many items is split. One with fewer
-/// items is rebuilt.
+/// When removed items fill a segment's table, a segment with at least this many items is split. A segment
+/// with fewer items is rebuilt.
 const SPLIT_ITEMS_MIN: usize = SEGMENT_ITEMS_MAX / 4 * 3;
 /// Two buddies are merged when they have at most this many items together.
 const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
@@ -68,11 +68,11 @@ pub(crate) trait Positions: Clone {
 pub(crate) struct At {
     segment: u32,
     bucket: u32,
-    /// Start of the entry in the segment's heap.
+    /// Start of the item's entry in the segment's heap.
     start: u32,
 }
 
-/// An extendible hash table: see the module.
+/// An extendible hash table. The module explains it.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtendibleTable<V, P> {
     positions: P,
@@ -81,7 +81,7 @@ pub(crate) struct ExtendibleTable<V, P> {
     directory: Vec<u32>,
     segments: SmallVec<[Arc<Segment<V>>; 1]>,
     len: usize,
-    /// Bytes of all segments, items included.
+    /// Heap bytes of all segments, items included.
     segments_bytes: usize,
     /// No item of the table expires before this time.
     expiry_ms: i64,
@@ -100,11 +100,11 @@ pub(crate) struct ExtendibleTable<V, P> {
 /// Sizes of a table, for tests and for administrators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of items.
+    /// Number of items in the table.
     pub items: usize,
-    /// Number of segments.
+    /// Number of segments of the table.
     pub segments: usize,
-    /// Number of entries in the directory.
+    /// Number of entries in the table's directory.
     pub directory: usize,
     /// Number of items in the fullest segment.
     pub segment_items_max: usize,
@@ -112,7 +112,7 @@ pub struct Shape {
     pub moved_max: usize,
     /// Bytes of keys and values in the segments, and of their metadata.
     pub entries_bytes: usize,
-    /// All heap bytes.
+    /// Number of heap bytes of the whole table.
     pub heap_bytes: usize,
 }
 
@@ -161,7 +161,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
             moved_max: 0,
         }
     }
-    /// Number of items.
+    /// Number of items in the table.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len

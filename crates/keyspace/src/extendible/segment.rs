@@ -53,9 +53,9 @@ pub(crate) struct Segment<V> {
     entries: Entries<V>,
     /// Indices of unused elements in the list of outside values.
     free: Vec<u32>,
-    /// Bytes of the entries that are garbage.
+    /// Number of bytes of entries that are garbage.
     garbage: usize,
-    /// Heap bytes of the outside values.
+    /// Number of heap bytes of the outside values.
     outside_bytes: usize,
     /// Bytes of all allocations, outside values included.
     bytes: usize,
@@ -92,7 +92,7 @@ impl<V: OffHeap> Segment<V> {
         segment.recount();
         segment
     }
-    /// Heap bytes, outside values included.
+    /// Number of heap bytes of the segment, outside values included.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -107,7 +107,7 @@ impl<V: OffHeap> Segment<V> {
         copy.recount();
         copy
     }
-    /// Bytes of live entries.
+    /// Number of bytes of entries that are not garbage.
     pub(super) fn live_bytes(&self) -> usize {
         self.entries.heap.len() - self.garbage
     }
@@ -179,8 +179,8 @@ impl<V: OffHeap> Segment<V> {
         self.tidy();
         value
     }
-    /// Removes every item for which `is` returns true. Calls `gone` with the key, the position and the outside
-    /// value of each removed item.
+    /// Removes every item for which `is` returns true. Calls `gone` with the key, the position and the
+    /// outside value of each.
     pub(super) fn remove_all(
         &mut self,
         mut is: impl FnMut(&Item<'_, V>) -> bool,
@@ -474,7 +474,7 @@ impl<V: OffHeap> Segment<V> {
         self.recount();
     }
     fn recount(&mut self) {
-        // The second term is the reference count of the segment, one word.
+        // The last term is one word for the segment's reference count.
         self.bytes = size_of::<Segment<V>>()
             + size_of::<usize>()
             + self.table.allocation_size()

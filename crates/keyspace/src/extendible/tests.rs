@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Takes the position of a key from the key's first eight bytes.
+/// Takes the position of a key from the key's first eight bytes, so that a test chooses it.
 #[derive(Debug, Clone)]
 struct Told;
 
@@ -23,7 +23,7 @@ impl OffHeap for Large {
         self.0.len()
     }
     fn from_int(n: i64) -> Large {
-        // The bytes from which `payload` made the integer.
+        // Undo what `payload` did to make the integer.
         Large([b"#".to_vec(), vec![b'1'; n as usize]].concat())
     }
     fn from_bytes(bytes: &[u8], _: bool) -> Large {
@@ -132,7 +132,7 @@ proptest! {
     ) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (mut table, mut twin) = (Tested::new(base_bits, Told), BTreeMap::new());
-        // The positions of the table are the last ones of all.
+        // The table's positions are the highest positions of all.
         let range = 1u64 << (POSITION_BITS - u32::from(base_bits));
         let start = (1 << POSITION_BITS) - range;
         for (grow, many) in turns {
@@ -226,7 +226,7 @@ fn churn_at_one_size_neither_grows_nor_moves_more_than_a_segment() {
     table.check();
     let shape = table.shape();
     assert!(shape.moved_max <= SEGMENT_ITEMS_MAX, "{shape:?}");
-    // Items have 58 bytes, and heaps and tables are at least half full.
+    // Each item has 58 bytes, and heaps and tables are at least half full.
     assert!(bytes_max_after_growth < 5000 * (58 + 5) * 2, "{bytes_max_after_growth}");
 }
 

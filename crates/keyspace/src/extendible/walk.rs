@@ -57,8 +57,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
         let segment = &self.segments[i];
         (segment.expiry_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
-    /// Computes anew when the first item of the segment at `from` expires. Call this when a walk found no expiry in the
-    /// segment.
+    /// Recomputes the time at which the first item of the segment at `from` expires. Call this when a walk
+    /// found no expiry in the segment.
     pub(crate) fn raise_expiry_at(&mut self, from: u64) {
         let Some(i) = self.segment_of(from) else { return };
         let expiry_ms = self.segments[i].items().map(|item| item.expiry_ms()).min().unwrap_or(i64::MAX);

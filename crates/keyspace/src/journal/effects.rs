@@ -13,7 +13,7 @@ const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 /// An argument of an effect.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
-    /// Bytes that are copied.
+    /// Bytes that are copied into the effect.
     Bytes(&'a [u8]),
     /// A blob, which is shared if it is large and copied otherwise.
     Blob(&'a Blob),
@@ -44,7 +44,7 @@ impl Arg<'_> {
 pub enum Sent<'a, I> {
     /// The number of arguments, and all arguments encoded in RESP, each with its header.
     Encoded(usize, &'a [u8]),
-    /// The arguments one by one.
+    /// The arguments of the effect, one by one.
     Args(I),
 }
 

@@ -55,7 +55,7 @@ thread_local! {
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
 }
 
-/// The stream of all changes: see the module.
+/// The stream of all changes. The module explains it.
 #[derive(Debug)]
 pub struct Journal {
     id: u64,
@@ -69,7 +69,7 @@ pub struct Journal {
     alerts: OnceLock<Arc<AtomicU8>>,
     merger: Mutex<Merger>,
     is_asleep: AtomicBool,
-    /// Wakes the sleeping taker.
+    /// Wakes the thread that takes the journal.
     wake: OnceLock<Wake>,
 }
 
@@ -91,7 +91,7 @@ struct Aligned(AtomicU64);
 #[derive(Debug, Default)]
 struct Lane {
     stream: Chain,
-    /// The ranges of the whole stream that are in this lane, in ascending order of offsets: a thread ends one
+    /// The ranges of the whole stream that are in this lane. Their offsets ascend, because a thread ends one
     /// transaction before the next.
     ranges: VecDeque<ByteRange>,
 }
@@ -103,10 +103,10 @@ struct ByteRange {
     len: usize,
 }
 
-/// Joins the lanes to one stream.
+/// Joins the lanes of the threads to one stream.
 #[derive(Debug, Default)]
 struct Merger {
-    /// The offset of the next byte to take.
+    /// The offset of the next byte that is to be taken.
     frontier: u64,
     /// For each lane, the bytes that were moved out of the lane and wait for their turn, the oldest first.
     taken: Vec<VecDeque<Lane>>,
@@ -229,7 +229,8 @@ impl Journal {
                 _ => lane.ranges.push_back(ByteRange { offset, len }),
             }
         });
-        // The thread whose bytes exceed a limit notices that here, because the taker's offset only grows.
+        // Wake the taker if the waiting bytes exceed a limit with this transaction. The taker's offset only
+        // grows, so the thread whose bytes reach the limit notices that here.
         let before = offset.saturating_sub(self.frontier.load(SeqCst)) as usize;
         if before < WAKE_BYTES && before + len >= WAKE_BYTES {
             self.wake();

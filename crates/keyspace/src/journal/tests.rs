@@ -149,7 +149,8 @@ fn a_taker_that_sleeps_is_woken_when_much_waits() {
     assert_eq!(woken.load(Relaxed), 1, "the taker is awake");
 }
 
-/// A listener that panics, like a handler with a fault, while shards are held and half of the work is done.
+/// A listener that panics while shards are held and half of the work is done, as a handler with a fault
+/// would.
 #[derive(Debug)]
 struct Panics;
 

@@ -27,7 +27,7 @@ fn promise(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]
     keyspace.lock(&hashes, NOW_MS).promise(db, promises)
 }
 
-/// Makes at once the changes that [`promise`] promises.
+/// Makes the changes that [`promise`] promises, but makes them at once.
 fn at_once(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]>) -> u64 {
     let mut removed = 0;
     for name in names {

@@ -1,4 +1,4 @@
-//! The sums of a shard are compared with a fresh count.
+//! The running sums of a shard are compared with a fresh count of its records.
 
 use super::*;
 use crate::{Keyspace, StrRef};
@@ -32,8 +32,8 @@ fn a_high_database_costs_one_table() {
     let mut shard = keyspace.shards[0].lock.lock();
     assert_eq!(shard.others.len(), 1);
     assert!(shard.sums().bytes < 2000, "{:?}", shard.sums());
-    // While no expiry has passed, active expiry only compares one bound. When one has passed, it finds the only
-    // table.
+    // While no expiry has passed, active expiry only compares one bound. Once an expiry has passed, active
+    // expiry finds the only table.
     assert_eq!(shard.next_due(0, NOW_MS), None);
     assert_eq!(shard.next_due(0, NOW_MS + 1000), Some(2 * 999));
     assert_eq!(shard.next_due(2 * 999 + 1, NOW_MS + 1000), None);

@@ -2,9 +2,8 @@
 //! ([`FieldType`]).
 //!
 //! Bit 0 is the most significant bit of byte 0, as in redis-server. All functions are pure and take time
-//! proportional to the bytes passed. Callers pass a long string in pieces. Arguments and replies are handled by the
-//! commands.
-//! replies.
+//! proportional to the bytes passed. Callers pass a long string in pieces. Arguments and replies are handled
+//! by the commands.
 
 use std::ops::Range;
 
@@ -91,13 +90,13 @@ fn mask_until(end: u64) -> u8 {
 /// The operations of BITOP. A shorter string is padded with zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Bits that are 1 in all strings.
+    /// The result has the bits that are 1 in all strings.
     And,
-    /// Bits that are 1 in any string.
+    /// The result has the bits that are 1 in any string.
     Or,
     /// Bits that are 1 in an odd number of strings.
     Xor,
-    /// Bits that are 0 in the only string.
+    /// The result has the bits that are 0 in the only string.
     Not,
     /// Bits that are 1 in the first string and in no other.
     Diff,
@@ -105,7 +104,7 @@ pub enum Operation {
     Diff1,
     /// Bits that are 1 in the first string and in another.
     AndOr,
-    /// Bits that are 1 in exactly one string.
+    /// The result has the bits that are 1 in exactly one string.
     One,
 }
 
@@ -124,7 +123,7 @@ impl Operation {
         ];
         WORDS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, op)| *op)
     }
-    /// Fills `out` with bytes of the result, starting at byte `at`.
+    /// Fills `out` with the bytes of the combined string, starting with byte `at` of that string.
     pub fn combine(self, sources: &[&[u8]], at: usize, out: &mut [u8]) {
         let mut scratch = [0; SCRATCH_BYTES];
         for (i, out) in out.chunks_mut(SCRATCH_BYTES).enumerate() {
@@ -203,11 +202,11 @@ pub struct FieldType {
 /// What BITFIELD does with a number that does not fit its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// Keeps the low bits of the number.
+    /// On overflow, keeps the low bits of the number.
     Wrap,
-    /// Takes the nearest number that fits.
+    /// On overflow, takes the nearest number that fits.
     Saturate,
-    /// Stores nothing.
+    /// On overflow, stores nothing.
     Fail,
 }
 
@@ -217,7 +216,7 @@ impl FieldType {
         let most = if signed { 64 } else { 63 };
         (1..=most).contains(&bits).then_some(FieldType { signed, bits: bits as u8 })
     }
-    /// Width in bits.
+    /// Width of the field in bits.
     pub fn bits(self) -> u64 {
         self.bits.into()
     }
@@ -296,7 +295,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
         #[test]
         fn counts_and_finds_what_a_look_at_each_bit_does(
-            // Long runs too, which the search skips by words.
+            // Also use long runs of equal bytes, which the search skips by words.
             parts in prop::collection::vec((prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..30usize), 0..6),
             ends in any::<(u16, u16)>(),
         ) {

@@ -30,9 +30,9 @@ impl From<bool> for Changed {
 pub trait Stored: Sized {
     /// The collection in `value`; `None` when the value is of another type.
     fn of(value: ValueRef<'_>) -> Option<&Self>;
-    /// Like [`Stored::of`], for writing.
+    /// Like [`Stored::of`], but returns a reference for writing.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
-    /// The collection as a value.
+    /// The collection as a value of any type.
     fn into_value(self) -> Value;
 }
 
@@ -41,7 +41,7 @@ pub trait Stored: Sized {
 pub struct Parts<'a> {
     /// The argument after the key, which is the third word of the command. Empty when there is none.
     pub third: &'a [u8],
-    /// The last argument.
+    /// The last argument of the command.
     pub last: &'a [u8],
 }
 
@@ -63,7 +63,7 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     }
     /// Redis's name of the encoding, for OBJECT ENCODING.
     fn encoding(&self) -> &'static str;
-    /// Heap bytes of the value.
+    /// Number of heap bytes of the value.
     fn heap_bytes(&self) -> usize;
     /// Approximate number of allocations of the value.
     fn parts(&self) -> usize;

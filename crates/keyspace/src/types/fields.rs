@@ -131,8 +131,8 @@ impl Fields {
     }
     /// Approximate number of allocations.
     pub(super) fn parts(&self) -> usize {
-        // Assumes that one value in ten has a blob of its own. The decisions that depend on this number need no
-        // better estimate.
+        // Assume that one value in ten has a blob of its own. The decisions that depend on this number need
+        // no better estimate.
         self.0.parts() + self.0.len() / 10
     }
     /// Like [`Fields::parts`], for fields whose values are all empty (the members of a set).

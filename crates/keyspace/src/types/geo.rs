@@ -78,7 +78,7 @@ fn bits_of(score: f64) -> u64 {
     if score < TOP {
         return score as i64 as u64;
     }
-    // For a number out of range, use the result of the processor's instruction.
+    // A number out of range gives what the processor's instruction would give.
     let above = if score < 2.0 * TOP { (score - TOP) as i64 } else { i64::MIN };
     above as u64 ^ 1 << 63
 }
@@ -86,9 +86,9 @@ fn bits_of(score: f64) -> u64 {
 /// The shape of a search, in units of `unit_m` metres.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Circle or box, in units.
+    /// Circle or box, in units of `unit_m`.
     pub form: Form,
-    /// Metres per unit.
+    /// Number of metres per unit.
     pub unit_m: f64,
 }
 
@@ -97,14 +97,14 @@ pub struct Shape {
 pub enum Form {
     /// All positions within a distance.
     Circle {
-        /// Radius in units.
+        /// Radius of the circle, in units.
         radius: f64,
     },
     /// All positions at most half the width to the west or east, and at most half the height to the north or south.
     Box {
-        /// Extent from west to east, in units.
+        /// Extent of the box from west to east, in units.
         width: f64,
-        /// Extent from south to north, in units.
+        /// Extent of the box from south to north, in units.
         height: f64,
     },
 }
@@ -272,7 +272,7 @@ impl Cell {
         let kept = |bits: u64, by: i8| if by == 0 { bits } else { bits & mask };
         Cell { bits: kept(x, longitude) | kept(y, latitude), steps: self.steps }
     }
-    /// The scores of all positions in the cell.
+    /// The range of the scores of all positions in the cell.
     fn scores(&self) -> Range<f64> {
         let shift = 2 * (STEPS_MAX - self.steps);
         (self.bits << shift) as f64..((self.bits + 1) << shift) as f64
@@ -290,7 +290,7 @@ fn spread(n: u32) -> u64 {
     ];
     STAGES.iter().fold(u64::from(n), |bits, (shift, mask)| (bits | bits << shift) & mask)
 }
-/// Collects every second bit, starting with the lowest.
+/// Collects every second bit of `bits`, starting with the lowest.
 fn gather(bits: u64) -> u32 {
     (0..32).fold(0, |n, i| n | ((bits >> (2 * i)) as u32 & 1) << i)
 }

@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
 
-/// Maximum number of fields of a hash that is packed although it exceeds Redis's thresholds. The next constant is
-/// the maximum of its bytes. Fields and values longer than [`INLINE_BYTES_MAX`] are never packed, because a table
-/// can share them with replies.
+/// Maximum number of fields of a hash that is packed although it exceeds Redis's thresholds. Fields and values longer
+/// than [`INLINE_BYTES_MAX`] are never packed, because a table can share them with replies.
 const OUTGROWN_FIELDS_MAX: usize = 32;
+/// Maximum number of bytes of a hash that is packed although it exceeds Redis's thresholds.
 const OUTGROWN_BYTES_MAX: usize = 4096;
 
 /// Maximum expiry of a field, in unix milliseconds: redis-server's limit.

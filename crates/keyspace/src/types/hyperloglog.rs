@@ -18,7 +18,7 @@ mod sparse;
 
 pub use sparse::Run;
 
-/// Number of registers.
+/// Number of registers of a HyperLogLog.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 /// Highest value of a register.
 pub const REGISTER_MAX: u8 = (1 << REGISTER_BITS) - 1;
@@ -52,9 +52,9 @@ pub struct Corrupted;
 /// The representation of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Every register is stored.
+    /// Dense: every register is stored.
     Dense,
-    /// Runs of equal registers are stored.
+    /// Sparse: runs of equal registers are stored.
     Sparse,
 }
 
@@ -261,7 +261,7 @@ pub fn runs(value: &[u8]) -> impl Iterator<Item = Run> + '_ {
     sparse::any_runs(&value[HEADER_BYTES..])
 }
 
-/// Raises one register.
+/// Raises one register of a value.
 fn raise(
     value: &mut Vec<u8>,
     index: usize,
@@ -301,7 +301,7 @@ fn put(value: &mut [u8], index: usize, register: u8) {
     let bits = u16::from_le_bytes([value[byte], next]) & !mask | u16::from(register) << shift;
     let [low, high] = bits.to_le_bytes();
     value[byte] = low;
-    // The last register ends with the last byte of the value, so there may be no next byte.
+    // The last register ends with the last byte of the value, so a register may have no next byte.
     if let Some(next) = value.get_mut(byte + 1) {
         *next = high;
     }
@@ -315,7 +315,7 @@ fn place(element: &[u8]) -> (usize, u8) {
     (hash as usize % REGISTERS, run as u8)
 }
 
-/// MurmurHash64A.
+/// The hash function MurmurHash64A.
 fn murmur(bytes: &[u8]) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     const R: u32 = 47;

@@ -219,7 +219,7 @@ impl Collection for ListValue {
             Form::Tree(tree) => tree.len(),
         }
     }
-    /// `quicklist` at every length.
+    /// The encoding is `quicklist` at every length.
     fn encoding(&self) -> &'static str {
         "quicklist"
     }

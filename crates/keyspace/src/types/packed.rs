@@ -34,9 +34,9 @@ pub(super) struct Packed {
 pub(super) enum Found {
     /// The field exists, and this is where its pair is.
     At(PairRange),
-    /// The field is missing.
+    /// The hash does not have the field.
     Nowhere {
-        /// Offset at which the values start.
+        /// Offset in the allocation at which the values start.
         values_from: usize,
     },
 }
@@ -72,13 +72,13 @@ impl Packed {
             Found::Nowhere { .. } => None,
         }
     }
-    /// Bytes of the allocation that are in use.
+    /// Number of bytes of the allocation that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.used_with(self.values_from())
     }
     /// True when a pair of `bytes` bytes may be added without exceeding the maximum size.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        // Compares with the size of the allocation. The bytes in use would have to be counted.
+        // Compare with the size of the allocation, because the bytes in use would have to be counted.
         self.bytes.len().saturating_add(bytes) < BYTES_MAX
     }
     /// True when the hash was marked as outgrown.
@@ -209,7 +209,7 @@ impl Packed {
     fn values_from(&self) -> usize {
         self.places().last().map_or(self.bytes.len(), |place| place.value.start)
     }
-    /// One of the two numbers at the start of the allocation. 0 while there is no allocation.
+    /// One of the two numbers in the head of the allocation. 0 while there is no allocation.
     #[inline]
     fn number(&self, at: usize) -> u32 {
         let number = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());

@@ -16,14 +16,15 @@ use crate::Settings;
 use small::Small;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Maximum number of members of a packed set of strings. The next constant is the maximum of its bytes. Up to these
-/// limits a linear search costs less than the cache misses of a look-up in a table, as for hashes.
+/// Maximum number of members of a packed set of strings. Up to this limit and the next one, a linear search costs
+/// less than the cache misses of a look-up in a table, as for hashes.
 const PACKED_MEMBERS_MAX: usize = 64;
+/// Maximum number of bytes of a packed set of strings.
 const PACKED_BYTES_MAX: usize = 2048;
 /// Maximum length of a member in a packed set. One byte stores the length.
 const PACKED_MEMBER_BYTES_MAX: usize = 64;
-/// Maximum number of integers in a sorted array, whatever `set-max-intset-entries` is, because adding one moves all
-/// higher ones.
+/// Maximum number of integers in a sorted array, whatever `set-max-intset-entries` is, because each new
+/// integer moves all higher integers.
 const INTEGERS_MAX: u64 = 1 << 28;
 
 /// A set. The clone of a large set is a snapshot that shares all segments. A write copies only the segments that it
@@ -41,7 +42,7 @@ enum Form {
 /// A member as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member<'a> {
-    /// A canonical decimal integer.
+    /// The member is a canonical decimal integer.
     Int(i64),
     /// Any other bytes. In a set that is not stored as integers, also the text of an integer.
     Bytes(&'a [u8]),

@@ -11,9 +11,9 @@ pub type IntBuffer = [u8; 20];
 /// A string value.
 #[derive(Debug, Clone)]
 pub enum Str {
-    /// A canonical decimal integer.
+    /// The string is a canonical decimal integer.
     Int(i64),
-    /// Bytes as a command has set them.
+    /// Bytes exactly as a command has set them.
     Raw(Blob),
     /// Bytes that a command has edited in place (APPEND, SETRANGE). The encoding is `raw`, whatever the length.
     Edited(Blob),
@@ -71,7 +71,7 @@ impl Str {
             Str::Raw(b) | Str::Edited(b) => b,
         }
     }
-    /// The value as an integer, if the string is an integer in canonical form.
+    /// The integer, if the string is an integer in canonical form.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Str::Int(n) => Some(*n),
@@ -90,7 +90,7 @@ impl Str {
             _ => unreachable!("set on the line above"),
         }
     }
-    /// `int`, `embstr` or `raw`.
+    /// The encoding of the string: `int`, `embstr` or `raw`.
     pub fn encoding(&self) -> &'static str {
         match self {
             Str::Int(_) => "int",
@@ -110,11 +110,11 @@ impl Str {
 /// A borrowed view of a string in the keyspace, wherever it is stored.
 #[derive(Debug, Clone, Copy)]
 pub enum StrRef<'a> {
-    /// A canonical decimal integer.
+    /// The string is a canonical decimal integer.
     Int(i64),
-    /// Bytes in a record of a table.
+    /// The string's bytes are in a record of a table.
     Bytes {
-        /// The bytes.
+        /// The bytes of the string.
         bytes: &'a [u8],
         /// True when a command has edited the bytes in place (APPEND, SETRANGE). The encoding is then `raw`,
         /// whatever the length.
@@ -122,7 +122,7 @@ pub enum StrRef<'a> {
     },
     /// Bytes in a blob of their own, which a reply may share.
     Blob {
-        /// The bytes.
+        /// The blob with the bytes.
         blob: &'a Blob,
         /// True when a command has edited the bytes in place.
         edited: bool,
@@ -169,7 +169,7 @@ impl<'a> StrRef<'a> {
             StrRef::Blob { blob, .. } => parse_int(blob),
         }
     }
-    /// `int`, `embstr` or `raw`.
+    /// The encoding of the string: `int`, `embstr` or `raw`.
     pub fn encoding(&self) -> &'static str {
         match self {
             StrRef::Int(_) => "int",

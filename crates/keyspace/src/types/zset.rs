@@ -112,7 +112,7 @@ impl OffHeap for OffHeapScore {
 /// Result of [`ZSetValue::set`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// The member is new.
+    /// The member is new in the set.
     Added,
     /// The member had another score.
     Updated,

@@ -5,13 +5,13 @@ use crate::{Error, Result};
 /// The error for a blob that ends inside an entry.
 const CUT: Error = Error::Corrupt("a packed collection that ends inside an entry");
 
-/// The `n` bytes at `at`.
+/// The `n` bytes of `blob` at offset `at`.
 #[inline]
 pub(super) fn slice(blob: &[u8], at: usize, n: usize) -> Result<&[u8]> {
     blob.get(at..).and_then(|rest| rest.get(..n)).ok_or(CUT)
 }
 
-/// The `N` bytes at `at`.
+/// The `N` bytes of `blob` at offset `at`.
 #[inline]
 pub(super) fn array<const N: usize>(blob: &[u8], at: usize) -> Result<[u8; N]> {
     blob.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(CUT)

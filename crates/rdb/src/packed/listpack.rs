@@ -8,19 +8,19 @@ use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The count that means "unknown".
+/// The count in a listpack's header that means "unknown".
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// A position in a listpack.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     at: usize,
-    /// Entries left according to the header; `None` when the header has no count.
+    /// Number of entries left according to the header; `None` when the header has no count.
     left: Option<u16>,
 }
 
 impl Cursor {
-    /// Before the first entry of `blob`.
+    /// A position before the first entry of `blob`.
     pub(crate) fn new(blob: &[u8]) -> Result<Cursor> {
         let total = u32::from_le_bytes(bytes::array(blob, 0)?) as usize;
         if total != blob.len() || blob.len() <= HEADER_BYTES || blob.last() != Some(&END) {
@@ -56,7 +56,7 @@ impl Cursor {
             0xc0..=0xdf => {
                 let [high, low] = bytes::array(blob, at)?;
                 let raw = i64::from(high & 0x1f) << 8 | i64::from(low);
-                // 13 bits; the highest bit is the sign.
+                // The value has 13 bits; the highest bit is the sign.
                 (Entry::Int(raw << 51 >> 51), 2)
             }
             0xe0..=0xef => {
@@ -128,7 +128,7 @@ impl Listpack {
         self.bytes.len() + 1
     }
 
-    /// Appends a string. A string that spells an integer is packed as one.
+    /// Appends a string. If the string spells an integer, it is packed as an integer.
     pub fn push(&mut self, text: &[u8]) {
         if let Some(n) = canonical_int(text) {
             return self.push_int(n);
@@ -161,12 +161,12 @@ impl Listpack {
         self.end_entry(start);
     }
 
-    /// Appends a score: as an integer if it is one, else as the text of redis-server 7.0.
+    /// Appends a score: as an integer if the score is a whole number, else as the text that redis-server 7.0 writes.
     pub fn push_score(&mut self, score: f64) {
-        /// Beyond 2^52 not every integer is a double; redis-server writes text there.
+        /// Scores beyond 2^52 are written as text, as in redis-server, because not every integer there is a double.
         const WHOLE_MAX: f64 = (1u64 << 52) as f64;
         if score.trunc() == score && score.abs() <= WHOLE_MAX {
-            // Minus zero becomes zero, as in redis-server.
+            // This turns minus zero into zero, as in redis-server.
             self.push_int(score as i64);
         } else {
             self.push(strand_wire::digits::Digits::double(score).as_slice());
@@ -179,7 +179,7 @@ impl Listpack {
         self.count += other.count;
     }
 
-    /// The bytes, with header and end. More entries may be pushed afterwards.
+    /// The bytes of the listpack, with header and end. More entries may be pushed afterwards.
     pub fn finish(&mut self) -> Finished<'_> {
         let total = self.byte_len() as u32;
         let count = u16::try_from(self.count).unwrap_or(COUNT_UNKNOWN);
@@ -207,7 +207,7 @@ impl Default for Listpack {
     }
 }
 
-/// The bytes of a finished listpack. Dropping this makes the listpack writable again.
+/// The bytes of a finished listpack. Dropping this value makes the listpack writable again.
 pub struct Finished<'a> {
     listpack: &'a mut Listpack,
 }

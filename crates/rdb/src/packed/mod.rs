@@ -19,7 +19,7 @@ use crate::{Result, Text};
 /// One entry of a blob.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry<'a> {
-    /// A byte string.
+    /// The entry is a byte string.
     Bytes(&'a [u8]),
     /// A string packed as the integer that it spells.
     Int(i64),
@@ -39,31 +39,31 @@ impl<'a> Entry<'a> {
 /// The formats of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Redis 2.4 to 6.2.
+    /// A ziplist, from Redis 2.4 to 6.2.
     Ziplist,
-    /// Redis 5.0 (streams) and 7.0 onwards.
+    /// A listpack, from Redis 5.0 (streams) and 7.0 (other types) on.
     Listpack,
-    /// Redis 2.4 and older: fields and values alternate.
+    /// A zipmap, from Redis 2.4 and older: fields and values alternate.
     Zipmap,
-    /// Sorted integers.
+    /// An intset: sorted integers.
     Intset,
 }
 
 /// A position in a blob.
 #[derive(Clone, Copy, Debug)]
 pub enum Cursor {
-    /// In a ziplist.
+    /// A position in a ziplist.
     Ziplist(ziplist::Cursor),
-    /// In a listpack.
+    /// A position in a listpack.
     Listpack(listpack::Cursor),
-    /// In a zipmap.
+    /// A position in a zipmap.
     Zipmap(zipmap::Cursor),
-    /// In an intset.
+    /// A position in an intset.
     Intset(intset::Cursor),
 }
 
 impl Cursor {
-    /// Before the first entry of `blob`, whose header has been checked.
+    /// A position before the first entry of `blob`, whose header has been checked.
     pub fn new(form: Form, blob: &[u8]) -> Result<Cursor> {
         Ok(match form {
             Form::Ziplist => Cursor::Ziplist(ziplist::Cursor::new(blob)?),

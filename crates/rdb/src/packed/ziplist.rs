@@ -9,7 +9,7 @@ use crate::{Error, Result};
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// A previous entry of at least this length has its length in the four bytes after this byte.
+/// The marker for a previous entry of at least this length. The length is then in the four bytes after the marker.
 const LONG_PREVIOUS: u8 = 254;
 
 /// A position in a ziplist.

@@ -5,7 +5,7 @@ use super::{Entry, bytes};
 use crate::{Error, Result};
 
 const END: u8 = 0xff;
-/// A length of at least this value is in the four bytes after this byte.
+/// The marker for a length of at least this value. The length is then in the four bytes after the marker.
 const LONG: u8 = 254;
 
 /// A position in a zipmap.
@@ -13,7 +13,7 @@ const LONG: u8 = 254;
 pub struct Cursor {
     at: usize,
     value_is_next: bool,
-    /// Pairs left according to the header; `None` when the header has no count.
+    /// Number of pairs left according to the header; `None` when the header has no count.
     left: Option<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Cursor {
             }
         }
         let text = bytes::slice(blob, at, n)?;
-        // The unused bytes must also lie in the blob. Reading the next byte checks this.
+        // The unused bytes must also lie in the blob. Reading the byte after them checks this.
         self.at = at + n + unused;
         self.value_is_next = !self.value_is_next;
         Ok(Some(Entry::Bytes(text)))

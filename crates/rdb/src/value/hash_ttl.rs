@@ -6,27 +6,28 @@ use crate::{Error, Result};
 
 pub(super) const NO_TIME: Error = Error::Corrupt("a field's expiry that is no time");
 
-/// Position and base of a field's expiry.
+/// Where a field's expiry is stored, and what it is relative to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ttl {
-    /// Redis 7.4: before the field; milliseconds after the hash's smallest expiry, plus one; 0: none.
+    /// Redis 7.4: the expiry is before the field, in milliseconds after the hash's smallest expiry, plus one. 0: no
+    /// expiry.
     Relative { smallest_ms: i64 },
-    /// Redis 7.4's release candidates: before the field; unix milliseconds; 0: none.
+    /// Redis 7.4's release candidates: the expiry is before the field, in unix milliseconds. 0: no expiry.
     Absolute,
-    /// Valkey 9: after the value; unix milliseconds; -1: none.
+    /// Valkey 9: the expiry is after the value, in unix milliseconds. -1: no expiry.
     Valkey,
 }
 
 impl Ttl {
-    /// [`Ttl::Relative`] with base `smallest_ms`.
+    /// The form [`Ttl::Relative`] with the smallest expiry `smallest_ms`.
     pub(super) fn relative(smallest_ms: i64) -> Result<Ttl> {
         if smallest_ms < 0 { Err(NO_TIME) } else { Ok(Ttl::Relative { smallest_ms }) }
     }
 
-    /// Reads an expiry before the field.
+    /// Reads an expiry that is stored before the field, if the form stores it there.
     pub(super) fn before(self, source: &mut impl Source) -> Result<Option<i64>> {
         let base_ms = match self {
-            // Minus one, because 0 means "none".
+            // Subtract one, because 0 means "no expiry".
             Ttl::Relative { smallest_ms } => smallest_ms - 1,
             Ttl::Absolute => 0,
             Ttl::Valkey => return Ok(None),
@@ -37,7 +38,7 @@ impl Ttl {
         }
     }
 
-    /// Reads an expiry after the value.
+    /// Reads an expiry that is stored after the value, if the form stores it there.
     pub(super) fn after(self, source: &mut impl Source) -> Result<Option<i64>> {
         match self {
             Ttl::Relative { .. } | Ttl::Absolute => Ok(None),

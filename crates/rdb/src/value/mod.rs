@@ -22,19 +22,20 @@ use stream::StreamReader;
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One [`Part::String`].
+    /// A string: one [`Part::String`].
     String,
-    /// [`Part::Element`]s from head to tail.
+    /// A list: [`Part::Element`]s from head to tail.
     List,
-    /// [`Part::Member`]s in any order.
+    /// A set: [`Part::Member`]s in any order.
     Set,
-    /// [`Part::Scored`] members. Their order depends on the format.
+    /// A sorted set: [`Part::Scored`] members. Their order depends on the format.
     SortedSet,
-    /// [`Part::Field`]s in any order.
+    /// A hash: [`Part::Field`]s in any order.
     Hash,
-    /// Entries by ID, each followed by its fields; then the stream's state, its groups and their consumers.
+    /// A stream: entries by ID, each followed by its fields; then the stream's state, its groups and their consumers.
     Stream,
-    /// No parts: reading on skips the value. A loader may refuse it by name instead.
+    /// A module's value. It has no parts: [`ValueReader::next`] skips the value. A loader may refuse the value by its
+    /// module's name instead.
     Module(ModuleId),
 }
 
@@ -49,50 +50,50 @@ pub enum Part<'a> {
     Member(Text<'a>),
     /// A member of a sorted set. The score is never NaN.
     Scored {
-        /// The member.
+        /// The member of the sorted set.
         member: Text<'a>,
-        /// Its score.
+        /// The member's score.
         score: f64,
     },
     /// A field of a hash.
     Field {
-        /// The name.
+        /// The field's name.
         field: Text<'a>,
-        /// The value.
+        /// The field's value.
         value: Text<'a>,
         /// Expiry time of the field, unix milliseconds.
         expires_at_ms: Option<i64>,
     },
-    /// An entry of a stream. `fields` times [`Part::EntryField`] follow. IDs ascend.
+    /// An entry of a stream. [`Part::EntryField`] follows `fields` times. IDs ascend.
     Entry {
-        /// The entry's ID.
+        /// The ID of the stream entry.
         id: StreamId,
-        /// Number of fields, at least one.
+        /// Number of fields of the entry, at least one.
         fields: u64,
     },
     /// Entries of a stream in Redis's form: a listpack with the ID of its first entry. Its content is not checked.
     StreamNode {
-        /// The base of the entries' IDs.
+        /// The ID on which the entries' IDs are based.
         id: StreamId,
-        /// The master entry and the entries.
+        /// The listpack: the master entry, then the entries.
         listpack: Text<'a>,
     },
     /// A field of the latest entry.
     EntryField {
-        /// The name.
+        /// The field's name.
         field: Text<'a>,
-        /// The value.
+        /// The field's value.
         value: Text<'a>,
     },
     /// The state of the stream, after all entries.
     Stream(StreamState),
     /// A consumer group. Its pending entries follow, then its consumers.
     Group {
-        /// The name.
+        /// The group's name.
         name: Text<'a>,
-        /// The last ID delivered.
+        /// The ID of the last entry that was delivered to the group.
         last_id: StreamId,
-        /// Entries the group has read; `None` when unknown.
+        /// Number of entries that the group has read; `None` when unknown.
         entries_read: Option<u64>,
     },
     /// An entry that was delivered to a consumer of the latest group and not acknowledged. IDs ascend.
@@ -101,21 +102,21 @@ pub enum Part<'a> {
         id: StreamId,
         /// Time of the last delivery, unix milliseconds.
         delivered_at_ms: i64,
-        /// Number of deliveries.
+        /// Number of times that the entry was delivered.
         deliveries: u64,
     },
     /// A consumer of the latest group. Its pending IDs follow.
     Consumer {
-        /// The name.
+        /// The consumer's name.
         name: Text<'a>,
-        /// Time of its last attempt to read, unix milliseconds.
+        /// Time of the consumer's last attempt to read, unix milliseconds.
         seen_at_ms: i64,
-        /// Time of its last successful read; `None`: never.
+        /// Time of the consumer's last successful read; `None`: never.
         active_at_ms: Option<i64>,
     },
     /// A pending entry of the latest consumer. IDs ascend.
     ConsumerPending {
-        /// The ID, which should be in the group's list.
+        /// The entry's ID, which should be in the group's list.
         id: StreamId,
     },
 }
@@ -123,18 +124,18 @@ pub enum Part<'a> {
 /// The state of a stream besides its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamState {
-    /// Number of entries. Equals the number of yielded entries if they were yielded one by one.
+    /// Number of entries of the stream. If the entries were returned one by one, their number equals this.
     pub length: u64,
-    /// The latest ID given out, at least the ID of the last entry.
+    /// The latest ID that the stream has given out, at least the ID of the last entry.
     pub last_id: StreamId,
     /// The ID of the first entry, as recorded or, in older formats, as found; zero when there is no entry.
     pub first_id: StreamId,
-    /// The largest ID ever deleted.
+    /// The largest ID of an entry that was ever deleted.
     pub max_deleted_id: StreamId,
-    /// Number of entries ever added.
+    /// Number of entries that were ever added.
     pub entries_added: u64,
-    /// True when the previous three were recorded. Otherwise (Redis 5.0 to 6.2) they were derived, like the numbers
-    /// of entries read by groups. Entries in nodes are an exception: their first ID is unknown.
+    /// True when the three fields above were recorded. Otherwise (Redis 5.0 to 6.2) they were derived, like the
+    /// numbers of entries read by groups. With entries in nodes, the first ID is then unknown.
     pub counted: bool,
 }
 
@@ -171,11 +172,11 @@ enum State {
     Module,
 }
 
-/// The remaining nodes of a quicklist.
+/// The nodes of a quicklist that are not read yet.
 #[derive(Clone, Copy, Debug)]
 struct Nodes {
     left: u64,
-    /// True when each node starts with its container type (quicklist 2).
+    /// True when each node starts with the type of its container (quicklist 2).
     with_container: bool,
 }
 
@@ -235,7 +236,7 @@ impl ValueReader {
                 (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
             }
             (t::HASH_LISTPACK_EX, Dialect::Redis) => {
-                // The smallest expiry, which can also be computed from the fields.
+                // Skip the smallest expiry, which can also be computed from the fields.
                 p::i64_le(source)?;
                 (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
             }
@@ -256,8 +257,8 @@ impl ValueReader {
         Ok(kind)
     }
 
-    /// Number of elements, members or fields according to the value; 0 when unknown. The input may lie, so do not
-    /// allocate for it.
+    /// Number of elements, members or fields that the value announces; 0 when unknown. The input may lie, so do not
+    /// allocate memory for this number.
     pub fn elements_hint(&self) -> u64 {
         self.elements_hint
     }

@@ -6,7 +6,7 @@ use crate::primitive as p;
 use crate::source::Source;
 use crate::{Error, Result};
 
-/// The opcodes before each part of a module value.
+/// The opcodes that precede each part of a module value.
 const EOF: u64 = 0;
 const SIGNED: u64 = 1;
 const UNSIGNED: u64 = 2;
@@ -36,7 +36,7 @@ impl fmt::Display for ModuleId {
     }
 }
 
-/// Skips a module value, from after its ID to its end.
+/// Skips a module value, from the end of its ID to the end of the value.
 pub(crate) fn skip(source: &mut impl Source) -> Result<()> {
     loop {
         match p::length(source)? {

@@ -19,32 +19,32 @@ pub enum StreamEntries {
     /// One by one and checked, as [`Part::Entry`] and [`Part::EntryField`].
     #[default]
     Single,
-    /// Many together, as [`Part::StreamNode`]. A loader that keeps Redis's form must check them.
+    /// Many entries together, as [`Part::StreamNode`]. A loader that keeps Redis's form must check them.
     Nodes,
 }
 
-/// Flags of an entry.
+/// Flags of an entry in a node.
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
 
 /// The ID of a stream entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// Unix milliseconds, unless the client chose otherwise.
+    /// Unix milliseconds, unless the client chose another number.
     pub ms: u64,
-    /// Counts the entries of one millisecond.
+    /// Number of the entry within its millisecond.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// Zero: less than the ID of any entry.
+    /// The ID zero, which is less than the ID of any entry.
     pub const ZERO: StreamId = StreamId { ms: 0, seq: 0 };
 
-    /// Both halves, big endian. The bytes sort like the IDs.
+    /// Both numbers of the ID, big endian. The bytes sort like the IDs.
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.ms) << 64 | u128::from(self.seq)).to_be_bytes()
     }
-    /// The ID of 16 bytes.
+    /// The ID that these 16 bytes encode.
     pub fn from_bytes(bytes: [u8; 16]) -> StreamId {
         let both = u128::from_be_bytes(bytes);
         StreamId { ms: (both >> 64) as u64, seq: both as u64 }
@@ -53,12 +53,12 @@ impl StreamId {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Step {
-    /// Before the next node.
+    /// The position is before a node.
     #[default]
     Node,
-    /// Inside a node, before an entry.
+    /// The position is inside a node, before an entry.
     Entry,
-    /// Inside an entry, before a field.
+    /// The position is inside an entry, before a field.
     Field {
         left: u64,
         same_fields: bool,
@@ -85,19 +85,22 @@ pub(super) struct StreamReader {
     groups_left: u64,
     consumers_left: u64,
     node: StreamId,
-    /// The listpack of the current node, the position in it, and the start of the master's field names.
+    /// The listpack of the current node.
     blob: Vec<u8>,
+    /// The position in the listpack.
     cursor: Option<listpack::Cursor>,
+    /// The start of the master's field names in the listpack.
     master: Option<listpack::Cursor>,
-    /// Points to the master's name for the next field.
+    /// The position of the master's name for the next field.
     names: Option<listpack::Cursor>,
     master_fields: u64,
-    /// Entries of the node, according to the node, that are not read yet.
+    /// Number of live entries that the node announces and that are not read yet.
     live_left: i64,
     deleted_left: i64,
-    /// Across all nodes: the latest ID, and the number of live entries.
+    /// The latest ID over all nodes.
     previous: Option<StreamId>,
     first_live: Option<StreamId>,
+    /// Number of live entries over all nodes.
     live: u64,
     previous_pending: Option<StreamId>,
     state: Option<StreamState>,
@@ -218,7 +221,7 @@ impl StreamReader {
             };
             let Entry::Int(flags) = first else { return Err(BAD_ENTRY) };
             let (ms, seq) = (self.int()?, self.int()?);
-            // Differences are stored as the bits of an unsigned number.
+            // A difference is stored as the bits of an unsigned number, and so may wrap around.
             let id = StreamId {
                 ms: self.node.ms.wrapping_add(ms as u64),
                 seq: self.node.seq.wrapping_add(seq as u64),
@@ -295,7 +298,7 @@ impl StreamReader {
     }
 
     fn read_group(&mut self, source: &mut impl Source) -> Result<Part<'_>> {
-        /// All bits set: the number is unknown.
+        /// The stored number for "unknown": all bits are set.
         const UNKNOWN: u64 = u64::MAX;
         p::string_into(source, &mut self.memory)?;
         let last_id = read_id(source)?;
@@ -349,8 +352,8 @@ fn read_id(source: &mut impl Source) -> Result<StreamId> {
     Ok(StreamId { ms: p::length(source)?, seq: p::length(source)? })
 }
 
-/// The number of entries that a group of an older stream has read, derived like redis-server does when it loads
-/// one. Known only at the ends of the stream.
+/// The number of entries that a group of an older stream has read, derived as redis-server does when it loads such a
+/// stream. Known only when the group is at one of the ends of the stream.
 fn entries_read_estimate(stream: &StreamState, last_id: StreamId) -> Option<u64> {
     if stream.entries_added == 0 {
         return Some(0);

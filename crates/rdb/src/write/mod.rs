@@ -1,8 +1,8 @@
 //! Writes values, DUMP payloads and files in the format of redis-server 7.0, into a buffer that can be emptied at
 //! any time.
 //!
-//! A [`Writer`] does not know the format of whole values. The caller picks a type from [`crate::value_type`],
-//! writes the data before the elements, then each element:
+//! A [`Writer`] does not know the format of whole values. The caller picks a type from [`crate::value_type`], writes
+//! the data that comes before the elements, and then each element:
 //!
 //! | type | before | each |
 //! |---|---|---|
@@ -28,14 +28,14 @@ use crate::{Crc64, lzf, primitive as p};
 /// Receives the written bytes.
 pub type Sink<'p> = dyn FnMut(&[u8]) + 'p;
 
-/// The data before a key in a file.
+/// What a file says about a key before the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHead {
     /// Expiry time of the key, unix milliseconds.
     pub expires_at_ms: Option<i64>,
-    /// Seconds since its last use.
+    /// Seconds since the key's last use.
     pub idle_s: Option<u64>,
-    /// Frequency of use, as Redis's logarithmic counter.
+    /// How often the key is used, as Redis's logarithmic counter.
     pub freq: Option<u8>,
 }
 
@@ -59,7 +59,7 @@ impl<'p> Writer<'p> {
     pub fn new(compress: bool) -> Writer<'p> {
         Writer::pausing(compress, &|| {})
     }
-    /// [`Writer::new`] with a pause.
+    /// An empty writer, as [`Writer::new`] makes it, with a pause.
     pub fn pausing(compress: bool, pause: &'p dyn Fn()) -> Writer<'p> {
         Writer {
             out: Vec::new(),
@@ -71,38 +71,38 @@ impl<'p> Writer<'p> {
             pause_at: lzf::PAUSE_BYTES,
         }
     }
-    /// [`Writer::pausing`] with a sink. After about every 64 KiB `sink` receives the written bytes, and the writer
-    /// drops them. The caller takes the rest at the end.
+    /// A writer as [`Writer::pausing`] makes it, with a sink. After about every 64 KiB `sink` receives the written
+    /// bytes, and the writer drops them. The caller takes the rest at the end.
     pub fn into_sink(compress: bool, pause: &'p dyn Fn(), sink: &'p mut Sink<'p>) -> Writer<'p> {
         Writer { sink: Some(sink), ..Writer::pausing(compress, pause) }
     }
 
-    /// Bytes written and not removed.
+    /// The bytes that were written and not removed yet.
     pub fn pending(&self) -> &[u8] {
         &self.out
     }
-    /// Removes and returns the bytes. Writing continues after them, and so does the checksum.
+    /// Removes and returns the bytes written so far. Writing and the checksum continue after them.
     pub fn take(&mut self) -> Vec<u8> {
         self.sum();
         (self.summed, self.pause_at) = (0, lzf::PAUSE_BYTES);
         std::mem::take(&mut self.out)
     }
-    /// Removes the bytes, which the caller has copied from [`Writer::pending`]. Keeps the memory.
+    /// Removes the bytes written so far, which the caller has copied from [`Writer::pending`]. Keeps the memory.
     pub fn clear(&mut self) {
         self.sum();
         (self.summed, self.pause_at) = (0, lzf::PAUSE_BYTES);
         self.out.clear();
     }
 
-    /// A value's type, at the start of a payload.
+    /// Writes a value's type, at the start of a payload.
     pub fn value_type(&mut self, value_type: u8) {
         self.out.push(value_type);
     }
-    /// A length or count.
+    /// Writes the encoding of a length or a count.
     pub fn length(&mut self, n: u64) {
         p::put_length(n, &mut self.out);
     }
-    /// A string: as an integer if it spells one, or compressed if that is smaller.
+    /// Writes a string: as an integer if it spells an integer, or compressed if that is smaller.
     pub fn string(&mut self, bytes: &[u8]) {
         p::put_string(bytes, self.compressor.as_mut(), self.pause, &mut self.out);
         if self.out.len() >= self.pause_at {
@@ -115,33 +115,33 @@ impl<'p> Writer<'p> {
             }
         }
     }
-    /// A binary double.
+    /// Writes a score as a binary double.
     pub fn score(&mut self, score: f64) {
         self.out.extend_from_slice(&score.to_le_bytes());
     }
-    /// A whole packed collection.
+    /// Writes a whole packed collection.
     pub fn listpack(&mut self, listpack: &mut Listpack) {
         self.string(&listpack.finish());
     }
-    /// A list's node with several elements.
+    /// Writes a list's node with several elements.
     pub fn list_node(&mut self, listpack: &mut Listpack) {
         self.length(2);
         self.listpack(listpack);
     }
-    /// A list's node that is one large element.
+    /// Writes a list's node that is one large element.
     pub fn list_element(&mut self, element: &[u8]) {
         self.length(1);
         self.string(element);
     }
 
-    /// The data before `n` fields of type `HASH_METADATA`: their smallest expiry. Returns the argument for
+    /// Writes the data before `n` fields of type `HASH_METADATA`: their smallest expiry. Returns the argument for
     /// [`Writer::field_with_expiry`].
     pub fn hash_metadata(&mut self, smallest_ms: i64, n: u64) -> FieldBase {
         self.i64_le(smallest_ms);
         self.length(n);
         FieldBase { smallest_ms }
     }
-    /// A field of type `HASH_METADATA`. An expiry before the smallest is written as the smallest.
+    /// Writes a field of type `HASH_METADATA`. An expiry before the smallest is written as the smallest.
     pub fn field_with_expiry(
         &mut self,
         base: FieldBase,
@@ -154,17 +154,17 @@ impl<'p> Writer<'p> {
         self.string(value);
     }
 
-    /// The first bytes of a file.
+    /// Writes the first bytes of a file.
     pub fn header(&mut self, version: u16) {
         self.out.extend_from_slice(format!("REDIS{version:04}").as_bytes());
     }
-    /// A name and a value that describe the file.
+    /// Writes a name and a value that describe the file.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.out.push(opcode::AUX);
         self.string(name);
         self.string(value);
     }
-    /// A library of functions.
+    /// Writes a library of functions.
     pub fn function(&mut self, code: &[u8]) {
         self.out.push(opcode::FUNCTION);
         self.string(code);
@@ -182,7 +182,7 @@ impl<'p> Writer<'p> {
         self.out.push(opcode::SELECT_DB);
         self.length(number);
     }
-    /// A key. Its value follows.
+    /// Writes a key. Its value follows.
     pub fn key(&mut self, key: &[u8], head: KeyHead, value_type: u8) {
         if let Some(at) = head.expires_at_ms {
             self.out.push(opcode::EXPIRE_TIME_MS);
@@ -198,7 +198,8 @@ impl<'p> Writer<'p> {
         self.value_type(value_type);
         self.string(key);
     }
-    /// The end of a file with its checksum. Without `checksum` it writes zero, which means that there is none.
+    /// Writes the end of a file with its checksum. Without `checksum` it writes zero, which means that the file has
+    /// no checksum.
     pub fn eof(&mut self, checksum: bool) {
         self.out.push(opcode::EOF);
         if checksum {
@@ -208,11 +209,11 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// The version of a payload.
+    /// Writes the version of a payload.
     pub(crate) fn version(&mut self, version: u16) {
         self.out.extend_from_slice(&version.to_le_bytes());
     }
-    /// The checksum of all bytes so far.
+    /// Writes the checksum of all bytes so far.
     pub(crate) fn checksum(&mut self) {
         self.sum();
         let crc = self.crc.value();
@@ -223,7 +224,7 @@ impl<'p> Writer<'p> {
         self.out.extend_from_slice(&n.to_le_bytes());
     }
     fn sum(&mut self) {
-        /// The checksum is ten times as fast as the compression.
+        /// The number of bytes summed between two pauses. The checksum is ten times as fast as the compression.
         const STEP_BYTES: usize = 8 * lzf::PAUSE_BYTES;
         for (i, step) in self.out[self.summed..].chunks(STEP_BYTES).enumerate() {
             if i > 0 {
@@ -235,7 +236,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// The base of the fields' expiry times.
+/// The time to which the fields' expiry times are relative.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldBase {
     smallest_ms: i64,
@@ -252,15 +253,15 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// For lists: 8 KiB per node, redis-server's default.
+    /// A splitter for lists: 8 KiB per node, redis-server's default.
     pub fn list() -> Splitter {
         Splitter { bytes_max: 8 << 10, count_max: usize::MAX, bytes: 0, count: 0 }
     }
-    /// For streams: 4 KiB and 100 entries per node, redis-server's default.
+    /// A splitter for streams: 4 KiB and 100 entries per node, redis-server's default.
     pub fn stream() -> Splitter {
         Splitter { bytes_max: 4 << 10, count_max: 100, bytes: 0, count: 0 }
     }
-    /// True when the next element, of `bytes` bytes, starts a node. The first element does.
+    /// True when the next element, of `bytes` bytes, starts a node. The first element always starts a node.
     pub fn begins_node(&mut self, bytes: usize) -> bool {
         let begins = self.count == 0
             || self.count >= self.count_max

@@ -65,7 +65,7 @@ fn put_name(name: &[u8], names: &mut Vec<u8>) {
     names.extend_from_slice(name);
 }
 
-/// True when `name` is the next of `names`. Then skips it.
+/// True when `name` is the next name in `names`. Then skips this name.
 fn take_name(name: &[u8], names: &mut &[u8]) -> bool {
     let rest = names.strip_prefix(&name.len().to_le_bytes()).and_then(|rest| rest.strip_prefix(name));
     match rest {
@@ -98,13 +98,13 @@ impl Writer<'_> {
         node.entries = 0;
     }
 
-    /// Writes a node that is already a listpack: `entries`. The first entry has ID `id`.
+    /// Writes a node whose entries are already a listpack. The first entry has ID `id`.
     pub fn stream_listpack(&mut self, id: StreamId, entries: &[u8]) {
         self.string(&id.to_bytes());
         self.string(entries);
     }
 
-    /// The stream's state besides its entries. `groups` groups follow.
+    /// Writes the stream's state besides its entries. `groups` groups follow.
     pub fn stream_state(&mut self, state: &StreamState, groups: u64) {
         self.length(state.length);
         self.id(state.last_id);
@@ -113,27 +113,27 @@ impl Writer<'_> {
         self.length(state.entries_added);
         self.length(groups);
     }
-    /// A consumer group. Its `pending` entries follow, then the number of its consumers ([`Writer::length`]), then
-    /// the consumers.
+    /// Writes a consumer group. Its `pending` entries follow, then the number of its consumers ([`Writer::length`]),
+    /// then the consumers.
     pub fn group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<u64>, pending: u64) {
         self.string(name);
         self.id(last_id);
         self.length(entries_read.unwrap_or(u64::MAX));
         self.length(pending);
     }
-    /// A pending entry of the group. IDs must ascend.
+    /// Writes a pending entry of the group. IDs must ascend.
     pub fn pending_entry(&mut self, id: StreamId, delivered_at_ms: i64, deliveries: u64) {
         self.out.extend_from_slice(&id.to_bytes());
         self.i64_le(delivered_at_ms);
         self.length(deliveries);
     }
-    /// A consumer. Its `pending` IDs follow, each with [`Writer::consumer_pending`].
+    /// Writes a consumer. Its `pending` IDs follow, each with [`Writer::consumer_pending`].
     pub fn consumer(&mut self, name: &[u8], seen_at_ms: i64, pending: u64) {
         self.string(name);
         self.i64_le(seen_at_ms);
         self.length(pending);
     }
-    /// A pending entry of the consumer. IDs must ascend.
+    /// Writes the ID of a pending entry of the consumer. IDs must ascend.
     pub fn consumer_pending(&mut self, id: StreamId) {
         self.out.extend_from_slice(&id.to_bytes());
     }

@@ -26,7 +26,7 @@ fn payloads_cut_at_every_byte_are_refused() {
     assert!(cut_at > 20_000, "{cut_at}");
 }
 
-/// Returns one byte per call, with an interruption before each.
+/// A reader that returns one byte per call, with an interruption before each byte.
 struct Trickle<'a>(&'a [u8], bool);
 
 impl Read for Trickle<'_> {
@@ -133,7 +133,7 @@ proptest! {
         let mut file = REAL.with(|real| real[pick.index(real.len())].clone());
         change(&mut file, 9, &changes);
         fuzz_file(&file);
-        // Without a checksum to stop it, the reader also reaches the end.
+        // Set the stored checksum to zero, so that the checksum does not stop the reader before the end.
         if file.ends_with(&[0; 8]) || file.len() < 8 {
             return Ok(());
         }
@@ -151,7 +151,7 @@ enum Change {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
-    // Prefer bytes with a meaning in the formats.
+    // Prefer bytes that have a meaning in the formats.
     let byte = prop_oneof![
         any::<u8>(),
         prop::sample::select(vec![0, 1, 0x7f, 0x80, 0x81, 0xc3, 0xf0, 0xf4, 0xfe, 0xff])

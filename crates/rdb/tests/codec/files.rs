@@ -130,12 +130,12 @@ fn written_values_read_back() {
             }
         }
     }
-    // Our files are about as small as those of redis-server 7.0. Its limits for packing differ from this test's,
-    // which packs everything.
+    // Strand's files are about as small as those of redis-server 7.0, whose limits for packing differ: this test
+    // packs everything.
     assert!(sizes.0 * 100 < sizes.1 * 105, "{} bytes instead of {}", sizes.0, sizes.1);
 }
 
-/// Packed sorted sets lose the sign of zero.
+/// Replaces minus zero by zero, because packed sorted sets lose the sign of zero.
 fn minus_zero_is_zero(value: &mut Value) {
     if let Value::SortedSet(set) = value {
         set.values_mut().filter(|bits| **bits == (-0.0f64).to_bits()).for_each(|bits| *bits = 0);
@@ -229,7 +229,7 @@ fn a_check_finds_a_key_that_stands_twice() {
     // The same name in two databases is two keys.
     let apart = [key("a", 0, None, text()), key("a", 1, None, text())];
     assert!(checked(&apart, now_ms).1.is_ok());
-    // A server skips an expired key of a snapshot. It loads an expired key of an append-only file's base.
+    // A server skips an expired key in a snapshot, but loads an expired key in the base of an append-only file.
     let expired = [key("a", 0, Some(now_ms), text()), key("a", 0, None, text())];
     assert!(checked(&expired, now_ms).1.is_ok());
     assert!(matches!(checked(&expired, i64::MIN).1, Err(Error::DuplicateKey)));

@@ -1,4 +1,4 @@
-//! redis-server reads our output, we read its output, and the digests are equal.
+//! redis-server reads Strand's output, Strand reads redis-server's output, and the digests are equal.
 
 use crate::common::{Packing, Value, read_file, read_payload, write_file, write_payload};
 use crate::files::digest;
@@ -45,7 +45,7 @@ fn values_are_exchanged_with_redis_server() {
             assert_eq!(String::from_utf8(digest).unwrap(), own, "{again:?}");
             let mut expected = ours.clone();
             crate::common::normalize(&mut expected);
-            // The format that redis-server chooses decides whether the sign of zero is kept.
+            // The format that redis-server chooses decides whether the sign of zero is kept, so ignore the sign.
             for value in [&mut again, &mut expected] {
                 if let Value::SortedSet(set) = value {
                     set.values_mut().for_each(|bits| *bits = (f64::from_bits(*bits) + 0.0).to_bits());
@@ -78,7 +78,7 @@ fn redis_server_loads_our_files_with_equal_digests() {
             std::fs::write(folder.join("dump.rdb"), write_file(&read.records, packing, true)).unwrap();
             let reply = redis.call(&["DEBUG", "RELOAD", "NOSAVE"]).unwrap();
             assert_eq!(text(&reply), b"OK", "{}", path.display());
-            // redis-server then saves what it holds; the sign of zero may be lost.
+            // redis-server now saves the data that it holds. The sign of zero may be lost.
             assert_eq!(text(&redis.call(&["SAVE"]).unwrap()), b"OK");
             let (theirs, _) = read_file(&std::fs::read(folder.join("dump.rdb")).unwrap()).unwrap();
             assert_eq!(theirs.records.len(), read.records.len(), "{}", path.display());

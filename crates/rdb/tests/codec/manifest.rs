@@ -24,7 +24,8 @@ pub fn lines(path: &Path) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-/// A byte string: one byte per character; `{"rep":[unit,times,tail]}` and `{"b64":...}` for long ones.
+/// A byte string in the manifest: one byte per character. Long strings are `{"rep":[unit,times,tail]}` or
+/// `{"b64":...}`.
 pub fn bytes(json: &Json) -> Bytes {
     match json {
         Json::String(text) => latin(text),
@@ -69,7 +70,7 @@ pub fn id(json: &Json) -> StreamId {
     StreamId { ms: ms.parse().unwrap(), seq: seq.parse().unwrap() }
 }
 
-/// The value, as far as digests depend on it: a stream without state and groups.
+/// The value in the manifest, as far as digests depend on it: a stream has neither state nor groups.
 pub fn value(of_type: &str, json: &Json) -> Value {
     match of_type {
         "string" => Value::String(bytes(json)),
@@ -130,7 +131,7 @@ pub fn compare(read: &Value, of_type: &str, json: &Json, of: &str) {
             assert_eq!(*read_id, id(&expected[0]), "{of}");
             let owner = group.consumers.iter().find(|c| c.pending.contains(read_id)).expect("an owner");
             assert_eq!(owner.name, latin(expected[1].as_str().unwrap()), "{of}");
-            // Redis 5.0 does not record times.
+            // Skip the time when it is missing, because Redis 5.0 does not record times.
             if let Some(expected_ms) = expected[2].as_i64() {
                 assert_eq!((*at_ms, Some(*count)), (expected_ms, expected[3].as_u64()), "{of}");
             }

@@ -54,7 +54,8 @@ fn every_payload_gives_its_value() {
         }
         for packing in [Packing::Packed, Packing::Unpacked] {
             let again = read_payload(&write_payload(&read, packing, true)).unwrap();
-            // Without the times of consumers and the sign of zero, which the formats of redis-server 7.0 lack.
+            // Compare without the times of consumers and the sign of zero, which the formats of redis-server 7.0
+            // lack.
             let digest = |value: &Value| value.digest(ValueDigest::new, false).unwrap();
             if !of_minus_zero(&read) {
                 assert_eq!(digest(&again), digest(&read), "{of}");

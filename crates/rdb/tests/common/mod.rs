@@ -14,15 +14,15 @@ use strand_rdb::{Error, VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump, value_type 
 
 pub type Bytes = Vec<u8>;
 
-/// A value.
+/// A value, in plain collections of Rust.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     String(Bytes),
     List(Vec<Bytes>),
     Set(BTreeSet<Bytes>),
-    /// Scores as bits, so that -0 differs from 0.
+    /// The scores are stored as bits, so that -0 differs from 0.
     SortedSet(BTreeMap<Bytes, u64>),
-    /// With the expiry of each field.
+    /// A hash: each field has its value and its expiry.
     Hash(BTreeMap<Bytes, (Bytes, Option<i64>)>),
     Stream(Stream),
     Module,
@@ -85,7 +85,7 @@ impl Value {
         }
     }
 
-    /// The digest; `None` for a module value.
+    /// The value's digest; `None` for a module value.
     pub fn digest(&self, mut start: impl FnMut(Type) -> ValueDigest, expires: bool) -> Option<Digest> {
         let mut digest;
         match self {
@@ -195,7 +195,7 @@ fn read_nodes(payload: &[u8]) {
     while let Ok(Some(_)) = reader.next() {}
 }
 
-/// A key of a file.
+/// A key of a file, with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub db: u64,
@@ -206,7 +206,7 @@ pub struct Record {
     pub value: Value,
 }
 
-/// A whole file.
+/// The content of a whole file.
 #[derive(Debug, Default)]
 pub struct Dataset {
     pub version: u16,
@@ -396,7 +396,7 @@ pub fn write_file(records: &[Record], packing: Packing, compress: bool) -> Bytes
                 KeyHead { expires_at_ms: record.expires_at_ms, idle_s: record.idle_s, freq: record.freq };
             writer.key(&record.key, head, written_type(&record.value, packing));
             write_value(&mut writer, &record.value, packing);
-            // Empty the writer at every key, alternating between both ways.
+            // Empty the writer at every key, by its two ways in turns.
             if record.key.len() % 2 == 0 {
                 file.extend(writer.take());
             } else {
@@ -431,7 +431,7 @@ pub fn fuzz_payload(data: &[u8]) {
     read_nodes(&payload);
     if let Ok(value) = read_payload(&payload) {
         check_size(&value, payload.len());
-        // A value that was read can be written, and then reads back equal.
+        // A value that was read can be written. When it is read again, it is equal.
         if value != Value::Module {
             let again = read_payload(&write_payload(&value, Packing::Unpacked, true))
                 .expect("written values can be read");
@@ -449,8 +449,8 @@ pub fn fuzz_file(data: &[u8]) {
     }
 }
 
-/// Removes what redis-server 7.0's format does not keep: when a consumer was last active, and that counters were
-/// derived.
+/// Removes what redis-server 7.0's format does not keep: the time when a consumer was last active, and the fact that
+/// counters were derived.
 pub fn normalize(value: &mut Value) {
     if let Value::Stream(stream) = value {
         stream.state.iter_mut().for_each(|state| state.counted = true);

@@ -4,7 +4,7 @@ use super::*;
 use std::net::TcpListener;
 use strand_chain::Chain;
 
-/// `None` on a kernel without io_uring: there is nothing to test.
+/// A ring with one port, and the port's peer. `None` on a kernel without io_uring, where there is nothing to test.
 fn pair() -> Option<(Ring, Port, TcpStream)> {
     let ring = Ring::start().ok()?;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -25,7 +25,7 @@ fn a_probe_leaves_nothing_behind() {
     let before = descriptors();
     let refused: Vec<io::Error> = (0..100).filter_map(|_| Ring::probe().err()).collect();
     assert!(refused.is_empty() || refused.len() == 100, "{}: {:?}", refused.len(), refused.first());
-    // Other tests of this process use descriptors too.
+    // Allow for descriptors of other tests of this process.
     assert!(descriptors() < before + 100);
 }
 
@@ -33,7 +33,7 @@ fn a_probe_leaves_nothing_behind() {
 fn a_failed_ring_closes_its_connections_and_reports_the_error() {
     let Some((ring, mut port, peer)) = pair() else { return };
     assert!(!poll(&mut port, true, false).read);
-    // More bytes than the kernel takes: the send never ends.
+    // Send more bytes than the kernel takes, so that the send never ends.
     let mut out = Chain::new();
     out.push_slice(&vec![0; 64 << 20]);
     port.write(&mut out, usize::MAX).expect("connected");
@@ -48,7 +48,7 @@ fn a_failed_ring_closes_its_connections_and_reports_the_error() {
     out.push_slice(b"x");
     assert_eq!(port.write(&mut out, 1).unwrap_err().raw_os_error(), code);
     expect_end(peer);
-    // The kernel keeps its requests forever, but the descriptor is closed.
+    // The kernel keeps its requests forever, but the descriptor must be closed.
     drop(port);
     let inner = ring.inner.borrow();
     let slot = inner.slots[0].as_ref().expect("requests are out");
@@ -82,7 +82,7 @@ fn a_kernel_without_limits_gets_receives_without_limits() {
 fn a_panic_fails_the_ring() {
     let Some((ring, mut port, peer)) = pair() else { return };
     assert!(!poll(&mut port, true, false).read);
-    // A completion without a request of a port.
+    // Queue a request that belongs to no port.
     ring.inner.borrow_mut().queue.push_back(opcode::Nop::new().build().user_data(u64::MAX));
     assert!(ring.turn().is_err());
     assert!(ring.has_failed() && poll(&mut port, false, false).gone);

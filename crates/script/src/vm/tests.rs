@@ -5,7 +5,7 @@ use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::reply::Protocol;
 
-/// Answers every command with its arguments, and stops after some ticks.
+/// A host that replies to every command with the command's arguments, and stops after some ticks.
 struct Echo {
     ticks_left: u64,
 }
@@ -28,7 +28,7 @@ impl Host for Echo {
 }
 
 const NO_LIMIT: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
-/// The stack of a lane thread, because nesting takes stack.
+/// The size of a lane thread's stack, because nesting takes memory of the stack.
 const STACK_BYTES: usize = 16 << 20;
 
 fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (Ended, String) {
@@ -63,7 +63,7 @@ fn values_go_both_ways() {
 }
 
 thread_local! {
-    /// Calls of the hook.
+    /// Number of times that the hook was called.
     pub(super) static HOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -199,7 +199,7 @@ fn memory_and_depth_have_bounds_here() {
         ("return cmsgpack.unpack(('\\145'):rep(5000))", "Bad data format"),
         ("return unpack({}, 1, 1e8)", "too many results to unpack"),
     ] {
-        // An interpreter that grew this large is not used again.
+        // An interpreter that has grown to this size is not used again.
         let mut vm = Vm::new().expect("memory");
         let (ended, reply) = run_in(&mut vm, hostile, 1_000_000);
         assert!(ended == Ended::Done && reply.contains(text), "{hostile}: {reply:.300}");

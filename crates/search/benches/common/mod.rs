@@ -19,7 +19,7 @@ pub const NOW_MS: i64 = 1_700_000_000_000;
 
 static TABLE: Table = strand_commands::table!(strand_search::GROUPS);
 
-/// The services of a process that has search alone.
+/// The services of a process whose only service is search.
 struct Only<'s>(&'s Search);
 
 impl Services for Only<'_> {

@@ -19,7 +19,7 @@ use tantivy::termdict::TermDictionary;
 use tantivy::{BitSet, DocId, InvertedIndexReader, Score, SegmentReader, TantivyError};
 use tantivy_fst::Automaton;
 
-/// The documents that contain any of some terms of a field.
+/// A query for the documents that contain any of some terms of a field.
 #[derive(Clone, Debug)]
 pub(crate) struct TermsQuery {
     field: Field,
@@ -27,14 +27,14 @@ pub(crate) struct TermsQuery {
     meter: Arc<Meter>,
 }
 
-/// Selects the terms.
+/// Which terms to search for.
 #[derive(Clone, Debug)]
 pub(crate) enum Terms {
-    /// Terms with a text at the beginning, at the end or anywhere.
+    /// Terms with a given text at the beginning, at the end or anywhere.
     Affix(Arc<Affix>),
-    /// Terms within an edit distance of a word.
+    /// Terms that are within an edit distance of a word.
     Fuzzy(Arc<Fuzzy>),
-    /// The listed terms.
+    /// The terms in this list.
     Listed(Arc<[Box<[u8]>]>),
 }
 
@@ -64,7 +64,7 @@ impl TermsQuery {
     }
 }
 
-/// The documents of the terms found so far.
+/// The documents of all terms found so far.
 struct United<'a> {
     documents: BitSet,
     index: &'a InvertedIndexReader,
@@ -135,7 +135,7 @@ struct Counted<'a, A> {
     is_over: Cell<bool>,
 }
 
-/// Bytes counted locally before the meter is updated.
+/// Number of bytes that are counted locally before the meter is updated.
 const OWN_STEPS: usize = 256;
 
 impl<A: Automaton> Automaton for Counted<'_, A> {

@@ -7,7 +7,7 @@
 use tantivy::query::{EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::{DocId, DocSet, Score, SeekDangerResult, SegmentReader};
 
-/// A query used as `MustNot`.
+/// A query whose matches are excluded (`MustNot`).
 #[derive(Debug)]
 pub(crate) struct Excluded(pub(crate) Box<dyn Query>);
 

@@ -1,13 +1,13 @@
 //! [`Fuzzy`]: the automaton for terms within an edit distance of a word.
 //!
-//! A state is one row of the edit distance table, limited to the band around the diagonal: at most five numbers. It
-//! is computed again for each character. The library instead builds a table of all states, about 30 kB per
-//! character of the word; this automaton stores only the word.
+//! A state is one row of the edit distance table, limited to the band around the diagonal: at most five numbers. The
+//! next row is computed for each character. tantivy instead builds a table of all states, about 30 kB per character
+//! of the word. This automaton stores only the word.
 
 use super::FUZZY_DISTANCE_MAX;
 use tantivy_fst::Automaton;
 
-/// Width of [`State::band`].
+/// Number of values in [`State::band`].
 const BAND: usize = 2 * FUZZY_DISTANCE_MAX + 1;
 
 /// Accepts terms that become the word by at most `distance` insertions, deletions or substitutions of characters.
@@ -20,13 +20,14 @@ pub(crate) struct Fuzzy {
 /// The state after some characters of a term.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// Characters of the term read so far.
+    /// Number of characters of the term read so far.
     passed: u32,
-    /// `band[d]`: the distance between the characters read and the first `passed + d - FUZZY_DISTANCE_MAX`
-    /// characters of the word. All distances above the allowed one are stored as the allowed distance plus one.
+    /// `band[d]`: the distance between the characters read and the first `passed + d - FUZZY_DISTANCE_MAX` characters
+    /// of the word. Any distance above the allowed distance is stored as the allowed distance plus one.
     band: [u8; BAND],
-    /// The incomplete current character, and the number of bytes it still lacks.
+    /// The bytes of the current character, which is incomplete.
     begun: u32,
+    /// Number of bytes that the current character still lacks.
     missing: u8,
 }
 
@@ -114,7 +115,7 @@ mod tests {
         fuzzy.is_match(&state)
     }
 
-    /// The edit distance, computed with the full table.
+    /// The edit distance of two words, computed with the full table.
     fn distance(a: &str, b: &str) -> usize {
         let b: Vec<char> = b.chars().collect();
         let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use tantivy::query::{EmptyScorer, EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::{DocId, DocSet, Score, SeekDangerResult, SegmentReader, TERMINATED, TantivyError};
 
-/// Steps for opening a leaf in a segment: one dictionary lookup and one block read.
+/// Number of steps counted for opening a leaf in a segment: one dictionary lookup and one block read.
 pub(super) const OPEN_STEPS: usize = 64;
-/// Steps that a leaf counts locally before it updates its meter.
+/// Number of steps that a leaf counts locally before it updates its meter.
 const OWN_STEPS: u32 = 256;
-/// Documents that the scan of a column passes in the time of one step.
+/// Number of documents that the scan of a column passes in the time of one step.
 const COLUMN_DOCS_PER_STEP: usize = 8;
 
 /// A leaf of a query that counts its steps.
@@ -23,12 +23,12 @@ const COLUMN_DOCS_PER_STEP: usize = 8;
 pub(super) struct Metered {
     query: Boxed,
     meter: Arc<Meter>,
-    /// True for the scan of a column: it passes documents without returning them.
+    /// True when the leaf scans a column, and so passes documents without returning them.
     scans_column: bool,
 }
 
 impl Metered {
-    /// Wraps a leaf with a list of documents.
+    /// Wraps a leaf that walks a list of documents.
     pub(super) fn list(query: Boxed, meter: &Arc<Meter>) -> Boxed {
         Box::new(Metered { query, meter: meter.clone(), scans_column: false })
     }

@@ -10,70 +10,71 @@ pub(crate) mod parser;
 mod phrase;
 pub(crate) mod plan;
 
-/// Longest query, in bytes. The value of a parameter counts once for each use.
+/// Maximum length of a query, in bytes. The value of a parameter counts once for each use.
 pub(crate) const QUERY_BYTES_MAX: usize = 64 * 1024;
-/// Deepest nesting of a query.
+/// Maximum nesting of a query.
 pub(crate) const QUERY_DEPTH_MAX: usize = 64;
 /// Maximum number of nodes of a query, each word of a phrase and of a parameter included.
 pub(crate) const QUERY_NODES_MAX: usize = 4096;
-/// Shortest prefix, suffix or infix, in characters. A shorter one matches nothing, as in RediSearch.
+/// Minimum length of a prefix, suffix or infix, in characters. A shorter one matches nothing, as in RediSearch.
 pub(crate) const AFFIX_CHARS_MIN: usize = 2;
-/// Largest distance of a fuzzy term.
+/// Maximum distance of a fuzzy term.
 pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
 
-/// Longest fuzzy term, in bytes.
+/// Maximum length of a fuzzy term, in bytes.
 pub(crate) const FUZZY_BYTES_MAX: usize = 64;
-/// Maximum number of lookups of a query. A word needs one for each searched field, and one more for its stem.
+/// Maximum number of lookups of a query. A word needs one lookup for each searched field, and another lookup for its
+/// stem.
 pub(crate) const LOOKUPS_MAX: usize = 16_384;
-/// Lookups that a prefix, suffix, infix or fuzzy term counts as. It walks the dictionary and holds one bit for each
-/// document of a segment.
+/// Number of lookups that a prefix, suffix, infix or fuzzy term counts as, because it walks the dictionary and holds
+/// one bit for each document of a segment.
 pub(crate) const AFFIX_LOOKUPS: usize = 256;
-/// Lookups that a range counts as. It scans a column.
+/// Number of lookups that a range counts as, because it scans a column.
 pub(crate) const RANGE_LOOKUPS: usize = 16;
 /// Maximum number of bytes of a planned and opened query, without its results.
 pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a planned and opened lookup: its clause, its part of the score and its block of documents.
+/// Number of bytes of a planned and opened lookup: its clause, its part of the score and its block of documents.
 pub(crate) const LOOKUP_BYTES: usize = 4 * 1024;
-/// Bytes of a union of clauses: its state for the next 4,096 documents.
+/// Number of bytes of a union of clauses: its state for the next 4,096 documents.
 pub(crate) const UNION_BYTES: usize = 20 * 1024;
 
-/// A parsed query.
+/// A node of a parsed query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
-    /// `*`
+    /// `*`: every document matches
     All,
     /// A word, or the value of a `$parameter`.
     Word(String),
-    /// `"some words"`
+    /// A phrase: `"some words"`
     Phrase(String),
-    /// `te*`, `*xt`, `*ex*`
+    /// A prefix, suffix or infix: `te*`, `*xt`, `*ex*`
     Affix(AffixKind, String),
-    /// `%word%`, `%%word%%`
+    /// A fuzzy term: `%word%`, `%%word%%`
     Fuzzy(u8, String),
-    /// All of these match.
+    /// Matches when all of these nodes match.
     And(Vec<Node>),
-    /// At least one of these matches.
+    /// Matches when at least one of these nodes matches.
     Or(Vec<Node>),
-    /// `-x`
+    /// `-x`: the node does not match
     Not(Box<Node>),
-    /// `~x`: affects only the score.
+    /// `~x`: the node affects only the score
     Optional(Box<Node>),
-    /// `@a|b:x`: `x` in these fields.
+    /// `@a|b:x`: the node `x` is searched in these fields
     In(Vec<FieldName>, Box<Node>),
-    /// `@t:{a|b}`
+    /// A tag query: `@t:{a|b}`
     Tag(FieldName, Vec<TagValue>),
-    /// `@n:[a b]`
+    /// A range: `@n:[a b]`
     Range(FieldName, Limit, Limit),
 }
 
-/// Which side of a word is open.
+/// On which side of an affix more characters may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AffixKind {
-    /// `te*`
+    /// More characters may follow: `te*`
     Prefix,
-    /// `*xt`
+    /// More characters may precede: `*xt`
     Suffix,
-    /// `*ex*`
+    /// More characters may precede and follow: `*ex*`
     Infix,
 }
 
@@ -87,9 +88,9 @@ pub(crate) struct FieldName {
 /// One value between the braces of a tag query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TagValue {
-    /// The whole value.
+    /// The tag must be exactly this text.
     Exact(String),
-    /// A part of the value.
+    /// The tag begins with, ends with or contains this text.
     Affix(AffixKind, String),
 }
 
@@ -98,6 +99,6 @@ pub(crate) enum TagValue {
 pub(crate) struct Limit {
     /// The number; infinite when the range has no limit on this side.
     pub(crate) value: f64,
-    /// `(`: the range excludes the number itself.
+    /// True with `(`: the range excludes the number itself.
     pub(crate) exclusive: bool,
 }

@@ -42,12 +42,12 @@ pub(crate) fn parse(query: &str, params: &HashMap<&[u8], &[u8]>) -> Result<Node,
 struct Parser<'q> {
     text: &'q str,
     at: usize,
-    /// Byte range of the last token. An error at the end of the query names it.
+    /// Byte range of the last token. An error at the end of the query names this token.
     last: (usize, usize),
     nodes: usize,
     depth: usize,
     params: &'q HashMap<&'q [u8], &'q [u8]>,
-    /// Bytes of all parameter values used so far.
+    /// Number of bytes of all parameter values used so far.
     param_bytes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `@a|b:` and the expression it applies to.
+    /// Parses `@a|b:`, and the expression to which it applies.
     fn field(&mut self) -> Result<Node, SearchError> {
         let mut names = Vec::new();
         self.token(1);
@@ -205,7 +205,7 @@ impl Parser<'_> {
                 break;
             }
             if open_after && !c.is_whitespace() {
-                // A star in the middle must be escaped.
+                // A star in the middle of a value must be escaped.
                 self.at = start + i;
                 return Err(self.unexpected());
             }
@@ -357,7 +357,8 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// Parses the word that starts exactly here. Escapes become `\c` pairs for the tokenizer.
+    /// Parses the word that starts exactly here, without white space before it. Escapes become `\c` pairs for the
+    /// tokenizer.
     fn glued_word(&mut self) -> Result<Option<String>, SearchError> {
         let mut word = String::new();
         let mut len = 0;
@@ -404,18 +405,18 @@ impl Parser<'_> {
         if self.takes(c) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// The next significant character.
+    /// The next character that is neither white space nor punctuation that only separates words.
     fn peek(&mut self) -> Option<char> {
         self.skip();
         self.rest().chars().next()
     }
 
-    /// Skips white space and punctuation that only separates words.
+    /// Skips white space, and punctuation that only separates words.
     fn skip(&mut self) {
         while let Some(c) = self.rest().chars().next() {
             let means = match c {
                 '=' => self.rest().starts_with("=>"),
-                // An apostrophe without a second one is punctuation.
+                // An apostrophe that no second apostrophe follows is punctuation.
                 '\'' => self.rest()[1..].contains('\''),
                 '\\' => self.rest().len() > 1,
                 _ => "\"()[]{}|-~*%@:;$".contains(c) || !is_separator(c),

@@ -14,16 +14,16 @@ use tantivy::query::{Bm25Weight, EmptyScorer, EnableScoring, Explanation, Query,
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError, Term};
 
-/// Bytes of an open list of documents with positions: decoded blocks of 128.
+/// Number of bytes of an open list of documents with positions: decoded blocks of 128.
 pub(super) const POSTINGS_BYTES: usize = 3 * 1024;
-/// Bytes of a position.
+/// Number of bytes that one position takes.
 const POSITION_BYTES: usize = size_of::<u32>();
 
-/// Documents that contain some words in sequence in one field.
+/// A query for documents that contain some words in sequence in one field.
 #[derive(Clone, Debug)]
 pub(super) struct PhraseQuery {
     field: Field,
-    /// The distinct words.
+    /// The distinct words of the phrase.
     words: Arc<[String]>,
     /// The word at each place of the phrase, as an index into `words`.
     places: Arc<[u32]>,
@@ -31,7 +31,7 @@ pub(super) struct PhraseQuery {
 }
 
 impl PhraseQuery {
-    /// The phrase of `words`, at least one, in `field`.
+    /// A query for the phrase of `words`, at least one word, in `field`.
     pub(super) fn new(field: Field, words: &[String], meter: &Arc<Meter>) -> PhraseQuery {
         let mut different: Vec<String> = words.to_vec();
         different.sort_unstable();
@@ -40,7 +40,7 @@ impl PhraseQuery {
         let places = words.iter().map(place).collect();
         PhraseQuery { field, words: different.into(), places, meter: meter.clone() }
     }
-    /// This phrase in another field.
+    /// A query for this phrase in another field.
     pub(super) fn within(&self, field: Field) -> PhraseQuery {
         PhraseQuery { field, ..self.clone() }
     }
@@ -65,7 +65,7 @@ impl Query for PhraseQuery {
 
 struct PhraseWeight {
     phrase: PhraseQuery,
-    /// `None` when scores are not needed.
+    /// The weight with which scores are computed. `None` when scores are not needed.
     similarity: Option<Bm25Weight>,
 }
 
@@ -123,7 +123,7 @@ impl Positions {
     fn make_room(&mut self, n: usize, meter: &Arc<Meter>) -> bool {
         self.all.clear();
         if self.all.capacity() < n {
-            // Free the old positions before allocating more.
+            // Free the old positions before more memory is allocated.
             (self.all, self.holding) = (Vec::new(), None);
             let Ok(holding) = Holding::new(meter, n * POSITION_BYTES) else { return false };
             (self.all, self.holding) = (Vec::with_capacity(n), Some(holding));
@@ -144,10 +144,11 @@ struct PhraseScorer {
     similarity: Option<Bm25Weight>,
     norms: Option<FieldNormReader>,
     doc: DocId,
-    /// Number of occurrences of the phrase in `doc`. Without scores, any number of at least 1.
+    /// Number of occurrences of the phrase in `doc`. When scores are not needed, any number above 0.
     count: u32,
-    /// Possible starts of the phrase, and the positions of one word.
+    /// The offsets at which the phrase may start.
     starts: Positions,
+    /// The positions of one word of the phrase.
     read: Positions,
 }
 
@@ -193,7 +194,7 @@ impl PhraseScorer {
                 return 0;
             }
             list.positions(&mut positions.all);
-            // A word that lies before its place in the phrase starts no phrase.
+            // A word that occurs before its place in the phrase starts no phrase.
             if n == 0 {
                 positions.all.retain(|at| at >= place);
                 positions.all.iter_mut().for_each(|at| *at -= place);
@@ -238,7 +239,7 @@ impl DocSet for PhraseScorer {
     }
     fn size_hint(&self) -> u32 {
         let rarest = self.by_length.first().map_or(0, |list| self.lists[*list].doc_freq());
-        // tantivy's estimate: few of the documents with all words have them in sequence.
+        // Use tantivy's estimate: of the documents with all words, few have the words in sequence.
         rarest / (10 * self.places.len() as u32)
     }
     fn cost(&self) -> u64 {

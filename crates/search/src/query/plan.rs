@@ -28,23 +28,23 @@ use tantivy::query::{
 };
 use tantivy::schema::{Field, IndexRecordOption};
 
-/// The inputs of planning a query.
+/// What the planner of a query needs to know.
 pub(crate) struct Planner<'a> {
     pub(crate) schema: &'a Schema,
     pub(crate) fields: &'a Fields,
-    /// VERBATIM: do not stem.
+    /// VERBATIM: words are not stemmed.
     pub(crate) verbatim: bool,
-    /// NOSTOPWORDS: keep stop words in the query.
+    /// NOSTOPWORDS: stop words stay in the query.
     pub(crate) keep_stop_words: bool,
-    /// INFIELDS: the fields searched for words without a `@field`.
+    /// INFIELDS: the fields in which words without a `@field` are searched.
     pub(crate) in_fields: Option<Vec<usize>>,
-    /// The request's meter.
+    /// The meter of the request.
     pub(crate) meter: &'a Arc<Meter>,
     /// The size of the plan so far.
     pub(crate) planned: Planned,
 }
 
-/// The size of a plan.
+/// The size of a plan, to which limits apply.
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
     words: Cell<usize>,
@@ -67,7 +67,7 @@ impl Planner<'_> {
         };
         Ok(self.node(node, &text_fields)?.unwrap_or_else(|| Box::new(EmptyQuery)))
     }
-    /// FILTER: a numeric range on the field with number `field`.
+    /// Plans FILTER: a numeric range on the field with number `field`.
     ///
     /// # Errors
     /// When the query exceeds its limits.
@@ -81,7 +81,7 @@ impl Planner<'_> {
             None => Box::new(EmptyQuery),
         })
     }
-    /// INKEYS: the documents of these keys.
+    /// Plans INKEYS: the documents of these keys.
     ///
     /// # Errors
     /// When the keys have too many bytes.
@@ -263,7 +263,7 @@ impl Planner<'_> {
         self.each(fields, |f| Box::new(phrase.within(self.text_field(f)))).map(Some)
     }
 
-    /// The documents with any of some terms in any of the text fields.
+    /// A query for the documents with any of some terms in any of the text fields.
     fn terms(&self, terms: Terms, fields: &[usize]) -> Result<Boxed, SearchError> {
         self.spend(fields.len().saturating_mul(AFFIX_LOOKUPS), fields.len().saturating_mul(LOOKUP_BYTES))?;
         self.each(fields, |f| Box::new(TermsQuery::new(self.text_field(f), terms.clone(), self.meter)))
@@ -355,14 +355,14 @@ fn range(field: tantivy::schema::Field, min: Limit, max: Limit) -> Boxed {
     Box::new(RangeQuery::new(bound(min), bound(max)))
 }
 
-/// A word of the query, unescaped and lower-cased, for values that bypass the tokenizer.
+/// A word of the query, unescaped and in lower case, for values that bypass the tokenizer.
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     literal_case(text).chars().for_each(|c| push_lower(&mut out, c));
     out
 }
 
-/// [`literal`] without lower-casing.
+/// A word of the query as in [`literal`], but with its case unchanged.
 fn literal_case(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();

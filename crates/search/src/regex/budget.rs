@@ -10,13 +10,14 @@ use std::cell::Cell;
 use std::time::Instant;
 use strand_commands::call::RunsOn;
 
-/// Approximate cost of building a lazy DFA's state: this, plus [`BUILD_STATE_NS`] for each state of the NFA, in
-/// nanoseconds.
+/// Approximate cost of building one state of a lazy DFA, in nanoseconds: this number, plus [`BUILD_STATE_NS`] for
+/// each state of the NFA.
 const BUILD_NS: u64 = 500;
 const BUILD_STATE_NS: u64 = 10;
-/// Worst cost of the simulation for each NFA state and byte, in nanoseconds.
+/// Worst-case cost of the simulation for each NFA state and byte, in nanoseconds.
 pub(crate) const SIMULATE_NS: u64 = 8;
-/// A lazy DFA that passes fewer bytes than this per state built is slower than the simulation.
+/// Minimum number of bytes that a lazy DFA must pass per state built. Below it, the lazy DFA is slower than the
+/// simulation.
 pub(crate) const BYTES_PER_STATE_MIN: usize = 10;
 /// Maximum number of nanoseconds that one command may build and simulate on a worker. [`LANE_NS_MAX`] is the limit on
 /// the lane.
@@ -38,11 +39,11 @@ pub(crate) enum Halt {
     Cancelled,
     /// The search's deadline has passed.
     Deadline,
-    /// There is too much work for a worker. The command moves to the lane.
+    /// There is too much work for a worker. The command must move to the lane.
     Lane,
-    /// There is too much work for a thread with other commands in its queue. The command moves to the hard lane.
+    /// There is too much work for a thread with other commands in its queue. The command must move to the hard lane.
     Hard,
-    /// The matches exceed [`ANSWER_BYTES_MAX`].
+    /// The matches take more than [`ANSWER_BYTES_MAX`] bytes.
     Answer,
 }
 
@@ -76,11 +77,11 @@ impl<'a> Budget<'a> {
         let answer_left = Cell::new(ANSWER_BYTES_MAX);
         Budget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
-    /// The budget of a search that never leaves the current thread before its end.
+    /// The budget of a search that stays on the current thread until its end.
     pub(crate) fn whole(cancelled: &'a dyn Fn() -> bool) -> Budget<'a> {
         Budget::new(RunsOn::Hard, cancelled, None)
     }
-    /// The place where the command runs.
+    /// The place at which the command runs.
     pub(crate) fn runs_on(&self) -> RunsOn {
         self.runs_on
     }
@@ -124,7 +125,7 @@ impl<'a> Budget<'a> {
     pub(crate) fn ns_left(&self) -> u64 {
         self.ns_left.get()
     }
-    /// Charges the time of finished building or simulating.
+    /// Charges the time that building or simulating has taken.
     pub(crate) fn charge(&self, ns: u64) {
         self.ns_left.set(self.ns_left.get().saturating_sub(ns));
     }
@@ -157,9 +158,9 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Worst cost of a simulation, in nanoseconds.
+/// Worst-case cost of a simulation, in nanoseconds.
 pub(crate) fn simulation_ns(states: usize, bytes: usize) -> u64 {
-    // One step more per byte, and one position more than there are bytes.
+    // Count one step more per byte, and one position more than there are bytes.
     (states as u64 + 1).saturating_mul(bytes as u64 + 1).saturating_mul(SIMULATE_NS)
 }
 

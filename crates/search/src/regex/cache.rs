@@ -18,16 +18,17 @@ use strand_commands::call::RunsOn;
 
 /// Credit of a new cache, in nanoseconds per byte of its size: enough to fill a small part of it.
 const CREDIT_NS_PER_BYTE: u64 = 3;
-/// Credit earned by a search that was worth its states, and (below) the maximum credit that searches can earn.
+/// Credit that a search earns when its states were worth building, in nanoseconds.
 const EARNED_NS: u64 = 1_000;
+/// Maximum credit that searches can earn, in nanoseconds.
 const EARNED_NS_MAX: u64 = 100_000;
-/// Minimum credit of every search.
+/// Minimum credit of every search, in nanoseconds.
 const CREDIT_NS_MIN: u64 = 10_000;
 /// Maximum credit that one search may use on a helper thread with a queue.
 const LANE_PATIENCE_NS: u64 = 4_000_000;
 /// Maximum credit that one search may use on a worker.
 const WORKER_PATIENCE_NS: u64 = 400_000;
-/// A cache that fills up again after fewer searches than this is too small.
+/// A cache that is full again after fewer searches than this is too small.
 const SEARCHES_PER_CLEAR_MIN: u32 = 64;
 /// Upper bound of heap bytes per byte that the library counts, because vectors and tables double when they grow.
 /// Measured: up to 1.75 while the cache fills. A cleared cache keeps the memory that it had when it was full.
@@ -69,7 +70,7 @@ pub(super) struct LazyCache {
 }
 
 impl LazyCache {
-    /// An empty cache for `dfa`, which must be the lazy DFA of size number `tier`.
+    /// An empty cache for `dfa`, which must be the lazy DFA whose cache has size number `tier`.
     pub(super) fn new(tier: usize, dfa: &lazy::DFA) -> LazyCache {
         let cache = Box::new(dfa.create_cache());
         let (counted_max, bytes_max) = (cache.memory_usage(), dfa.get_config().get_cache_capacity());
@@ -83,8 +84,8 @@ impl LazyCache {
     fn bytes(&self) -> usize {
         size_of::<lazy::Cache>() + HEAP_PER_COUNTED * self.counted_max
     }
-    /// Nanoseconds that a search on `runs_on` may spend on states before they must pay off; `None`: until the cache has
-    /// been full.
+    /// Nanoseconds that a search on `runs_on` may spend on building states before the states must have paid off.
+    /// `None`: the search may build until the cache has been full.
     pub(super) fn patience_ns(&self, runs_on: RunsOn, is_hopeless: bool) -> Option<u64> {
         let credit_ns = self.credit_ns.max(CREDIT_NS_MIN);
         match runs_on {
@@ -93,8 +94,8 @@ impl LazyCache {
             RunsOn::Hard => is_hopeless.then_some(credit_ns.min(LANE_PATIENCE_NS)),
         }
     }
-    /// Records a search: the nanoseconds spent on states and how often the cache filled. Returns true while the
-    /// cache is still being filled: a text given up then is not necessarily hard.
+    /// Records a search: the nanoseconds spent on states and how often the cache filled. Returns true while the cache
+    /// is still being filled. A text on which the search gives up then is not necessarily hard.
     pub(super) fn searched(&mut self, built_ns: u64, clears: usize, gave_up: bool) -> bool {
         let counted = if clears > 0 { self.bytes_max } else { self.cache.memory_usage() };
         self.counted_max = self.counted_max.max(counted);

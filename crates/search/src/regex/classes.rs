@@ -12,9 +12,9 @@ use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, HirKind};
 use std::collections::HashMap;
 
-/// Largest weight of the classes of one pattern: about 100 ms and 30 MB of ranges.
+/// Maximum weight of the classes of one pattern: about 100 ms and 30 MB of ranges.
 pub(crate) const CLASSES_WEIGHT_MAX: u64 = 32 << 20;
-/// Weight of a range: its bytes in all the places where it is kept, copied and sorted.
+/// Weight of a range: its bytes in all the places where ranges are kept, copied and sorted.
 const RANGE_WEIGHT: u64 = 64;
 /// Weight of looking up a class by name.
 const LOOKUP_WEIGHT: u64 = 1 << 10;
@@ -70,7 +70,8 @@ impl<'p> Weigher<'p> {
     }
 }
 
-/// Ranges and code points of a class; zero for an unknown class, which the compiler refuses later.
+/// Number of ranges and number of code points of a class. Both are 0 for an unknown class, which the compiler refuses
+/// later.
 fn size(text: &str, ast: &Ast) -> (u64, u64) {
     let made = TranslatorBuilder::new().unicode(true).utf8(false).build().translate(text, ast);
     match made.as_ref().map(|hir| hir.kind()) {
@@ -112,7 +113,7 @@ impl Visitor for Weigher<'_> {
                 self.points += last.saturating_sub(first) + 1;
                 self.ranges += 1;
             }
-            // Inserting each item among the earlier ones costs quadratic time.
+            // Inserting each item among the earlier items costs quadratic time.
             ClassSetItem::Union(union) => self.others += (union.items.len() as u64).pow(2),
             _ => {}
         }

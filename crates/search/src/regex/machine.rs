@@ -28,7 +28,7 @@ pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
     &TIERS_BYTES[..fit.max(1)]
 }
 
-/// A compiled automaton.
+/// An automaton that was compiled from one or more patterns.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) nfa: NFA,
@@ -44,13 +44,13 @@ pub(crate) struct Machine {
 /// The engine that is tried first.
 #[derive(Debug)]
 enum Engine {
-    /// Every state is prebuilt. The cost per byte is constant.
+    /// A full DFA: every state is prebuilt. The cost per byte is constant.
     Full(Box<dense::DFA<Vec<u32>>>),
-    /// States are built when first needed. One DFA for each cache size.
+    /// A lazy DFA: states are built when first needed. There is one DFA for each cache size.
     Lazy(Vec<lazy::DFA>),
 }
 
-/// How to build a [`Machine`].
+/// The options for building a [`Machine`].
 pub(crate) struct Build {
     pub(crate) kind: MatchKind,
     pub(crate) reverse: bool,
@@ -116,7 +116,7 @@ impl Machine {
         };
         engine + self.nfa.memory_usage() + self.prefilter.as_ref().map_or(0, Prefilter::memory_usage)
     }
-    /// True when there is a full DFA.
+    /// True when the automaton is a full DFA.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.engine, Engine::Full(_))
     }
@@ -145,7 +145,8 @@ impl Machine {
         self.tiers[if self.is_hopeless() { 0 } else { self.tier.load(Relaxed) }]
     }
 
-    /// Where the first match ends. The first match is the leftmost-first match, or the match with the earliest end.
+    /// Offset at which the first match ends. The first match is the leftmost-first match, or the match with the
+    /// earliest end.
     pub(crate) fn end(
         &self,
         cache: &mut MachineCache,
@@ -180,8 +181,8 @@ impl Machine {
         }
     }
 
-    /// For an automaton of the reversed pattern: where the match that ends at the end of the span starts. `None`: the
-    /// caller must find the start in another way.
+    /// For an automaton of the reversed pattern: the offset at which the match starts that ends at the end of the
+    /// span. `None`: the caller must find the start in another way.
     pub(crate) fn start(
         &self,
         cache: &mut MachineCache,
@@ -237,7 +238,7 @@ impl Machine {
         cache.simulation().which(&self.nfa, prefilter, haystack, found, budget)
     }
 
-    /// Checks the budget before a simulation.
+    /// Checks whether the budget covers a simulation.
     fn afford(
         &self,
         failed: Failed,
@@ -252,7 +253,8 @@ impl Machine {
         }
         let affordable = budget.afford(self.states(), bytes);
         if affordable == Err(Halt::Hard) && failed == Failed::Cold && budget.runs_on() == RunsOn::Worker {
-            // The text is not necessarily hard. The lane allows more building, and fewer commands wait there.
+            // Move to the lane, because the text is not necessarily hard. The lane allows more building, and fewer
+            // commands wait there than on the hard lane.
             return Err(Halt::Lane);
         }
         affordable?;
@@ -296,7 +298,7 @@ impl Machine {
     ) -> Result<T, Failed> {
         budget.check().map_err(Failed::Halt)?;
         let (runs_on, is_hopeless) = (budget.runs_on(), self.is_hopeless());
-        // A new cache on the hard lane starts with the size that other caches needed.
+        // A new cache on the hard lane starts with the size that other caches of the automaton needed.
         let tier = if runs_on == RunsOn::Hard && !is_hopeless { self.tier.load(Relaxed) } else { 0 };
         let stays_small = runs_on == RunsOn::Hard && is_hopeless;
         let held = cache.lazy.take().filter(|held| !stays_small || held.tier == 0);
@@ -319,7 +321,7 @@ impl Machine {
         } else if is_too_small && gave_up {
             self.hopeless.store(true, Relaxed);
         } else if gave_up && patience.ns.is_some() && held.is_nearly_full() {
-            // The cache's states come from hard texts and help no other text. Easy texts need the room.
+            // Empty the cache. Its states come from hard texts and help no other text, and easy texts need the room.
             held.reset(dfa);
             counts.resets += 1;
         }

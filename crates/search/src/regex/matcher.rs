@@ -17,15 +17,15 @@ pub(crate) struct Counts {
     pub(crate) bytes: u64,
     /// Number of states that lazy DFAs built.
     pub(crate) builds: u64,
-    /// Times a lazy DFA's full cache was cleared.
+    /// Number of times that a lazy DFA's full cache was cleared.
     pub(crate) clears: u64,
-    /// Texts on which a lazy DFA gave up for being inefficient.
+    /// Number of texts on which a lazy DFA gave up because it was inefficient.
     pub(crate) give_ups: u64,
-    /// Texts on which a lazy DFA met a byte it cannot handle (Unicode word boundaries).
+    /// Number of texts on which a lazy DFA met a byte that it cannot handle (Unicode word boundaries).
     pub(crate) quits: u64,
-    /// Resets of a lazy DFA's cache.
+    /// Number of times that a lazy DFA's cache was reset.
     pub(crate) resets: u64,
-    /// Texts that the simulation finished.
+    /// Number of texts that the simulation finished.
     pub(crate) simulations: u64,
 }
 
@@ -43,8 +43,8 @@ impl Matcher {
         self.forward.bytes() + self.reverse.bytes()
     }
 
-    /// Where the first match ends: leftmost-first. With `earliest`, the earliest end of any match, which is enough
-    /// to know that there is one.
+    /// Offset at which the first match ends: leftmost-first. With `earliest`, the earliest end of any match, which is
+    /// enough to know that a match exists.
     ///
     /// # Errors
     /// When the search must stop or move to another thread.
@@ -62,7 +62,7 @@ impl Matcher {
         pattern.machine.end(&mut self.forward, text, earliest, &mut self.counts, budget)
     }
 
-    /// The first match from `at` on: leftmost-first.
+    /// The first match that starts at `at` or later: leftmost-first.
     ///
     /// # Errors
     /// As [`Matcher::find_end`].
@@ -81,7 +81,7 @@ impl Matcher {
             return Ok(None);
         };
         if budget.runs_on() == RunsOn::Worker && !pattern.has_reverse() {
-            // Compiling the automaton that matches backwards takes too long on a worker.
+            // Move to the lane, because compiling the automaton that matches backwards takes too long on a worker.
             return Err(Halt::Lane);
         }
         if let Some(reverse) = pattern.reverse()
@@ -96,7 +96,8 @@ impl Matcher {
         Ok(Some(slots[0]..slots[1]))
     }
 
-    /// The groups of the match at `span`, which [`Matcher::find`] returned: two slots each.
+    /// The groups of the match at `span`, which [`Matcher::find`] returned. Each group has two slots: its start and
+    /// its end.
     ///
     /// # Errors
     /// As [`Matcher::find_end`].
@@ -122,7 +123,7 @@ impl Matcher {
         budget: &Budget<'_>,
     ) -> Result<bool, Halt> {
         let machine = &pattern.machine;
-        // The span is known to match, and therefore only some threads of the simulation are alive.
+        // The span is known to match, so only some threads of the simulation are alive.
         budget.try_afford(machine.states(), span.len())?;
         let input = Input::new(haystack).span(span).anchored(anchored);
         self.forward.simulation().leftmost(&machine.nfa, machine.prefilter.as_ref(), &input, slots, budget)
@@ -152,7 +153,7 @@ impl Progress {
                 break;
             };
             if found.is_empty() && self.last_end == Some(found.end) {
-                // An empty match directly after the last match does not count.
+                // An empty match that follows the last match directly does not count.
                 self.at = found.end + 1;
                 continue;
             }

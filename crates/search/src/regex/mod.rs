@@ -26,11 +26,11 @@ pub(crate) use matcher::{Counts, Matcher, Progress};
 pub(crate) use pattern::{Options, Pattern, build_many, parse, parse_within};
 pub(crate) use simulate::{NONE, Simulation, StreamState};
 
-/// Longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 64 * 1024;
-/// Largest automaton of a pattern or of a set, in bytes.
+/// Maximum size of the automaton of a pattern or of a set, in bytes.
 pub(crate) const NFA_BYTES_MAX: usize = 4 << 20;
-/// Deepest nesting of a pattern.
+/// Maximum nesting of a pattern.
 pub(crate) const PATTERN_DEPTH_MAX: u32 = 100;
 /// Maximum number of bytes of a full DFA, and of the work to build it, for a pattern that is compiled for one command.
 pub(crate) const DFA_BYTES_MAX: usize = 1 << 20;

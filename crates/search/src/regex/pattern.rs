@@ -13,17 +13,17 @@ use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::sync::OnceLock;
 
-/// Shortest literal that is searched for before the automaton runs.
+/// Minimum length of a literal that is searched for before the automaton runs.
 const LITERAL_BYTES_MIN: usize = 3;
 
-/// How a pattern is parsed and compiled.
+/// Options of parsing and compiling a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// True: use Unicode rules, not ASCII rules, for `\w`, `.`, case and so on.
     pub(crate) unicode: bool,
-    /// True: ignore case.
+    /// True: ignore the case of letters.
     pub(crate) nocase: bool,
-    /// True when groups are needed.
+    /// True when the groups of a match are needed.
     pub(crate) groups: bool,
     /// Maximum number of bytes of a full DFA.
     pub(crate) dfa_bytes: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Pattern {
     pub(crate) literal: Option<Finder<'static>>,
     pub(crate) machine: Machine,
     options: Options,
-    /// Finds where a match starts. Compiled on first use; `None` when it cannot be compiled.
+    /// The automaton that finds where a match starts. Compiled on first use; `None` when it cannot be compiled.
     reverse: OnceLock<Option<Box<Machine>>>,
 }
 
@@ -60,7 +60,7 @@ impl Pattern {
         Pattern::from_hir(parse(pattern, options)?, options)
     }
 
-    /// Compiles a result of [`parse`].
+    /// Compiles a pattern that [`parse`] has parsed.
     ///
     /// # Errors
     /// As [`Pattern::new`].
@@ -113,7 +113,7 @@ impl Pattern {
         self.reverse.get_or_init(build).as_deref()
     }
 
-    /// True when [`Pattern::reverse`] has nothing to compile.
+    /// True when [`Pattern::reverse`] need not compile anything.
     pub(crate) fn has_reverse(&self) -> bool {
         self.reverse.get().is_some()
     }
@@ -127,7 +127,8 @@ pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError
     parse_within(pattern, options, &mut CLASSES_WEIGHT_MAX.clone())
 }
 
-/// [`parse`], with the weight of the pattern's classes subtracted from `weight_left` before the classes are built.
+/// Parses a pattern as [`parse`] does. Before the pattern's classes are built, their weight is subtracted from
+/// `weight_left`.
 ///
 /// # Errors
 /// As [`parse`]. Also when no weight is left.

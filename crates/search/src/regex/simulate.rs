@@ -77,14 +77,14 @@ pub(crate) struct StreamState {
 }
 
 impl StreamState {
-    /// Bytes of heap.
+    /// Heap bytes of the stream's state.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.states.capacity() * 4
     }
 }
 
 impl Simulation {
-    /// Bytes of heap.
+    /// Heap bytes of the simulation's buffers.
     pub(crate) fn heap_bytes(&self) -> usize {
         let frames = self.stack.capacity() * std::mem::size_of::<Frame>();
         self.now.heap_bytes() + self.next.heap_bytes() + frames + self.slots.capacity() * 8
@@ -135,7 +135,7 @@ impl Simulation {
                 if let State::Match { .. } = state {
                     out.copy_from_slice(self.now.slots_of(i));
                     found = true;
-                    // Later threads are less preferred.
+                    // Stop, because later threads are less preferred.
                     break;
                 }
                 if let Some(to) = byte.and_then(|b| target(state, b)) {
@@ -204,7 +204,7 @@ impl Simulation {
         each: &mut dyn FnMut(PatternID, usize),
         budget: &Budget<'_>,
     ) -> Result<(), Halt> {
-        // Assertions look back at the previous byte.
+        // Put the previous byte before the piece, because assertions look back at it.
         let text: Vec<u8> = stream.last.into_iter().chain(piece.iter().copied()).collect();
         let before = text.len() - piece.len();
         self.begin(nfa, 0);
@@ -219,7 +219,7 @@ impl Simulation {
             explore(nfa, &text, at, nfa.start_anchored(), &mut self.now, &mut self.stack, &mut self.slots);
             steps += self.now.order.len() + 1;
             if at + 1 == text.len() && !is_last {
-                // Assertions after the last byte wait for the next piece.
+                // Keep these states: assertions after the last byte need to see the first byte of the next piece.
                 for id in &self.now.order {
                     let state = nfa.state(*id);
                     if let State::Match { pattern_id } = state {
@@ -268,7 +268,7 @@ impl Simulation {
     }
 }
 
-/// Cost of `steps`, in nanoseconds.
+/// Cost of `steps` steps, in nanoseconds.
 fn steps_ns(steps: usize) -> u64 {
     steps as u64 * SIMULATE_NS
 }

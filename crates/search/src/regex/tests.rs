@@ -13,10 +13,10 @@ use std::cell::Cell;
 use std::ops::Range;
 use strand_commands::call::RunsOn;
 
-/// Cache sizes that fill quickly.
+/// Sizes of caches that are filled quickly.
 const SMALL: [usize; 2] = [256 << 10, 1 << 20];
 
-/// Patterns whose DFA grows exponentially, and an alphabet of texts that are hard for them.
+/// Patterns whose DFA grows exponentially. For each, the alphabet of texts that are hard for the pattern.
 const HARD: [(&str, &[u8]); 3] = [
     ("[ab]*a[ab]{18}c", b"ab"),
     ("(a|b)*a(a|b){20}[cd]", b"ab"),
@@ -106,7 +106,8 @@ fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_known() {
 
 #[test]
 fn a_cache_grows_for_texts_worth_their_states() {
-    // Each text needs states of its own and passes many bytes with each. Together they fill the cache repeatedly.
+    // Each text needs states of its own, and passes many bytes with each of these states. Together the texts fill the
+    // cache repeatedly.
     let compiled = compiled("(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c", false, DFA_BYTES_MAX);
     let rng = &mut fastrand::Rng::with_seed(5);
     let mut m = Matcher::default();
@@ -129,7 +130,7 @@ fn a_budget_covers_all_searches_of_a_command() {
     for runs_on in [RunsOn::Worker, RunsOn::Lane] {
         let budget = Budget::new(runs_on, &|| false, None);
         let (mut done, mut halted, mut builds) = (0, None, 0);
-        // 1,000 patterns, each with its own caches.
+        // Use 1,000 patterns, each with caches of its own.
         for _ in 0..1000 {
             let compiled = compiled(pattern, false, 0);
             let mut m = Matcher::default();
@@ -172,7 +173,7 @@ fn the_reverse_machine_is_compiled_off_the_worker_and_only_for_a_match() {
     let lane = Budget::new(RunsOn::Lane, &|| false, None);
     assert_eq!(m.find(&compiled, b"ab1", 0, &lane), Ok(Some(0..3)));
     assert_eq!(m.find(&compiled, b"-ab1", 0, &worker), Ok(Some(1..4)));
-    // The bytes passed are counted, not the bytes after them.
+    // Only the bytes that the search passed are counted, not the bytes after them.
     let long = "ab1".to_string() + &"-".repeat(100 << 10);
     for _ in 0..1000 {
         assert_eq!(m.find(&compiled, long.as_bytes(), 0, &worker), Ok(Some(0..3)));
@@ -342,7 +343,7 @@ proptest! {
             let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
             prop_assert_eq!(&got, &want, "{:?} simulated in {:?}", patterns, text);
         }
-        // Every end of every pattern, with the text whole and in pieces.
+        // Find every end of every pattern, with the text whole and in pieces.
         let machine = build_many(&hirs, Options { dfa_bytes: 0, ..options }).unwrap();
         let feed = |pieces: &[&[u8]]| {
             let (mut s, mut state, mut ends, mut before) = (Simulation::default(), StreamState::default(), Vec::new(), 0);
@@ -364,7 +365,8 @@ proptest! {
         pieces.push(b"");
         prop_assert_eq!(&feed(&pieces), &whole, "{:?} in {:?}", patterns, pieces);
         for (i, hir) in hirs.iter().enumerate() {
-            // By the library: the offsets at which an anchored search of the reversed pattern finds anything.
+            // Compute with the library: the offsets at which an anchored search of the reversed pattern finds a
+            // match.
             let config = regex_automata::nfa::thompson::Config::new().utf8(false).reverse(true).which_captures(WhichCaptures::None);
             let nfa = Compiler::new().configure(config).build_from_hir(hir).unwrap();
             let how = Build { kind: MatchKind::All, reverse: true, dfa_bytes: 0, tiers: &SMALL };

@@ -10,9 +10,10 @@ use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Input, PatternID, Span};
 
-/// Bytes passed between two checks whether to stop: half a millisecond if every byte misses the processor's caches.
+/// Number of bytes passed between two checks whether to stop: half a millisecond if every byte misses the processor's
+/// caches.
 const PIECE_BYTES: usize = 16 * 1024;
-/// Nanoseconds of building between two checks.
+/// Nanoseconds of building states between two checks whether to stop.
 const PIECE_NS: u64 = 100_000;
 
 /// Why a walk ended early.
@@ -28,7 +29,7 @@ pub(super) enum Failed {
     Quit,
 }
 
-/// The kind of a state.
+/// The kind of a state: what a walk must do there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
@@ -38,7 +39,7 @@ pub(super) enum Kind {
     Quit,
 }
 
-/// A running DFA.
+/// A DFA that a walk can step through.
 pub(super) trait Steps {
     type Id: Copy;
     /// The start state.
@@ -53,17 +54,17 @@ pub(super) trait Steps {
     ) -> (Self::Id, usize);
     /// Consumes one byte, even if the next state is special.
     fn step(&mut self, id: Self::Id, byte: u8) -> Self::Id;
-    /// The state after the last byte.
+    /// The state after the end of the text.
     fn end(&mut self, id: Self::Id) -> Self::Id;
     /// The kind of a state.
     fn kind(&self, id: Self::Id) -> Kind;
     /// Passes the patterns of a match state to `each` until `each` returns false.
     fn matches(&self, id: Self::Id, each: &mut dyn FnMut(PatternID) -> bool) -> bool;
-    /// States built and cache clears since the walk started.
+    /// Number of states built, and number of times the cache was cleared, since the walk started.
     fn built(&self) -> (u64, usize);
 }
 
-/// A full DFA.
+/// A full DFA, for a walk.
 pub(super) struct Full<'a>(pub(super) &'a dense::DFA<Vec<u32>>);
 
 impl Steps for Full<'_> {
@@ -81,7 +82,7 @@ impl Steps for Full<'_> {
         stop: usize,
     ) -> (StateID, usize) {
         if self.0.is_accel_state(id) && !REV {
-            // The loop below reads only these bytes.
+            // The loop below reads only the bytes of `rest`.
             let rest = &bytes[at..stop];
             let next = match *self.0.accelerator(id) {
                 [a] => memchr::memchr(a, rest),
@@ -128,7 +129,7 @@ impl Steps for Full<'_> {
     }
 }
 
-/// A lazy DFA and its cache.
+/// A lazy DFA and its cache, for a walk.
 pub(super) struct Lazy<'a> {
     pub(super) dfa: &'a lazy::DFA,
     pub(super) cache: &'a mut lazy::Cache,
@@ -187,7 +188,7 @@ impl Steps for Lazy<'_> {
                 return next;
             }
             self.builds += 1;
-            // The cache is configured to never give up by itself.
+            // An error cannot occur, because the cache is configured never to give up by itself.
             return dfa.next_state(self.cache, id, byte).unwrap_or(next);
         }
         self.counted(|cache| dfa.next_state(cache, id, byte).unwrap_or(id))
@@ -224,7 +225,7 @@ pub(super) type OnMatch<'m, S> = &'m mut dyn FnMut(&S, <S as Steps>::Id, usize) 
 /// How much a walk may build before the states must pay off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Cost of one state, in nanoseconds.
+    /// Cost of building one state, in nanoseconds.
     pub(super) state_ns: u64,
     /// Nanoseconds of building before the states are weighed against the bytes passed; `None`: until the cache has
     /// been full.
@@ -232,7 +233,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// For a full DFA, which builds nothing.
+    /// The value for a full DFA, which builds no states.
     pub(super) const UNNEEDED: Patience = Patience { state_ns: 0, ns: None };
 
     fn is_over(&self, builds: u64, clears: usize, bytes: usize) -> bool {
@@ -258,7 +259,7 @@ pub(super) fn walk<S: Steps, const REV: bool>(
     result.and(spent.map_err(Failed::Halt))
 }
 
-/// The progress of a walk and the part of it that is charged.
+/// How far a walk has come, and how much of that is charged to the budget.
 #[derive(Default)]
 struct Passed {
     at: usize,
@@ -292,7 +293,8 @@ fn pass<S: Steps, const REV: bool>(
                 && !REV
                 && dfa.kind(id) == Kind::Start
             {
-                // No match is in progress here, and a match can only start with the literal.
+                // No match is in progress here, and a match can only start with the literal, so search for the
+                // literal.
                 match prefilter.find(haystack, Span { start: span.start + at, end: span.end }) {
                     None => {
                         passed.at = bytes.len();

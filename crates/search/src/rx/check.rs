@@ -9,11 +9,11 @@ use crate::trigram::Query;
 use regex_syntax::hir::literal::Extractor;
 use strand_commands::call::LaneCall;
 
-/// Worst time of a full DFA per byte, in nanoseconds.
+/// Worst-case time of a full DFA per byte, in nanoseconds.
 const FULL_NS: f64 = 3.0;
 
-/// `RX.CHECK pattern [UNICODE] [NOCASE]`: a map of the pattern's engine, its sizes, the literals that it starts
-/// with or must contain, its worst time for 1,000 bytes, and whether its lazy DFA can quit.
+/// `RX.CHECK pattern [UNICODE] [NOCASE]`. Reply: a map of the pattern's engine, its sizes, the literals that it
+/// starts with or must contain, its worst time for 1,000 bytes, and whether its lazy DFA can quit.
 ///
 /// # Errors
 /// The error in the pattern.

@@ -18,7 +18,7 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
     check_arity(call, 3)?;
     check_may_change(call, call.args.at(1))?;
     let definition = parse(call.args)?;
-    // The command completes although its client has gone, like every command that changes data. Its cost is
+    // The command completes although its client has disconnected, like every command that changes data. Its cost is
     // bounded.
     let cancelled = || {
         call.pause();
@@ -31,7 +31,7 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
     Ok(())
 }
 
-/// `RX.DEL name [name ...]`: returns how many of the sets existed.
+/// `RX.DEL name [name ...]`. Reply: the number of these sets that existed.
 ///
 /// # Errors
 /// None of its own.
@@ -43,7 +43,7 @@ pub(crate) fn delete(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     Ok(())
 }
 
-/// `RX.LIST`: the names that the user may use, sorted.
+/// `RX.LIST`. Reply: the names of the sets that the user may use, sorted.
 ///
 /// # Errors
 /// None of its own.

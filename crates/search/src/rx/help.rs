@@ -1,4 +1,4 @@
-//! HELP of the containers of group `regex`.
+//! The HELP subcommands of the containers of group `regex`.
 
 use strand_commands::call::Call;
 use strand_commands::introspect;

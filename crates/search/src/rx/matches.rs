@@ -14,10 +14,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use strand_commands::call::{LaneCall, RunsOn};
 
-/// Bytes of a reply row without the matched text.
+/// Number of bytes of a row of the reply, without the matched text.
 const ROW_BYTES: usize = 64;
 
-/// `RX.MATCH name text`: the ids of the patterns that match anywhere in the text, in the order of the set.
+/// `RX.MATCH name text`. Reply: the ids of the patterns that match anywhere in the text, in the order of the set.
 ///
 /// # Errors
 /// When the set does not exist, or the search must stop.
@@ -30,8 +30,9 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     Ok(())
 }
 
-/// `RX.FINDALL name text [LIMIT n] [SPANS]`: rows `[id, match]`, or with SPANS `[id, start, end]` in bytes. Rows
-/// are ordered by pattern, in the order of the set, then from left to right. Matches of one pattern do not overlap.
+/// `RX.FINDALL name text [LIMIT n] [SPANS]`. Reply: rows `[id, match]`, or with SPANS `[id, start, end]` in bytes.
+/// Rows are ordered by pattern, in the order of the set, then from left to right. Matches of one pattern do not
+/// overlap.
 ///
 /// # Errors
 /// As [`matching`]. Also when there are more than [`MATCHES_MAX`] matches, or more than
@@ -74,8 +75,8 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     Ok(())
 }
 
-/// `RX.CAPTURES name text [LIMIT n]`: like RX.FINDALL, with rows `[id, groups]`. `groups` maps each group that took
-/// part, by name or number (0 is the whole match), to the text it matched.
+/// `RX.CAPTURES name text [LIMIT n]`. Reply: as for RX.FINDALL, with rows `[id, groups]`. `groups` maps each group
+/// that took part in the match, by name or number (0 is the whole match), to the text that the group matched.
 ///
 /// # Errors
 /// As [`find_all`].
@@ -115,9 +116,9 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     Ok(())
 }
 
-/// `RX.REPLACE name text replacement [LIMIT n]`: the text with every match replaced (the first `n` of each
-/// pattern). `$1` and `${name}` stand for groups, `$$` for a dollar. With several patterns, each one works on the
-/// result of the previous one.
+/// `RX.REPLACE name text replacement [LIMIT n]`. Reply: the text with every match replaced (with LIMIT, the first `n`
+/// matches of each pattern). `$1` and `${name}` stand for groups, `$$` for a dollar. Of several patterns, each works
+/// on the result of the pattern before.
 ///
 /// # Errors
 /// As [`find_all`]. Also when the result exceeds [`REPLACED_BYTES_MAX`].
@@ -152,7 +153,7 @@ pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Se
     Ok(())
 }
 
-/// The inputs of RX.REPLACE.
+/// What RX.REPLACE needs for each pattern.
 struct Replacing<'a> {
     replacement: &'a [u8],
     limit: Option<usize>,
@@ -161,7 +162,7 @@ struct Replacing<'a> {
 }
 
 impl Replacing<'_> {
-    /// Replaces the matches of pattern number `i`; `None` when it does not match.
+    /// Replaces the matches of pattern number `i`; `None` when the pattern does not match.
     fn one(
         &mut self,
         set: &Set,
@@ -196,8 +197,8 @@ impl Replacing<'_> {
                         && *start != NONE
                         && *end != NONE
                     {
-                        // Stop growing a result that is over the limit: the replacement may contain `$0` any number
-                        // of times.
+                        // Append nothing more to a result that is over the limit, because the replacement may contain
+                        // `$0` any number of times.
                         if out.len() <= REPLACED_BYTES_MAX {
                             out.extend_from_slice(&text[*start..*end]);
                         }
@@ -223,7 +224,7 @@ impl Replacing<'_> {
     }
 }
 
-/// The caches and the text of a command whose arguments start with a set's name and a text.
+/// For a command whose arguments start with a set's name and a text: this thread's caches of the set, and the text.
 fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<ThreadCaches>, &'a [u8]), SearchError> {
     check_arity(call, 3)?;
     check_may_use(call, call.args.at(1))?;
@@ -235,7 +236,7 @@ fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<ThreadCaches>,
     Ok((search.regexes.caches(call.args.at(1))?, text))
 }
 
-/// The patterns that match anywhere.
+/// Finds the patterns that match anywhere in the text.
 fn which(
     caches: &ThreadCaches,
     set: &Set,
@@ -259,7 +260,8 @@ fn which(
     Ok(found)
 }
 
-/// Called by [`each_match`] for each match, with the caches, the budget, the pattern's number and the match.
+/// The function that [`each_match`] calls for each match, with the caches, the budget, the pattern's number and the
+/// match.
 type OnMatch<'f> = &'f mut dyn FnMut(&mut Caches, &Budget<'_>, usize, Range<usize>) -> Result<(), Halt>;
 
 /// Calls `each` for every match, up to `limit` or [`MATCHES_MAX`] + 1.

@@ -25,25 +25,25 @@ pub(crate) use stream::{Streams, close, feed, open};
 pub(crate) const SETS_MAX: usize = 1024;
 /// Maximum number of patterns of a set.
 pub(crate) const PATTERNS_MAX: usize = 1024;
-/// Maximum number of groups in one pattern, the whole match included. A search for groups keeps one slot per state and
-/// group.
+/// Maximum number of groups in one pattern, the whole match included. A search for groups keeps one slot per state
+/// and group.
 pub(crate) const GROUPS_MAX: usize = 256;
-/// Longest name of a set and longest id of a pattern, in bytes.
+/// Maximum length of the name of a set and of the id of a pattern, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 256;
-/// Largest compiled set, in bytes.
+/// Maximum size of a compiled set, in bytes.
 pub(crate) const COMPILED_BYTES_MAX: usize = 64 << 20;
-/// Longest text, in bytes.
+/// Maximum length of a text, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of matches of one command.
 pub(crate) const MATCHES_MAX: usize = 100_000;
 /// Maximum number of matches of one command on a worker. A command with more matches moves to the lane.
 const WORKER_MATCHES_MAX: usize = 2_000;
-/// Longest result of RX.REPLACE, in bytes.
+/// Maximum length of the result of RX.REPLACE, in bytes.
 pub(crate) const REPLACED_BYTES_MAX: usize = 256 << 20;
-/// Default of MEMORY: maximum number of bytes of a set's caches, summed over all threads.
+/// Default of the option MEMORY: the maximum number of bytes of a set's caches, summed over all threads.
 const MEMORY_BYTES_DEFAULT: usize = 64 << 20;
 const MEMORY_BYTES_MIN: usize = 4 << 20;
 const MEMORY_BYTES_MAX: usize = 4 << 30;
-/// Default of DEADLINE: longest time of a search, in milliseconds.
+/// Default of the option DEADLINE: the maximum time of a search, in milliseconds.
 const DEADLINE_MS_DEFAULT: u64 = 1_000;
 const DEADLINE_MS_MAX: u64 = 600_000;

@@ -33,7 +33,7 @@ pub(crate) struct Registry {
     sets: RwLock<BTreeMap<Vec<u8>, Arc<Set>>>,
     version: AtomicU64,
     slots: Box<[ThreadSlot]>,
-    /// Replaced or deleted sets that streams or searches still use.
+    /// Sets that were replaced or deleted, and that streams or searches still use.
     retired: Mutex<Vec<Weak<Set>>>,
     garbage: Mutex<Vec<Garbage>>,
     garbage_bytes: AtomicU64,
@@ -46,7 +46,7 @@ enum Garbage {
     ThreadCaches(Arc<ThreadCaches>),
 }
 
-/// The sets of one thread. Aligned to its own cache lines.
+/// The sets that one thread uses. Aligned to its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct ThreadSlot(Mutex<ThreadSets>);
@@ -62,7 +62,7 @@ struct ThreadSets {
 pub(crate) struct ThreadCaches {
     pub(crate) set: Arc<Set>,
     held: Mutex<Caches>,
-    /// Bytes of the caches when the last search with them ended.
+    /// Bytes of the caches at the end of the last search that used them.
     bytes: AtomicU64,
     /// True when the caches must be dropped after the running search.
     is_to_evict: AtomicBool,
@@ -75,11 +75,11 @@ pub(crate) struct Caches {
     pub(crate) together: MachineCache,
     /// The matcher of each pattern, created on first use, and its counted bytes.
     matchers: Vec<(Matcher, u64)>,
-    /// Matchers used by the running search.
+    /// Indices of the matchers that the running search used.
     used: Vec<usize>,
-    /// Counted bytes of all matchers.
+    /// Number of counted bytes of all matchers together.
     matchers_bytes: u64,
-    /// Counted bytes of the whole caches.
+    /// Number of counted bytes of the whole caches.
     bytes: u64,
 }
 
@@ -112,7 +112,7 @@ thread_local! {
     static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The slot of this thread.
+/// The number of this thread's slot.
 fn slot() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     SLOT.with(|slot| {
@@ -160,7 +160,7 @@ impl Registry {
         }
         Ok(())
     }
-    /// See [`crate::Search::definitions`].
+    /// The RX.SET commands of all sets: see [`crate::Search::definitions`].
     pub(crate) fn definitions(&self) -> Vec<Words> {
         self.sets.read().values().map(|set| set.source.clone()).collect()
     }
@@ -181,17 +181,17 @@ impl Registry {
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
         self.sets.read().keys().cloned().collect()
     }
-    /// The set called `name`.
+    /// The set with this name.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// When no set has this name.
     pub(crate) fn set(&self, name: &[u8]) -> Result<Arc<Set>, SearchError> {
         self.sets.read().get(name).cloned().ok_or_else(no_such_set)
     }
-    /// This thread's caches at the set called `name`.
+    /// This thread's caches for the set with this name.
     ///
     /// # Errors
-    /// When the set does not exist.
+    /// When no set has this name.
     pub(crate) fn caches(&self, name: &[u8]) -> Result<Arc<ThreadCaches>, SearchError> {
         let mut thread_sets = self.slots[slot()].0.lock();
         if thread_sets.version != self.version.load(Acquire) {
@@ -212,7 +212,7 @@ impl Registry {
         thread_sets.by_name.insert(name.to_vec(), caches.clone());
         Ok(caches)
     }
-    /// The caches of all threads for `set`.
+    /// The caches that all threads have for `set`.
     pub(crate) fn caches_at(&self, set: &Arc<Set>) -> Vec<Arc<ThreadCaches>> {
         let at = |slot: &ThreadSlot| -> Vec<Arc<ThreadCaches>> {
             let thread_sets = slot.0.lock();
@@ -257,12 +257,12 @@ impl Registry {
     fn sweep(&self) {
         for slot in &self.slots {
             let left = self.update(&mut slot.0.lock());
-            // Freed outside the slot's lock, so the worker of the slot does not wait.
+            // Free the caches after the slot is unlocked, so that the worker of the slot does not wait.
             drop(left);
         }
         self.tick();
     }
-    /// Brings a thread's sets up to date; returns the caches of sets that are gone.
+    /// Brings the sets of a thread up to date. Returns the caches of sets that no longer exist.
     fn update(&self, thread_sets: &mut ThreadSets) -> Vec<Arc<ThreadCaches>> {
         let sets = self.sets.read();
         thread_sets.version = self.version.load(Acquire);
@@ -309,7 +309,7 @@ impl ThreadCaches {
         };
         let deadline = (call.runs_on != RunsOn::Worker).then(|| start + set.deadline);
         let budget = Budget::new(call.runs_on, &cancelled, deadline);
-        // Threads that share a slot never wait for each other: the second one uses new caches.
+        // Threads that share a slot never wait for each other: when one uses the caches, the other uses new ones.
         let (mut own, mut spare) = (self.held.try_lock(), Caches::default());
         let held = own.as_deref_mut().unwrap_or(&mut spare);
         let result = search(set, held, &budget);
@@ -317,7 +317,7 @@ impl ThreadCaches {
         self.stats.searched(text.len(), start, result.as_ref().err().copied());
         let mut is_over = false;
         if bytes != held.bytes {
-            // Add before subtracting, because the sum must never be too small.
+            // Add before subtracting, because the sum must never be too small, not even for a moment.
             let all = set.cache_bytes.fetch_add(bytes, Relaxed) + bytes - held.bytes;
             set.cache_bytes.fetch_sub(held.bytes, Relaxed);
             held.bytes = bytes;
@@ -342,7 +342,7 @@ impl ThreadCaches {
         Ok(result?)
     }
 
-    /// Drops these caches.
+    /// Drops the caches `held`, and counts the eviction.
     fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
         let held = std::mem::take(held);
         self.bytes.store(0, Relaxed);

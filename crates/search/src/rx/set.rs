@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Largest full DFA of one pattern in a set of many, in bytes.
+/// Maximum size of the full DFA of one pattern in a set of many, in bytes.
 const SMALL_DFA_BYTES: usize = 16 << 10;
 
-/// Largest weight of the classes of a set: about one second of a helper thread.
+/// Maximum weight of the classes of a set: about one second of a helper thread.
 const SET_CLASSES_WEIGHT_MAX: u64 = 8 * CLASSES_WEIGHT_MAX;
 
 /// The arguments of RX.SET.
@@ -33,29 +33,29 @@ pub(crate) struct Set {
     pub(crate) members: Vec<Member>,
     /// One automaton for all patterns. `None` for a single pattern, and for patterns that are too large together.
     together: Option<Machine>,
-    /// Reports every end of every match, for streams. For several patterns this is [`Set::together`]. For a single
-    /// pattern it is compiled on first use.
+    /// The automaton that reports every end of every match, for streams. For several patterns this is
+    /// [`Set::together`]. For a single pattern the automaton is compiled on first use.
     ends: OnceLock<Option<Machine>>,
     pub(crate) unicode: bool,
     pub(crate) nocase: bool,
     pub(crate) memory_bytes: usize,
     pub(crate) deadline: Duration,
     pub(crate) compile_us: u64,
-    /// Bytes of the caches of all threads.
+    /// Number of bytes in the caches of all threads.
     pub(crate) cache_bytes: AtomicU64,
-    /// Bytes of the compiled automata.
+    /// Number of bytes of the compiled automata.
     compiled_bytes: AtomicU64,
     options: Options,
     /// The RX.SET command that defined the set.
     pub(crate) source: Words,
 }
 
-/// A pattern and its id.
+/// A pattern of a set, with its id.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) id: Vec<u8>,
     pub(crate) pattern: Pattern,
-    /// True when the set's count of bytes includes the automaton that matches backwards.
+    /// True when the set's number of bytes includes the pattern's automaton that matches backwards.
     reverse_is_counted: AtomicBool,
 }
 
@@ -88,7 +88,8 @@ impl Set {
             tiers: tiers_within(definition.memory_bytes / 2),
         };
         let (mut members, mut hirs, mut bytes) = (Vec::with_capacity(n), Vec::with_capacity(n), 0);
-        // A copy of each parsed pattern is kept until all patterns are compiled together.
+        // A copy of each parsed pattern is kept until all patterns are compiled together, so count the bytes of these
+        // copies.
         let mut together_bytes = 0;
         let mut weight_left = SET_CLASSES_WEIGHT_MAX;
         for (id, text) in &definition.patterns {
@@ -115,7 +116,7 @@ impl Set {
             bytes += id.len() + size_of::<Member>();
             members.push(Member { id: id.to_vec(), pattern, reverse_is_counted: AtomicBool::new(false) });
         }
-        // If a set is too large for one automaton, it is searched pattern by pattern.
+        // A set that is too large for one automaton is searched pattern by pattern.
         let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
         let together = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
         bytes += size_of::<Set>() + together.as_ref().map_or(0, Machine::bytes);
@@ -160,7 +161,7 @@ impl Set {
         }
     }
 
-    /// Bytes of the compiled automata.
+    /// Number of bytes of the compiled automata.
     pub(crate) fn compiled_bytes(&self) -> u64 {
         self.compiled_bytes.load(Relaxed)
     }

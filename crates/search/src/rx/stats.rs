@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_commands::call::LaneCall;
 
-/// Number of histogram buckets of nanoseconds per byte: below 1, 2, 4 ..., and one bucket for higher values.
+/// Number of buckets of the histogram of nanoseconds per byte: below 1, below 2, below 4 and so on, and one bucket
+/// for higher values.
 const BUCKETS: usize = 20;
-/// Texts with fewer bytes are not timed, because their time per byte means nothing.
+/// Texts with fewer bytes than this are not timed, because their time per byte means nothing.
 const TIMED_BYTES_MIN: usize = 64;
 
 /// The counters of one [`ThreadCaches`].
@@ -77,7 +78,7 @@ impl CacheStats {
     }
 }
 
-/// RX.STATS.
+/// Writes the reply of RX.STATS.
 ///
 /// # Errors
 /// When the set does not exist.

@@ -24,7 +24,7 @@ use strand_commands::call::{LaneCall, RunsOn};
 pub(crate) const STREAMS_PER_CLIENT_MAX: usize = 64;
 /// Maximum number of match ends in the reply to one piece. Further ends are only counted.
 pub(crate) const ENDS_MAX: usize = 10_000;
-/// Number of bytes between two checks whether the search must stop.
+/// Number of bytes that are fed between two checks whether the search must stop.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Maximum number of compiled bytes of the sets of a client's streams, each set counted once. A stream keeps its set
@@ -36,7 +36,7 @@ const SETS_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     clients: Mutex<HashMap<u64, Client>>,
-    /// Streams of disconnected clients.
+    /// The clients that have disconnected, whose streams are still to be freed.
     left: Mutex<Vec<Client>>,
     totals: Arc<Totals>,
 }
@@ -54,7 +54,7 @@ struct Client {
     open: HashMap<u64, Arc<Open>>,
 }
 
-/// An open stream.
+/// A stream that is open.
 #[derive(Debug)]
 struct Open {
     set: Arc<Set>,
@@ -66,7 +66,7 @@ struct Stream {
     state: State,
     /// Number of bytes fed to the stream so far.
     position: u64,
-    /// Bytes of the stream that are counted in the totals.
+    /// Bytes of the stream that the totals include.
     bytes: u64,
     totals: Arc<Totals>,
 }
@@ -103,7 +103,7 @@ enum State {
     Simulated(Box<(Simulation, StreamState)>),
 }
 
-/// The match ends that one piece gave.
+/// The ends of matches that were found in one piece.
 #[derive(Debug, Default)]
 struct Ends {
     count: u64,
@@ -120,11 +120,11 @@ impl Ends {
 }
 
 impl Streams {
-    /// Bytes of heap of all streams.
+    /// Number of heap bytes of all streams.
     pub(crate) fn bytes(&self) -> u64 {
         self.totals.bytes.load(Relaxed)
     }
-    /// Number of streams.
+    /// Number of open streams.
     pub(crate) fn len(&self) -> u64 {
         self.totals.streams.load(Relaxed)
     }
@@ -178,7 +178,7 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     let stream = Mutex::new(Stream::new(state, search.streams.totals.clone()));
     let mut clients = search.streams.clients.lock();
     if call.cancelled() {
-        // The client has disconnected and its streams are closed, so nothing would close this one.
+        // The client has disconnected meanwhile and its streams are closed, so nothing would close the new stream.
         return Err(SearchError::Cancelled);
     }
     let client = clients.entry(call.client).or_default();
@@ -223,7 +223,7 @@ pub(crate) fn close(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
 fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) -> Result<(), SearchError> {
     let id = std::str::from_utf8(call.args.at(2)).ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     let open = search.streams.get(call.client, id)?;
-    // A client runs one command at a time, so this lock is free.
+    // This lock is free, because a client runs one command at a time.
     let mut stream = open.stream.lock();
     let set = &open.set;
     let machine = set.ends().ok_or_else(no_such_stream)?;
@@ -236,7 +236,8 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
     let (mut ends, from) = (Ends::default(), stream.position);
     budget.spend(text.len())?;
     if !machine.is_full() {
-        // The budget must cover the worst case, because a piece cannot move to another thread once it has started.
+        // The budget must cover the worst case, because a piece cannot move to another thread once the search in it
+        // has started.
         budget.afford(machine.states(), text.len())?;
     }
     let passed = match &mut stream.state {

@@ -14,7 +14,7 @@ pub const GROUPS: &[&[CommandSpec]] = &[regex::REGEX, search::SEARCH];
 
 pub use search::KEEP;
 
-/// The result of a command. An error is not written as the reply yet.
+/// The result of a command's function. An error is not yet written as the reply.
 type Outcome = Result<(), SearchError>;
 
 /// Runs a command on the process's search service.

@@ -6,14 +6,14 @@ use crate::{grep, rx, trigram};
 use strand_commands::call::Call;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
-/// HELP of a container.
+/// The row of a container's HELP.
 const fn help(summary: &'static str, handler: fn(&mut Call<'_, '_>)) -> CommandSpec {
     CommandSpec::sub("help", "regex", "0.1.0", "O(1)", summary)
         .flags(&[F::LOADING, F::STALE])
         .exec(Exec::Inline(handler))
 }
 
-/// The complexity of a search with a set.
+/// The complexity of a search with a set, for the rows of such commands.
 const SEARCHED: &str =
     "O(N), N bytes of text, times the states of the pattern where its automaton is no help";
 

@@ -171,7 +171,8 @@ fn keys_and_values_are_bytes() {
     assert_eq!(w.found("i", "dog"), "");
 }
 
-/// Writers announce each write. Searches must then find it, and no document twice, while the index merges segments.
+/// Writers announce each write that was acknowledged. Searches must then find each of these writes, and no document
+/// twice, while the index merges segments.
 #[test]
 fn a_search_sees_every_write_acknowledged_before_it() {
     const WRITERS: usize = 2;
@@ -185,7 +186,7 @@ fn a_search_sees_every_write_acknowledged_before_it() {
                 let (w, written) = (&w, &written);
                 scope.spawn(move || {
                     for i in 1..=WRITES {
-                        // Each writer's document `k:w` counts up, and each step adds a new document.
+                        // The document `k:WRITER` of each writer counts up, and each step also adds a new document.
                         w.hset(&format!("k:{writer}"), &[("n", &i.to_string()), ("t", "counter")]);
                         w.hset(&format!("k:{writer}:{i}"), &[("n", &i.to_string()), ("t", "fresh")]);
                         written[writer].store(i, Ordering::SeqCst);

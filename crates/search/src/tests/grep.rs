@@ -43,7 +43,7 @@ fn unreadable_keys_are_not_searched() {
     assert_eq!(sorted(w.line("RX.GREP VALUES 1234")), Vec::<String>::new());
     w.rights = only(Prefix("", Access::WRITE));
     assert_eq!(sorted(w.line("RX.GREP KEYS .")), Vec::<String>::new());
-    // Keys found by an index are filtered too.
+    // Keys that an index found are filtered by rights, too.
     w.rights = None;
     w.ok("RX.INDEX CREATE trigrams PREFIX mail:");
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4} PREFIX mail:")), ["mail:1", "mail:3"]);

@@ -5,11 +5,11 @@ use super::World;
 use std::process::Command;
 use strand_wire::client::Value;
 
-/// Names the test that the child process runs.
+/// The variable with the name of the test that the child process runs.
 const ALONE: &str = "STRAND_TEST_ALONE";
 /// Maximum address space of a child process, in KiB, so that a failing test does not exhaust the machine's memory.
 const ALONE_KIB_MAX: usize = 3 << 20;
-/// A child process is ended after this many seconds.
+/// A child process that takes longer than this is killed.
 const ALONE_SECONDS_MAX: usize = 300;
 
 /// Runs `prepare` and then `request` in a child process, and checks that `request` raises the peak of resident
@@ -18,7 +18,7 @@ const ALONE_SECONDS_MAX: usize = 300;
 fn alone<T>(test: &str, bytes_max: usize, prepare: impl FnOnce() -> T, request: impl FnOnce(&T)) {
     if std::env::var(ALONE).is_ok_and(|name| name == test) {
         let prepared = prepare();
-        // Writing 5 resets the peak.
+        // Writing 5 to this file resets the peak.
         std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
         let before = peak_bytes();
         request(&prepared);
@@ -203,7 +203,7 @@ fn every_kind_of_query_checks_the_deadline() {
         many("(aa bb)", 500),
         many("(aa -zero)", 500),
         many("(aa @n:[1999 1999])", 300),
-        // Between two values: outside of all values the column is not read.
+        // The range lies between two values. If it lay outside of all values, the column would not be read.
         many("@n:[0.2 0.8]", 900),
         many("*nosuchend", 60),
         many("%%eveny9z%%", 60),
@@ -211,7 +211,7 @@ fn every_kind_of_query_checks_the_deadline() {
     ] {
         let reply = w.run(&["FT.SEARCH", "i", &query, "TIMEOUT", "1", "NOCONTENT"]);
         assert_eq!(reply, Value::Error(b"Timeout limit was reached".to_vec()), "{query:.40}");
-        // The deadline does not limit which queries are allowed.
+        // A deadline does not limit which queries are allowed.
         assert!(matches!(w.run(&["FT.SEARCH", "i", &query, "NOCONTENT"]), Value::Array(_)), "{query:.40}");
     }
 }

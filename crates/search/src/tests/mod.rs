@@ -25,7 +25,7 @@ use strand_wire::reply::{Protocol, Reply};
 /// The commands of this crate.
 pub(crate) static TABLE: Table = strand_commands::table!(crate::GROUPS);
 
-/// The services of a process, here only the search service.
+/// The services of a process whose only service is search.
 struct Only<'s>(&'s Search);
 
 impl Services for Only<'_> {
@@ -56,7 +56,7 @@ struct World {
 /// Rights on keys with this prefix.
 struct Prefix(&'static str, Access);
 
-/// Allows what any of these rights allows.
+/// Allows what at least one of these rights allows.
 struct Rights(Vec<Prefix>);
 
 impl KeyRights for Rights {
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Runs a command and returns its reply. The command must finish at its first place or on the hard lane.
+    /// Runs a command and returns its reply. The command must finish where it starts or on the hard lane.
     fn run<T: AsRef<[u8]>>(&self, args: &[T]) -> Value {
         match self.serve(args, self.runs_on) {
             Ok(value) => value,
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Runs a command. Returns its reply, or the place where it must run.
+    /// Runs a command at a place. Returns its reply, or the place to which the command must move.
     fn serve<T: AsRef<[u8]>>(&self, args: &[T], runs_on: RunsOn) -> Result<Value, ServiceOutcome> {
         let argv = Argv::from_slices(args);
         let run = match TABLE.resolve(argv.args()).map(|found| found.spec.exec) {
@@ -136,7 +136,7 @@ impl World {
         Ok(value)
     }
 
-    /// [`World::run`] with a line: words are separated by blanks, and `'...'` is one word.
+    /// Does what [`World::run`] does, with a line: words are separated by blanks, and `'...'` is one word.
     fn line(&self, line: &str) -> Value {
         self.run(&words(line))
     }
@@ -180,7 +180,7 @@ impl World {
         keys.join(" ")
     }
 
-    /// HSET.
+    /// Runs HSET in the test's keyspace.
     fn hset(&self, key: &str, pairs: &[(&str, &str)]) {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
@@ -199,20 +199,20 @@ impl World {
         }
     }
 
-    /// SET.
+    /// Runs SET in the test's keyspace.
     fn set(&self, key: &str, value: &[u8]) {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
         locked.db(self.db).insert(&key, Stored::Str(Str::from_slice(value)), None);
     }
 
-    /// DEL.
+    /// Runs DEL in the test's keyspace.
     fn del(&self, key: &str) {
         let key = self.keyspace.key(key.as_bytes());
         self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).remove(&key);
     }
 
-    /// HDEL of one field of a hash with several.
+    /// Runs HDEL on one field of a hash that has several fields.
     fn hdel(&self, key: &str, field: &str) {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
@@ -221,13 +221,13 @@ impl World {
         db.change(&key, remove).expect("a hash").expect("a key");
     }
 
-    /// PEXPIREAT.
+    /// Runs PEXPIREAT in the test's keyspace.
     fn expire_at(&self, key: &str, at_ms: Option<i64>) {
         let key = self.keyspace.key(key.as_bytes());
         self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).set_expiry(&key, at_ms);
     }
 
-    /// RENAME.
+    /// Runs RENAME in the test's keyspace.
     fn rename(&self, from: &str, to: &str) {
         let (from, to) = (self.keyspace.key(from.as_bytes()), self.keyspace.key(to.as_bytes()));
         let mut locked = self.keyspace.lock(&[from.hash, to.hash], self.now_ms);
@@ -238,12 +238,12 @@ impl World {
     }
 }
 
-/// A user with only this right.
+/// The rights of a user who has only this right.
 fn only(right: Prefix) -> Option<Rights> {
     Some(Rights(vec![right]))
 }
 
-/// A reply that is a string.
+/// The text of a reply that is a string.
 fn text(value: &Value) -> String {
     match value {
         Value::Bulk(b) | Value::Simple(b) => String::from_utf8_lossy(b).into_owned(),

@@ -12,7 +12,7 @@ const TAGS: [&str; 5] = ["new york", "york", "yellow", "rome", "a@b.org"];
 #[derive(Debug)]
 struct Doc {
     key: String,
-    /// `title` (stemmed) and `body` (NOSTEM).
+    /// The fields `title` (stemmed) and `body` (NOSTEM).
     texts: [Vec<&'static str>; 2],
     tags: Vec<&'static str>,
     number: Option<i64>,
@@ -56,17 +56,17 @@ fn world() -> &'static (World, Vec<Doc>) {
     })
 }
 
-/// A query of the model.
+/// A query, as the model evaluates it.
 #[derive(Clone, Debug)]
 enum Q {
     All,
-    /// A word and the fields it is searched in.
+    /// A word, and the fields in which it is searched.
     Word(usize, Where),
     Phrase(Vec<usize>, Where),
     Prefix(usize, usize, Where),
     Tags(Vec<usize>),
     TagPrefix(usize, usize),
-    /// The bounds, and whether each is exclusive.
+    /// A range: its bounds, and whether each bound is exclusive.
     Range(i64, bool, i64, bool),
     And(Vec<Q>),
     Or(Vec<Q>),
@@ -128,7 +128,7 @@ impl Q {
         }
     }
 
-    /// `None` when only stop words are left of the query, so it is dropped.
+    /// `None` when the query consists only of stop words, so that it is dropped.
     fn matches(&self, d: &Doc) -> Option<bool> {
         let any_text = |at: Where, test: &dyn Fn(usize, &[&str]) -> bool| {
             d.texts.iter().enumerate().any(|(f, words)| {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::call::{RunsOn, ServiceOutcome};
 use strand_wire::client::Value;
 
-/// A short form of a reply: strings as they are, arrays in brackets.
+/// A short form of a reply: strings unchanged, arrays in brackets.
 fn short(value: &Value) -> String {
     match value {
         Value::Int(n) => n.to_string(),
@@ -89,7 +89,7 @@ fn matches_spans_groups_and_replacements() {
     assert_eq!(line(&w, "RX.REPLACE e axxb -"), "-a-b-");
 }
 
-/// Another world with the same service.
+/// Opens another world with the same search service.
 fn reopened(w: &World) -> World {
     World { keyspace: w.keyspace.clone(), search: w.search.clone(), ..World::new() }
 }
@@ -123,7 +123,7 @@ fn hard_searches_move_off_the_worker_with_an_equal_result() {
     assert!(number(&w, "RX.STATS h", "moved_to_hard_lane") >= 1);
     assert!(number(&w, "RX.STATS h", "moved_to_lane") >= 2);
     assert_eq!(number(&w, "RX.STATS h", "searches"), 4);
-    // Hard texts do not move easy ones to another place.
+    // Hard texts do not move easy texts to another place.
     let mut hards = 0;
     for _ in 0..200 {
         let text: Vec<u8> = (0..16_384).map(|_| b"ab"[rng.usize(..2)]).collect();
@@ -180,7 +180,7 @@ fn streams_report_ends_across_pieces() {
     assert_eq!(w.error("RX.STREAM FEED 1 x"), "ERR No such stream");
     assert_eq!(line(&w, "RX.STREAM FEED 2 'a ca'"), "[4 0 []]");
     assert_eq!(line(&w, "RX.STREAM FEED 2 't, '"), "[7 1 [[w 5]]]");
-    // A stream keeps the set that it was opened on.
+    // A stream keeps the set with which it was opened.
     w.ok("RX.SET b ID other dog");
     assert_eq!(line(&w, "RX.STREAM FEED 2 'cat '"), "[11 1 [[w 10]]]");
     w.client = 2;
@@ -219,7 +219,7 @@ fn a_set_is_counted_while_a_stream_keeps_it() {
     assert_eq!(line(&w, "RX.STREAM FEED 1 'ab1 '"), "[4 1 [[p 3]]]");
     assert_eq!(line(&w, "RX.STREAM CLOSE 1"), "[4 0 []]");
     assert_eq!(w.search.caches_bytes(), before);
-    // Machines compiled on first use are counted too.
+    // Automata that are compiled on first use are counted, too.
     w.ok("RX.SET s ID p [a-z]{1,60}[0-9]");
     let without = w.search.caches_bytes();
     assert_eq!(line(&w, "RX.MATCH s ab1"), "[p]");
@@ -243,7 +243,8 @@ fn the_seat_with_the_largest_caches_loses_them() {
         assert!(match_at(&easy, RunsOn::Worker).is_ok());
     }
     let built = number(&w, "RX.STATS s", "states_built");
-    // Another thread, like one of the hard lane, needs more memory than there is. This thread needs little.
+    // The other thread stands for one of the hard lane. Its caches need more memory than the set may have, but this
+    // thread's caches need little.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..4 {

@@ -27,7 +27,7 @@ fn figure(w: &World, name: &str) -> i64 {
     }
 }
 
-/// Runs the background until it has no work left.
+/// Runs background work until none is left.
 fn settle(w: &World) {
     for _ in 0..1000 {
         w.search.tick(w.now_ms);
@@ -54,7 +54,7 @@ fn an_index_follows_writes() {
     assert_eq!(grep(&w, "RX.GREP VALUES ticket-[0-9] PREFIX mail:"), ["mail:1"]);
     assert_eq!(grep(&w, "RX.GREP VALUES TICKET NOCASE PREFIX mail:"), ["mail:1", "mail:2"]);
     assert_eq!(info(&w, "regex_greps_indexed"), "2");
-    // Searches that the index does not cover or cannot speed up.
+    // The index does not cover these searches, or cannot speed them up.
     assert_eq!(grep(&w, "RX.GREP VALUES ticket-[0-9]"), ["mail:1", "other:1"]);
     assert_eq!(grep(&w, "RX.GREP VALUES [0-9]{2} PREFIX mail:"), ["mail:1", "mail:2"]);
     assert_eq!(info(&w, "regex_greps_indexed"), "2");
@@ -168,19 +168,19 @@ fn pattern() -> impl Strategy<Value = String> {
     })
 }
 
-/// A change of a key.
+/// A change of a key in the test.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Set,
     Hset,
-    /// A hash with enough fields to be read in slices.
+    /// Sets the fields of a hash with enough fields to be read in slices.
     HsetMany,
     Hdel,
     Del,
     Rename,
     Copy,
     Expire,
-    /// The clock moves past the expiry times.
+    /// Moves the clock past the expiry times.
     Wait,
     Flush,
     Swap,

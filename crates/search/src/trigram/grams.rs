@@ -7,17 +7,17 @@
 
 use std::sync::Arc;
 
-/// Five bytes, the first one most significant. Bytes past the end of the text are 0.
+/// Five bytes of a text, the first one most significant. Bytes past the end of the text are 0.
 pub(crate) type Gram = u64;
-/// Bytes of a [`Gram`].
+/// Number of bytes of a [`Gram`].
 pub(crate) const GRAM_BYTES: usize = 5;
-/// Bits of a [`Gram`].
+/// Number of bits of a [`Gram`].
 pub(crate) const GRAM_BITS: u32 = 40;
 
 /// Maximum number of grams of a document. A document with more grams is in no list: every search reads it.
 pub(crate) const DOCUMENT_GRAMS_MAX: usize = 1 << 19;
 const MASK: Gram = (1 << GRAM_BITS) - 1;
-/// Length of [`Scratch::seen`].
+/// Number of elements of [`Scratch::seen`].
 const PLACES: usize = 1 << 15;
 /// Duplicates among the grams are removed when this many unsorted grams have been gathered.
 const ROUGH_GRAMS_MAX: usize = 1 << 16;
@@ -27,7 +27,7 @@ pub(crate) fn fold(byte: u8) -> u8 {
     byte.to_ascii_lowercase()
 }
 
-/// The gram of three to five folded bytes. Missing bytes are 0.
+/// The gram of three to five bytes, which must be folded. Missing bytes are 0.
 pub(crate) fn gram(text: &[u8]) -> Gram {
     (0..GRAM_BYTES).fold(0, |gram, i| gram << 8 | Gram::from(text.get(i).copied().unwrap_or(0)))
 }
@@ -40,7 +40,7 @@ pub(crate) struct Scratch {
     seen: Vec<u64>,
     document: u64,
     found: Vec<Gram>,
-    /// This many grams at the start of `found` are sorted and unique.
+    /// Number of grams at the start of `found` that are sorted and unique.
     sorted: usize,
     too_many: bool,
 }
@@ -61,7 +61,7 @@ impl Scratch {
                 self.one(gram);
             }
         }
-        // The last four bytes and the last three bytes, if the text is long enough.
+        // Also add the last four bytes and the last three bytes, if the text is long enough.
         for missing in 1..=GRAM_BYTES - 3 {
             if text.len() >= GRAM_BYTES - missing {
                 self.one(gram << (8 * missing) & MASK);

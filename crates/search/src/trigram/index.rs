@@ -16,20 +16,20 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A tail with this many grams becomes a segment.
+/// A tail with this number of grams becomes a segment.
 const TAIL_GRAMS_MAX: usize = 256 << 10;
-/// A tail with this many documents becomes a segment.
+/// A tail with this number of documents becomes a segment.
 const TAIL_DOCUMENTS_MAX: usize = 4096;
-/// This many neighbouring segments of similar size are merged.
+/// Number of neighbouring segments of similar size that are merged.
 const FAN_OUT: usize = PARTS_MAX;
-/// Size limit of a merged segment, in bytes: positions in a segment have 32 bits.
+/// Maximum size of a merged segment in bytes, because offsets in a segment have 32 bits.
 const MERGED_BYTES_MAX: usize = 1 << 30;
 /// A value with more text than this, in bytes, gets no trigrams: every search reads it.
 pub(crate) const INDEXED_BYTES_MAX: usize = 16 << 20;
-/// Dead document numbers allowed on top of four for each live document.
+/// Number of dead document numbers that are allowed besides four for each live document.
 const DEAD_MAX: usize = 200_000;
 
-/// A trigram index.
+/// A trigram index with its documents.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) prefix: Vec<u8>,
@@ -59,7 +59,7 @@ impl Share {
     pub(crate) fn of(all: Arc<AtomicU64>) -> Share {
         Share { all, own: AtomicU64::new(0) }
     }
-    /// Sets the size of this part.
+    /// Sets the size of this part, in bytes.
     pub(crate) fn set(&self, bytes: usize) {
         let before = self.own.swap(bytes as u64, Relaxed);
         // The addition wraps when the part shrinks, which is correct.
@@ -75,10 +75,10 @@ impl Drop for Share {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The keys of all documents, concatenated. `ends` holds the end of each.
+    /// The keys of all documents, one after another. `ends` has the end of each key.
     keys: Vec<u8>,
     ends: Vec<u64>,
-    /// Bytes of text of each document.
+    /// For each document, the number of bytes of its text.
     sizes: Vec<u32>,
     dead: Vec<u64>,
     dead_count: usize,
@@ -88,10 +88,10 @@ struct Inner {
     parts_bytes: usize,
     /// The first document number of the tail.
     tail_first: u32,
-    /// The grams of each tail document; `None` for a dead document and for one that every search reads.
+    /// The grams of each tail document; `None` for a dead document and for a document that every search reads.
     tail: Vec<Option<Arc<[Gram]>>>,
     tail_grams: usize,
-    /// Documents that every search reads, ascending.
+    /// Numbers of the documents that every search reads, ascending.
     always: Vec<u32>,
 }
 
@@ -101,11 +101,11 @@ struct Part {
     segment: Arc<Segment>,
     /// Number of live documents when the segment was made.
     made_of: u32,
-    /// Number of live documents now.
+    /// Number of documents that are live now.
     alive: u32,
 }
 
-/// Figures for RX.INDEX INFO.
+/// The figures that RX.INDEX INFO shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) documents: usize,
@@ -224,8 +224,8 @@ impl Index {
     /// Numbers of the documents that may match, ascending.
     pub(crate) fn candidates(&self, query: &Query) -> Vec<u32> {
         self.uses.fetch_add(1, Relaxed);
-        // Deaths are read once. A document that dies later stays a candidate, because its key may have a new
-        // document.
+        // Read once which documents are dead. A document that dies later stays a candidate, because its key may have
+        // a new document.
         let (mut found, parts, dead) = {
             let inner = self.inner.lock();
             let tail = (inner.tail_first..).zip(&inner.tail);
@@ -272,8 +272,8 @@ impl Index {
                 Part { segment: Arc::new(segment), made_of: alive, alive }
             });
             let mut inner = self.inner.lock();
-            // Other threads only append segments behind these, and only this thread merges. Documents may have died
-            // meanwhile.
+            // Other threads only append segments behind these segments, and only this thread merges. Documents may
+            // have died meanwhile, so count the live ones again.
             let alive = inner.parts[at.clone()].iter().map(|p| p.alive).sum();
             inner.parts.splice(at, part.map(|p| Part { alive, ..p }));
             inner.parts_bytes = inner.parts.iter().map(|p| p.segment.heap_bytes()).sum();

@@ -7,9 +7,10 @@ use super::grams::{GRAM_BYTES, Gram, gram};
 use super::postings::{Lists, Segment};
 use super::query::Query;
 
-/// Reading a list of this many postings per remaining candidate costs as much as checking that candidate.
+/// When a list has more postings than this per remaining candidate, reading the list costs more than checking the
+/// candidates.
 const LIST_PER_CANDIDATE_MAX: usize = 300;
-/// Finding the lists of this many bytes of query text costs as much as checking one candidate.
+/// Number of bytes of query text whose lists are found in the time in which one candidate is checked.
 const TEXT_BYTES_PER_CANDIDATE: usize = 8;
 
 /// The documents that may match, in ascending order; `None`: all documents.
@@ -54,7 +55,7 @@ fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
             return Vec::new();
         }
     }
-    // The shortest list first: it leaves the fewest candidates.
+    // Read the shortest list first, because it leaves the fewest candidates.
     demands.sort_unstable_by_key(Lists::cost);
     let (mut left, mut list) = (None::<Vec<u32>>, Vec::new());
     for lists in demands {
@@ -76,7 +77,7 @@ fn lists_of(segment: &Segment, text: &[u8], out: &mut Vec<Lists>) -> Option<()> 
     for at in 0..text.len() - 2 {
         let known = &text[at..text.len().min(at + GRAM_BYTES)];
         let lists = segment.find(known)?;
-        // Any byte may follow the text. The lists of all following bytes are read only if the text has no other
+        // After the text, any byte may follow. Read the lists of all following bytes only if the text has no other
         // lists.
         if known.len() == GRAM_BYTES || at == 0 || lists.are_few() {
             out.push(lists);

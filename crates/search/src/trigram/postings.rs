@@ -20,16 +20,16 @@ const SPLIT_SHARE: u32 = 16;
 const SMALL_DOCUMENTS: u32 = 4096;
 /// Lists shorter than this are never split.
 const SPLIT_POSTINGS_MIN: u32 = 8;
-/// Low bits of a pair for [`Segment::build`]: the document's position in the segment.
+/// Number of low bits of a pair for [`Segment::build`] that hold the document's position in the segment.
 pub(crate) const PLACE_BITS: u32 = 24;
 /// In [`Segment::counts`], the bits from here up hold 5 minus the number of bytes of the list's gram.
 const MISSING_SHIFT: u32 = 30;
 const COUNT_MASK: u32 = (1 << MISSING_SHIFT) - 1;
-/// Sorting one posting of several lists together costs as much as reading this many postings.
+/// Number of postings that can be read in the time in which one posting of several lists is sorted.
 const SORTED_COST: usize = 5;
 /// Maximum number of segments merged at once.
 pub(crate) const PARTS_MAX: usize = 8;
-/// Postings decoded between two pauses.
+/// Number of postings that are decoded between two pauses.
 const PIECE_POSTINGS: usize = 1 << 15;
 
 /// Lists of documents for a range of document numbers. Never changes.
@@ -54,7 +54,7 @@ pub(crate) struct Lists {
     /// The rest lists of the first three and of the first four bytes. They also hold documents with other bytes
     /// after these.
     rests: [Option<usize>; 2],
-    /// The lists of exactly the given bytes.
+    /// The lists whose grams are exactly the given bytes.
     own: Range<usize>,
     /// Sum of the lengths of all lists. A document may be in several lists.
     count: usize,
@@ -120,7 +120,7 @@ impl Segment {
         lists.start + from..lists.start + from + len
     }
 
-    /// The lists of all documents with these three to five bytes; `None` when there are no documents.
+    /// The lists of documents that contain `bytes` (three to five bytes). `None` when no document does.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<Lists> {
         let mut own = self.beginning(0..self.grams.len(), bytes, 3);
         let mut rests = [None; 2];
@@ -150,7 +150,7 @@ impl Segment {
         Reader::new(&self.bits, self.starts[list] as usize).list(self.first, self.documents, count, out);
     }
 
-    /// Bytes of heap.
+    /// Heap bytes of the segment.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.grams.capacity() * 8
             + (self.starts.capacity() + self.counts.capacity()) * 4
@@ -162,7 +162,8 @@ impl Lists {
     fn lists(&self) -> usize {
         self.own.len() + self.rests.iter().flatten().count()
     }
-    /// Cost of reading these lists, in postings of a single list. Several lists must be sorted together.
+    /// Cost of reading these lists: the number of postings of a single list that are read in this time. Several lists
+    /// cost more, because they must be sorted together.
     pub(crate) fn cost(&self) -> usize {
         self.count * if self.lists() > 1 { SORTED_COST } else { 1 }
     }
@@ -315,7 +316,7 @@ mod tests {
                 } else {
                     0
                 } {
-                    // Draw the first of the four often enough that it is split too.
+                    // Draw the first of the four bytes often enough that its lists are split, too.
                     let next = NEXT[rng.usize(..4).saturating_sub(rng.usize(..3))];
                     let gram = gram(&[text[0], text[1], text[2], next, NEXT[rng.usize(..4)]]);
                     pairs.push(gram << PLACE_BITS | u64::from(place));

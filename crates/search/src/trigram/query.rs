@@ -14,25 +14,25 @@ use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
-/// Maximum number of strings kept for a part. A larger set is forgotten.
+/// Maximum number of strings that are kept for a part. A larger set is dropped.
 const STRINGS_MAX: usize = 16;
-/// Longest string kept for a part, in bytes.
+/// Maximum length of a string that is kept for a part, in bytes.
 const STRING_BYTES_MAX: usize = 64;
-/// Maximum number of strings formed where two parts meet. A larger set is ignored.
+/// Maximum number of strings that are formed where two parts meet. A larger set is ignored.
 const MEETING_MAX: usize = 64;
-/// Bytes kept of a beginning or end: as many as can become part of a gram.
+/// Number of bytes that are kept of a beginning or end: as many as can become part of a gram.
 const EDGE_BYTES: usize = GRAM_BYTES - 1;
 /// Maximum number of copies of a repetition that are read.
 const UNROLLED_MAX: u32 = 3;
-/// Patterns nested deeper are not read. The parser allows 100 groups, but classes and repetitions nest too.
+/// Maximum nesting of patterns that are read. The parser allows 100 groups, but classes and repetitions nest too.
 const DEPTH_MAX: usize = 400;
-/// Of a longer text in a pattern, only this many bytes are required.
+/// Maximum number of bytes of a text in a pattern that are required. The bytes after them are not required.
 const TEXT_BYTES_MAX: usize = 256;
-/// Largest weight of a query: the bytes of its texts plus one for each list of conditions.
+/// Maximum weight of a query: the bytes of its texts plus one for each list of conditions.
 const WEIGHT_MAX: usize = 4096;
 /// Maximum number of conditions that must all hold. One part of a pattern may add more.
 const CONDITIONS_MAX: usize = 64;
-/// A list of more conditions is not searched for conditions that imply each other.
+/// A list with more conditions than this is not searched for conditions that imply each other.
 const COMPARED_MAX: usize = 32;
 
 /// A condition on a text.
@@ -40,11 +40,11 @@ const COMPARED_MAX: usize = 32;
 pub(crate) enum Query {
     /// Every text satisfies it.
     All,
-    /// The text contains these bytes, folded, three or more, and so all their trigrams.
+    /// The text contains these bytes, which are folded and three or more, and so all their trigrams.
     Text(Box<[u8]>),
-    /// All conditions hold.
+    /// All conditions in the list must hold.
     And(Vec<Query>),
-    /// At least one condition holds. An empty list is satisfied by no text.
+    /// At least one condition in the list holds. An empty list is satisfied by no text.
     Or(Vec<Query>),
 }
 
@@ -64,7 +64,7 @@ impl Query {
     }
 
     fn and(self, other: Query) -> Query {
-        // Above these limits the query stays weaker than it could be.
+        // Add nothing when the limits are reached: the query then stays weaker than it could be.
         if matches!(&self, Query::And(all) if all.len() >= CONDITIONS_MAX) {
             return self;
         }
@@ -125,7 +125,7 @@ impl Query {
     }
 }
 
-/// Adds a condition to a list of which all must hold.
+/// Adds a condition to a list whose conditions must all hold.
 fn push_stricter(all: &mut Vec<Query>, q: Query) {
     if all.len() <= COMPARED_MAX {
         if all.iter().any(|own| own.implies(&q)) {
@@ -136,7 +136,7 @@ fn push_stricter(all: &mut Vec<Query>, q: Query) {
     all.push(q);
 }
 
-/// Adds a condition to a list of which one must hold.
+/// Adds a condition to a list of which at least one condition must hold.
 fn push_wider(all: &mut Vec<Query>, q: Query) {
     if all.len() <= COMPARED_MAX {
         if all.iter().any(|own| q.implies(own)) {
@@ -187,10 +187,10 @@ struct Known {
     emptyable: bool,
     /// All strings that the part matches, while they are few.
     exact: Option<Strings>,
-    /// The part starts with one of these, and ends with one of `ends`, when `exact` is `None`.
+    /// When `exact` is `None`: the part starts with one of these strings, and ends with one of `ends`.
     begins: Strings,
     ends: Strings,
-    /// A further condition on the text.
+    /// Another condition that the text must satisfy.
     query: Query,
 }
 
@@ -210,7 +210,7 @@ impl Known {
         };
         known.bounded()
     }
-    /// A part about which only `emptyable` is known.
+    /// The knowledge about a part of which only `emptyable` is known.
     fn anything(emptyable: bool) -> Known {
         Known { emptyable, exact: None, begins: just(b""), ends: just(b""), query: Query::All }
     }
@@ -261,7 +261,7 @@ impl Known {
             both.query = self.query.and(next.query).and(both.query);
             return both;
         }
-        // Computed where the two parts meet, before either loses its exact strings.
+        // Compute these strings, formed where the two parts meet, before either part loses its exact strings.
         let (own_ends, next_begins) = (self.ends_now(), next.begins_now());
         let begins = self.exact.as_ref().and_then(|exact| few_cross(exact, next_begins));
         let ends = next.exact.as_ref().and_then(|exact| few_cross(own_ends, exact));
@@ -310,7 +310,7 @@ impl Known {
     fn ends_now(&self) -> &Strings {
         self.exact.as_ref().unwrap_or(&self.ends)
     }
-    /// Bytes of all strings kept for the part.
+    /// Number of bytes of all strings kept for the part.
     fn bytes(&self) -> usize {
         let all = self.exact.iter().chain([&self.begins, &self.ends]).flatten();
         all.map(Vec::len).sum()
@@ -352,7 +352,7 @@ fn common<'b>(a: impl Iterator<Item = &'b u8>, b: impl Iterator<Item = &'b u8>) 
 /// Reads a pattern's syntax tree.
 #[derive(Default)]
 struct Planner {
-    /// Parts read so far.
+    /// Number of parts that were read so far.
     parts: usize,
 }
 
@@ -412,7 +412,7 @@ fn repeated(once: Known, r: &Repetition) -> Known {
     if r.min == 0 {
         return Known::anything(true);
     }
-    // The repetition also ends with a copy.
+    // A repetition begins with a copy of the part, and ends with a copy, too.
     let mut all = known.then(Known::anything(true));
     all.ends = once.ends_now().clone();
     all.trim();
@@ -494,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Number of nodes of a syntax tree.
+    /// Number of nodes in a pattern's syntax tree.
     fn parts(hir: &Hir) -> usize {
         1 + match hir.kind() {
             HirKind::Repetition(r) => parts(&r.sub),
@@ -532,8 +532,8 @@ mod tests {
             let config =
                 regex_syntax::ParserBuilder::new().utf8(false).unicode(false).build().parse(&pattern);
             let hir = config.expect("parses");
-            // Reading a part asserts that its knowledge is bounded, so the time is proportional to the number of
-            // parts.
+            // The planner asserts for each part that its knowledge is bounded, so the time is proportional to the
+            // number of parts.
             let mut planner = Planner::default();
             let query = planner.plan(&hir);
             assert_eq!(planner.parts, parts(&hir), "{}", &pattern[..20]);

@@ -7,7 +7,7 @@
 
 /// Padding after the last list, so that a reader can load eight bytes at any position.
 const PADDING_BYTES: usize = 8;
-/// Longest unary quotient. A gap with a longer quotient is written as an escape and 32 bits.
+/// Maximum unary quotient. A gap with a larger quotient is written as an escape and 32 bits.
 const QUOTIENT_MAX: u32 = 40;
 
 /// `k`, the number of low bits of a gap: the logarithm of 0.69 times the mean gap.
@@ -16,7 +16,7 @@ fn low_bits(room: u32, count: u32) -> u32 {
     if mean < 2 { 0 } else { mean.ilog2() }
 }
 
-/// Writes lists one after another.
+/// Writes lists of numbers one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -48,7 +48,7 @@ impl Writer {
         }
         start
     }
-    /// Appends `n` bits, at most 41, lowest bit first.
+    /// Appends the low `n` bits of `bits`, at most 41, lowest bit first.
     #[inline]
     fn put(&mut self, bits: u64, n: u32) {
         self.held |= bits << self.held_bits;
@@ -70,7 +70,7 @@ impl Writer {
             (self.held, self.held_bits) = (0, 0);
         }
     }
-    /// The bytes of all lists.
+    /// Returns the bytes of all lists.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.align();
         self.bytes.extend_from_slice(&[0; PADDING_BYTES]);
@@ -137,7 +137,7 @@ mod tests {
                 let has = |_: &u32| share == 1.0 || rng.f64() < share;
                 lists.push((first..first + room.min(70_000)).filter(has).collect::<Vec<u32>>());
             }
-            // The widest possible gap.
+            // Add the widest gap that is possible.
             lists.push(if room > 1 { vec![first, first + room - 1] } else { vec![first] });
             let starts: Vec<u32> = lists.iter().map(|l| writer.list(first, room, l)).collect();
             let bytes = writer.finish();

@@ -16,13 +16,13 @@ use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, ValueRef};
 
 /// Maximum number of trigram indexes.
 pub(crate) const INDEXES_MAX: usize = 64;
-/// Longest name of an index, in bytes.
+/// Maximum length of an index's name, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Longest prefix and longest field name, in bytes.
+/// Maximum length of a prefix and of a field name, in bytes.
 const PREFIX_BYTES_MAX: usize = TRACKED_PREFIX_BYTES_MAX;
-/// Records that one slice of a first scan visits while the shard is locked once.
+/// Number of records that one slice of a first scan visits while the shard is locked once.
 const SCAN_RECORDS: usize = 64;
-/// Fields of a large hash read while its shard is locked once.
+/// Number of fields of a large hash that are read while its shard is locked once.
 const FIELDS_SLICE: usize = 64;
 
 /// A trigram index and the progress of its first scan.
@@ -108,7 +108,7 @@ pub(crate) struct Trigrams {
 }
 
 impl Trigrams {
-    /// See [`Search::definitions`].
+    /// The RX.INDEX CREATE commands of all indexes: see [`Search::definitions`].
     pub(crate) fn definitions(&self) -> Vec<Words> {
         let of = |(name, entry): (&Vec<u8>, &Arc<Entry>)| {
             let mut words: Words = [&b"RX.INDEX"[..], b"CREATE", name, b"PREFIX", &entry.index.prefix]
@@ -121,7 +121,7 @@ impl Trigrams {
         };
         self.indexes.read().iter().map(of).collect()
     }
-    /// All indexes.
+    /// All trigram indexes.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()
     }
@@ -145,11 +145,11 @@ impl Trigrams {
         // Freeing an index may take long. The lock is released already, so no thread waits for it.
         drop(old);
     }
-    /// Bytes of all indexes.
+    /// Number of bytes of all trigram indexes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// Number of indexes.
+    /// Number of trigram indexes.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
@@ -268,7 +268,7 @@ pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     Ok(())
 }
 
-/// `RX.INDEX LIST`: the names that the user may read, sorted.
+/// `RX.INDEX LIST`. Reply: the names of the indexes that the user may read, sorted.
 ///
 /// # Errors
 /// None of its own.
@@ -280,7 +280,7 @@ pub(crate) fn list(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     Ok(())
 }
 
-/// `RX.INDEX INFO name`: a map with the coverage, the size and the progress of the index.
+/// `RX.INDEX INFO name`. Reply: a map with the coverage, the size and the progress of the index.
 ///
 /// # Errors
 /// When there is no such index.
@@ -288,7 +288,7 @@ pub(crate) fn info(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     search.drain(call.now_ms);
     let entry =
         search.trigrams.indexes.read().get(call.args.at(2)).cloned().ok_or(SearchError::UnknownIndex)?;
-    // Sums and counts reveal something about each document, the more the fewer documents there are.
+    // Sums and counts reveal something about each document. The fewer documents there are, the more they reveal.
     if !call.may_read_all(&entry.index.prefix) {
         return Err(SearchError::NoIndexPermission);
     }
@@ -343,7 +343,7 @@ mod tests {
         let _held = (search.trigrams.indexes.write(), search.trigrams.scratch.lock());
         let (tell, told) = std::sync::mpsc::channel();
         let other = search.clone();
-        // Runs on its own thread, which is abandoned if it never returns.
+        // Run this on a thread of its own. A thread that never returns is abandoned.
         std::thread::spawn(move || tell.send((other.info(), other.indexes_bytes())));
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(before));
     }

@@ -17,12 +17,13 @@ const MANIFEST: &str = "manifest.json";
 const FORM: &str = "strand-bundle-1";
 /// Maximum number of entries in one bundle.
 const ENTRIES_MAX: usize = 256;
-/// Maximum number of bytes of one entry, and of all entries together.
+/// Maximum number of bytes of one entry.
 const ENTRY_BYTES_MAX: u64 = 128 << 20;
+/// Maximum number of bytes of all entries together.
 const BUNDLE_BYTES_MAX: u64 = 512 << 20;
-/// Longest name of an entry, in bytes.
+/// Maximum length of an entry's name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// Largest decompression window that a reader allocates, as a power of 2.
+/// Maximum decompression window that a reader allocates, as a power of 2.
 const WINDOW_LOG_MAX: u32 = 27;
 const ZSTD_LEVEL: i32 = 3;
 
@@ -35,7 +36,7 @@ pub struct Entry {
     pub bytes: Vec<u8>,
 }
 
-/// A bundle, see the module.
+/// A bundle: see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// Version of the program that made the bundle.
@@ -66,7 +67,7 @@ impl Bundle {
     pub fn digest(&self) -> String {
         digest(&self.manifest)
     }
-    /// Writes a new file. Returns its length.
+    /// Writes the bundle to a new file. Returns the file's length.
     ///
     /// # Errors
     /// Errors of the system, also when the file exists.
@@ -74,7 +75,7 @@ impl Bundle {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let written = self.write_to(&file).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
         if written.is_err() {
-            // A partial bundle is useless, so remove it.
+            // Remove a partial bundle, because it is useless.
             let _ = std::fs::remove_file(path);
         }
         written.map(|metadata| metadata.len())
@@ -99,7 +100,7 @@ impl Bundle {
         }
         tar.into_inner()?.finish()?.flush()
     }
-    /// Reads a file and checks all of it.
+    /// Reads a bundle from a file and checks all of it.
     ///
     /// # Errors
     /// A description of the problem.
@@ -230,7 +231,7 @@ mod tests {
         for name in ["../up", "/root", "a//b", "a/./b", "a b", ""] {
             refused(&[(MANIFEST, manifest), (name, b"text")], "no plain file");
         }
-        // Damaged or truncated anywhere: an error, never a panic.
+        // A bundle that is damaged or truncated anywhere gives an error, never a panic.
         let whole = packed(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second)]);
         for at in 0..whole.len() {
             assert!(Bundle::read_from(&whole[..at]).is_err(), "{at}");

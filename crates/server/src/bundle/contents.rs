@@ -18,7 +18,7 @@ const SECRET_BYTES_MIN: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     name: &'static str,
-    /// The command.
+    /// The command whose reply becomes an entry.
     pub args: &'static [&'static str],
     how: How,
 }
@@ -26,17 +26,17 @@ pub struct Asked {
 /// How a reply becomes an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// The bytes of a string.
+    /// The entry has the bytes of a string.
     Text,
-    /// Any reply, as JSON.
+    /// The entry has any reply, as JSON.
     Json,
-    /// The reply of CONFIG GET. Values of secret options are replaced, here and in all other entries.
+    /// The entry has the reply of CONFIG GET. Values of secret options are replaced, here and in all other entries.
     Config,
-    /// The users. The digests of passwords are left out.
+    /// The entry has the users, without the digests of their passwords.
     Users,
-    /// The memory profiles of one moment: a list, each an entry of [`PROFILES`].
+    /// The reply is a list of the memory profiles of one moment. Each becomes an entry of [`PROFILES`].
     Profiles,
-    /// The slow commands. Arguments of slow commands are left out unless the caller wants them.
+    /// The entry has the slow commands. Their arguments are left out unless the caller wants them.
     SlowLog,
 }
 
@@ -115,8 +115,8 @@ pub fn assemble(replies: Vec<Reply>, mut secrets: Vec<Vec<u8>>, with_arguments: 
     Bundle::new(entries, redacted)
 }
 
-/// Makes the entries of the memory profiles. A reply that is no list of them, an error for example, becomes each of the
-/// entries.
+/// Makes the entries of the memory profiles. A reply that is no list of profiles, such as an error, becomes each of
+/// the entries.
 fn profiles(reply: Reply) -> Vec<Entry> {
     let texts: Vec<Vec<u8>> = match reply {
         Reply::Array(profiles) if profiles.len() == PROFILES.len() => {
@@ -189,7 +189,7 @@ fn bytes_of(reply: Reply) -> Vec<u8> {
     }
 }
 
-/// A reply as JSON.
+/// Converts a reply to JSON.
 fn shown(reply: &Reply) -> Value {
     let text = |bytes: &[u8]| Value::String(String::from_utf8_lossy(bytes).into_owned());
     match reply {

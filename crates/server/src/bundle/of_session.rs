@@ -21,8 +21,8 @@ pub fn bundler() -> Bundler {
     }))
 }
 
-/// The right to make a bundle. It is given back when this value is dropped: when the archive is made, or when the
-/// client disconnects.
+/// The right to make a bundle. The right is given back when this value is dropped: when the archive is made, or when
+/// the client disconnects.
 struct Place;
 
 impl Drop for Place {
@@ -61,7 +61,7 @@ impl Packer for Place {
     }
 }
 
-/// A reply of the session, in the form that a connection's replies have.
+/// Converts a reply of the session to the form that replies of a connection have.
 fn of_value(value: Value) -> Reply {
     match value {
         Value::Null => Reply::Null,

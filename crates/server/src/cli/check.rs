@@ -14,7 +14,7 @@ use strand_rdb::check::{Report, check};
 /// The arguments of `strand check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Which kind of file.
+    /// Which kind of file is checked.
     #[command(subcommand)]
     what: What,
 }
@@ -48,7 +48,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     if done.is_ok() {
         let _ = writeln!(shown, "{}: whole", file.display());
     }
-    // A reader of only the first lines closes the pipe. This is not an error.
+    // Ignore a broken pipe: a reader that wants only the first lines closes the pipe.
     if let Err(e) = std::io::stdout().lock().write_all(shown.as_bytes())
         && e.kind() != ErrorKind::BrokenPipe
     {

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use strand_aof::check::{Problem, Report, check};
 use strand_aof::manifest::{self, Manifest};
 
-/// Bytes read from a file at a time.
+/// Number of bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
-/// The first bytes of a manifest, which differ from those of a file of commands.
+/// The first bytes of a manifest. A file of commands starts with other bytes.
 const MANIFEST_STARTS: [&[u8]; 2] = [b"file", b"# "];
 
 /// The arguments of `strand check aof`.
@@ -142,7 +142,7 @@ fn say(text: std::fmt::Arguments<'_>) {
     print(&format!("{text}\n"));
 }
 
-/// Prints to the standard output. Ignores errors: a reader of only the first lines closes the pipe.
+/// Prints to the standard output. Ignores errors, because a reader that wants only the first lines closes the pipe.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use strand_import::filter::ByteSize;
 use strand_import::{Forecast, Outcome, Pace, Progress};
 
-/// Shortest time between two plain progress lines.
+/// Minimum time between two plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// Progress: a bar on a terminal, a plain line from time to time elsewhere, nothing when quiet.
@@ -128,12 +128,12 @@ impl Progress for Display {
     }
 }
 
-/// How long the rest of a run takes, as text before a path. Empty when that is not known.
+/// The remaining time of a run, as text before a path. Empty when that time is not known.
 fn left(rest: Option<Duration>) -> String {
     rest.map_or_else(String::new, |rest| format!("about {} left, ", seconds(rest)))
 }
 
-/// A length of time as people read it: `8 s`, `3 min 20 s`, `2 h 5 min`.
+/// A duration as people read it: `8 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
         s @ 0..60 => format!("{s} s"),
@@ -159,7 +159,7 @@ pub fn print_line(line: &str) {
     };
 }
 
-/// A path for display. Invalid UTF-8 is replaced, then the text is made [`safe`].
+/// A path as text for display. Invalid UTF-8 is replaced, then the text is made [`safe`].
 pub fn printable(path: &[u8]) -> String {
     if path.is_empty() {
         return ".".to_owned();

@@ -40,7 +40,7 @@ Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) docu
 differ; 4 stopped by --max-delete, \
 none of the documents was removed; 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
 
-/// The exit code of `--strict` when documents failed.
+/// The exit code with `--strict` when documents failed.
 const DOCUMENTS_FAILED: u8 = 3;
 
 /// Options of `strand import`.
@@ -292,7 +292,7 @@ pub fn report_cache(summary: &Summary) {
 /// are missing.
 pub fn allocations() -> u64 {
     let _ = tikv_jemalloc_ctl::epoch::advance();
-    // jemalloc's index for all arenas together.
+    // The number after `arenas` in jemalloc's names stands for all arenas together.
     let count = |name: &str| -> u64 {
         let name = format!("stats.arenas.4096.{name}.nrequests\0");
         name.as_bytes().name().read().unwrap_or(0)

@@ -81,7 +81,7 @@ pub fn print_forecast(forecast: &Forecast) {
     print(line);
 }
 
-/// The line with the progress of a run.
+/// Creates the line with the progress of a run.
 pub fn pace_line(pace: &Pace) -> Line {
     let Pace { listed, done, read, bytes_read, to_read, rest } = *pace;
     let mut line = Line::event("progress");
@@ -101,7 +101,7 @@ pub fn pace_line(pace: &Pace) -> Line {
     line
 }
 
-/// The HTTP requests of a run with one method, host and status.
+/// The row for the HTTP requests of a run that share one method, host and status.
 fn requests_row((method, host, status, sum): (String, String, u16, Sum)) -> Value {
     serde_json::json!({
         "method": method,
@@ -225,20 +225,20 @@ pub fn print_dataset(dataset: &Dataset) {
     print(line);
 }
 
-/// A line with any content.
+/// A line of JSON under construction.
 pub struct Line(Map<String, Value>);
 
 impl Line {
-    /// A line for this event.
+    /// Starts a line for this event.
     pub fn event(name: &str) -> Line {
         Line(event(name))
     }
-    /// Adds a number.
+    /// Adds a number to the line.
     pub fn number(mut self, key: &str, number: u64) -> Line {
         self.0.insert(key.to_owned(), number.into());
         self
     }
-    /// Adds a path.
+    /// Adds a path to the line.
     pub fn path(mut self, path: &[u8]) -> Line {
         put_path(&mut self.0, path);
         self

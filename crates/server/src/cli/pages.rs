@@ -38,7 +38,7 @@ pub fn man(args: ManArgs) -> ExitCode {
 
 fn write_all(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    // Fills in what subcommands inherit from the command.
+    // Give the subcommands what they inherit from the command.
     let mut whole = grammar().disable_help_subcommand(true);
     whole.build();
     write_page(folder, &whole, "strand")?;

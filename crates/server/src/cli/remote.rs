@@ -49,7 +49,7 @@ fn read_config(file: &str) -> Result<CacheConfig, LimitsError> {
     limits::read_config(Path::new(file)).map(|(limits, folder)| CacheConfig(limits, folder))
 }
 
-/// The folder of a cache that is configured without a folder.
+/// The folder of a cache when the configuration names no folder.
 fn usual_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let below_home = || set("HOME").map(|home| home.join(".cache"));

@@ -13,7 +13,7 @@ use strand_commands::glob;
 use strand_engine::Config;
 use strand_engine::config::{Change, OPTIONS, OptionSpec, Source, text_of_arguments};
 
-/// Longest configuration file, in bytes.
+/// Maximum length of a configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of files that one `include` with a pattern may match.
 const INCLUDED_MAX: usize = 1000;
@@ -143,7 +143,7 @@ fn read(path: &Path) -> Result<Source, String> {
     Ok(Source { name: path.display().to_string(), text, is_numbered: true })
 }
 
-/// Reads everything, up to [`FILE_BYTES_MAX`].
+/// Reads `from` to its end, but at most [`FILE_BYTES_MAX`] bytes.
 fn bounded(from: &mut dyn Read) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use strand_import::memory::{Lender, Memory};
 use strand_import::{Forecast, Outcome, Pace, Progress};
 
-/// Shortest time between two reports of progress.
+/// Minimum time between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// Memory of containers is reported after it changed by this many bytes.
+/// The memory of containers is reported after it has changed by this many bytes.
 const CONTAINERS_STEP_BYTES: u64 = 1 << 20;
 
 /// Listens to the service, which grants memory. The run ends when the service is gone.
@@ -25,7 +25,7 @@ pub fn memory() -> Memory {
                 _ => break,
             }
         }
-        // Nobody reads the output of this run any more, so the run ends. Its records stay.
+        // End the run, because no process reads its output any more. The records of the run stay.
         std::process::exit(1);
     });
     Memory(Some(Arc::new(Asking { grants: Mutex::new(grants), containers: AtomicU64::new(0) })))
@@ -55,14 +55,14 @@ impl Lender for Asking {
     }
 }
 
-/// Reports failures at once, and progress from time to time.
+/// Reports failures at once, and progress at intervals.
 pub struct Supervised {
     pace: Pace,
     told: Option<Instant>,
 }
 
 impl Supervised {
-    /// A reporter for a new run.
+    /// Creates a reporter for a new run.
     pub fn new() -> Supervised {
         Supervised { pace: Pace::default(), told: None }
     }

@@ -20,14 +20,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-/// Time that a stopping server gives commands in flight and unsent replies.
+/// Time that a stopping server gives to commands that are running and to replies that are not sent.
 const STOP_GRACE_MS: u64 = 5_000;
 /// Pause after a failed `accept` (no descriptors left), because another `accept` would fail at once.
 const ACCEPT_PAUSE_MS: u64 = 50;
-/// Time within which at most one failure to accept is logged.
+/// In this time, at most one failure to accept is logged.
 const ACCEPT_LOG_MS: u64 = 1_000;
 
-/// What the loop waits for besides doors, and what it notifies.
+/// What the accept loop waits for besides doors, and what it notifies.
 pub struct Until<'a> {
     /// Requests of the engine.
     pub inbox: UnboundedReceiver<Request>,
@@ -37,7 +37,7 @@ pub struct Until<'a> {
     pub clock: Clock,
 }
 
-/// Accepts connections until the server must stop. Returns the time that commands in flight have then.
+/// Accepts connections until the server must stop. Returns the time that running commands then have to finish.
 ///
 /// # Errors
 /// When the runtime cannot take over the listeners.
@@ -119,7 +119,7 @@ pub async fn accept_until_stopped(
 /// The final save that a signal started.
 struct Saving {
     name: &'static str,
-    /// Time that commands in flight get after the save.
+    /// Time that running commands get after the save.
     grace: Duration,
     done: oneshot::Receiver<Result<(), SaveError>>,
 }
@@ -145,7 +145,7 @@ fn save_at_end(
     let (tell, told) = oneshot::channel();
     let engine = engine.clone();
     std::thread::Builder::new().name("save".into()).spawn(move || {
-        // This fails only after a second signal, when the main thread no longer waits for the save.
+        // This fails only after a second signal, because the main thread then no longer waits for the save.
         let _ = tell.send(engine.save_at_end(request, clock.now()));
     })?;
     Ok(told)
@@ -203,7 +203,7 @@ fn hand_over(
     let _ = options.set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX);
     let keepalive_s = engine.config().tcp_keepalive_s();
     if keepalive_s > 0 {
-        // As in redis-server, three probes follow, each after a third of `tcp-keepalive`.
+        // As in redis-server, three probes follow, each a third of `tcp-keepalive` after the one before.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(keepalive_s))
             .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))

@@ -9,15 +9,15 @@ pub type Check = (&'static str, String, String);
 /// The settings that are checked.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// `/sys/kernel/mm/transparent_hugepage/enabled`
+    /// Content of `/sys/kernel/mm/transparent_hugepage/enabled`
     pub huge_pages: String,
-    /// `/proc/sys/vm/overcommit_memory`
+    /// Content of `/proc/sys/vm/overcommit_memory`
     pub overcommit: String,
-    /// `/proc/sys/net/core/somaxconn`
+    /// Content of `/proc/sys/net/core/somaxconn`
     pub somaxconn: String,
-    /// `tcp-backlog`
+    /// The option `tcp-backlog`
     pub backlog: u32,
-    /// `maxclients` as configured, and the number of clients that the limit of open files allows.
+    /// The value of `maxclients`, and the number of clients that the limit of open files allows.
     pub clients: (usize, usize),
 }
 

@@ -14,7 +14,7 @@ impl Clock {
     pub fn start() -> Clock {
         Clock { start: Instant::now() }
     }
-    /// The time.
+    /// The time now.
     pub fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Now { unix_us: unix.as_micros() as i64, mono_us: self.start.elapsed().as_micros() as u64 }
@@ -29,8 +29,8 @@ impl Clock {
     }
     /// The instant at which the monotonic part is `mono_us`.
     pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
-        // Longest time from now to the instant. A later deadline is shortened to this time, and its waiter then checks
-        // the clock again.
+        // Maximum time from now to the returned instant. A later deadline is shortened to this time, and its waiter
+        // then checks the clock again.
         const AHEAD_MS_MAX: u64 = 24 * 3600 * 1000;
         let from_start =
             Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));

@@ -16,17 +16,17 @@ use std::sync::mpsc;
 use std::thread;
 use strand_engine::{OpenedFile, WriteFile};
 
-/// Number of written bytes after which a file is synced, for writers that request a sync. As in redis-server.
+/// A writer that requests a sync gets one each time this number of bytes was written. As in redis-server.
 const SYNC_BYTES: usize = 4 << 20;
-/// Syncs that may be queued while writing continues. Records that clients change are kept until they are written,
-/// so a writer that waited for each sync would keep more of them. One sync of many took a second on a disk without
-/// other load.
+/// Maximum number of syncs that may be queued while writing continues. Records that clients change are kept until
+/// they are written, so a writer that waited for each sync would keep more records. Of many syncs on a disk without
+/// other load, one took a second.
 const SYNCS_AHEAD_MAX: usize = 16;
-/// Bytes read from a file at a time.
+/// Number of bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
 /// Suffix of temporary files. The next server removes those that a killed server left.
 const TEMPORARY_SUFFIX: &str = ".tmp";
-/// Random characters in the names of temporary files.
+/// Number of random characters in the names of temporary files.
 const RANDOM_CHARS: usize = 6;
 /// Maximum number of attempts to take a lock, because an ending server may remove the lock's file while another server
 /// opens the file.
@@ -70,7 +70,7 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
         let mut synced = Synced { file, ask, bytes: 0, unsynced_bytes: 0 };
         let wrote = write(&mut synced);
         drop(synced);
-        // A failed write may be the consequence of a failed sync, so report the sync first.
+        // A failed write may be the consequence of a failed sync, so report the sync's error first.
         syncs.join().expect("a sync does not panic").and(wrote)
     })
 }
@@ -78,7 +78,7 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
 /// A file that another thread syncs while this thread writes the file.
 struct Synced<'f> {
     file: &'f File,
-    /// Sends the number of bytes written so far to the syncing thread.
+    /// The channel by which the syncing thread learns the number of bytes written so far.
     ask: mpsc::SyncSender<u64>,
     bytes: u64,
     unsynced_bytes: usize,
@@ -156,8 +156,8 @@ impl DirLock {
                 let _ = file.take(32).read_to_string(&mut pid);
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, pid.trim().to_string()));
             }
-            // The former owner may have removed the file between open and lock. Then another server could lock a
-            // new file.
+            // The former owner may have removed the file between open and lock. Another server could then lock a new
+            // file with this name.
             if std::fs::metadata(&path)
                 .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
             {

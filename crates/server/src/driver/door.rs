@@ -15,9 +15,9 @@ use strand_engine::{Config, Framing, PeerInfo};
 /// The protocol of a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// RESP2 and RESP3.
+    /// The protocol is RESP2 or RESP3.
     Resp,
-    /// RESP2 and RESP3 in frames.
+    /// The protocol is RESP2 or RESP3, in frames.
     Pack4,
     /// HTTP/1.1. Each connection has a session that speaks RESP to the HTTP side.
     Http,
@@ -61,7 +61,7 @@ impl fmt::Display for Door {
 
 /// A listening socket of a door.
 pub struct Listener {
-    /// The socket.
+    /// The listening socket itself.
     pub socket: StdListener,
     /// The door of the listener's connections.
     pub door: Door,
@@ -81,7 +81,7 @@ impl Listener {
 pub struct Arrival {
     /// The connection's socket.
     pub socket: StdStream,
-    /// The peer.
+    /// The peer of the connection.
     pub peer: PeerInfo,
     /// The door through which the connection came.
     pub door: Door,

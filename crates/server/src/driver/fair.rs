@@ -17,7 +17,7 @@ pub(super) struct Owner {
 /// The waiting jobs, and the number of running jobs of each owner.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// The waiting and running jobs of each owner that has at least one.
+    /// For each owner that has at least one job: its waiting and running jobs.
     lines: BTreeMap<Owner, Line<T>>,
     /// Number of running jobs by user. Users without a running job have no entry.
     users: BTreeMap<u64, usize>,
@@ -28,17 +28,17 @@ pub(super) struct Fair<T> {
 
 #[derive(Debug)]
 struct Line<T> {
-    /// The waiting jobs, each with the number of its arrival.
+    /// The waiting jobs of an owner, each with the number of its arrival.
     waiting: VecDeque<(u64, T)>,
     running: usize,
 }
 
-/// Kind of a slot.
+/// Which owners may use a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotKind {
-    /// Open to every owner.
+    /// A slot that is open to every owner.
     Any,
-    /// Open to a user or an address without a running job.
+    /// A slot that is open only to a user or an address without a running job.
     Kept,
 }
 
@@ -49,7 +49,7 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// Adds a waiting job.
+    /// Adds a job that waits.
     pub(super) fn push(&mut self, owner: Owner, job: T) {
         let line = self.lines.entry(owner).or_insert_with(|| Line { waiting: VecDeque::new(), running: 0 });
         line.waiting.push_back((self.arrivals, job));
@@ -73,7 +73,7 @@ impl<T> Fair<T> {
         *self.users.entry(owner.user).or_default() += 1;
         Some((owner, job))
     }
-    /// Notes the end of a taken job of `owner`.
+    /// Notes that a taken job of `owner` has ended.
     pub(super) fn ended(&mut self, owner: &Owner) {
         let Some(line) = self.lines.get_mut(owner).filter(|line| line.running > 0) else { return };
         line.running -= 1;

@@ -4,9 +4,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Descriptors that the server needs besides its clients: listeners, log, files that are read.
+/// Number of descriptors that the server needs besides its clients: listeners, log, files that are read.
 const RESERVED: u64 = 64;
-/// Descriptors of each worker: its event queue, its ring and their wake-ups.
+/// Number of descriptors of each worker: its event queue, its ring and their wake-ups.
 const RESERVED_PER_WORKER: u64 = 8;
 
 /// Raises the limit of open files for `wanted` clients, as far as the system allows. Returns the possible number

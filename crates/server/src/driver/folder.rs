@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
-/// The folder, see the module.
+/// The folder of an append-only file: see the module.
 #[derive(Debug)]
 pub struct DiskFolder {
-    /// Path of the process's working folder at the time of opening.
+    /// Path that the process's working folder had when this folder was opened.
     outside: PathBuf,
     path: PathBuf,
     _lock: DirLock,
@@ -68,7 +68,7 @@ impl Folder for DiskFolder {
         if !metadata.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
-        // A new name must be on the disk before any content of the file counts as saved.
+        // The new name must be on the disk before any content of the file counts as saved.
         self.sync()?;
         let file = Arc::new(OnDisk { file, cache: PageCache::default() });
         Ok(Box::new(Growing { file, bytes: metadata.len() }))
@@ -91,7 +91,7 @@ impl Folder for DiskFolder {
     }
 }
 
-/// A file that grows.
+/// A file that is appended to.
 struct Growing {
     file: Arc<OnDisk>,
     bytes: u64,
@@ -123,7 +123,7 @@ impl AppendFile for Growing {
 
 impl SyncFile for OnDisk {
     fn sync(&self) -> io::Result<()> {
-        // Bytes added during the sync may still be only in memory.
+        // Bytes that are added during the sync may still be only in memory, so read the length before.
         let before = self.file.metadata().map_or(0, |metadata| metadata.len());
         self.file.sync_data()?;
         self.cache.give_back(&self.file, before);

@@ -31,11 +31,10 @@ use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Clock ticks per second in `/proc/self/stat`. Linux's user interface fixes the number.
+/// Number of clock ticks per second in `/proc/self/stat`. Linux's user interface fixes this number.
 const TICKS_PER_S: u64 = 100;
 
-/// When at most this many random bytes are asked for, the kernel returns all of them, and no signal interrupts the
-/// call.
+/// A request for at most this number of random bytes gets all of them, and no signal interrupts the call.
 const RANDOM_BYTES_AT_ONCE: usize = 256;
 /// Maximum number of bytes of a script's message that are written to the log.
 const SCRIPT_LOG_BYTES_MAX: usize = 4096;
@@ -43,7 +42,7 @@ const SCRIPT_LOG_BYTES_MAX: usize = 4096;
 /// Requests of the engine to the server's main thread.
 #[derive(Debug)]
 pub enum Request {
-    /// SHUTDOWN.
+    /// SHUTDOWN asks that the server stops.
     Stop(ShutdownRequest),
     /// CONFIG SET changed this option.
     Changed(String),
@@ -102,7 +101,8 @@ pub struct ServerHost {
     profiles: Profiles,
 }
 
-/// Number of failed logins in the current interval, and the monotonic time at which the interval started.
+/// The failed logins in the current interval: when the interval started on the monotonic clock, and how many there
+/// were.
 #[derive(Debug, Default)]
 struct FailedLogins {
     since_us: u64,
@@ -432,7 +432,7 @@ struct YieldingReport {
     writes: usize,
 }
 
-/// Writes of the report between two yields.
+/// Number of writes of the report between two yields.
 const WRITES_A_TURN: usize = 32;
 
 impl std::io::Write for YieldingReport {
@@ -480,7 +480,7 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     file.write_all(text)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
-    // The new name must be on the disk too.
+    // The file's new name must be on the disk, too.
     fs::File::open(folder)?.sync_all()
 }
 

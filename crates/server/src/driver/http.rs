@@ -34,7 +34,7 @@ const MOVED_BYTES_MAX: usize = 64 * 1024;
 const OUT_BYTES_MAX: usize = 128 * 1024;
 /// When this many bytes are unsent, they are sent, even if hyper has more to do.
 const SEND_BYTES_MIN: usize = 32 * 1024;
-/// Bytes of one read before the first login. Further bytes of the client wait in the kernel.
+/// Maximum number of bytes of one read before the first login. Further bytes of the client wait in the kernel.
 const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 
 /// Serves one connection until it closes.
@@ -48,7 +48,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let session = match opened {
         Ok(session) => session,
         Err(reply) => {
-            // Before the TLS handshake the client could not read the reason.
+            // Send no reason, because the client could not read it before the TLS handshake.
             if tls.is_none() {
                 refuse(&socket, &strand_http::refusal(reply.front()));
             }
@@ -116,7 +116,7 @@ struct HttpSide<'c> {
     /// The peer's address and the local address.
     addresses: [String; 2],
     told_to_end: bool,
-    /// Deadline of the TLS handshake.
+    /// Deadline of the TLS handshake. `None` when the handshake is done.
     greeting: Option<Pin<Box<Sleep>>>,
     idle: IdleWatch,
     patience: Patience,
@@ -166,7 +166,7 @@ impl Future for HttpSide<'_> {
             this.waiting.set(socket.out.len() + socket.stream.unread_bytes());
             (this.connection.requests(), socket.sent + socket.received)
         };
-        // One check in a turn is enough to be woken in time.
+        // One check per turn is enough to be woken in time.
         if std::mem::replace(&mut this.turn, this.watch.turn()) == this.watch.turn() {
             return Poll::Pending;
         }
@@ -215,8 +215,8 @@ impl IdleWatch {
     fn new(timeout: Duration) -> IdleWatch {
         IdleWatch { timeout, timer: None, seen: (0, 0) }
     }
-    /// Ready when nothing happened for too long. `alive` changes with every activity. `busy`: the session is
-    /// working, for any length of time.
+    /// Ready when nothing happened for longer than the timeout. `alive` changes with every activity. `busy`: the
+    /// session is working, which counts as activity for any length of time.
     fn poll(&mut self, cx: &mut task::Context<'_>, alive: (u64, u64), busy: bool) -> Poll<()> {
         if self.timeout.is_zero() {
             return Poll::Pending;
@@ -279,26 +279,28 @@ struct Socket {
     stream: Stream,
     /// True when a request has entered the session.
     has_entered: bool,
-    /// Target of reads. Empty between reads.
+    /// The chain into which the socket is read. Empty between reads.
     input: Chain,
     /// Bytes that wait to be sent.
     out: Chain,
     outgoing: Outgoing,
     watch: Watch,
-    /// True when a read, or a write, is worthwhile.
+    /// True when a read from the socket is worthwhile.
     unread: bool,
+    /// True when a write to the socket is worthwhile.
     unwritten: bool,
     /// True when hyper waits for bytes.
     wants_read: bool,
     /// True when hyper waits until everything is sent.
     wants_end: bool,
-    /// Bytes moved in this turn of the task.
+    /// Number of bytes moved in this turn of the task.
     moved: usize,
     turn: u64,
-    /// Total bytes sent and received.
+    /// Total number of bytes sent.
     sent: u64,
+    /// Total number of bytes received.
     received: u64,
-    /// Why the TLS handshake failed.
+    /// Why the TLS handshake failed, if it failed.
     no_tls: Option<io::Error>,
     /// True when the peer began with TLS, which this door does not take.
     is_hello: bool,
@@ -331,7 +333,7 @@ impl Socket {
             self.stream.receive_for(!entered);
         }
     }
-    /// Bytes that may still be moved in this turn.
+    /// Number of bytes that may still be moved in this turn.
     fn room(&mut self) -> usize {
         if std::mem::replace(&mut self.turn, self.watch.turn()) != self.watch.turn() {
             self.moved = 0;
@@ -415,7 +417,7 @@ impl Read for Io {
             }
             socket.received += n as u64;
             if read.is_some() {
-                // 0 bytes mean the end, for hyper too.
+                // For hyper too, 0 bytes mean the end.
                 buf.put_slice(socket.input.front());
                 socket.input.clear();
                 return Poll::Ready(Ok(()));
@@ -457,7 +459,7 @@ impl Write for Io {
     fn is_write_vectored(&self) -> bool {
         true
     }
-    /// Written bytes are sent when hyper has nothing else to do.
+    /// Does nothing, because written bytes are sent when hyper has nothing else to do.
     fn poll_flush(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -32,8 +32,8 @@ use strand_engine::{LaneDone, LaneJob};
 const LANE_THREADS_MIN: usize = 4;
 /// Maximum number of helper threads for heavy jobs.
 const LANE_THREADS_MAX: usize = 16;
-/// Stack of a helper thread, because tables of a script may be nested a thousand deep. Only used pages take
-/// memory.
+/// Size of a helper thread's stack. It is large because tables of a script may be nested a thousand deep. Only used
+/// pages take memory.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Number of helper threads that run the heavy jobs of `workers` workers.
@@ -41,12 +41,12 @@ pub fn lane_threads(workers: usize) -> usize {
     workers.clamp(LANE_THREADS_MIN, LANE_THREADS_MAX)
 }
 
-/// Helper threads for hard jobs.
+/// Number of helper threads for hard jobs.
 const HARD_THREADS: usize = 2;
 /// Nice value of threads that a worker never waits for.
 pub const LOWEST_NICE: i32 = 19;
 
-/// Helper threads that take no heavy jobs.
+/// Number of helper threads that take no heavy jobs.
 const LIGHT_THREADS: usize = 2;
 
 struct Ticket {
@@ -54,10 +54,10 @@ struct Ticket {
     wake: Arc<WakeCell>,
 }
 
-/// Extra slots beyond `heavy_max` for heavy jobs of users and addresses without a running job.
+/// Number of extra slots beyond `heavy_max` for heavy jobs of users and addresses without a running job.
 const KEPT_SLOTS: usize = 1;
 
-/// The waiting jobs.
+/// The jobs that wait for a thread.
 #[derive(Default)]
 struct Jobs {
     light: VecDeque<Ticket>,
@@ -152,7 +152,7 @@ impl Drop for Handle {
     }
 }
 
-/// A handle to the helper threads. They end when the last handle is dropped and the queue is empty.
+/// A handle to the helper threads. The threads end when the last handle is dropped and the queue is empty.
 #[derive(Clone)]
 pub struct LanePool {
     queue: Arc<Handle>,
@@ -237,7 +237,7 @@ impl Reclaimer {
     }
     /// Frees `garbage` later, on that thread.
     pub fn reclaim(&self, garbage: Box<dyn Send>) {
-        // Without the thread (after a panic in a destructor) the failed `send` frees the garbage here.
+        // If the thread is gone (after a panic in a destructor), the failed `send` frees the garbage here.
         drop(self.garbage.send(garbage));
     }
 }

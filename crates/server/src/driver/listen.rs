@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-/// An address on which the server cannot listen.
+/// The error for an address on which the server cannot listen.
 #[derive(Debug)]
 pub struct BindError {
     address: String,

@@ -9,10 +9,10 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// One object per line: `time_ms`, `level`, `target`, `thread`, `message`, and all other fields.
+/// Formats a log line as one JSON object: `time_ms`, `level`, `target`, `thread`, `message`, and all other fields.
 pub struct Json;
 
-/// The fields of an event.
+/// The fields of a log event.
 struct Fields(Map<String, Value>);
 
 impl Visit for Fields {

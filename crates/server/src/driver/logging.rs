@@ -47,15 +47,15 @@ pub fn start(config: &Config) -> io::Result<LogLevel> {
         "json" => plain.event_format(Json).boxed(),
         _ => plain.boxed(),
     };
-    // Only tests start a second log in one process. The first log then stays in use.
+    // This fails only in tests, which start several logs in one process. The first log then stays in use.
     let _ = tracing_subscriber::registry().with(levels).with(lines).try_init();
     let level = LogLevel(handle);
-    // Set again, now that errors in the levels can be logged.
+    // Set the levels again, because errors in them can be logged only now.
     level.set(&config.loglevel(), &config.log_levels());
     Ok(level)
 }
 
-/// The levels, and the words that are not valid.
+/// Returns the levels, and the words that are not valid.
 fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
     let (mut filter, mut unknown) = (Targets::new().with_default(level(name)), Vec::new());
     for word in targets.split([',', ' ']).filter(|word| !word.is_empty()) {
@@ -103,7 +103,7 @@ pub fn tail() -> Vec<u8> {
     tail.iter().skip(begin).copied().collect()
 }
 
-/// Sends panics with their location to the log. The text of a panic is Strand's own, never a client's data.
+/// Makes panics appear in the log, with their location. The text of a panic is Strand's own, never a client's data.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{env, fs, io};
 use strand_engine::{Config, Engine};
 
-/// The messages to the service manager. Drop removes the `pidfile`.
+/// The messages to the service manager. Dropping this value removes the `pidfile`.
 pub struct Manager {
     pid_file: Option<PathBuf>,
     is_told: bool,
@@ -30,7 +30,7 @@ impl Manager {
                 false
             }
         };
-        // The path is absolute, because the working folder may have changed when the file is removed.
+        // Keep the absolute path, because the working folder may have changed when the file is removed.
         let pid_file = Some(path).filter(|path| !path.is_empty() && write(path));
         let pid_file = pid_file.and_then(|path| std::path::absolute(path).ok());
         Manager { pid_file, is_told: is_told(&config.supervised()) }
@@ -55,7 +55,7 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         if let Some(path) = &self.pid_file {
-            // Another program may have removed the file.
+            // Ignore an error, because another program may have removed the file.
             let _ = fs::remove_file(path);
         }
     }

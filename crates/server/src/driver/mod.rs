@@ -63,7 +63,7 @@ const SHARDS_PER_WORKER: usize = 64;
 /// Maximum number of worker threads.
 const WORKERS_MAX: usize = 256;
 
-/// Longest wait for an aborted save, which ends after the current slice. The server does not wait longer for a disk
+/// Maximum wait for an aborted save, which ends after the current slice. The server does not wait longer for a disk
 /// that hangs.
 const SAVE_END_MS_MAX: usize = 5_000;
 
@@ -169,7 +169,7 @@ fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
-        // One set of signal handlers for serving and for stopping, so that no signal is lost in between.
+        // Use one set of signal handlers for serving and for stopping, so that no signal is lost in between.
         let mut signals = Signals::new()?;
         let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
@@ -179,7 +179,7 @@ fn start(
     engine.end_aof();
     end_saves(&engine);
     host.unlock_snapshot();
-    // Freeing every key would take seconds without service. The kernel takes the memory back at once.
+    // Do not free the keys: that would take seconds without service, and the kernel takes the memory back at once.
     std::mem::forget((engine.clone(), tickers));
     tracing::info!("stopped");
     Ok(())
@@ -208,12 +208,12 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
     }
 }
 
-/// The source of the data at the start.
+/// Where the data comes from at the start.
 enum Data {
     /// There is no data.
     None,
     Snapshot(OpenedFile),
-    /// An append-only file. As in redis-server, no snapshot is loaded then.
+    /// The data is in an append-only file. As in redis-server, no snapshot is loaded then.
     Aof(FoundAof),
 }
 
@@ -272,7 +272,7 @@ fn end_saves(engine: &Engine) {
     }
 }
 
-/// Lets the workers finish what is in flight. A second signal ends the process at once.
+/// Lets the workers finish running commands. A second signal ends the process at once.
 async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> io::Result<()> {
     workers.iter().for_each(|w| w.stop(grace));
     let (done, joined) = tokio::sync::oneshot::channel();

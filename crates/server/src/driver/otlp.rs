@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum number of bytes of a response that are read, because only the first line of the response is used.
 const ANSWER_BYTES_MAX: usize = 256;
 
-/// Starts sending, while `otlp-endpoint` is set.
+/// Starts the thread that sends messages while `otlp-endpoint` is set.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -34,7 +34,7 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
             [("/v1/metrics", engine.otlp_metrics()), ("/v1/traces", engine.otlp_traces(&mut cursor))];
         let sent = bodies.iter().filter_map(|(path, body)| Some((path, body.as_ref()?)));
         let result = sent.map(|(path, body)| post(&endpoint, path, body)).find_map(Result::err);
-        // Each error is logged once.
+        // Log an error only when it differs from the last one.
         if result != trouble {
             match &result {
                 Some(why) => tracing::warn!("the OpenTelemetry collector {endpoint} was not reached: {why}"),

@@ -28,7 +28,7 @@ impl PageCache {
     pub fn give_back(&self, file: &File, synced: u64) {
         let (from, end) = (self.given_back.load(Relaxed), synced - synced % PAGE_BYTES);
         if end < from {
-            // The file was truncated.
+            // The file was truncated meanwhile.
             self.given_back.store(end, Relaxed);
         } else if end - from >= GIVEN_BACK_MIN {
             let _ = fadvise(file, from, NonZeroU64::new(end - from), Advice::DontNeed);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Seek, Write};
 
-    /// The bytes stay intact, and a truncated file can be continued.
+    /// A file whose pages were dropped still has its bytes, and a truncated file can be continued.
     #[test]
     fn what_was_given_back_is_still_in_the_file() {
         let mut file = tempfile::tempfile().expect("a file");

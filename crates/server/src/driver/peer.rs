@@ -5,9 +5,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use strand_commands::migrate::{Lost, NotConnected, PeerLink, Target};
 
-/// Bytes sent after which the timeout starts again.
+/// After this number of sent bytes, the timeout starts again.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Longest line that is read, in bytes.
+/// Maximum length of a line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Connects to `target`.
@@ -36,7 +36,7 @@ pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConne
 struct Peer {
     stream: TcpStream,
     timeout: Duration,
-    /// Bytes received after the last line.
+    /// Bytes that were received after the last line.
     input: Vec<u8>,
 }
 

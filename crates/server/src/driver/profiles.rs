@@ -23,9 +23,10 @@ use strand_diag::profile::{Frame, Profile, Sample};
 use strand_engine::ProfileAsk;
 use tikv_jemalloc_ctl::{Access, AsName};
 
-/// Samples per second of processor time. Not a round number, so that periodic work cannot fall between the samples.
+/// Number of samples per second of processor time. It is not a round number, so that periodic work cannot fall
+/// between the samples.
 const CPU_HZ: i32 = 99;
-/// Time after the end of a CPU profile at which the profile is dropped if nobody has fetched it.
+/// When a CPU profile was not fetched for this time after its end, it is dropped.
 const UNFETCHED: Duration = Duration::from_secs(30);
 /// Mean bytes of allocations for one sample. A sampled allocation takes a page range of its own (16 KiB and more),
 /// which is 0.4 % of the memory at this rate. jemalloc's configuration sets the rate (`.cargo/config.toml`).
@@ -33,11 +34,11 @@ const SAMPLE_BYTES: f64 = (1u64 << 22) as f64;
 /// Maximum number of bytes of jemalloc's dump that are read.
 const DUMP_BYTES_MAX: u64 = 256 << 20;
 
-/// The current profile. Only one can be taken at a time.
+/// The CPU profile in progress, and what heap profiles need. Only one CPU profile can be taken at a time.
 #[derive(Default)]
 pub struct Profiles {
     cpu: Mutex<Option<Running>>,
-    /// Locked while a heap profile is made, because a profile takes memory.
+    /// Locked while a heap profile is made, because making a profile takes memory.
     heap: Mutex<()>,
 }
 
@@ -170,14 +171,14 @@ impl Profiles {
 /// What a memory profile counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// Memory in use.
+    /// The memory that is in use.
     Heap,
     /// All allocations since the start, also the freed ones.
     Allocs,
 }
 
 impl Counted {
-    /// The index of the first of its two numbers in a [`Stack`].
+    /// Index of the first of the two numbers in a [`Stack`] that this counts.
     fn first(self) -> usize {
         match self {
             Counted::Heap => 0,
@@ -188,7 +189,7 @@ impl Counted {
 
 /// A dump of the allocator with the names of its functions.
 struct Dump {
-    /// Each stack and its numbers, see [`Stack`].
+    /// Each stack with its numbers: see [`Stack`].
     stacks: Vec<(Vec<Frame>, [u64; 4])>,
     /// The time of the dump, in nanoseconds since 1970.
     time_ns: i64,
@@ -261,7 +262,7 @@ fn dump() -> Result<String, String> {
         true => file.read_exact_at(&mut text, 0).map_err(|e| failed(&e)),
         false => Err(format!("ERR the allocator's profile has {length} bytes")),
     };
-    // Frees the memory of the file.
+    // This frees the memory of the file.
     file.set_len(0).map_err(|e| failed(&e))?;
     read.map(|()| String::from_utf8_lossy(&text).into_owned())
 }

@@ -4,7 +4,7 @@ use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use strand_engine::Signal;
 
-/// A count of changes, and the threads that wait for the next one.
+/// The number of changes so far, and the threads that wait for the next change.
 #[derive(Default)]
 pub struct Changes {
     count: Mutex<u64>,

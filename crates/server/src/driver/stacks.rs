@@ -18,12 +18,13 @@ use strand_diag::profile::Frame;
 
 /// Maximum number of threads whose stacks one call takes.
 const THREADS_MAX: usize = 256;
-/// Maximum time to wait for the stack of one thread (`THREAD_MAX`) and for all stacks of a call (`ALL_MAX`).
+/// Maximum time to wait for the stack of one thread.
 const THREAD_MAX: Duration = Duration::from_millis(50);
+/// Maximum time to wait for all stacks of a call.
 const ALL_MAX: Duration = Duration::from_secs(1);
 /// Time between two checks whether the handler has recorded a stack.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// The sampler also has a clock of processor time. One tick per second disturbs no thread.
+/// The sampler also has a clock of processor time. One tick per second on it disturbs no thread.
 const TICKS_HZ: i32 = 1;
 /// Maximum number of functions of a stack in a log line. The innermost functions show what the thread does.
 const LINE_FRAMES_MAX: usize = 16;
@@ -55,7 +56,7 @@ pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, String> {
         }
         match sample(&guard, *tid, &mut seen) {
             Ok(Some(addresses)) => found.push((*tid, addresses)),
-            // The thread did not answer, or has ended.
+            // Leave the thread out, because it did not answer or has ended.
             Ok(None) => {}
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
             Err(e) => return Err(failed(&e)),
@@ -158,13 +159,13 @@ mod tests {
             a_function_that_works(&works)
         });
         let mut threads: Vec<i32> = tids.iter().take(2).collect();
-        // No thread has this number.
+        // Add a number that no thread has.
         threads.push(i32::MAX);
         let profiles = Profiles::default();
         let shows = |stacks: &Stacks, name: &str| {
             stacks.values().flatten().any(|frame| frame.function.contains(&format!("a_function_that_{name}")))
         };
-        // The first signals may come before the functions are entered.
+        // The first signals may arrive before the threads have entered their functions.
         let stacks = (0..1_000).find_map(|_| match profiles.stacks(&threads, false) {
             Ok(stacks) if !shows(&stacks, "waits") || !shows(&stacks, "works") => None,
             done => Some(done),

@@ -50,12 +50,12 @@ use tokio::net::TcpStream;
 
 /// Maximum number of slices of one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
-/// Bytes of input that are read and dropped at the end, so that unread input does not cause a reset that loses the
-/// last reply.
+/// Maximum number of bytes of input that are read and dropped at the end, so that unread input does not cause a reset
+/// that loses the last reply.
 const DISCARD_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes that are received ahead of a task whose peer has not authenticated. The kernel stops after the buffer
-/// that reaches this limit.
+/// Maximum number of bytes that are received ahead of a task whose peer has not authenticated. The kernel stops after
+/// the buffer that reaches this limit.
 const STRANGER_BYTES_MAX: usize = 4 * 1024;
 
 /// The flag `MSG_DONTWAIT`.
@@ -75,7 +75,7 @@ pub enum Stream {
 
 /// Result of a write.
 pub struct Written {
-    /// Bytes taken from the output.
+    /// Number of bytes taken from the output.
     pub bytes: usize,
     /// True when the stream takes no more bytes now.
     pub full: bool,
@@ -302,8 +302,8 @@ impl Stream {
     }
 }
 
-/// [`Stream::wait`] for an encrypted stream. During the wait this function sends encrypted bytes that wait for the
-/// socket.
+/// Does what [`Stream::wait`] does, for an encrypted stream. During the wait this function sends encrypted bytes that
+/// wait for the socket.
 async fn wait_for_tls<E>(
     stream: &mut TlsStream,
     reading: bool,
@@ -338,7 +338,7 @@ fn send_encrypted(socket: &TcpStream, tls: &mut ServerConnection, cx: &mut Conte
     true
 }
 
-/// Ready when a watched socket breaks.
+/// Ready when a socket that is watched breaks.
 async fn broken(socket: &TcpStream, watching: bool) {
     // If the runtime refuses to watch the socket, the socket never counts as broken.
     if !watching || socket.ready(Interest::ERROR).await.is_err() {
@@ -346,18 +346,18 @@ async fn broken(socket: &TcpStream, watching: bool) {
     }
 }
 
-/// The end of a wait.
+/// What ended a wait.
 pub enum Waited<E> {
-    /// The socket is ready.
+    /// The socket is ready for a read or a write.
     Socket {
-        /// True when a read is worthwhile.
+        /// True when the caller should read from the socket.
         read: bool,
-        /// True when a write is worthwhile.
+        /// True when the caller should write to the socket.
         write: bool,
     },
     /// Both directions of the connection are closed.
     Gone,
-    /// The other future is ready.
+    /// The other future has completed, with this output.
     Other(E),
 }
 
@@ -371,10 +371,10 @@ impl<E> Waited<E> {
     }
 }
 
-/// Sends the reason to a socket that is refused, and closes it.
+/// Sends the reason to a socket that is refused, and closes the socket.
 pub fn refuse(socket: &StdStream, reply: &[u8]) {
-    // A short text fits into the socket's buffer, because nothing was sent before. A peer that is
-    // gone gets no text.
+    // A short text fits into the socket's buffer, because nothing was sent before. Ignore an error, because the peer
+    // may be gone.
     let _ = (&*SockRef::from(socket)).write(reply);
     hang_up(SockRef::from(socket));
 }
@@ -383,7 +383,7 @@ fn hang_up(socket: SockRef<'_>) {
     let _ = socket.shutdown(Shutdown::Write);
     let mut dropped = [MaybeUninit::uninit(); 8 * 1024];
     for _ in 0..DISCARD_BYTES_MAX / dropped.len() {
-        // A ring's socket is in blocking mode.
+        // Do not wait for bytes: a ring's socket is in blocking mode.
         match socket.recv_with_flags(&mut dropped, DONT_WAIT) {
             Ok(n) if n > 0 => {}
             _ => return,
@@ -421,7 +421,7 @@ fn clear_readiness(stream: &TcpStream, interest: Interest) {
 /// # Errors
 /// When the ring fails. Its connections can no longer be served.
 pub async fn drive(ring: &Ring) -> io::Result<()> {
-    // The function is deprecated because a type may return a wrong descriptor. `OwnedFd` always returns its own.
+    // The function is deprecated because some types return a wrong descriptor. `OwnedFd` always returns its own.
     #[expect(deprecated)]
     let descriptor = AsyncFd::with_interest(ring.descriptor()?, Interest::READABLE)?;
     loop {

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::thread;
 use strand_diag::profile::Frame;
 
-/// Names of addresses, each looked up once.
+/// The names of functions by address, each looked up once.
 #[derive(Default)]
 pub struct Symbols {
     known: HashMap<usize, Vec<Frame>>,
@@ -31,7 +31,7 @@ impl Symbols {
     }
 }
 
-/// The function at an address and those inlined into it, innermost first.
+/// The function at an address, and the functions inlined there, innermost first.
 fn resolve(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     // `address` is the return address, and the call is the instruction before the return address.
@@ -76,7 +76,7 @@ pub fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Re
     let work = move || {
         let made = catch_unwind(AssertUnwindSafe(work));
         backtrace::clear_symbol_cache();
-        // The caller waits for it.
+        // The caller waits for this message.
         let _ = done.send(made);
     };
     THREAD.as_ref().and_then(|thread| thread.send(Box::new(work)).ok()).ok_or_else(failed)?;

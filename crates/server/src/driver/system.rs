@@ -33,7 +33,7 @@ struct Thread {
     look: u64,
 }
 
-/// The watch, see the module.
+/// The watch over the kernel's figures: see the module.
 #[derive(Debug, Default)]
 pub struct SystemWatch {
     threads: HashMap<i32, Thread>,
@@ -187,8 +187,9 @@ fn disk(out: &mut Vec<Figure>) {
     }
 }
 
-/// Files of `/proc` in a report. None has the environment or the command line, which may contain passwords. None takes
-/// longer with more data: `smaps_rollup` would walk over all pages.
+/// The files of `/proc` that a report has. No file with the environment or the command line is among them, because
+/// these may contain passwords. No file takes longer to read with more data; `smaps_rollup` would, because it walks
+/// over all pages.
 const REPORTED: [&str; 13] = [
     "/proc/self/io",
     "/proc/self/limits",
@@ -207,7 +208,7 @@ const REPORTED: [&str; 13] = [
 /// Maximum number of bytes of a file in a report.
 const REPORTED_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of functions of a stack in a report. The stack of an event loop has some 40 functions.
+/// Maximum number of functions of a stack in a report. The stack of an event loop has about 40 functions.
 const FRAMES_MAX: usize = 96;
 
 /// The threads of the process that take the signal for their stack. The allocator's own threads block all signals.
@@ -218,8 +219,8 @@ pub fn threads() -> Vec<i32> {
     tasks.into_iter().flatten().flatten().filter(takes).map(|task| task.tid).collect()
 }
 
-/// The system's own texts, for a bundle, and the stacks of the threads. Yields the core after each file: a worker may
-/// wait for it.
+/// The system's own texts, for a bundle, and the stacks of the threads. Yields the core after each file, because a
+/// worker may wait for the core.
 pub fn report(stacks: &Result<Stacks, String>) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = REPORTED
         .iter()

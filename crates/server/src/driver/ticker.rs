@@ -17,17 +17,17 @@ const SEARCH_TICK_MS: u64 = 100;
 /// Interval between two samples of the history.
 const SAMPLE_US: u64 = 1_000_000;
 
-/// While much has expired, expiry pauses this many times the duration of its last slice. So expiry takes a quarter of a
-/// core, as in redis-server.
+/// While many keys have expired, expiry pauses this many times the duration of its last slice. So expiry takes a
+/// quarter of a core, as in redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
-/// Shortest pause of expiry, in microseconds.
+/// Minimum pause of expiry, in microseconds.
 const EXPIRE_PAUSE_US_MIN: u64 = 200;
 
 /// The watch over the memory limit pauses this many times its own duration. So the watch takes half a core while it
 /// evicts.
 const WATCH_PAUSE_FACTOR: u64 = 1;
 
-/// Repeats work on a separate thread until this is dropped.
+/// Repeats work on a separate thread until this value is dropped.
 pub struct Ticker {
     // Dropping the sender ends the thread at once, even during a pause.
     end: Option<Sender<()>>,
@@ -58,7 +58,7 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in the thread was logged.
+            // Ignore a panic in the thread, which was logged.
             let _ = thread.join();
         }
     }

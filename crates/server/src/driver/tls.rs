@@ -22,11 +22,11 @@ use strand_engine::config::Opt;
 /// Maximum number of certificates in `tls-ca-cert-file` and `tls-ca-cert-dir` together.
 const CA_CERTIFICATES_MAX: usize = 10_000;
 
-/// Maximum number of sessions kept for resumption, at any `tls-session-cache-size`. The room for all of them is
-/// allocated at once, about 25 MB for this number.
+/// Maximum number of sessions that are kept for resumption, whatever `tls-session-cache-size` is. The room for all
+/// sessions is allocated at once, about 25 MB for this number.
 const SESSIONS_MAX: i64 = 1 << 18;
 
-/// First line of an encrypted key.
+/// The first line of an encrypted private key.
 const ENCRYPTED_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
 /// Suites up to TLS 1.2, by OpenSSL's names (`tls-ciphers`).
@@ -48,7 +48,7 @@ const CIPHERSUITES: &[(&str, CipherSuite)] = &[
 /// The current TLS configuration.
 #[derive(Default)]
 pub struct Tls {
-    /// `None` when no door uses TLS.
+    /// The current configuration. `None` while no door uses TLS.
     current: RwLock<Option<Arc<ServerConfig>>>,
     /// Locked while the TLS files are read again, so that the configuration in use comes from the latest read.
     reloading: Mutex<()>,

@@ -109,7 +109,7 @@ impl TlsStream {
                     continue;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // Many clients close without a TLS alert. Requests mark their own ends.
+                // Many clients close without a TLS alert. Accept that, because requests mark their own ends.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok((filled, filled == 0)),
                 Err(e) => return Err(e),
             }
@@ -170,7 +170,7 @@ impl TlsStream {
     }
 }
 
-/// See [`TlsStream::send`].
+/// Sends encrypted bytes to the socket: see [`TlsStream::send`].
 pub fn send(socket: &TcpStream, tls: &mut ServerConnection) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(&mut &*SockRef::from(socket)) {

@@ -11,14 +11,14 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// The wake-up of one connection. Waiting for a wake-up costs no allocation and, while nothing happens, no wake-up.
+/// The wake-up of one connection. Waiting for it costs no allocation and, while nothing happens, no processor time.
 #[derive(Default)]
 pub struct WakeCell {
     state: Mutex<State>,
 }
 
 impl WakeCell {
-    /// Ready once after any number of wakes. Later calls wait for the next wake.
+    /// Ready once, after any number of wake-ups. Later calls wait for the next wake-up.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.woken) {

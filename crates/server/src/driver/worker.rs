@@ -25,22 +25,23 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// New connections that a worker takes in one turn. In a burst of thousands the existing connections then wait
-/// only a fraction of a millisecond at a time.
+/// Maximum number of new connections that a worker takes in one turn. In a burst of thousands, existing connections
+/// then wait only a fraction of a millisecond at a time.
 const ARRIVALS_PER_TURN_MAX: usize = 16;
 
-/// Maximum number of warnings about peers within this time.
+/// Maximum number of warnings about peers in an interval.
 const WARNINGS_MAX: u32 = 10;
+/// Length of this interval in milliseconds.
 const WARN_MS: u64 = 10_000;
 
 /// What every worker shares.
 #[derive(Clone)]
 pub struct Shared {
-    /// The engine.
+    /// The engine that all workers share.
     pub engine: Arc<Engine>,
-    /// The clock.
+    /// The clock of the server.
     pub clock: Clock,
-    /// The helper threads.
+    /// The threads of the lanes.
     pub lanes: LanePool,
     /// How each worker drives its sockets.
     pub loops: Arc<Loops>,
@@ -52,7 +53,7 @@ enum Message {
     Serve(Arrival),
     /// Wake every connection, to check its settings again.
     Poke,
-    /// Finish what is in flight within this time, then end.
+    /// Finish running commands within this time, then end.
     Stop(Duration),
 }
 
@@ -94,7 +95,7 @@ impl Worker {
             });
             // Tell the thread that starts this worker, because that thread waits for the worker.
             let _ = ready.send(());
-            // Drop ends the remaining connections when the grace time is over.
+            // Dropping the tasks ends the remaining connections when the grace time is over.
             LocalSet::new().block_on(&runtime, attend(index, inbox, context));
         })?;
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
@@ -145,11 +146,11 @@ pub struct Context {
 }
 
 impl Context {
-    /// True when the server stops: finish what is in flight and close.
+    /// True when the server stops: finish running commands and close.
     pub fn stopping(&self) -> bool {
         self.stopping.get()
     }
-    /// Counts a connection with more to do while the returned value lives.
+    /// Counts a connection that has more to do, while the returned value lives.
     pub fn busy(&self) -> Busy<'_> {
         self.busy.set(self.busy.get() + 1);
         Busy { count: &self.busy }
@@ -176,7 +177,7 @@ impl Context {
     }
 }
 
-/// See [`Context::busy`].
+/// While this value lives, a connection counts as having more to do: see [`Context::busy`].
 pub struct Busy<'c> {
     count: &'c Cell<usize>,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Time limit of each step: connecting, reading and writing.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest response, in bytes.
+/// Maximum size of a response, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Sends a request to the service at `address`, and returns its answer.
@@ -36,7 +36,7 @@ pub fn ask(
     stream.write_all(head.as_bytes()).map_err(failed)?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(failed)?;
-    // The service sends a length or closes the connection. It never uses chunks.
+    // The service either sends a length or closes the connection. It never sends chunks.
     let odd = || format!("what answers at {address} is no service of jobs");
     let at = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(odd)?;
     let (head, body) = answer.split_at(at + 4);

@@ -10,16 +10,16 @@ use strand_import::jobs::ledger::BUDGET_BYTES_MIN;
 
 /// Default address of the service.
 pub const LISTEN: &str = "127.0.0.1:8390";
-/// Default memory budget.
+/// The default budget of memory, in bytes.
 const MEMORY: u64 = 256 << 20;
-/// Largest file, in bytes.
+/// Maximum length of the file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The content of the file.
+/// The content of the configuration file.
 pub struct Config {
     /// Address on which the service listens.
     pub listen: SocketAddr,
-    /// Memory that all jobs together may hold, in bytes.
+    /// Memory that all jobs together may use, in bytes.
     pub memory: u64,
     /// Maximum number of jobs running at once.
     pub running: usize,
@@ -27,9 +27,9 @@ pub struct Config {
     pub state: PathBuf,
     /// The token that a request must carry.
     pub token: Option<String>,
-    /// Limits of sources.
+    /// The limits on reading from sources.
     pub limits: Vec<SourceLimit>,
-    /// The jobs.
+    /// The jobs that the file defines.
     pub jobs: Vec<Definition>,
 }
 
@@ -37,7 +37,7 @@ impl Config {
     /// Reads the file.
     ///
     /// # Errors
-    /// A description of the error in it.
+    /// A description of the error in the file.
     pub fn read(path: &Path) -> Result<Config, String> {
         let shown = path.display();
         let size = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?.len();

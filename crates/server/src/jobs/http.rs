@@ -20,7 +20,7 @@ use std::time::Duration;
 use strand_import::jobs::{Definition, JobError, Work};
 use subtle_eq::is_equal;
 
-/// Largest body of a request, in bytes.
+/// Maximum size of a request's body, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
 /// The path of the figures for Prometheus, and their media type.
 const METRICS: &str = "/metrics";
@@ -99,7 +99,7 @@ fn may_enter(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> R
     if is_address { Ok(()) } else { Err("the header Host names another machine") }
 }
 
-/// True when the strings are equal. Takes the same time for all strings of equal length.
+/// Compares two strings in a time that is equal for all strings of one length.
 mod subtle_eq {
     pub(super) fn is_equal(a: &str, b: &str) -> bool {
         a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0

@@ -1,10 +1,10 @@
 //! `strand jobs serve`: runs imports as processes, as the board of `strand_import::jobs` decides.
 //!
 //! A run of a job is a process of this program (`strand import --supervised`). The memory of a run is freed with its
-//! process. A run can be stopped and killed at any moment, and its records stay. A run reports its progress as lines of
-//! JSON on its standard output, and waits for `grant` on its standard input before it reads a large document. It ends
-//! when that input ends. [`watching`] notices when a folder changes. [`http`] is the interface for users, [`client`]
-//! its client side, and [`config`] the file.
+//! process. A run can be stopped and killed at any moment, and its records stay. A run reports its progress as lines
+//! of JSON on its standard output, and waits for `grant` on its standard input before it reads a large document. The
+//! run ends when its standard input ends. [`watching`] notices when a folder changes. [`http`] is the interface for
+//! users, [`client`] its client side, and [`config`] the file.
 
 pub mod client;
 pub mod config;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strand_import::jobs::{Action, Board, Report};
 
-/// Longest sleep of the service.
+/// Maximum sleep of the service.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Name of the file in the state folder that has the jobs' state.
 const STATE_FILE: &str = "jobs.json";

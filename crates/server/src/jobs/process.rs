@@ -10,13 +10,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use strand_import::jobs::Report;
 
-/// Longest line of a run's output, in bytes.
+/// Maximum length of a line of a run's output, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// A run in progress.
 pub(super) struct Process {
     stdin: ChildStdin,
-    /// A descriptor that refers to this process even after another process got the same number.
+    /// A descriptor of this process. It refers to this process even after another process got the same number.
     handle: OwnedFd,
 }
 
@@ -30,7 +30,7 @@ impl Process {
     ) -> io::Result<Process> {
         let mut command = Command::new(binary);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // One arena of the allocator, so that all threads reuse the memory that any thread has freed.
+        // Use one arena of the allocator, so that all threads reuse the memory that any thread has freed.
         command.env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0");
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -49,7 +49,7 @@ impl Process {
     }
 
     pub(super) fn grant(&mut self) {
-        // A process that is gone needs no grant. Its end is reported separately.
+        // Ignore an error: a process that is gone needs no grant, and its end is reported separately.
         let _ = self.stdin.write_all(b"grant\n");
     }
     pub(super) fn stop(&mut self) {

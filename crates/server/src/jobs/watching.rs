@@ -1,7 +1,7 @@
 //! Jobs that run when their folder changes: one thread and one inotify queue for each.
 //!
-//! The thread only tells the board that something changed. The board waits until the folder is quiet, and the run finds
-//! out what changed, as any run does. So a lost or a doubled event costs a run and nothing else. When the watching
+//! The thread only tells the board that something changed. The board waits until the folder is quiet, and the run
+//! finds out what changed, as any run does. So a lost or a doubled event costs at most one run. When the watching
 //! begins, a run starts, so a change before that is not missed.
 
 use super::{Service, State, now_ms};
@@ -22,7 +22,7 @@ use std::time::Duration;
 const WATCHED_MAX: usize = 64;
 /// Maximum number of folders in the folder of one job.
 const FOLDERS_MAX: usize = 100_000;
-/// Bytes of events that are read at once.
+/// Number of bytes of events that are read at once.
 const EVENTS_BYTES: usize = 64 << 10;
 /// Time between two checks whether the job must still be watched.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -66,7 +66,7 @@ impl Service {
         }
     }
 
-    /// False when the job must not be watched any more. The job is then removed from the set of watched jobs.
+    /// False when the job must not be watched any more. Then removes the job from the set of watched jobs.
     fn still_watches(&self, name: &str, source: &str) -> bool {
         let mut state = self.lock();
         let is_wanted = state.board.watched().iter().any(|(n, s)| n == name && s == source);
@@ -152,8 +152,8 @@ impl Folders {
         Ok(())
     }
 
-    /// Calls `stir` after changes, until `goes_on` returns false. Fails when the root is gone, or when events were
-    /// lost.
+    /// Calls `stir` after each change, until `goes_on` returns false. Fails when the root is gone, or when events
+    /// were lost.
     fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), String> {
         let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BYTES];
         loop {

@@ -99,11 +99,11 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             false => _ = found.insert(entry.path(), std::fs::read(entry.path()).expect("there")),
         }
     }
-    // The server that reads the folder creates this file.
+    // Ignore this file, which the server that reads the folder creates.
     found.retain(|path, _| !path.to_string_lossy().ends_with(".lock"));
     found
 }
-/// Removes all expiries, because keys that expire while files are copied would differ.
+/// Removes all expiries, because data with keys that expire while files are copied would differ.
 fn persist_all(client: &mut Link) {
     for db in 0..16 {
         call(client, &["SELECT", &db.to_string()]);
@@ -151,13 +151,13 @@ fn files_of_real_servers_are_loaded() {
             let shown: Vec<String> = library.bytes().map(|b| b.to_string()).collect();
             assert!(functions.contains(&shown.join(", ")), "{name}: no {library} in {functions}");
         }
-        // redis-server 7.0 does not load files of later versions. An RDB of 6.2 has scores of -0, which are 0
-        // here.
+        // redis-server 7.0 does not load files of later versions. An RDB of 6.2 has scores of -0, which are 0 in
+        // Strand.
         if expected["digest_number_format"] == "%.17g" && name != "redis-6.2.16-rdb-base" {
             assert_eq!(digest(&mut client), digest_there(&data(name)), "{name}");
             compared += 1;
         }
-        // The second load gives the same data.
+        // Loading the files a second time must give equal data.
         let digest = call(&mut client, &["DEBUG", "DIGEST"]);
         drop((client, server));
         let again = start(folder.path(), &[]);
@@ -337,7 +337,7 @@ fn what_is_no_append_only_file_is_refused_and_left_alone() {
     }
 }
 
-/// A single file of Redis before 7 is read before it is moved. A damaged one stays where it is.
+/// A single file of Redis before 7 is read before it is moved. A damaged file stays where it is.
 #[test]
 fn a_damaged_single_file_is_not_moved() {
     let folder = copy_of("redis-6.2.16-rdb-base");
@@ -355,7 +355,7 @@ fn a_damaged_single_file_is_not_moved() {
         assert_eq!(std::fs::read(&path).expect("it is still there"), bytes);
         assert_eq!(contents(&folder.path().join("appendonlydir")), BTreeMap::new());
     }
-    // A truncated file is moved and then cut.
+    // A truncated file is moved, and then cut to its last whole command.
     bytes.truncate(good.len() + 9);
     std::fs::write(&path, &bytes).expect("written");
     let server = start(folder.path(), &[]);
@@ -534,7 +534,7 @@ fn what_is_written_makes_the_data_again_here_and_in_redis_server() {
     assert_eq!(digest(&mut client), before);
     assert_eq!(call(&mut client, &["FCALL", "f", "0"]), "7");
     assert!(call(&mut client, &["XPENDING", "x", "g"]).starts_with("Array([Int(9)"));
-    // A rewrite as commands, then one as an RDB.
+    // Rewrite the file first as commands, then as an RDB.
     for preamble in ["no", "yes"] {
         must(&mut client, &["CONFIG", "SET", "aof-use-rdb-preamble", preamble]);
         assert_eq!(call(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
@@ -592,7 +592,7 @@ fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() 
     let server = start(folder.path(), &["--workers", "1"]);
     let (mut one, mut other) = (link(&server), link(&server));
     if std::env::var_os("STRAND_BINARY").is_some() {
-        // A release build does not have this command.
+        // Stop here, because a release build does not have this command.
         return;
     }
     assert_eq!(call(&mut one, &["SET", "before", "1"]), "OK");
@@ -607,7 +607,7 @@ fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() 
     assert_eq!(call(&mut other, &["DEL", "k"]), "1");
     assert!(link(&server).call(&["DEBUG", "PANIC", "HALF-WAY", "k"]).is_err());
     shut_down(server);
-    // The panicked command is in neither file, and redis-server does not read it.
+    // The command that panicked is in no file, and redis-server does not read it.
     let there = redis_at(folder.path());
     let mut client = there.connect().expect("it listens");
     let found = ["before", "after", "k"].map(|key| call(&mut client, &["GET", key]));
@@ -635,7 +635,7 @@ fn it_is_switched_on_and_off_at_run_time() {
     assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "no"]), "OK");
     call(&mut client, &["SET", "between", "1"]);
     assert_eq!(digest_there(folder.path()), on);
-    // Writes made while it was off are in the base.
+    // Writes made while the append-only file was off are in the new base.
     assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
     until_rewritten(&mut client);
     comes_true(|| contents(folder.path()).keys().any(|path| path.to_string_lossy().contains(".2.base")));
@@ -691,7 +691,7 @@ fn debug_loadaof_puts_what_the_files_have_in_place_of_the_data() {
         assert_eq!(call(&mut client, &["PEXPIRETIME", "expires"]), ttl);
         assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
     }
-    // It continues where it stopped, and nothing was written twice.
+    // The server continues where the file stopped, and nothing was written twice.
     assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
     let after = digest(&mut client);
     shut_down(server);

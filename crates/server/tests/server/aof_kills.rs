@@ -7,7 +7,7 @@ use crate::aof::{call, folder, info, link, start};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Kills of each server.
+/// Number of times that each server is killed.
 const KILLS: u64 = 5;
 const WRITERS: usize = 4;
 /// Duration of a round, in milliseconds.
@@ -16,7 +16,7 @@ fn kills() -> u64 {
     std::env::var("STRAND_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
 }
 
-/// What a writer knows of its counter: the last acknowledged number and the last requested one.
+/// What a writer knows of its counter: the last number that was acknowledged, and the last number that it has sent.
 #[derive(Default)]
 struct Acknowledged {
     last: AtomicU64,
@@ -57,7 +57,7 @@ fn killed_under_load(fsync: &str, seed: u64) {
                     let (key, list) = (format!("counter:{writer}"), format!("list:{writer}"));
                     while !is_over.load(SeqCst) {
                         acknowledged.sent.fetch_add(1, SeqCst);
-                        // All or nothing: a counter, and a list that grows with it.
+                        // A transaction writes all or nothing: a counter, and a list that grows with the counter.
                         let batch: [&[&str]; 4] =
                             [&["MULTI"], &["INCR", &key], &["RPUSH", &list, "x"], &["EXEC"]];
                         if batch.iter().any(|args| link.send(args).is_err()) {

@@ -10,7 +10,7 @@ use strand_testkit::client::Client;
 use strand_testkit::process;
 use strand_wire::client::Value;
 
-/// The watchdog: longest wait for a reply.
+/// The watchdog: maximum wait for a reply, in seconds.
 const REPLY_S_MAX: u64 = 20;
 
 fn connect(server: &Server) -> Client {
@@ -87,7 +87,7 @@ fn play(connect: &mut dyn FnMut() -> Client, steps: &[&str], protocol: &str) -> 
     seen
 }
 
-/// Client 0 acts, the others wait.
+/// Scenes to play. In each, client 0 acts and the others wait.
 const SCENES: &[&[&str]] = &[
     &["1+ BLPOP a b 0", "2+ BRPOP b a 0", "0 RPUSH b 1 2 3", "0 LRANGE b 0 -1"],
     &["1+ BLPOP a b 0", "0 MULTI", "0 RPUSH b 1", "0 RPUSH a 2", "0 EXEC", "0 LRANGE a 0 -1", "0 EXISTS b"],
@@ -223,7 +223,7 @@ fn no_element_is_lost_or_taken_twice() {
                     let reply = match rng.u8(..6) {
                         0 => call(&mut client, "BRPOP c b a 1"),
                         1 => call(&mut client, "BLMPOP 1 3 b a c LEFT COUNT 2"),
-                        // In two steps, through a list of its own.
+                        // Move the element in two steps, through a list of this client's own.
                         2 => match call(&mut client, &format!("BLMOVE a own{id} LEFT LEFT 0.02")) {
                             Value::Bulk(_) => call(&mut client, &format!("BLPOP own{id} 0")),
                             _ => continue,

@@ -16,26 +16,27 @@ use strand_engine::TABLE;
 use strand_testkit::hostile::{INDEX, KEYS, Shape, shapes};
 use strand_wire::client::encode_command;
 
-/// Longest wait of others, as a multiple of what the longest plain request of the shapes' size costs the worker.
+/// Maximum time for which other clients wait, as a multiple of the worker's time for the longest plain request of the
+/// shapes' size.
 const STAND_FACTOR_MAX: u32 = 4;
-/// Most memory that one request may add.
+/// Maximum number of bytes that one request may add to the process's memory.
 const HELD_BYTES_MAX: u64 = 64 << 20;
-/// A client gives up on a shape that takes longer. The wait of others is checked even then.
+/// A client gives up on a shape that takes longer than this. For how long others wait is checked even then.
 const PATIENCE_MS: u64 = 1_000;
-/// Most processor time of all threads after the client left. The limits of an `FT.SEARCH` end it within a small
-/// part of this time, even in a debug build.
+/// Maximum processor time of all threads after the client has left. The limits of an `FT.SEARCH` end it within a
+/// small part of this time, even in a debug build.
 const ABANDONED_CPU_MAX: Duration = Duration::from_millis(1_000);
-/// The process is idle when all threads compute less than the first time within the second.
+/// The process is idle when all threads together compute less than the first time within the second.
 const IDLE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
 /// A job of a client that left ends, and frees its helper thread, within this time.
 const END_MS_MAX: u64 = 120_000;
-/// Repetitions of a shape that costs too much.
+/// How often a shape that costs too much is repeated.
 const AGAIN_MAX: usize = 2;
-/// One of this many shapes is sent. `make hostile` sends all of them to a release build.
+/// One of this number of shapes is sent. `make hostile` sends all shapes to a release build.
 const EVERY: usize = 128;
-/// Elements of the collections at the keys.
+/// Number of elements of the collections at the keys.
 const ELEMENTS: usize = 4_000;
-/// Bytes of the long field and member. The string is shorter.
+/// Length of the long field and member in bytes. The string is shorter.
 const LONG_BYTES: usize = 1 << 20;
 /// Sent after each request. Its reply marks the end of the answer.
 const MARK: &str = "the-end-of-this-shape";
@@ -60,7 +61,7 @@ const NOT_SENT: &[(&str, &str)] = &[
     ("swapdb", "takes away what the others work on"),
 ];
 
-/// A server with large values at the keys, and what observes it.
+/// A server with large values at the keys, and what measures it.
 struct Site {
     server: Server,
     doors: Vec<SocketAddr>,
@@ -71,10 +72,10 @@ struct Site {
 /// The cost of a shape.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// Most processor time of the worker while the probe waited.
+    /// The longest time that the worker's thread computed while the probe waited.
     stood: Duration,
     held_bytes: u64,
-    /// Processor time of all threads after the client left without an answer.
+    /// Processor time of all threads after the client has left without an answer.
     abandoned: Duration,
 }
 
@@ -162,7 +163,7 @@ impl Site {
                 }
             }
         });
-        // A reset, because after a normal end the client might still read.
+        // Send a reset, because after a normal end the client might still read.
         let reset = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         reset.expect("a TCP socket");
         drop(stream);
@@ -178,7 +179,7 @@ impl Site {
         loop {
             std::thread::sleep(IDLE.1);
             let now = self.server.cpu();
-            // A thread that has ended takes its time out of the sum.
+            // When a thread ends, the sum loses its time.
             let (lately, in_all) = (now.saturating_sub(last), now.saturating_sub(from));
             if lately < IDLE.0 || in_all > ABANDONED_CPU_MAX || Instant::now() >= end {
                 return in_all;
@@ -233,7 +234,7 @@ fn fill(admin: &mut Client) {
     for i in 0..20 {
         send(&["HSET", &format!("doc:long:{i}"), "body", &"common a b ".repeat(LONG_BYTES / 16 / 11)]);
     }
-    // A phrase of many equal words can start at each word.
+    // The phrase consists of equal words, so it can start at each word.
     send(&["HSET", "doc:equal", "body", &"b ".repeat(LONG_BYTES / 32)]);
     send(&["FT.CREATE", INDEX, "PREFIX", "1", "doc:", "SCHEMA", "body", "TEXT", "tag", "TAG"]);
     send(&["RX.SET", INDEX, "ID", "1", "a+b", "ID", "2", "common"]);
@@ -276,7 +277,7 @@ fn no_request_takes_others_time_or_memory() {
     let mut site = Site::new();
     let mut admin = site.server.connect();
     admin.stream.set_read_timeout(Some(Duration::from_millis(END_MS_MAX))).expect("not zero");
-    // The cost of plain requests of this size: many words, and one long word.
+    // Measure plain requests of this size: one with many words, and one with a long word.
     let plain: Vec<Shape> = [vec![b"x".to_vec(); 16 << 10], vec![vec![b'x'; 1 << 20]]]
         .into_iter()
         .map(|words| Shape { name: "plain".into(), words: [vec![b"DEL".to_vec()], words].concat() })
@@ -296,7 +297,8 @@ fn no_request_takes_others_time_or_memory() {
         if NOT_SENT.iter().any(|(not, _)| name == *not || container.is_some_and(|c| c.name == *not)) {
             continue;
         }
-        // To find a cause: only the shapes of a command, or one shape, by the beginning of its name.
+        // To find a cause, STRAND_HOSTILE_ONLY selects the shapes of a command, or one shape, by the beginning of
+        // their names.
         let only = std::env::var("STRAND_HOSTILE_ONLY").unwrap_or_default();
         if !only.starts_with(&name) && !name.starts_with(&only) {
             continue;
@@ -305,7 +307,7 @@ fn no_request_takes_others_time_or_memory() {
         let from = Instant::now();
         for shape in shapes(spec, container).into_iter().filter(|shape| shape.name.starts_with(&only)) {
             seen += 1;
-            // The other doors lead to the same commands, so they get fewer shapes.
+            // Send fewer shapes to the other doors, because these lead to the same commands.
             let doors = match seen {
                 n if n % (every * 8) == 0 => 0..3,
                 n if n % every == 0 => 0..1,
@@ -313,7 +315,7 @@ fn no_request_takes_others_time_or_memory() {
             };
             for door in doors {
                 let mut cost = site.shape(&shape, door);
-                // An expensive shape is expensive each time. Once may be other work on the worker.
+                // An expensive shape is expensive each time. A single high cost may be other work on the worker.
                 for _ in 0..AGAIN_MAX {
                     if is_over(&cost) {
                         restore(&mut admin);

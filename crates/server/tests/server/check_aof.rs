@@ -32,7 +32,7 @@ fn run(program: &str, args: &[&str], file: &Path, answer: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it is installed");
-    // A process that does not ask has already ended.
+    // Ignore an error: a process that does not ask has already ended.
     let _ = child.stdin.take().expect("piped").write_all(answer.as_bytes());
     child.wait_with_output().expect("it ends")
 }
@@ -69,7 +69,7 @@ fn check_aof_judges_as_redis_check_aof() {
         }
         let last = "appendonlydir/appendonly.aof.3.incr.aof";
         let before = std::fs::read(a.join(last)).expect("there");
-        // Without an answer nothing is cut.
+        // Without an answer to its question, the program cuts nothing.
         assert!(!ours(&["--fix"], &a.join(file)).status.success());
         assert_eq!(std::fs::read(a.join(last)).expect("there"), before);
         let fixed = ours(&["--fix", "--yes"], &a.join(file));

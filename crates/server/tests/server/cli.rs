@@ -107,7 +107,7 @@ fn a_configuration_file_an_include_stdin_and_options_add_up() {
     fails(&["serve", "/dev/zero"], 1, &["/dev/zero", "longer than"]);
 }
 
-/// The configuration of Debian's redis-server 7.0.15: its file, and the options of its service.
+/// Starts Strand with the configuration of Debian's redis-server 7.0.15: its file, and the options of its service.
 #[test]
 fn debian_s_own_configuration_starts_a_server() {
     let folder = Folder::new();

@@ -4,7 +4,8 @@
 use crate::harness::{Client, Server, comes_true, command};
 use strand_testkit::process::raise_open_files;
 
-/// Growth of the process beside what is measured, because an unoptimised build touches its own pages late.
+/// Growth of the process that is not due to what is measured, because an unoptimised build touches its own pages
+/// late.
 const SLACK_BYTES: u64 = 8 << 20;
 
 /// Resets the peak of the resident memory.
@@ -12,7 +13,7 @@ fn reset_peak(server: &Server) {
     std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").expect("the kernel lets us");
 }
 
-/// `wanted` clients, or as many as the limits of open files allow.
+/// The number of clients to connect: `wanted`, or as many as the limits of open files allow.
 fn crowd(wanted: u64) -> u64 {
     const OTHER_FILES: u64 = 200;
     let crowd = raise_open_files().expect("the hard limit allows it").saturating_sub(OTHER_FILES).min(wanted);
@@ -96,8 +97,8 @@ fn a_thousand_idle_clients_take_little_memory_and_no_time() {
     ping(&mut other);
     let before = server.memory("VmRSS");
     let mut clients: Vec<_> = (0..idle).map(|_| server.connect()).collect();
-    // Requests and replies larger than the buffers of an idle session. Their memory must not stay with each
-    // session.
+    // Send requests and get replies that are larger than the buffers of an idle session. Their memory must not stay
+    // with each session.
     let set = command(&format!("SET k {}", "v".repeat(50_000)));
     for client in &mut clients {
         client.send(&set);
@@ -112,7 +113,7 @@ fn a_thousand_idle_clients_take_little_memory_and_no_time() {
 fn the_limit_of_open_files_bounds_maxclients() {
     let server = Server::start_limited(200, &["--workers", "1", "--maxclients", "500"]);
     let mut first = server.connect();
-    // As in redis-server: the system's limit minus descriptors that are not clients.
+    // As in redis-server, the value is the system's limit minus descriptors that are not clients.
     first.send(&command("CONFIG GET maxclients"));
     first.expect(b"*2\r\n$10\r\nmaxclients\r\n$3\r\n128\r\n");
     first.call("CONFIG SET maxclients 100", "+OK\r\n");
@@ -155,10 +156,10 @@ fn who_holds_too_much_unread_or_unfinished_is_closed() {
     other.send(&value);
     other.send(b"\r\n");
     other.expect(b"+OK\r\n");
-    // Never reads: 50 MB of replies do not fit into the buffers of the sockets.
+    // This client never reads: 50 MB of replies do not fit into the buffers of the sockets.
     let mut deaf = server.connect();
     deaf.send(&command("GET k").repeat(100));
-    // Never finishes: four values of one request exceed what may be held.
+    // This client never finishes its request: four values in it exceed what may be held.
     let mut endless = server.connect();
     endless.send(b"*100\r\n$4\r\nMSET\r\n");
     let argument = [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();

@@ -8,7 +8,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// Largest share without a purpose: 3 %.
+/// Maximum share of memory without a purpose: 3 %.
 const OTHER_SHARE_MAX: f64 = 0.03;
 
 #[test]
@@ -58,7 +58,7 @@ fn doctor_says_what_is_wrong_and_with_its_exit_code() {
     assert!(text.contains("alert: ") && text.contains("[maxmemory]") && text.contains("To do: "), "{text}");
     let said = strand(&["doctor", "--server", &address, "--json"]);
     assert_eq!(json(&String::from_utf8_lossy(&said.stdout))["findings"][0]["rule"], "maxmemory");
-    // No server listens there.
+    // No server listens at this port.
     let port = strand_testkit::process::free_port().expect("loopback has ports");
     let said = strand(&["doctor", "--server", &format!("127.0.0.1:{port}")]);
     assert!(said.status.code() == Some(1) && !said.stderr.is_empty(), "{said:?}");
@@ -71,7 +71,7 @@ fn a_bundle_has_everything_and_no_secret() {
     client.call("AUTH planted-secret-1", "+OK\r\n");
     client.call("ACL SETUSER ann on >planted-secret-2 ~* +@all", "+OK\r\n");
     client.call("CONFIG SET masterauth planted-secret-3", "+OK\r\n");
-    // Secrets in places where nobody should put them.
+    // Put secrets where nobody should put them.
     client.call("CLIENT SETNAME planted-secret-1", "+OK\r\n");
     client.call("SET planted-secret-1 planted-secret-4", "+OK\r\n");
     (0..300).for_each(|_| _ = client.bulk("GET planted-secret-1"));
@@ -124,12 +124,12 @@ fn a_bundle_has_everything_and_no_secret() {
     );
     let threads = json(&entry("diag/system.json"))["threads"].as_str().expect("a text").to_string();
     let (_, worker) = threads.split_once(" worker-0 ").unwrap_or_else(|| panic!("{threads}"));
-    // The functions that the worker is in; an older kernel has no descriptors of threads.
+    // The report must have the functions that the worker is in. An older kernel has no descriptors of threads.
     let mut of_worker =
         worker.lines().skip(1).take_while(|line| !line.starts_with(|c: char| c.is_ascii_digit()));
     let is_there = of_worker.any(|line| line.starts_with("    ") && line.contains("strand::driver::worker"));
     assert!(is_there || threads.contains("there are no stacks of the program"), "{threads}");
-    // A changed byte, another digest, an existing output file, a missing right.
+    // Each of these fails: a changed byte, another digest, an existing output file, a missing right.
     let bytes = std::fs::read(&output).expect("it was written");
     let changed = site.server.folder.0.join("changed");
     let mut bad = bytes.clone();
@@ -157,7 +157,7 @@ fn a_bundle_comes_over_http_too() {
     client.call("SET planted-secret-2 planted-secret-3", "+OK\r\n");
     let login = |word: &str| format!("Authorization: Basic {word}\r\n");
     let mut http = site.http();
-    // default:planted-secret-1, watcher:planted-secret-3, reader:wonder
+    // These are the logins default:planted-secret-1, watcher:planted-secret-3 and reader:wonder.
     let admin = login("ZGVmYXVsdDpwbGFudGVkLXNlY3JldC0x");
     let watcher = login("d2F0Y2hlcjpwbGFudGVkLXNlY3JldC0z");
     let reader = login("cmVhZGVyOndvbmRlcg==");
@@ -193,14 +193,14 @@ fn a_bundle_comes_over_http_too() {
     assert!(entry("all.tar.zst", "clients.txt").contains("(redacted)"));
     assert!(entry("all.tar.zst", "acl.json").contains("#(digest)"));
     assert!(entry("all.tar.zst", "diag/slowlog.json").contains("arguments left out"));
-    // The rights are the user's: what is forbidden is an entry that says so.
+    // The bundle has what the user's rights allow. For a forbidden command, the entry says that it is forbidden.
     saved(&mut http, &watcher, "some.tar.zst");
     assert!(entry("some.tar.zst", "config.json").contains("NOPERM"));
     assert!(entry("some.tar.zst", "diag/memory.json").contains("purposes"));
     let refused = http.ask("GET /v1/bundle", &reader, b"");
     assert!(refused.status == 403 && refused.text().contains("NOPERM"), "{}", refused.text());
     assert_eq!(site.http().get("/v1/bundle").status, 401);
-    // Ten at once: one at a time.
+    // Ten clients ask at once, but only one bundle is made at a time.
     let ask = || {
         let (mut http, admin) = (site.http(), admin.clone());
         std::thread::spawn(move || http.ask("GET /v1/bundle", &admin, b"").status)
@@ -211,7 +211,7 @@ fn a_bundle_comes_over_http_too() {
     saved(&mut http, &admin, "again.tar.zst");
 }
 
-/// The stacks of a profile as text, the largest first.
+/// The stacks of a profile as text, with the largest first.
 fn folded(kind: &[&str], address: &str) -> String {
     let said = strand(&[&["profile"], kind, &["--server", address, "--folded"]].concat());
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
@@ -223,7 +223,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     let site = site(&[]);
     let address = site.server.address.to_string();
     let mut client = site.resp();
-    // 256 MiB in strings made by APPEND.
+    // Put 256 MiB into strings by APPEND.
     let part = "x".repeat(8 << 20);
     for i in 0..32 {
         let key = format!("k:{i:02}");
@@ -236,12 +236,13 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
             let lines = text.lines().filter(|line| has(line));
             lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
         };
-        // A large argument's memory is allocated while it is received (`body_spare`), and becomes the string.
+        // The memory of a large argument is allocated while it is received (`body_spare`), and then becomes the
+        // string.
         let is_culprit = |line: &str| line.starts_with("string;") || line.contains("body_spare");
         let (all, data) = (sum(&|_| true), sum(&is_culprit));
         assert!(all > 200 << 20 && data > all / 2, "{kind}: {data} of {all}: {text}");
     }
-    // A bundle has both profiles in both forms, of one dump.
+    // A bundle has both profiles in both forms, made from one dump.
     let bundle = site.server.folder.0.join("bundle.tar.zst").display().to_string();
     assert!(strand(&["bundle", "--server", &address, "--output", &bundle]).status.success());
     for kind in ["heap", "allocs"] {
@@ -268,7 +269,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     assert_eq!(http.get("/debug/pprof/nothing").status, 404);
     assert_eq!(http.get("/debug/pprof/heap?format=what").status, 400);
     assert_eq!(http.get("/debug/pprof/profile?seconds=0").status, 400);
-    // Processor time while another client's script runs.
+    // Take a profile of processor time while another client's script runs.
     let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let busy = std::thread::spawn({
         let (mut busy, is_over) = (site.resp(), is_over.clone());
@@ -296,7 +297,7 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     assert_eq!(http.get("/debug/pprof/profile?seconds=1").status, 503);
     second.send(b"DIAG PROFILE CPU STOP 1\r\n");
     assert!(second.line().starts_with("-ERR no such profile"));
-    // A short profile is taken too, and its number is used up.
+    // A short profile can be taken, too. Afterwards its number is not valid any more.
     client.bulk(&format!("DIAG PROFILE CPU STOP {number} FOLDED"));
     second.send(format!("DIAG PROFILE CPU STOP {number}\r\n").as_bytes());
     assert!(second.line().starts_with("-ERR no such profile"));
@@ -329,7 +330,7 @@ fn live_and_ready_are_two_questions() {
     let ready = http.get("/readyz");
     assert_eq!((ready.status, json(&ready.text())["ready"].as_bool()), (200, Some(true)));
     assert_eq!(http.get("/livez").status, 200);
-    // A snapshot that cannot be written, with save points: writes are refused.
+    // A snapshot cannot be written and there are save points, so writes are refused.
     let mut client = site.resp();
     client.send(b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$4\r\nsave\r\n$6\r\n3600 1\r\n");
     client.expect(b"+OK\r\n");
@@ -356,13 +357,13 @@ fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
     let has = |word: &str| server.folder.log_text().contains(word);
     say(&mut client, "first-word");
     client.call("CONFIG SET log-levels strand::driver::host=debug", "+OK\r\n");
-    // The levels take effect a moment later.
+    // The new levels take effect a moment later.
     comes_true(|| {
         say(&mut client, "second-word");
         has("second-word")
     });
     client.call("CONFIG SET log-levels strand::driver::host=off,nothing", "+OK\r\n");
-    // Logged when the levels take effect.
+    // This is logged when the levels take effect.
     comes_true(|| has("is ignored, because it is not target=level"));
     say(&mut client, "third-word");
     assert!(!has("first-word") && !has("third-word"), "{}", server.folder.log_text());
@@ -451,7 +452,7 @@ fn a_collector_gets_figures_and_spans_of_slow_commands() {
     let phase = spans.iter().find(|span| span["name"] == "executing").expect("it is there");
     let command = spans.iter().find(|span| span["spanId"] == phase["parentSpanId"]).expect("its command");
     assert_eq!((&command["traceId"], command["kind"].as_u64()), (&phase["traceId"], Some(2)));
-    // The same trace is an exemplar of the metrics.
+    // The metrics have this trace as an exemplar, too.
     let mut http = site.http();
     let open =
         http.ask("GET /metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n", b"").text();
@@ -477,7 +478,7 @@ fn metrics_are_given_in_both_forms() {
             text.contains("strand_command_latency_microseconds{command=\"ping\",percentile=\"99\"}"),
             "{text}"
         );
-        // Every sample follows a declaration.
+        // Every sample follows the declaration of its metric.
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         assert!(samples.clone().count() > 100 && samples.clone().all(|line| line.starts_with("strand_")));
     }

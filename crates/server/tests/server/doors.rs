@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Every door except the plain one.
 const DOORS: [&str; 5] = ["--tls-port", "--pack4-port", "--tls-pack4-port", "--http-port", "--tls-http-port"];
 
-/// An address of this machine that is not loopback. `None` without a network. Sends nothing.
+/// An address of this machine that is not loopback. `None` without a network. This sends nothing.
 fn other_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -27,7 +27,7 @@ fn ask(fixture: &Fixture, i: usize, ip: IpAddr, request: &[u8]) -> Option<String
     TcpStream::connect(address).ok()?;
     let (mut reply, is_http) = (Vec::new(), DOORS[i].contains("http"));
     if DOORS[i].contains("tls") {
-        // The certificate is for 127.0.0.1.
+        // The certificate of the server is valid for 127.0.0.1.
         let config = fixture.config(&fixture.ca, Some(&fixture.client));
         let mut stream = fixture.connect_as(address, "127.0.0.1".parse().expect("an address"), config);
         let _ = stream.write_all(request);
@@ -80,7 +80,7 @@ fn without_a_password_no_door_serves_strangers_unless_the_operator_says_so() {
     };
     assert!(served(&all(home)), "{:?}", all(home));
     let answers = all(ip);
-    // Before a TLS handshake the client could not read a reason. HTTP does not even listen.
+    // Before a TLS handshake, the client could not read a reason. HTTP does not even listen on this address.
     assert_eq!((answers[0].as_deref(), answers[2].as_deref()), (Some(""), Some("")));
     assert!(answers[1].as_ref().is_some_and(|a| a.contains("-DENIED Redis is running in protected mode")));
     assert_eq!((&answers[3], &answers[4]), (&None, &None));
@@ -88,7 +88,7 @@ fn without_a_password_no_door_serves_strangers_unless_the_operator_says_so() {
     assert!(Client::connect(plain).line().starts_with("-DENIED Redis is running in protected mode"));
     admin.call("CONFIG SET protected-mode no", "+OK\r\n");
     assert!(served(&all(ip)[..3]));
-    // With a password strangers are accepted and asked for it.
+    // With a password set, clients from elsewhere are accepted and asked for the password.
     admin.call("CONFIG SET protected-mode yes requirepass sesame", "+OK\r\n");
     let answers = all(ip);
     let asks =
@@ -116,7 +116,7 @@ fn who_has_no_rights_has_none_at_any_door() {
             ("%W~k", "NOPERM this user has no permissions to access one of the keys", "403"),
         ] {
             admin.call(&format!("ACL SETUSER bob {rule}"), "+OK\r\n");
-            // The commands that HTTP calls beside the one for the value.
+            // Allow the commands that HTTP calls besides the command for the value.
             admin.call("ACL SETUSER bob +pttl +type +strlen +getrange +exists +select", "+OK\r\n");
             for (i, question) in questions(authorization).iter().enumerate() {
                 let answer = ask(&fixture, i, home, question).expect("it listens");
@@ -127,7 +127,7 @@ fn who_has_no_rights_has_none_at_any_door() {
         }
         admin.call("ACL SETUSER bob -@all resetkeys", "+OK\r\n");
     }
-    // A wrong password, a removed one, and a disabled user.
+    // Log in with a wrong password, with a removed password, and as a disabled user.
     for rule in ["<pw", "off >pw"] {
         admin.call(&format!("ACL SETUSER bob +get ~k {rule}"), "+OK\r\n");
         for (i, question) in questions("Authorization: Bearer bob:pw\r\n").iter().enumerate() {
@@ -174,7 +174,7 @@ fn failed_logins_are_logged_and_passwords_are_not() {
     let mut seen = admin_texts(&fixture.server);
     seen.push(log());
     for text in seen {
-        // The given name is shown as a name, only to administrators. redis-server does this too.
+        // A name that a client has given may be shown as a name, to administrators only. redis-server does this, too.
         assert!(!text.replace("pw-in-the-wrong-place", "").contains("pw-"), "{text}");
     }
     assert!(!log().contains("pw-"), "{}", log());
@@ -204,7 +204,7 @@ fn lies_half_frames_and_noise_end_their_own_connection_alone() {
     let fixture = tls::start(&DOORS, &["--workers", "1"]);
     let mut friend = Client::connect(fixture.doors[1]);
     let before = fixture.server.memory("VmRSS");
-    // Bytes sent to the door for frames, and whether the connection stays open after the answer.
+    // Each case: bytes sent to the door for frames, the answer, and whether the connection stays open after it.
     let cases: &[(&[u8], &str, bool)] = &[
         (
             &[0xff, 0xff, 0xff, 0xff],
@@ -235,7 +235,8 @@ fn lies_half_frames_and_noise_end_their_own_connection_alone() {
         friend.send(&frame(b"PING"));
         friend.expect(&frame(b"+PONG\r\n"));
     }
-    // A frame that is never completed. A client that closes it gets no answer, and one that waits costs nothing.
+    // Send a frame that is never completed. A client that closes in the middle gets no answer, and a client that
+    // waits costs nothing.
     let lengths: [&[u8]; 4] =
         [&[0], &[0, 0, 0], &[0, 0, 0, 100], b"\x20\0\0\0*2\r\n$4\r\nECHO\r\n$536870000\r\nx"];
     let mut halves = Vec::new();
@@ -257,7 +258,7 @@ fn lies_half_frames_and_noise_end_their_own_connection_alone() {
     fixture.server.costs_nothing();
     drop(halves);
     comes_true(|| fixture.server.connect().bulk("INFO clients").contains("connected_clients:2\r\n"));
-    // Noise from a fixed seed, at every door.
+    // Send noise from a fixed seed to every door.
     let mut rng = fastrand::Rng::with_seed(11);
     for address in fixture.doors.iter().chain([&fixture.server.address]) {
         for _ in 0..20 {

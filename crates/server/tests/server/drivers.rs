@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
 
-/// A server for each driver. If the kernel refuses a driver, the server must log that and use the other.
+/// Runs `test` with a server for each driver. If the kernel refuses a driver, the server must log that and use the
+/// other driver.
 fn each(test: impl Fn(Server)) {
     for driver in DRIVERS {
         let server =
@@ -24,7 +25,7 @@ fn each(test: impl Fn(Server)) {
     }
 }
 
-/// A command of words that may contain spaces.
+/// A request of these words, which may contain spaces.
 fn words(words: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     strand_wire::client::encode_command(&mut bytes, words);
@@ -93,7 +94,8 @@ fn a_large_value_comes_and_goes_whole() {
 
 #[test]
 fn a_long_read_ends_when_its_client_has_ended_its_side() {
-    // 30 documents of 32,000 words. A phrase of 4,000 words can start at each word: 4 G steps.
+    // Create 30 documents of 32,000 words. A phrase of 4,000 words can start at each word, so a search needs 4 G
+    // steps.
     let (text, phrase) = ("b ".repeat(32_000), format!("\"{}\"", "b ".repeat(4_000)));
     each(|server| {
         let mut watch = server.connect();
@@ -131,7 +133,7 @@ fn a_peer_that_ends_its_side_gets_all_its_replies() {
         let reply = format!("${}\r\n{value}\r\n", value.len());
         (0..20).for_each(|_| client.expect(reply.as_bytes()));
         client.expect_end();
-        // Sent after a request with a reply, and followed by bytes that nobody will read.
+        // This is sent after a request that has a reply, and is followed by bytes that nobody will read.
         let mut client = server.connect();
         client.send(&[command("GET k"), command("QUIT"), vec![b'x'; 40_000]].concat());
         client.expect(reply.as_bytes());
@@ -149,11 +151,12 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
         for i in 0..80 {
             let mut client = server.connect();
             ping(&mut client);
-            // The reset comes after more bytes than are read ahead of a blocked command, or after the end of the
-            // peer's side.
+            // The reset comes after more bytes than the server reads ahead of a blocked command, or after the end of
+            // the peer's side.
             let (half, ahead) = (i >= 40, i % 16 >= 12);
             let request = match i % 4 {
-                // Idle; in the middle of a request; of an unread reply; of a blocked command.
+                // The client ends while it is idle, in the middle of a request, with an unread reply, or in a blocked
+                // command.
                 0 => vec![],
                 1 => b"*3\r\n$3\r\nSET\r\n$1\r\nq\r\n$1000000\r\nabc".to_vec(),
                 2 => command("GET k").repeat(20),
@@ -165,7 +168,7 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
             }
             if half {
                 client.stream.shutdown(Shutdown::Write).expect("connected");
-                // The only worker has polled its sockets since, so it has seen that.
+                // The only worker has polled its sockets since the reset, so it has seen the reset.
                 (0..4).for_each(|_| watch.call("EXISTS q", ":0\r\n"));
             }
             if i % 8 == 6 {
@@ -187,7 +190,7 @@ fn clients_that_never_read_stop_nobody_and_are_closed_at_their_limit() {
         other.call(&format!("SET k {value}"), "+OK\r\n");
         other.send(&words(&["CONFIG", "SET", "client-output-buffer-limit", "normal 64mb 0 0"]));
         other.expect(b"+OK\r\n");
-        // A client that begins to read after all.
+        // This client begins to read after all.
         let mut late = server.connect();
         late.send(&command("GET k").repeat(200));
         let mut deaf = server.connect();
@@ -198,7 +201,7 @@ fn clients_that_never_read_stop_nobody_and_are_closed_at_their_limit() {
             match deaf.stream.write(&requests[sent % requests.len()..]) {
                 Ok(n) => sent += n,
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => ping(&mut other),
-                // It is closed.
+                // The server has closed the connection.
                 Err(_) => break,
             }
             assert!(sent < 100 << 20, "{sent} bytes are taken from a client that does not read");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use strand_testkit::process::Server;
 use strand_wire::client::Value;
 
-/// Longest wait for a condition.
+/// Maximum wait for a condition, in milliseconds.
 const TRUE_MS_MAX: u64 = 20_000;
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -39,7 +39,7 @@ impl Peer {
             other => panic!("{} {words}: {other:?}", self.name),
         }
     }
-    /// A number from INFO.
+    /// A number from the server's INFO.
     fn info(&mut self, field: &str) -> i64 {
         let Value::Bulk(text) = self.call("INFO everything") else { panic!("INFO is text") };
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -54,13 +54,13 @@ impl Peer {
             self.name
         );
     }
-    /// Sets the limit to the current use plus `more_bytes`.
+    /// Sets `maxmemory` to the memory in use plus `more_bytes`.
     fn limit(&mut self, more_bytes: i64) -> i64 {
         let limit = self.info("used_memory") + more_bytes;
         self.set_config("maxmemory", &limit.to_string());
         limit
     }
-    /// SET with a value of `bytes` bytes. Returns true when it was done, false when it was denied.
+    /// Runs SET with a value of `bytes` bytes. Returns true when the value was set, false when memory was denied.
     fn set(&mut self, key: &str, bytes: usize) -> bool {
         match self.client.call(&[b"SET", key.as_bytes(), &vec![b'x'; bytes]]).expect("a reply") {
             Value::Simple(_) => true,
@@ -123,7 +123,7 @@ fn options_and_errors_are_redis_s() {
         "DEL key",
         "HDEL hash a",
         "DBSIZE",
-        // No key may be evicted, so the error comes again.
+        // With this policy no key may be evicted, so the error comes again.
         "CONFIG SET maxmemory-policy volatile-lru",
         "SET key 1",
         "CONFIG SET maxmemory-policy allkeys-random",
@@ -164,7 +164,7 @@ fn without_eviction_writes_are_denied_until_there_is_room() {
     for mut peer in both(&[]) {
         peer.limit(4 << 20);
         let stored = (0..2000).take_while(|i| peer.set(&format!("key{i}"), 10_000)).count();
-        // Other allocations (buffers, caches of threads) take a share of the 4 MiB.
+        // Other allocations (buffers, caches of threads) take a part of the 4 MiB.
         assert!((150..600).contains(&stored), "{}: {stored}", peer.name);
         assert_eq!(peer.call("GET none"), Value::Null);
         peer.comes_true(|peer| !peer.set("key", 10_000));
@@ -174,7 +174,7 @@ fn without_eviction_writes_are_denied_until_there_is_room() {
         };
         delete(&mut peer, 0);
         peer.comes_true(|peer| peer.set("key", 10_000));
-        // One command may exceed the limit, at any size. The next one is denied.
+        // One command may exceed the limit by any number of bytes. The next command is denied.
         peer.int("SETRANGE key 100000000 x");
         peer.comes_true(|peer| !peer.set("other", 1));
         assert_eq!(peer.int("STRLEN key"), 100_000_001);
@@ -190,7 +190,7 @@ fn hot_keys_stay_and_the_limit_holds() {
         for mut peer in both(&["--maxmemory-policy", policy]) {
             (0..600).for_each(|i| assert!(peer.set(&format!("old{i}"), 10_000)));
             if policy == "allkeys-lru" {
-                // Uses are distinguished by the second.
+                // Uses are distinguished by the second, so wait two seconds.
                 peer.comes_true(|peer| peer.int("OBJECT IDLETIME old599") >= 2);
             }
             let limit = peer.limit(1 << 20);
@@ -205,7 +205,7 @@ fn hot_keys_stay_and_the_limit_holds() {
             assert!(hot >= 45 && cold < 500, "{} {policy}: {hot} of 50 hot, {cold} of 550 cold", peer.name);
             peer.comes_true(|peer| peer.info("used_memory") <= limit + (1 << 20));
             peer.set_config("maxmemory", "0");
-            // A slice may still be running.
+            // A slice of eviction may still be running.
             peer.comes_true(|peer| peer.info("evicted_keys") == 1000 - peer.int("DBSIZE"));
             assert!(peer.info("evicted_keys") > 150, "{}", peer.name);
             let peak = peer.info("used_memory_peak");
@@ -224,7 +224,7 @@ fn the_soonest_to_expire_go_first_and_only_they() {
             assert!(peer.set(&format!("ttl{i}"), 40_000) && peer.set(&format!("stays{i}"), 1000));
             peer.int(&format!("EXPIRE ttl{i} {}", 1000 + i * 100));
         }
-        // More than the threads of a busy machine may still allocate.
+        // Go over the limit by more than the threads of a busy machine may still allocate.
         peer.limit(-(4 << 20));
         peer.comes_true(|peer| peer.set("one more", 1) && peer.info("evicted_keys") >= 90);
         let left: Vec<usize> = (0..300).filter(|i| peer.exists(&format!("ttl{i}"))).collect();
@@ -242,7 +242,8 @@ fn writers_far_over_the_limit_are_denied_when_nothing_may_go() {
     let server = strand(&[&policy[..], &["--shards", "16384"]].concat());
     let client = server.connect().expect("it accepts");
     for mut peer in [Peer { name: "strand", client, _server: server }, redis] {
-        // Too far over the limit for a write to wait for eviction, and with more shards than one round visits.
+        // Memory is too far over the limit for a write to wait for eviction, and the keyspace has more shards than
+        // one round visits.
         (0..30).for_each(|i| assert!(peer.set(&format!("stays{i}"), 1 << 20)));
         peer.set("ttl", 1);
         peer.int("EXPIRE ttl 1000");
@@ -259,7 +260,7 @@ fn one_command_larger_than_the_limit_is_denied() {
     for mut peer in both(&["--maxmemory", "20mb"]) {
         let reply = peer.client.call(&[&b"SET"[..], b"huge", &huge]).expect("a reply");
         assert_eq!(reply, Value::Error(OUT_OF_MEMORY.into()), "{}", peer.name);
-        // The request's memory is freed soon.
+        // The memory of the denied request is freed soon.
         peer.comes_true(|peer| peer.call("SET small x") == Value::Simple("OK".into()));
         assert_eq!(peer.int("DBSIZE"), 1, "{}", peer.name);
     }
@@ -292,13 +293,13 @@ fn the_text_index_forgets_what_was_evicted() {
         other => panic!("{other:?}"),
     };
     assert_eq!(found(&mut peer), Value::Int(500));
-    // Indexing frees memory as it continues, so the limit follows.
+    // Indexing frees memory as it continues, so set the limit again and again.
     peer.comes_true(|peer| {
         peer.limit(-(1 << 20));
         peer.info("evicted_keys") > 100
     });
     peer.set_config("maxmemory", "0");
-    // A slice may still be running.
+    // A slice of eviction may still be running.
     peer.comes_true(|peer| found(peer) == Value::Int(peer.int("DBSIZE")));
     assert!(peer.int("DBSIZE") < 400);
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 use strand_testkit::client::Client;
 use strand_testkit::process::{Kind, Server};
 
-/// Most writes until one is refused.
+/// Maximum number of writes until one is refused.
 const WRITES_MAX: usize = 3_000;
-/// Bytes of a value.
+/// Length of a value in bytes.
 const VALUE_BYTES: usize = 1_000;
 
 /// A server with a limit on the size of its files.
@@ -27,7 +27,7 @@ impl Limited {
             Kind::Strand => STRAND,
             Kind::Redis => "redis-server",
         };
-        // Then a file that is too large gives an error, and not a signal that ends the process.
+        // With this signal ignored, a file that is too large gives an error instead of ending the process.
         let script = folder.join("start.sh");
         std::fs::write(&script, format!("#!/bin/sh\ntrap '' XFSZ\nexec {program} \"$@\"\n"))
             .expect("written");

@@ -7,9 +7,9 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use strand_testkit::generate::Generator;
 
-/// Longest wait for a reply.
+/// Maximum wait for a reply, in milliseconds.
 const REPLY_MS_MAX: u64 = 20_000;
-/// Longest wait for the end of a process.
+/// Maximum wait for the end of a process, in milliseconds.
 const END_MS_MAX: u64 = 20_000;
 
 pub const STRAND: &str = env!("CARGO_BIN_EXE_strand");
@@ -26,14 +26,14 @@ pub struct Server {
     pub folder: Folder,
 }
 
-/// On a busy machine a worker looks stuck, and the names of its stack cost a debug build a second and 300 MB: more than what
-/// tests of time and memory allow.
+/// Options that turn reports of stuck workers off. On a busy machine a worker looks stuck, and looking up the names
+/// in its stack costs a debug build a second and 300 MB, which is more than tests of time and memory allow.
 const NO_STACKS: [&str; 2] = ["--watchdog-period", "0"];
 
 impl Server {
-    /// `strand serve --port 0 --bind 127.0.0.1` and `options`.
+    /// Starts `strand serve --port 0 --bind 127.0.0.1` with these options.
     pub fn start(options: &[&str]) -> Server {
-        // HTTP and snapshots only where a test asks for them.
+        // Turn HTTP and snapshots off, unless a test asks for them.
         let mut args = [&["--http-port", "0", "--save", ""], options].concat();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
         args.extend(NO_STACKS);
@@ -42,7 +42,7 @@ impl Server {
         Server::start_as(&args, "")
     }
 
-    /// `strand serve` with exactly these arguments and this text on stdin.
+    /// Starts `strand serve` with exactly these arguments, and with `stdin` as its input.
     pub fn start_as(args: &[&str], stdin: &str) -> Server {
         Server::spawn(Command::new(binary()).arg("serve").args(args), stdin)
     }
@@ -50,7 +50,7 @@ impl Server {
     /// A server with RESP and a door for each of `ports` (options such as `--pack4-port`), at free ports. Also
     /// returns the addresses of these doors.
     pub fn start_doors(ports: &[&str], options: &[&str]) -> (Server, Vec<SocketAddr>) {
-        // Another program may take a picked port first.
+        // Try several times, because another program may take a free port first.
         for _ in 0..20 {
             let free = || strand_testkit::process::free_port().expect("loopback has ports");
             let picked: Vec<u16> = ports.iter().map(|_| free()).collect();
@@ -76,7 +76,7 @@ impl Server {
         panic!("no free ports");
     }
 
-    /// As [`Server::start`], with a limit of `files` open files.
+    /// Does what [`Server::start`] does, with a limit of `files` open files.
     pub fn start_limited(files: u64, options: &[&str]) -> Server {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("ulimit -n {files}; exec \"$0\" \"$@\"")).arg(STRAND).arg("serve");
@@ -86,12 +86,12 @@ impl Server {
         )
     }
 
-    /// As [`Server::start`], with this variable in its environment.
+    /// Does what [`Server::start`] does, with this variable in the server's environment.
     pub fn start_with(name: &str, value: &str, options: &[&str]) -> Server {
         Server::start_env(&[(name, value)], options)
     }
 
-    /// As [`Server::start`], with these variables in its environment.
+    /// Does what [`Server::start`] does, with these variables in the server's environment.
     pub fn start_env(variables: &[(&str, &str)], options: &[&str]) -> Server {
         let mut command = Command::new(STRAND);
         command.arg("serve").args(options).args(["--http-port", "0", "--port", "0", "--bind", "127.0.0.1"]);
@@ -102,7 +102,7 @@ impl Server {
         Server::try_spawn(command, stdin).unwrap_or_else(|log| panic!("the server did not start: {log}"))
     }
 
-    /// The error is the server's log.
+    /// Starts a server. The error is the server's log.
     fn try_spawn(command: &mut Command, stdin: &str) -> Result<Server, String> {
         let folder = Folder::new();
         let mut child = command
@@ -138,7 +138,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("it lives");
     }
 
-    /// Processor time of all its threads.
+    /// Processor time of all the server's threads.
     pub fn cpu(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it lives");
         let ns = tasks.filter_map(|task| {
@@ -172,7 +172,7 @@ impl Server {
         line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the server's process.
     pub fn end(&mut self) -> ExitStatus {
         let deadline = Instant::now() + Duration::from_millis(END_MS_MAX);
         loop {
@@ -195,7 +195,8 @@ impl Drop for Server {
     }
 }
 
-/// To run all tests with another event loop: STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
+/// Adds the option for the event loop that STRAND_IO_DRIVER names. It runs all tests with another event loop:
+/// STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
 fn io_driver(options: &[&str]) -> Vec<String> {
     let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_default();
     match driver.is_empty() || options.contains(&"--io-driver") {
@@ -283,7 +284,7 @@ impl Client {
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server takes them");
     }
-    /// Reads exactly `expected`.
+    /// Reads bytes, which must be exactly `expected`.
     #[track_caller]
     pub fn expect(&mut self, expected: &[u8]) {
         let mut got = vec![0; expected.len()];
@@ -303,7 +304,7 @@ impl Client {
         }
         assert!(got == expected, "got {:?}, expected {:?}", text(&got), text(expected));
     }
-    /// Sends a command (words separated by spaces) and reads exactly `expected`.
+    /// Sends a command (words separated by spaces) and reads its reply, which must be exactly `expected`.
     #[track_caller]
     pub fn call(&mut self, words: &str, expected: &str) {
         self.send(&command(words));
@@ -314,7 +315,7 @@ impl Client {
     pub fn line(&mut self) -> String {
         self.try_line().unwrap_or_else(|| panic!("no line after {:?}", text(&self.input)))
     }
-    /// As [`Client::line`]. `None` when no line comes.
+    /// Does what [`Client::line`] does. `None` when no line comes.
     pub fn try_line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.input.windows(2).position(|w| w == b"\r\n") {
@@ -329,7 +330,7 @@ impl Client {
             }
         }
     }
-    /// Sends a command and reads `lines` lines of its reply. Returns the last one.
+    /// Sends a command and reads `lines` lines of its reply. Returns the last of these lines.
     #[track_caller]
     pub fn line_of(&mut self, words: &str, lines: usize) -> String {
         self.send(&command(words));

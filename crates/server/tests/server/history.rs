@@ -28,7 +28,7 @@ fn figures_of_the_process_and_of_the_machine_are_there() {
     samples(&site, 2);
     (0..50).for_each(|_| client.call("PING", "+PONG\r\n"));
     let mut http = site.http();
-    // The PINGs are in one or two seconds.
+    // The PINGs ran in one second, or in two.
     comes_true(|| {
         let table = json(&mut http, "/v1/history?series=ops.connection&from=-60");
         let values = table["series"][0]["values"].as_array().cloned().unwrap_or_default();
@@ -65,11 +65,11 @@ fn an_event_a_second_until_the_right_is_gone() {
     samples(&site, 1);
     let mut http = site.http();
     for path in ["/v1/history", "/v1/series", "/v1/live"] {
-        // bob:pw
+        // This is the login bob:pw.
         let answer = http.ask(&format!("GET {path}"), "Authorization: Basic Ym9iOnB3\r\n", b"");
         assert_eq!((answer.status, answer.text().contains("NOPERM")), (403, true), "{path}");
     }
-    // ann:pw
+    // This is the login ann:pw.
     let head = "Host: 127.0.0.1\r\nAuthorization: Basic YW5uOnB3\r\n";
     http.send(format!("GET /v1/live?series=clients.* HTTP/1.1\r\n{head}\r\n").as_bytes());
     let mut text = String::new();

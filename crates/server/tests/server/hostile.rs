@@ -18,8 +18,8 @@ fn scan_order(server: &Server) -> Vec<String> {
 
 #[test]
 fn the_hash_is_keyed_by_the_process() {
-    // SCAN goes in hash order. With an order equal to that of another process, a stranger could find colliding
-    // keys.
+    // SCAN visits keys in hash order. If the order were equal to that of another process, a stranger could find
+    // colliding keys.
     let orders: Vec<Vec<String>> = (0..2)
         .map(|_| {
             let server = Server::start(&["--workers", "1"]);
@@ -52,7 +52,7 @@ fn keys_that_were_made_to_collide_cost_what_others_cost() {
         let mut client = server.connect();
         let before = server.cpu();
         for verb in ["SET", "GET"] {
-            // As keys, and as the fields of one hash.
+            // Use the keys as keys, and as the fields of one hash.
             let value = if verb == "SET" { " v" } else { "" };
             let requests: Vec<u8> = keys
                 .iter()
@@ -88,16 +88,16 @@ fn lengths_that_lie_are_answered_as_redis_does() {
     let strand = Server::start(&["--workers", "1"]);
     let redis = strand_testkit::process::Server::redis(&[], None).expect("redis-server is installed");
     let cases: &[&[u8]] = &[
-        // Longer than the data.
+        // The length is longer than the data.
         b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100\r\nshort\r\n",
         b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
         b"*1048576\r\n$4\r\nPING\r\n",
         b"*1\r\n$536870912\r\nPING\r\n",
-        // Shorter than the data.
+        // The length is shorter than the data.
         b"*2\r\n$3\r\nGET\r\n$1\r\nkey\r\n*1\r\n$4\r\nPING\r\n",
         b"*1\r\n$4\r\nPING\r\n$4\r\nPING\r\n",
         b"*2\r\n$3\r\nGET\r\n$0\r\nk\r\n",
-        // Invalid or too long.
+        // The length is invalid or too large.
         b"*2\r\n$3\r\nGET\r\n$-1\r\n",
         b"*-1\r\n*1\r\n$4\r\nPING\r\n",
         b"*0\r\n*1\r\n$4\r\nPING\r\n",

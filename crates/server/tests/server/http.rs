@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The header for a body of commands.
+/// The header line for a body of commands.
 const JSON: &str = "Content-Type: application/json\r\n";
 
 /// A server with HTTP, and its address.
@@ -14,7 +14,7 @@ pub struct Site {
     pub address: SocketAddr,
 }
 
-/// Starts a server. Another program may take the port first, so it tries a few times.
+/// Starts a server with HTTP. Another program may take the port first, so this tries a few times.
 pub fn site(options: &[&str]) -> Site {
     for attempt in 0..5 {
         let port = strand_testkit::process::free_port().expect("a free port").to_string();
@@ -27,7 +27,7 @@ pub fn site(options: &[&str]) -> Site {
     unreachable!("the last attempt returns")
 }
 
-/// A response.
+/// A response to a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -36,7 +36,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header's value. Empty when it is missing.
+    /// The value of a header. Empty when the header is missing.
     pub fn header(&self, name: &str) -> &str {
         let found = self.head.lines().skip(1).filter_map(|l| l.split_once(':'));
         found.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map_or("", |(_, v)| v.trim())
@@ -89,7 +89,7 @@ impl Http {
         self.input.extend_from_slice(&more[..n]);
         n
     }
-    /// The next bytes, unparsed.
+    /// Reads the next bytes, and returns them unparsed.
     #[track_caller]
     pub fn raw(&mut self) -> String {
         assert!(self.more() > 0, "the end");
@@ -135,7 +135,7 @@ impl Http {
         let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status line");
         Answer { status, head, body: Vec::new() }
     }
-    /// Reads a response. Skips informational ones.
+    /// Reads a response. Skips informational responses.
     #[track_caller]
     pub fn answer(&mut self, to_head: bool) -> Answer {
         let mut answer = self.head();
@@ -148,7 +148,7 @@ impl Http {
         self.rest_of(&mut answer);
         answer
     }
-    /// Reads the body after a head.
+    /// Reads the body of a response after its head.
     #[track_caller]
     pub fn rest_of(&mut self, answer: &mut Answer) {
         if answer.header("transfer-encoding") != "chunked" {
@@ -235,7 +235,7 @@ fn a_put_says_how_long_and_under_which_condition() {
             "{bad}"
         );
     }
-    // An empty value is a value, and so is a body of unknown length.
+    // An empty value is a value, and a body of unknown length is accepted, too.
     assert_eq!(http.ask("PUT /v1/keys/empty", "", b"").status, 201);
     resp.call("STRLEN empty", ":0\r\n");
     http.send(
@@ -272,7 +272,7 @@ fn hashes_are_json_and_bytes_survive() {
         assert_eq!(answer.status, 400, "{bad}");
     }
     assert_eq!(http.ask("HEAD /v1/keys/h", "", b"").status, 200);
-    // Many fields are sent while they are produced, and a large value is complete.
+    // Many fields are sent while they are read, and a large value arrives completely.
     for i in 0..2000 {
         resp.send(&command(&format!("HSET many field:{i} value:{i}")));
     }
@@ -314,7 +314,7 @@ fn pipelined_requests_are_answered_in_order_however_they_come() {
         }
         sender.join().expect("all was sent");
     }
-    // A connection of HTTP/1.0 closes unless it is asked to stay open.
+    // A connection of HTTP/1.0 closes, unless the client asks that it stays open.
     let mut http = site.http();
     http.send(b"GET /healthz HTTP/1.0\r\n\r\n");
     assert_eq!(http.answer(false).text(), "ok\n");
@@ -335,7 +335,7 @@ fn commands_and_their_results_are_streamed() {
         )
     );
     assert_eq!(http.ask("POST /v1/commands", JSON, b"[]").text(), "[]");
-    // Many commands: more than are in progress at once, with more results than a socket buffers.
+    // Send many commands: more than may be in progress at once, with more results than a socket buffers.
     let n = 20_000;
     let lines: String = (0..n).map(|i| format!("[\"ECHO\",\"{i:0>100}\"]\n")).collect();
     let mut writer = http.stream.try_clone().expect("a socket");
@@ -377,7 +377,7 @@ fn who_may_enter_is_seen_at_each_request() {
     let refused = http.get("/v1/keys/k");
     assert_eq!((refused.status, refused.header("content-type")), (401, "application/problem+json"));
     assert!(refused.header("www-authenticate").contains("Basic"), "{refused:?}");
-    // default:sesame, then without the user.
+    // Log in as default:sesame, then without the name of the user.
     for good in ["Basic ZGVmYXVsdDpzZXNhbWU=", "Basic OnNlc2FtZQ==", "Bearer sesame", "bearer default:sesame"]
     {
         let header = format!("Authorization: {good}\r\n");
@@ -398,7 +398,7 @@ fn who_may_enter_is_seen_at_each_request() {
         br#"[["AUTH","x"],["CLIENT","REPLY","OFF"],["GET","k"]]"#,
     );
     assert!(hello.text().ends_with("{\"result\":\"v\"}]"), "{}", hello.text());
-    // A formerly valid password does not help on an open connection.
+    // A password that is no longer valid does not help on an open connection.
     let mut resp = site.resp();
     resp.call("AUTH sesame", "+OK\r\n");
     resp.call("CONFIG SET requirepass other", "+OK\r\n");
@@ -418,15 +418,15 @@ fn values_pass_without_being_held_twice() {
     let grown = site.server.memory("VmHWM") - before;
     assert!(grown < BYTES as u64 * 12 / 10, "{grown} bytes for a value of {BYTES}");
     assert!(http.get("/v1/keys/large").body == value);
-    // Four readers that do not read share the value, which is not copied for them.
+    // Four clients that do not read their responses share the value, which is not copied for them.
     let mut idle: Vec<Http> = (0..4).map(|_| site.http()).collect();
     idle.iter_mut().for_each(|h| h.send(&request("GET /v1/keys/large", "", b"")));
-    // A head proves that the server ran this reader's GET before the PUT below.
+    // When a head arrives, the server has run this client's GET, which therefore came before the PUT below.
     let mut heads: Vec<Answer> = idle.iter_mut().map(Http::head).collect();
     assert_eq!(http.ask("GET /v1/keys/large", "Range: bytes=-5\r\n", b"").body, value[BYTES - 5..]);
     let grown = site.server.memory("VmHWM") - before;
     assert!(grown < BYTES as u64 * 13 / 10, "{grown} bytes for a value of {BYTES} and its readers");
-    // A reader that continues gets the whole value, even after it was overwritten.
+    // A client that reads on gets the whole value, even after the value was overwritten.
     assert_eq!(http.ask("PUT /v1/keys/large", "", b"other").status, 204);
     idle.remove(0).rest_of(&mut heads[0]);
     assert!(heads[0].body == value, "{} bytes", heads[0].body.len());
@@ -459,7 +459,7 @@ fn a_connection_is_a_client_like_any_other() {
     resp.call(&format!("CLIENT KILL {address}"), "+OK\r\n");
     http.expect_end();
     comes_true(|| {
-        // A connection refused because the other's place is not free yet may close before it sends a request.
+        // A connection may be refused before it sends a request, because the place of the other is not free yet.
         let mut again = site.http();
         let _ = again.stream.write_all(&request("GET /healthz", "", b""));
         let mut start = [0; 15];
@@ -599,8 +599,8 @@ fn a_page_of_another_site_is_kept_out() {
     http.send(b"GET /v1/keys/k HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     assert_eq!(http.answer(false).status, 421);
     site.resp().call("DBSIZE", ":0\r\n");
-    // A resource that a page of another site loads (a script, an image) has no Origin. The browser sends where it
-    // comes from.
+    // A page of another site that loads a resource (a script, an image) sends no Origin. The browser tells how the
+    // page is related to the server.
     site.resp().call("SET k 1", "+OK\r\n");
     for (from, status) in
         [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200), ("", 200)]
@@ -633,7 +633,7 @@ fn no_answer_can_be_used_by_a_page_of_another_site() {
         http.ask("DELETE /v1/keys/k", "", b""),
         http.ask("POST /v1/commands", JSON, b"[[\"PING\"]]"),
     ];
-    // Also requests that the parser refuses.
+    // The headers are also on responses to requests that the parser refuses.
     http.send(b"GET / HTTP/9.9\r\n\r\n");
     answers.push(http.answer(false));
     for answer in &answers {

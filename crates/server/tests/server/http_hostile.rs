@@ -6,12 +6,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// The whole answer until the server closes, for a client that closes its sending side.
+/// The whole answer until the server closes. The client closes its sending side first.
 fn whole_answer(site: &Site, bytes: &[u8]) -> String {
     answer_to(site, bytes, true)
 }
 
-/// The whole answer. `ends`: the client closes its sending side first.
+/// The whole answer until the server closes. `ends`: the client closes its sending side first.
 fn answer_to(site: &Site, bytes: &[u8], ends: bool) -> String {
     let mut stream = TcpStream::connect(site.address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("not zero");
@@ -68,8 +68,8 @@ fn requests_whose_ends_are_in_doubt_are_refused() {
         assert!(!answer.contains(" 201 ") && !answer.contains(" 204 "), "{name}: {answer}");
         site.resp().call("EXISTS smuggled k", ":0\r\n");
     }
-    // With both a length and chunks, the chunks count and the connection closes (RFC 9112, 6.1), so nothing can
-    // hide after them.
+    // If a request has both a length and chunks, the chunks count and the connection closes (RFC 9112, 6.1), so that
+    // nothing can hide after the body.
     for lengths in
         ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 5"]
     {
@@ -152,7 +152,7 @@ fn heads_are_bounded() {
     // A head of 60 KB is within the limit.
     let key = "k".repeat(60_000);
     assert_eq!(site.http().get(&format!("/v1/keys/{key}")).status, 404);
-    // Endless heads use no more memory than that.
+    // Endless heads use no more memory than the limit.
     let mut held: Vec<TcpStream> =
         (0..50).map(|_| TcpStream::connect(site.address).expect("it listens")).collect();
     for stream in &mut held {
@@ -210,14 +210,14 @@ fn a_client_that_leaves_or_does_not_read_costs_little() {
     let gets = request("GET /v1/keys/v", "", b"").repeat(2000);
     let mut idle = TcpStream::connect(site.address).expect("it listens");
     idle.set_write_timeout(Some(Duration::from_secs(2))).expect("not zero");
-    // Requests for 200 MB of responses that are never read.
+    // Send requests for 200 MB of responses, and never read the responses.
     let _ = idle.write_all(&gets);
     for _ in 0..200 {
         assert_eq!(http.get("/v1/keys/none").status, 404);
     }
     let grown = site.server.memory("VmRSS").saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes");
-    // Connections that end in the middle of something are removed.
+    // Connections that end in the middle of a request are removed.
     for text in [
         &b"GET /v1/ke"[..],
         b"PUT /v1/keys/v HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc",

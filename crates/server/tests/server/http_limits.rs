@@ -8,14 +8,14 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const XML: &str = "Content-Type: text/xml\r\n";
-/// Longest wait of a test.
+/// Maximum wait of a test.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// Sends an update with a document that repeats one empty field `repeats` times.
 fn repeated(http: &mut Http, query: &str, repeats: usize) -> (u16, String) {
     let fields = "<field name=\"a\"/>".repeat(repeats);
     let xml = format!("<add><doc><field name=\"id\">1</field>{fields}</doc></add>");
-    // Like curl: the body is sent when the server asks for it.
+    // Like curl, send the body when the server asks for it.
     let expects = format!("Content-Length: {}\r\nExpect: 100-continue\r\n{XML}", xml.len());
     http.send(format!("POST /v1/update{query} HTTP/1.1\r\nHost: localhost\r\n{expects}\r\n").as_bytes());
     let mut answer = http.head();
@@ -41,12 +41,12 @@ fn the_separators_of_an_update_are_in_its_budget() {
     assert_eq!(status, 400, "{text}");
     assert!(text.contains("separator") && text.contains("256"), "{text}");
     assert!(grown < 16 << 20, "{grown} bytes");
-    // More fields than a document may have, with any number of names.
+    // The document has more fields than a document may have, with any number of names.
     let longest = format!("?separator={}", "s".repeat(256));
     let (status, text, grown) = peak(&|http| repeated(http, &longest, 66_000));
     assert_eq!(status, 413, "{text}");
     assert!(grown < 64 << 20, "{grown} bytes");
-    // Fields within the limits are joined as before.
+    // Fields within the limits are joined.
     let (status, text, _) = peak(&|http| repeated(http, &longest, 60_000));
     assert_eq!(status, 200, "{text}");
     site.resp().call("HSTRLEN doc:1 a", &format!(":{}\r\n", 59_999 * 256));
@@ -75,7 +75,7 @@ fn a_field_counts_while_it_grows() {
 fn line_ends_take_no_more_memory_than_other_text() {
     let site = site(&["--workers", "1"]);
     let before = site.server.memory("VmHWM");
-    // The node's text and its copies, but not 8 bytes a line.
+    // The memory may have the node's text and its copies, but not 8 bytes per line.
     let xml = format!("<add><doc><field name=\"id\">1</field>{}</doc>\n<oops/></add>", "\n".repeat(7 << 20));
     let answer = site.http().ask("POST /v1/update", XML, xml.as_bytes());
     assert_eq!(answer.status, 400);
@@ -113,7 +113,7 @@ fn who_may_not_write_is_refused_before_the_body() {
         assert!(answer.text().contains("\"code\":\"NOPERM\""), "{line}: {}", answer.text());
         http.expect_end();
     }
-    // A user with some of the rights is refused only what is not allowed.
+    // A user with some of the rights is refused only the changes that are not allowed.
     let bob = format!("{XML}Authorization: Bearer bob:pw\r\n");
     let set = b"<add><doc><field name=\"id\">1</field><field name=\"t\" update=\"set\">x</field></doc></add>";
     assert_eq!(site.http().ask("POST /v1/update", &bob, set).status, 200);
@@ -140,7 +140,7 @@ fn replies_that_nobody_reads_stop_the_requests() {
         assert_eq!(site.http().get("/healthz").status, 200);
         let grown = site.server.memory("VmRSS").saturating_sub(before);
         assert!(grown < 4 << 20, "{line}: {grown} bytes");
-        // A client that begins to read after all gets one answer for each accepted request.
+        // A client that begins to read after all gets one answer for each request that was accepted.
         deaf.set_nonblocking(false).expect("a socket");
         deaf.set_read_timeout(Some(Duration::from_millis(1))).expect("not zero");
         let (mut buffer, mut read, began) = (vec![0; 1 << 20], 0, Instant::now());
@@ -166,7 +166,7 @@ fn who_has_not_entered_yet_gets_little_memory() {
         let held: Vec<TcpStream> = (0..CLIENTS)
             .map(|_| {
                 let mut deaf = TcpStream::connect(site.address).expect("it listens");
-                // As much as the socket takes at once.
+                // Send as much as the socket takes at once.
                 deaf.set_nonblocking(true).expect("a socket");
                 for _ in 0..100 {
                     let _ = deaf.write(&requests);
@@ -191,7 +191,7 @@ fn until_the_end(site: &Site, mut send: impl FnMut(&mut TcpStream) -> std::io::R
     stream.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
     let (mut answers, mut buffer, began) = (Vec::new(), [0; 4096], Instant::now());
     while began.elapsed() < WITHIN {
-        // The wait of the read sets the pace of sending.
+        // The time that a read waits sets the pace of sending.
         match stream.read(&mut buffer) {
             Ok(n @ 1..) => answers.extend_from_slice(&buffer[..n]),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -208,11 +208,11 @@ fn a_head_and_a_login_have_a_deadline() {
     let known = "Authorization: Bearer sesame\r\n";
     let mut entered = site.http();
     assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
-    // A head that comes byte by byte.
+    // The head arrives byte by byte.
     let mut head = b"GET /healthz HTTP/1.1\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
     let trickled = until_the_end(&site, |stream| stream.write_all(&[*head.next().expect("endless")]));
     assert_eq!(trickled, "");
-    // Nothing at all.
+    // The client sends nothing at all.
     assert_eq!(until_the_end(&site, |_| Ok(())), "");
     // Requests that need no authentication are answered, but do not keep a connection open for ever.
     let answers = until_the_end(&site, |stream| stream.write_all(&request("GET /healthz", "", b"")));
@@ -220,7 +220,8 @@ fn a_head_and_a_login_have_a_deadline() {
         answers.starts_with("HTTP/1.1 200 ") && answers.matches("HTTP/1.1 200 ").count() > 1,
         "{answers}"
     );
-    // Nor does a body that comes byte by byte, for a request without one.
+    // A body that arrives byte by byte does not keep a connection open either, if its request needs no
+    // authentication.
     let mut first = true;
     let answers = until_the_end(&site, |stream| match std::mem::take(&mut first) {
         true => {
@@ -229,7 +230,7 @@ fn a_head_and_a_login_have_a_deadline() {
         false => stream.write_all(b"x"),
     });
     assert!(answers.starts_with("HTTP/1.1 401 "), "{answers}");
-    // An authenticated client may be idle, but its next head has a time limit too.
+    // An authenticated client may be idle, but its next head has a time limit, too.
     assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
     entered.send(b"GET /v1/keys/none HTTP/1.1\r\nHost: localhost\r\nX: ");
     entered.stream.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
@@ -241,7 +242,7 @@ fn a_head_and_a_login_have_a_deadline() {
         }
     });
     assert!(ended, "the next head has a deadline too");
-    // Its body has no time limit while bytes arrive.
+    // The body of an authenticated client has no time limit while bytes arrive.
     let mut slow = site.http();
     slow.send(
         format!("PUT /v1/keys/slow HTTP/1.1\r\nHost: localhost\r\n{known}Content-Length: 12\r\n\r\n")

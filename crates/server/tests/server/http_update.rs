@@ -22,7 +22,7 @@ fn documents_become_hashes_and_go() {
     assert!(added.text().ends_with(r#""added":2,"deleted":0}"#), "{}", added.text());
     resp.call("HMGET doc:1 id t cat", "*3\r\n$1\r\n1\r\n$5\r\na & b\r\n$3\r\nx,y\r\n");
     resp.call("HMGET doc:2 t empty", "*2\r\n$5\r\n<raw>\r\n$0\r\n\r\n");
-    // A document replaces the one with its id. Modifiers change it.
+    // A document replaces the document with its id. Modifiers change it.
     update(&mut http, "", "<add><doc><field name=\"id\">1</field><field name=\"n\">5</field></doc></add>");
     resp.call("HKEYS doc:1", "*2\r\n$2\r\nid\r\n$1\r\nn\r\n");
     let changed = update(
@@ -34,7 +34,7 @@ fn documents_become_hashes_and_go() {
     assert!(changed.text().contains("\"added\":2"), "{}", changed.text());
     resp.call("HMGET doc:1 id n m", "*3\r\n$1\r\n1\r\n$1\r\n7\r\n$3\r\nnew\r\n");
     resp.call("HEXISTS doc:2 t", ":0\r\n");
-    // The request sets prefix and separator.
+    // The request sets the prefix and the separator.
     update(
         &mut http,
         "?prefix=p*:&separator=%7C&commit",
@@ -166,7 +166,7 @@ fn what_is_wrong_is_told_with_line_and_column() {
         let detail = text.replace("\\\"", "\"");
         assert!(detail.contains(words) && (xml.is_empty() || text.contains("\"line\":")), "{xml}: {text}");
     }
-    // The part before the error is done and reported.
+    // What comes before the error is done and reported.
     let answer = update(
         &mut http,
         "",
@@ -191,7 +191,7 @@ fn a_message_is_read_as_it_comes() {
     http.send(b"POST /v1/update HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\nTransfer-Encoding: chunked\r\n\r\n");
     let part = |text: &str| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
     http.send(&part("<add><doc><field name=\"id\">first</field></doc><doc><field na"));
-    // The first document is stored before the second one has arrived.
+    // The first document is stored before the second document has arrived.
     crate::harness::comes_true(|| {
         resp.send(&crate::harness::command("EXISTS doc:first"));
         resp.line() == ":1"
@@ -201,7 +201,7 @@ fn a_message_is_read_as_it_comes() {
     }
     http.send(b"0\r\n\r\n");
     assert!(http.answer(false).text().contains("\"added\":2"));
-    // 20 MB pass in little memory.
+    // 20 MB pass through the server in little memory.
     let before = site.server.memory("VmRSS");
     let text = "x".repeat(1000);
     let docs: String = (0..20_000)

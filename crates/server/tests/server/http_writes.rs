@@ -8,7 +8,7 @@ use std::time::Duration;
 const HASH: &str = "Strand-Type: hash\r\n";
 const AS_ANN: &str = "Authorization: Bearer ann:pw\r\n";
 
-/// A value of each type that is a JSON array, as sent and as shown.
+/// A value of each type that is a JSON array: as it is sent, and as the server shows it.
 const COLLECTIONS: &[(&str, &str, &str)] = &[
     ("list", r#"["a","b",3,"base64:/w==","a"]"#, r#"["a","b","3","base64:/w==","a"]"#),
     ("set", r#"["one","one"]"#, r#"["one"]"#),
@@ -40,20 +40,20 @@ fn every_type_is_served_and_taken() {
         assert_eq!(answer.header("strand-type"), *kind);
         assert!(answer.header("strand-ttl-ms").parse::<u64>().is_ok_and(|ms| ms > 800_000), "{kind}");
         resp.call(&format!("TYPE a-{kind}"), &format!("+{kind}\r\n"));
-        // The shown value restores the key, without its expiry.
+        // A PUT of the shown value restores the key, without its expiry.
         assert_eq!(put(&mut http, "", &answer.text()), 204, "{kind}");
         assert_eq!((http.get(&path).text().as_str(), http.get(&path).header("strand-ttl-ms")), (*shown, ""));
         for bad in ["[]", "{}", "7", "[[[]]]", "[", ""] {
             assert_eq!(put(&mut http, "", bad), 400, "{kind} {bad}");
         }
         assert_eq!(http.get(&path).text(), *shown, "{kind}: what is refused changes nothing");
-        // After a value of another type.
+        // Replace a value of another type.
         resp.call(&format!("SET a-{kind} text"), "+OK\r\n");
         assert_eq!(put(&mut http, "", sent), 204, "{kind}");
         assert_eq!(http.get(&path).text(), *shown, "{kind}");
     }
     assert_eq!(http.ask("PUT /v1/keys/x", "Strand-Type: json\r\n", b"[]").status, 400);
-    // Its content is found, for each type.
+    // RX.GREP finds the content of the value, for each type.
     let found = http.get("/v1/grep?pattern=%5E(one%7Cv%7Cb%7Cc)%24&prefix=a-");
     for (kind, ..) in COLLECTIONS {
         assert!(found.text().contains(&format!("\"a-{kind}\"")), "{}", found.text());
@@ -119,11 +119,11 @@ fn a_write_depends_on_the_tag_of_what_is_there() {
         assert_eq!(http.ask("DELETE /v1/keys/k", "If-None-Match: \"x\"\r\n", b"").status, 404);
         assert_eq!(http.ask("PUT /v1/keys/k", "If-None-Match: \"x\"\r\n", b"v").status, 201);
     }
-    // A value too long for an entity tag has none in any door.
+    // A value that is too long for an entity tag has no tag at any door.
     http.ask("PUT /v1/keys/long", "", &vec![b'z'; 3 << 20]);
     assert_eq!(http.get("/v1/keys/long").header("etag"), "");
     assert_eq!(http.ask("DELETE /v1/keys/long", "If-Match: \"x\"\r\n", b"").status, 412);
-    // Hashes have no entity tags either, but they exist or not.
+    // Hashes have no entity tags either, but a condition can require that they exist or not.
     assert_eq!(http.ask("PUT /v1/keys/h", &format!("{HASH}If-Match: *\r\n"), br#"{"a":"1"}"#).status, 412);
     assert_eq!(
         http.ask("PUT /v1/keys/h", &format!("{HASH}If-None-Match: *\r\n"), br#"{"a":"1"}"#).status,
@@ -191,7 +191,7 @@ fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
         refused.text()
     );
     untouched(&mut resp);
-    // A refused command ends the changes of a document.
+    // A refused command ends the changes of a document that the request makes.
     resp.call("ACL SETUSER ann -hdel", "+OK\r\n");
     let change = b"<add><doc><field name=\"id\">1</field><field name=\"old\" null=\"true\"/>\
                    <field name=\"more\" update=\"set\">x</field></doc></add>";
@@ -202,7 +202,8 @@ fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
     assert_eq!(http.ask("PUT /v1/keys/doc:1", &format!("{AS_ANN}{HASH}"), new).status, 204);
     resp.call("HGETALL doc:1", "*2\r\n$3\r\nnew\r\n$1\r\n2\r\n");
     assert!(http.ask("POST /v1/update", &solr, xml).text().contains("\"added\":1"));
-    // Without the right to check whether a key exists, a PUT is done and reported as done.
+    // A user who may not check whether a key exists may still PUT, and the reply does not say whether the key was
+    // new.
     resp.call("ACL SETUSER ann -@all +set", "+OK\r\n");
     for _ in 0..2 {
         assert_eq!(http.ask("PUT /v1/keys/doc:s", AS_ANN, b"v").status, 204);
@@ -294,7 +295,7 @@ fn a_request_that_stalls_is_answered_and_ended() {
         "Content-Type: application/json\r\n",
         b"[[\"DEBUG\",\"SLEEP\",3.5]]",
     ));
-    // A body that continues slowly is waited for.
+    // The server waits for a body that continues slowly.
     let mut trickle = stalled("PUT /v1/keys/slow", "Content-Length: 8\r\n", "");
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(400));
@@ -313,7 +314,7 @@ fn a_request_that_stalls_is_answered_and_ended() {
     begun.expect_end();
     assert_eq!(slow.answer(false).text(), "[{\"result\":\"OK\"}]", "who waits for the server is not idle");
     site.resp().call("EXISTS k", ":0\r\n");
-    // A client that does not read its response is not waited for either.
+    // The server does not wait for a client that does not read its response.
     site.http().ask("PUT /v1/keys/large", "", &vec![b'x'; 32 << 20]);
     let mut deaf = site.http();
     deaf.send(&request("GET /v1/keys/large", "", b""));
@@ -341,7 +342,7 @@ fn timeouts_lists_and_the_slow_log_see_this_door_too() {
     let id = line.split(' ').next().and_then(|w| w.strip_prefix("id=")).expect("an id");
     resp.call(&format!("CLIENT KILL ID {id}"), ":1\r\n");
     http.expect_end();
-    // The idle timeout of all doors applies here too.
+    // The idle timeout of all doors applies to HTTP, too.
     let mut idle = site.http();
     assert_eq!(idle.get("/v1/keys/none").status, 404);
     resp.call("CONFIG SET timeout 1", "+OK\r\n");

@@ -51,7 +51,7 @@ impl Both {
     }
 }
 
-/// Numbers in an array of arrays.
+/// The numbers in an array of arrays.
 fn numbers(value: &Value) -> Vec<i64> {
     match value {
         Value::Array(values) => values.iter().flat_map(numbers).collect(),
@@ -83,7 +83,7 @@ fn latency_says_what_redis_says() {
     ]);
     for latest in both.replies("LATENCY LATEST") {
         let found = numbers(&latest);
-        // Redis blocks during the sleep. On a shared machine only its duration is certain.
+        // redis-server blocks during the sleep. On a shared machine, only the duration of the sleep is certain.
         let Value::Array(events) = &latest else { panic!("{latest:?}") };
         let is_command =
             |event: &Value| matches!(event, Value::Array(e) if e[0] == Value::Bulk(b"command".to_vec()));
@@ -137,7 +137,8 @@ fn calls_and_times_are_counted_as_in_redis() {
     let names = |text: String| -> Vec<String> {
         let mut names: Vec<String> =
             text.lines().filter_map(|l| Some(l.split_once(':')?.0.to_string())).collect();
-        // A blocked command counts here for the work before it blocked, and in redis-server after it was served.
+        // For a blocked command, Strand counts the work before it blocked, and redis-server counts it after it was
+        // served.
         names.retain(|name| !name.ends_with("_blpop"));
         names.sort();
         names
@@ -231,7 +232,7 @@ fn every_field_of_info_is_here_or_left_out_for_a_reason() {
     for (name, _) in LEFT_OUT {
         assert!(theirs.iter().any(|(n, _)| n == name), "redis-server has no {name}");
     }
-    // Fields that must be exactly equal after equal actions.
+    // These fields must be exactly equal after equal actions.
     let of = |all: &[(String, String)], name: &str| {
         all.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone()).unwrap_or_default()
     };
@@ -353,7 +354,7 @@ fn who_watches_is_told_what_redis_tells() {
     let script = "redis.call('SET', KEYS[1], ARGV[1]); return redis.pcall('HGET', KEYS[1], 'f')";
     requests.push([&b"EVAL"[..], script.as_bytes(), b"1", b"k", b"v w"].map(<[u8]>::to_vec).into());
     requests.push([&b"SET"[..], b"k\x00\xff \"\\", b"\r\n\t\x07\x08\x7f"].map(<[u8]>::to_vec).into());
-    // The password is set, and removed by a client that knows it.
+    // A client sets the password, and a client that knows the password removes it.
     let [ours, theirs] = watched(&mut both, &requests);
     assert_eq!(ours, theirs);
     assert!(!ours.iter().any(|line| line.contains("secret")), "{ours:?}");
@@ -378,7 +379,7 @@ fn who_watches_and_does_not_read_is_closed_and_nobody_waits() {
             .contains("output_buffer_limit_disconnections:1")
     );
     drop(watcher);
-    // RESET ends it.
+    // RESET ends MONITOR.
     let mut watcher = strand.connect().expect("it listens");
     assert_eq!(text(watcher.call(&["MONITOR"]).expect("a reply")), "OK");
     assert!(text(link.call(&["CLIENT", "LIST"]).expect("a reply")).contains(" flags=O "));
@@ -463,7 +464,7 @@ fn debug_says_what_redis_says() {
     for line in ["DEBUG HTSTATS 0", "DEBUG HTSTATS-KEY h"] {
         assert!(both.texts(line).iter().all(|text| text.contains("elements")), "{line}");
     }
-    // Another replication id, and what a script may call.
+    // The replication id differs, and so do the commands that a script may call.
     let id = |text: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix("master_replid:"));
         line.expect("the field is there").to_string()
@@ -505,7 +506,7 @@ fn clients_are_listed_and_closed_as_in_redis() {
         let pair = |field: &str| field.split_once('=').map(|(a, b)| (a.to_string(), b.to_string()));
         line.trim_end().split(' ').filter_map(pair).collect()
     };
-    // The common fields, in redis-server's order. Strand adds two.
+    // Compare the common fields, in redis-server's order. Strand adds two.
     let mut lists = both.servers.each_ref().map(|server| server.connect().expect("it listens"));
     let [ours, theirs] = lists.each_mut().map(|link| {
         let list = text(link.call(&["CLIENT", "LIST"]).expect("a reply"));
@@ -521,7 +522,7 @@ fn clients_are_listed_and_closed_as_in_redis() {
             assert_eq!(of(our), of(their), "{name}");
         }
     }
-    // By age: first no client is that old; then some are, and the caller is spared.
+    // Kill clients by age: first no client is old enough; then some are, and the caller is spared.
     let [strand, _] = &mut lists;
     let mut kill = |age: &str| text(strand.call(&["CLIENT", "KILL", "MAXAGE", age]).expect("a reply"));
     assert_eq!(kill("x"), "ERR maxage is not an integer or out of range");

@@ -5,7 +5,7 @@ use crate::harness::{Client, Server, comes_true, command};
 use std::path::Path;
 use strand_testkit::process::Server as Process;
 
-/// Commands with named changes, in the order of redis-server's events.
+/// Commands whose changes have names, in the order of redis-server's events.
 const CHANGES: &[&str] = &[
     "SET s 1",
     "SET s 2",
@@ -168,7 +168,7 @@ const CHANGES: &[&str] = &[
     "FLUSHALL",
 ];
 
-/// Commands that only read, on missing keys.
+/// Commands that only read, and that find missing keys.
 const MISSES: &[&str] = &[
     "SET s v",
     "GET nosuch",
@@ -191,7 +191,7 @@ const MISSES: &[&str] = &[
     "FLUSHALL",
 ];
 
-/// Every event of the commands for a subscriber of all channels, until the message `end`.
+/// The events of the commands, as a subscriber of all channels gets them, until the message `end`.
 fn events(address: std::net::SocketAddr, letters: &str, lines: &[&str]) -> Vec<String> {
     let (mut listener, mut client) = (Client::connect(address), Client::connect(address));
     client.call(&format!("CONFIG SET notify-keyspace-events {letters}"), "+OK\r\n");
@@ -207,7 +207,7 @@ fn events(address: std::net::SocketAddr, letters: &str, lines: &[&str]) -> Vec<S
     client.send(&command("PUBLISH __key_end end"));
     let mut found = Vec::new();
     loop {
-        // *4 $8 pmessage $6 __key* $n channel $m text
+        // A message has nine lines: *4 $8 pmessage $6 __key* $n channel $m text
         let lines: Vec<String> = (0..9).map(|_| listener.line()).collect();
         if lines[6] == "__key_end" {
             return found;
@@ -245,8 +245,8 @@ fn keys_have_the_events_that_they_have_in_redis_server() {
     }
 }
 
-/// Scripts that start on a worker, are undone there, and run elsewhere. Their events come once and in order, with
-/// the scripts' own messages.
+/// Scripts that start on a worker, are undone there, and run again elsewhere. Their events come once and in order,
+/// with the scripts' own messages.
 const SCRIPTS: &[&str] = &[
     "EVAL redis.call('set',KEYS[1],'v')redis.call('publish','__key_own','m')redis.call('incr',KEYS[2]) 2 a n",
     "EVAL redis.call('set',KEYS[1],'v')redis.call('incr',KEYS[2])for\ti=1,300000\tdo\tend\tredis.call('del',KEYS[1]) 2 a n",
@@ -301,7 +301,7 @@ fn served_events(address: std::net::SocketAddr) -> Vec<String> {
         if reply.starts_with('$') {
             pusher.line();
         }
-        // It is served.
+        // The blocked call is served.
         waiter.line();
         pusher.send(&command("PUBLISH __key_end end"));
         pusher.line();
@@ -342,7 +342,7 @@ fn keys_that_expire_or_are_evicted_are_told_of() {
     listener.send(&command("PSUBSCRIBE __keyevent@*"));
     (0..6).for_each(|_| _ = listener.line());
     let mut client = server.connect();
-    // Nobody looks at the first key, so active expiry finds it. A look-up finds the second.
+    // No client looks at the first key, so active expiry finds it. A look-up finds the second key.
     client.call("SET lone v PX 1", "+OK\r\n");
     let (mut channel, mut key) = (String::new(), String::new());
     let mut next = |listener: &mut Client| {
@@ -363,7 +363,7 @@ fn keys_that_expire_or_are_evicted_are_told_of() {
     assert_eq!(next(&mut listener), "__keyevent@3__:evicted victim");
 }
 
-/// Steps on hashes with expiring fields, and the events of Redis 7.4.
+/// Steps on hashes whose fields expire, and the events that Redis 7.4 sends.
 const FIELDS: &[(&str, &str)] = &[
     ("HSET h a 1 b 2 c 3", "hset"),
     ("HPEXPIREAT h 4152300156125 FIELDS 2 a b", "hexpire"),

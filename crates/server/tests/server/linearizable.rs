@@ -11,9 +11,10 @@ use strand_testkit::linearizability::{self, Call, Operation, Recorder};
 use strand_wire::client::Value;
 
 const CLIENTS: u64 = 8;
-/// Duration of each stress. The clock ends it, so a slow machine does less, not longer.
+/// Duration of each stress in milliseconds. The clock ends it, so on a slow machine it does less, but does not take
+/// longer.
 const STRESS_MS: u64 = 1200;
-/// The watchdog: longest wait for a reply. A longer one means a lock that is never released.
+/// The watchdog: maximum wait for a reply, in seconds. A longer wait means that a lock is never released.
 const REPLY_S_MAX: u64 = 15;
 
 fn connect(server: &Server) -> Client {
@@ -48,7 +49,8 @@ fn stress<T: Send>(server: &Server, client: impl Fn(&mut Client, &mut Rng, u64) 
 }
 
 fn random_operation(rng: &mut Rng) -> Operation {
-    // Few different texts, so that a wrong order is not hidden. SET and DEL often, so that no value grows long.
+    // Use few different texts, so that a wrong order is not hidden. Use SET and DEL often, so that no value grows
+    // long.
     let text = rng.u32(0..1000).to_string().into_bytes();
     let field = vec![rng.u8(b'a'..=b'c')];
     match rng.u8(0..20) {
@@ -64,8 +66,8 @@ fn random_operation(rng: &mut Rng) -> Operation {
     }
 }
 
-/// Lists, blocking commands and transactions. Slightly more is taken than put, so that some block and no list
-/// grows long.
+/// A random operation on lists, blocking commands and transactions. Slightly more elements are taken than put, so
+/// that some clients block and no list grows long.
 fn random_list_operation(rng: &mut Rng) -> Operation {
     let text = rng.u32(0..1000).to_string().into_bytes();
     match rng.u8(0..22) {
@@ -113,7 +115,7 @@ fn have_linear_histories(random: fn(&mut Rng) -> Operation) {
     assert!(histories.values().map(Vec::len).sum::<usize>() > 200, "too little was tried");
 }
 
-/// `name` and the keys `prefix0..prefixN` in random order, each followed by `value` if there is one.
+/// The command `name` with the keys `prefix0..prefixN` in random order, each followed by `value` if there is a value.
 fn multi(name: &str, prefix: &str, keys: usize, value: Option<&str>, rng: &mut Rng) -> Vec<String> {
     let mut order: Vec<usize> = (0..keys).collect();
     rng.shuffle(&mut order);
@@ -154,8 +156,8 @@ fn eight_keys_are_written_read_and_removed_as_one() {
 
 #[test]
 fn two_thousand_keys_are_written_read_and_removed_as_one() {
-    // MSET then has 4,000 arguments, nearly `LONG_ELEMENTS`. Above that it makes promises, which the lane carries
-    // out.
+    // With 2,000 keys, MSET has 4,000 arguments, nearly `LONG_ELEMENTS`. With more, MSET makes promises, which the
+    // lane carries out.
     several_keys_are_one(2000);
 }
 
@@ -189,7 +191,7 @@ fn no_order_of_keys_stops_the_server() {
         let (a, b) = (format!("k{}", rng.usize(..6)), format!("k{}", rng.usize(..6)));
         let pair = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
         let words = match rng.u8(0..14) {
-            // Long commands: with promises, on a view, or with all their shards held.
+            // Run long commands: with promises, on a view, or with all their shards held.
             0 if id > 5 => match rng.u8(0..4) {
                 0 => multi("MSETNX", "l", 3000, Some("x"), rng),
                 1 => multi("MGET", "l", 5000, None, rng),
@@ -207,7 +209,7 @@ fn no_order_of_keys_stops_the_server() {
             10 => pair(&["COPY", &a, &b, "DB", "1", "REPLACE"]),
             11 => pair(&["MOVE", &a, "1"]),
             12 => pair(&["LCS", &a, &b]),
-            // Commands that take every shard, from only a few clients, because they wait long for each other.
+            // Only a few clients run commands that take every shard, because such commands wait long for each other.
             _ if id < 3 => match rng.u8(0..6) {
                 0 => pair(&["FLUSHDB"]),
                 1 => pair(&["FLUSHALL"]),

@@ -1,4 +1,4 @@
-//! `make cliffs` at a thousandth of its size, to check that it still measures.
+//! Runs `make cliffs` at a thousandth of its size, to check that it still measures.
 
 use crate::harness::STRAND;
 use strand_bench::cliffs::{self, Options};

@@ -25,7 +25,7 @@ fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
 }
 
-/// A key of each type and form: the commands that create it, and the command that reads all of it.
+/// A key of each type and form: its name, the commands that create it, and the command that reads all of it.
 fn values() -> Vec<(&'static str, Vec<String>, &'static str)> {
     let many = |command: &str, each: &dyn Fn(usize) -> String| {
         let words: Vec<String> = (0..3000).map(each).collect();
@@ -76,7 +76,7 @@ fn every_type_goes_to_redis_server_and_back() {
     assert_eq!(call(&mut here, "DBSIZE"), Value::Int(0));
     for ((key, _, question), read) in values().iter().zip(&read) {
         assert_eq!(call(&mut there, question), *read, "{key} at redis-server");
-        // The remaining time was transferred.
+        // The remaining time to live was transferred, too.
         let Value::Int(left_ms) = call(&mut there, &format!("PTTL {key}")) else { panic!("{key}") };
         assert!(left_ms > 1_000_000_000, "{key}: {left_ms}");
     }
@@ -134,7 +134,7 @@ fn both_servers_say_the_same() {
     let gone_at = gone.local_addr().expect("bound");
     std::thread::spawn(move || {
         for connection in gone.incoming() {
-            // The request arrives whole.
+            // Read the request, which arrives whole.
             let _ = connection.expect("somebody connects").read(&mut [0; 4096]);
         }
     });
@@ -203,10 +203,10 @@ fn nobody_waits_for_a_target_that_is_slow() {
         request.clear();
     };
     read_until(b"before");
-    // The key itself can be read and written meanwhile.
+    // The key that is being moved can be read and written meanwhile.
     assert_eq!(call(&mut other, "GET key"), Value::Bulk(b"before".to_vec()));
     assert_eq!(call(&mut other, "SET key after"), ok());
-    // The other server has a value that has changed since, and gets the new one.
+    // The value has changed since the other server got it, so the other server gets the new value.
     let mut answering = silent_writer(&connection);
     answering(b"+OK\r\n+OK\r\n");
     let mut read_on = |what: &[u8]| {
@@ -219,7 +219,7 @@ fn nobody_waits_for_a_target_that_is_slow() {
         });
     };
     read_on(b"after");
-    // Clients of other keys are served.
+    // Clients of other keys are served meanwhile.
     assert_eq!(call(&mut other, "PING"), Value::Simple(b"PONG".to_vec()));
     answering(b"+OK\r\n");
     assert_eq!(here.reply().expect("it ends"), ok());

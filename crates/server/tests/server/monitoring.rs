@@ -6,7 +6,7 @@ use std::path::Path;
 
 const FILES: [&str; 3] = ["dashboard.json", "alerts.yml", "alerts.test.yml"];
 
-/// The names of metrics in a text.
+/// The names of metrics in `text`.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("strand_")).collect()
@@ -18,7 +18,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_there() {
     let site = site(&["--maxmemory", "1gb"]);
     let mut client = site.server.connect();
     client.call("SET k v", "+OK\r\n");
-    // An error has a series after its first occurrence.
+    // The count of an error has a series after its first occurrence.
     client.call("SET k", "-ERR wrong number of arguments for 'set' command\r\n");
     let metrics = site.http().get("/metrics").text();
     let samples = metrics.lines().filter(|line| !line.starts_with('#'));
@@ -55,7 +55,7 @@ fn profiles_and_reports_need_the_right_to_them() {
     client.call("ACL SETUSER reader on >wonder ~* +@read +ping", "+OK\r\n");
     let mut http = site.http();
     for path in REPORTS {
-        // reader:wonder, then reader:wrong.
+        // These are the logins reader:wonder and reader:wrong.
         let request = format!("GET {path}");
         let answer = http.ask(&request, "Authorization: Basic cmVhZGVyOndvbmRlcg==\r\n", b"");
         assert_eq!(answer.status, 403, "{path}: {}", answer.text());

@@ -1,4 +1,4 @@
-//! One client's requests must not affect others. One worker serves them all here.
+//! One client's requests must not affect other clients. In these tests one worker serves all clients.
 
 use crate::harness::{Server, command};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ fn debug_sleep_stops_nobody_else() {
     sleeper.send(&[command("DEBUG SLEEP 1"), command("ECHO after")].concat());
     sleeper.expect(b"+OK\r\n$5\r\nafter\r\n");
     assert!(start.elapsed() >= Duration::from_secs(1));
-    // One that would outlast every test.
+    // Start a sleep that would outlast every test.
     sleeper.send(&command("DEBUG SLEEP 1000"));
     for _ in 0..20 {
         other.call("PING", "+PONG\r\n");
@@ -52,7 +52,7 @@ fn an_endless_pipeline_does_not_starve_a_neighbour() {
     let mut writing = greedy.stream.try_clone().expect("a socket");
     let mut reading = greedy.stream.try_clone().expect("a socket");
     std::thread::scope(|scope| {
-        // Both run until the connection is closed.
+        // Both threads run until their connection is closed.
         scope.spawn(move || while writing.write_all(&batch).is_ok() {});
         scope.spawn(move || while reading.read(&mut [0; 64 << 10]).is_ok_and(|n| n > 0) {});
         for _ in 0..200 {
@@ -90,7 +90,7 @@ fn what_is_long_does_not_wait_for_what_is_heavy() {
     let all_called = format!("cmdstat_lcs:calls={HEAVY},");
     while !light.bulk("INFO commandstats").contains(&all_called) {}
     light.call("KEYS none", "*0\r\n");
-    // In a shared queue it would have come after all but the last few.
+    // In a queue shared with the heavy jobs, this command would have come after all but the last few of them.
     light.send(&command("INCRBY done 0"));
     let done: usize = light.line()[1..].parse().expect("a number");
     assert!(done < HEAVY / 2, "{done} of {HEAVY} came before it");

@@ -38,7 +38,7 @@ fn limits_count_the_connections_of_all_doors() {
     let mut third = Client::connect(address);
     third.expect(&frame(b"-ERR max number of clients reached\r\n"));
     third.expect_end();
-    // Both are idle, and closed for it.
+    // Both connections are idle, and are closed because of that.
     framed.expect_end();
     plain.expect_end();
     comes_true(|| server.connect().bulk("INFO clients").contains("connected_clients:1\r\n"));

@@ -1,4 +1,4 @@
-//! Peers that are large, slow, impolite or gone.
+//! Clients that are large, slow, impolite or gone.
 
 use crate::harness::{Client, Server, command, is_true_within};
 use std::io::{ErrorKind, Read, Write};
@@ -52,7 +52,7 @@ fn idle_connections_and_half_frames_cost_nothing() {
     // The last halves were read before a later connection was served.
     server.connect().call("PING", "+PONG\r\n");
     server.costs_nothing();
-    // A half frame continues where it stopped.
+    // A frame of which half has arrived continues where it stopped.
     let mut rest = vec![b'd'; 97];
     rest.extend_from_slice(b"\r\n");
     clients[0].send(&rest);
@@ -61,8 +61,9 @@ fn idle_connections_and_half_frames_cost_nothing() {
 
 #[test]
 fn a_naive_client_is_not_stalled() {
-    // Nagle's algorithm is on. Header and body are written separately, then the reply is awaited. Without a prompt
-    // acknowledgement inside the frame, each round waits for a delayed one, as at a server that does not set it.
+    // Nagle's algorithm is on. Header and body are written separately, and then the client waits for the reply. If
+    // the server did not acknowledge promptly inside a frame, each round would wait for a delayed acknowledgement, as
+    // it does with a server that does not set this option.
     let server = Server::start(&["--workers", "1"]);
     let ours = naive_round(server.address, 40);
     let plain = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -70,7 +71,7 @@ fn a_naive_client_is_not_stalled() {
     let plain = std::thread::spawn(move || {
         let (mut stream, _) = plain.accept()?;
         let mut request = vec![0; NAIVE_PARTS.iter().map(|p| p.len()).sum()];
-        // Until the client has gone.
+        // Serve until the client has disconnected.
         while stream.read_exact(&mut request).is_ok() {
             stream.write_all(b"+OK\r\n")?;
         }
@@ -81,7 +82,7 @@ fn a_naive_client_is_not_stalled() {
     assert!(ours < stalled / 2, "{ours:?} for a round, {stalled:?} at a plain server");
 }
 
-/// One SET in the three writes of a simple client.
+/// One SET, in the three writes of a simple client.
 const NAIVE_PARTS: [&[u8]; 3] = [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$200\r\n", &[b'v'; 200], b"\r\n"];
 
 /// The median time of a round trip.
@@ -117,7 +118,7 @@ fn absurd_lengths_end_the_connection_with_an_error() {
         client.expect(reply);
         client.expect_end();
     }
-    // A declared length does not allocate memory: each of these announces a gigabyte.
+    // A declared length does not allocate memory: each of these requests announces a gigabyte.
     let clients: Vec<_> = (0..20)
         .map(|_| {
             let mut client = server.connect();
@@ -168,7 +169,8 @@ fn a_large_value_in_small_chunks_takes_its_own_size_in_memory() {
     client.send(b"\r\n");
     client.expect(b"+OK\r\n");
     let grown = server.memory("VmHWM") - before;
-    // 1.1 times the value and 1 MB, plus 4 MB for what an unoptimised build and the test's other commands touch.
+    // The peak may have 1.1 times the value and 1 MB, plus 4 MB for what an unoptimised build and the test's other
+    // commands touch.
     assert!(grown <= LEN as u64 * 11 / 10 + (5 << 20), "the peak grew by {grown} bytes");
     client.call("STRLEN large", &format!(":{LEN}\r\n"));
     client.call("GETRANGE large 67108860 -1", "$4\r\nzzzz\r\n");
@@ -199,7 +201,8 @@ fn a_client_too_many_is_told_so() {
 
 #[test]
 fn who_does_not_read_stops_being_read() {
-    // Values below the size that replies share: every reply is a copy, so unbounded output would show in memory.
+    // The values are shorter than those that replies share, so every reply is a copy, and unbounded output would show
+    // in memory.
     let server = Server::start(&["--workers", "1"]);
     let mut client = server.connect();
     let value = "v".repeat(8000);
@@ -209,7 +212,7 @@ fn who_does_not_read_stops_being_read() {
     let batch: Vec<u8> = request.iter().copied().cycle().take(request.len() * 100).collect();
     client.stream.set_write_timeout(Some(Duration::from_millis(500))).expect("not zero");
     let (mut sent, mut blocked) = (0usize, false);
-    // 400 MB of replies, if all were made.
+    // All replies together would have 400 MB.
     while sent < request.len() * 50_000 && !blocked {
         match client.stream.write(&batch[sent % request.len()..]) {
             Ok(n) => sent += n,
@@ -219,7 +222,7 @@ fn who_does_not_read_stops_being_read() {
     }
     let grown = server.memory("VmRSS").saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes for one client that does not read");
-    // Others are served meanwhile, and a client that finally reads gets every reply.
+    // Other clients are served meanwhile, and a client that finally reads gets every reply.
     server.connect().call("PING", "+PONG\r\n");
     let reply = format!("$8000\r\n{value}\r\n");
     (0..sent / request.len()).for_each(|_| client.expect(reply.as_bytes()));
@@ -238,7 +241,7 @@ fn an_idle_client_is_closed_after_the_timeout() {
 
 #[test]
 fn who_reads_nothing_before_all_is_sent_is_answered_as_by_redis() {
-    // More than the buffers of the kernel and both limits of a session together.
+    // Number of requests. They have more bytes than the buffers of the kernel and both limits of a session together.
     const REQUESTS: usize = 3_000;
     const BYTES: usize = 64 << 10;
     let request = [format!("*2\r\n$4\r\nECHO\r\n${BYTES}\r\n").as_bytes(), &[b'x'; BYTES], b"\r\n"].concat();

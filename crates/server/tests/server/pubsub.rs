@@ -1,5 +1,5 @@
-//! Publish and subscribe over real sockets: the same bytes as from redis-server, and slow, new and leaving
-//! subscribers on several workers.
+//! Publish and subscribe over real sockets: Strand sends the bytes that redis-server sends, also to slow, new and
+//! leaving subscribers on several workers.
 
 use crate::harness::{Client, Server, comes_true, command};
 use std::path::Path;
@@ -22,8 +22,8 @@ fn subscribe(server: &Server, channel: &str) -> Client {
     client
 }
 
-/// Steps of three connections: the connection and its command. After each step, the output of every connection is
-/// compared.
+/// The steps of three connections: each is the connection's number and its command. After each step, the output of
+/// every connection is compared.
 const STEPS: &[(usize, &str)] = &[
     (0, "SUBSCRIBE a b"),
     (1, "PSUBSCRIBE a?* ?"),
@@ -57,14 +57,14 @@ const STEPS: &[(usize, &str)] = &[
     (2, "PUBLISH a nobody"),
 ];
 
-/// Runs the steps, and returns the lines sent to each connection. Steps without messages follow the last message,
-/// so it has arrived by the end.
+/// Runs the steps. Returns the lines that each connection received. The last steps cause no messages, so the last
+/// message has arrived by the end.
 fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str)]) -> Vec<Vec<String>> {
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
         if protocol == 3 {
             client.send(&command("HELLO 3"));
-            // As many lines as the map has.
+            // Read as many lines as the map has.
             while client.line() != "*0" {}
         }
     }
@@ -72,7 +72,7 @@ fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str
     let mut out = vec![Vec::new(); clients.len()];
     for (i, (who, words)) in steps.iter().enumerate() {
         words.split(';').for_each(|words| clients[*who].send(&command(&words.replace("{1}", &id[1..]))));
-        // A mark at each connection that still takes commands. When it is answered, the step is done.
+        // Send a mark to each connection that still takes commands. When all marks are answered, the step is done.
         for (at, client) in clients.iter_mut().enumerate() {
             let gone = at == 1 && steps[..=i].contains(&(1, "QUIT"));
             let last = |word: &str| steps[..=i].iter().rposition(|step| step.1 == word);
@@ -90,7 +90,7 @@ fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str
     out
 }
 
-/// Adds the lines before the answer to this mark.
+/// Appends to `out` the lines before the answer to this mark.
 fn answers(client: &mut Client, mark: &str, out: &mut Vec<String>) {
     client.send(&command(&format!("PING {mark}")));
     loop {
@@ -100,7 +100,7 @@ fn answers(client: &mut Client, mark: &str, out: &mut Vec<String>) {
         }
         out.push(line);
     }
-    // The mark's length, and the reply format of a RESP2 subscriber around it.
+    // Remove the mark's length, and the reply format of a RESP2 subscriber around the mark.
     out.pop();
     if out.ends_with(&["*2", "$4", "pong"].map(String::from)) {
         out.truncate(out.len() - 3);
@@ -121,8 +121,8 @@ fn value_lines(lines: &[String]) -> usize {
     }
 }
 
-/// Replies first, then messages, because with several workers a message of another connection may come before or
-/// after a reply.
+/// Puts the replies before the messages, because with several workers a message of another connection may come before
+/// or after a reply.
 fn apart(lines: &[String]) -> Vec<String> {
     let (mut replies, mut messages) = (Vec::new(), Vec::new());
     let mut rest = lines;
@@ -184,8 +184,8 @@ fn subscribers_of_all_workers_get_every_message_in_order() {
     comes_true(|| publishers[2].line_of("PUBLISH ch nobody", 0) == ":0");
 }
 
-/// A subscriber that does not read is closed at the limit of its class. The others, even on its worker, receive
-/// everything.
+/// A subscriber that does not read is closed at the limit of its class. All other subscribers, even on its worker,
+/// receive everything.
 #[test]
 fn a_subscriber_that_reads_nothing_holds_up_nobody() {
     let limit = "client-output-buffer-limit";
@@ -214,13 +214,13 @@ fn a_subscriber_that_reads_nothing_holds_up_nobody() {
     });
 }
 
-/// Clients subscribe, publish and unsubscribe at random on several workers. A publisher to a channel that only it
-/// listens to receives exactly the counted messages.
+/// Clients subscribe, publish and unsubscribe at random on several workers. A publisher whose channel only it listens
+/// to receives exactly the counted messages.
 #[test]
 fn counts_are_right_while_others_come_and_go() {
     let server = Server::start(&["--workers", "3"]);
     let done = AtomicBool::new(false);
-    /// Ends the others, even in a panic.
+    /// Ends the other threads, even after a panic.
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {
@@ -259,7 +259,7 @@ fn counts_are_right_while_others_come_and_go() {
             n += 1;
             publisher.call(&format!("PUBLISH own {n}"), ":1\r\n");
             let reached = publisher.line_of(&format!("PUBLISH all {n}"), 0);
-            // May include connections that were just closed.
+            // The number may include connections that were just closed.
             assert!(reached[1..].parse::<u32>().expect("a number") >= 1, "{reached}");
             let both = message("own", &n.to_string()) + &message("all", &n.to_string());
             listener.expect(both.as_bytes());
@@ -270,7 +270,7 @@ fn counts_are_right_while_others_come_and_go() {
     comes_true(|| client.line_of("PUBLISH all x", 0) == ":0");
 }
 
-/// Reads on until the bytes `end`. Messages may come before them, and nothing after.
+/// Reads until the bytes `end` arrive. Messages may come before these bytes, and nothing may come after.
 fn read_to(client: &mut Client, end: &str) {
     let last = end.rsplit("\r\n").nth(1).expect("lines").to_string();
     let word = end.split("\r\n").nth(2).expect("lines").to_string();

@@ -1,5 +1,5 @@
-//! SAVE during a rewrite of the append-only file, as in redis-server. Each has its own moment, and neither waits
-//! for the other.
+//! SAVE during a rewrite of the append-only file, as in redis-server. SAVE and the rewrite each have a moment of
+//! their own, and neither waits for the other.
 
 use crate::aof::{call, folder, info, link, redis_at, start, text};
 use crate::harness::comes_true;
@@ -9,7 +9,7 @@ const KEYS: usize = 100;
 /// Delay in microseconds for saving a key, so that saving all keys takes longer than the test.
 const SLOW: &str = "100000";
 
-/// The content of a snapshot in redis-server: the number of keys, and the values of two keys.
+/// The content of a snapshot, as redis-server loads it: the number of keys, and the values of two keys.
 fn in_snapshot(snapshot: &Path) -> [String; 3] {
     let other = folder();
     std::fs::copy(snapshot, other.path().join("dump.rdb")).expect("copied");
@@ -43,7 +43,7 @@ fn a_save_goes_on_beside_a_rewrite() {
     let mut saver = link(&server);
     saver.send(&["SAVE"]).expect("sent");
     comes_true(|| info(&mut client, "rdb_saves") == (saves + 1).to_string());
-    // Keys are written after the moment of both.
+    // Keys are written after the moment of both, the snapshot and the base.
     comes_true(|| info(&mut client, "current_save_keys_processed") != "0");
     assert_eq!(info(&mut client, "aof_rewrite_in_progress"), "1", "both go on");
     call(&mut client, &["SET", "late", "1"]);

@@ -1,5 +1,5 @@
-//! Snapshots on the disk with real servers. A saved file is loaded again, here and by redis-server; a save is of
-//! one moment; an error leaves the old file and is reported.
+//! Snapshots on the disk with real servers. A saved file is loaded again, by Strand and by redis-server. A save is of
+//! one moment. An error leaves the old file, and is reported.
 
 use crate::harness::{Server, comes_true};
 use std::path::{Path, PathBuf};
@@ -43,14 +43,14 @@ fn start(folder: &Path, more: &[&str]) -> Server {
     comes_true(|| info(&mut link, "loading") == "0");
     server
 }
-/// redis-server with the file of `folder` loaded.
+/// Starts redis-server, which loads the file in `folder`.
 fn redis_at(folder: &Path) -> Peer {
     Peer::redis(&["--dir", folder.to_str().expect("a plain path")], None).expect("redis-server is installed")
 }
 fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("strand-saving-").tempdir().expect("a folder")
 }
-/// Files in the folder, except the history of figures.
+/// The files in the folder, without the history of figures.
 fn files(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).expect("there").flatten();
     let mut names: Vec<String> = names.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -58,7 +58,7 @@ fn files(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
-/// Every type, small and large, in two databases.
+/// Creates values of every type, small and large, in two databases.
 fn fill(link: &mut Link) {
     let mut must = |args: &[&str]| {
         let reply = call(link, args);
@@ -104,7 +104,7 @@ fn what_is_saved_is_loaded_again_here_and_by_redis_server() {
     let redis = redis_at(folder.path());
     let mut peer = redis.connect().expect("it listens");
     assert_eq!(call(&mut peer, &["DEBUG", "DIGEST"]), digest);
-    // And back, with one more key, saved by redis-server.
+    // Then the other way: redis-server adds a key and saves, and Strand loads.
     call(&mut peer, &["SET", "one", "more"]);
     let digest = call(&mut peer, &["DEBUG", "DIGEST"]);
     drop(server);
@@ -139,7 +139,7 @@ fn random_data_goes_to_redis_server_and_back() {
             let reply = client.call(&generator.command());
             assert!(reply.is_ok(), "the connection ended");
         }
-        // Expiring keys would differ.
+        // Remove keys that expire, because they would differ.
         let Value::Array(keys) = client.call(&["KEYS", "*"]).expect("a reply") else { panic!("no array") };
         assert!(keys.len() >= 5, "{} keys", keys.len());
         for key in keys {
@@ -291,7 +291,7 @@ fn a_killed_server_leaves_the_file_before_and_the_next_one_tidies_up() {
     assert_eq!(files(folder.path()), ["dump.rdb", "dump.rdb.lock"]);
     let mut client = link(&next);
     assert_eq!(call(&mut client, &["DBSIZE"]), "0");
-    // Another server may not save here, and does not start with save points.
+    // Another server may not save in this folder, and does not start with save points.
     let dir = folder.path().to_str().expect("a plain path");
     let args =
         ["serve", "--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir, "--save", "60 1"];
@@ -375,7 +375,7 @@ fn save_points_begin_saves_and_a_failed_one_stops_writes() {
     assert_eq!(call(&mut client, &["CONFIG", "SET", "save", "1 1"]), "OK");
     comes_true(|| info(&mut client, "rdb_changes_since_last_save") == "0");
     assert!(files(folder.path()).contains(&"dump.rdb".to_string()));
-    // A folder in the place of the file cannot be replaced.
+    // Put a folder in the place of the file, because a folder cannot be replaced.
     assert_eq!(call(&mut client, &["CONFIG", "SET", "save", ""]), "OK");
     std::fs::remove_file(folder.path().join("dump.rdb")).expect("there");
     std::fs::create_dir_all(folder.path().join("dump.rdb/in")).expect("ours");
@@ -459,7 +459,7 @@ fn while_it_loads_a_server_says_so() {
     call(&mut client, &["SET", "short", "x", "PX", "1"]);
     assert_eq!(call(&mut client, &["SAVE"]), "OK");
     drop((client, first));
-    // It reports that it is ready only after loading, so do not wait for that.
+    // The server reports that it is ready only after loading, so do not wait for this report.
     let dir = folder.path().to_str().expect("a plain path");
     let port = strand_testkit::process::free_port().expect("loopback has ports").to_string();
     let args = ["serve", "--http-port", "0", "--port", &port, "--bind", "127.0.0.1", "--dir", dir];
@@ -522,13 +522,14 @@ fn files_of_every_version_are_loaded_or_refused() {
     assert!(loaded >= 30, "{loaded} files");
 }
 
-/// A server that finds this file ends, names the error, its place and a remedy, and leaves the file unchanged.
+/// Asserts that a server which finds this file ends, names the error, its place and a remedy, and leaves the file
+/// unchanged.
 fn assert_refused(folder: &Path, name: &str) -> String {
     let before = std::fs::read(folder.join("dump.rdb")).expect("there");
     let dir = folder.to_str().expect("a plain path");
     let args =
         ["serve", "--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir, "--save", "60 1"];
-    // A server that accepts the file would run for ever.
+    // Use `timeout`, because a server that accepts the file would run for ever.
     let mut command = std::process::Command::new("timeout");
     let refused = command.arg("60").arg(STRAND).args(args).output().expect("the built binary starts");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -5,7 +5,7 @@ use crate::harness::{Client, Server, comes_true};
 use std::sync::atomic::{AtomicBool, Ordering};
 use strand_wire::client::Value;
 
-/// EVAL of a text with spaces.
+/// Sends EVAL of a script that contains spaces.
 fn eval(client: &mut Client, script: &str, rest: &[&str]) {
     let words = [&["EVAL", script], rest].concat();
     let mut out = format!("*{}\r\n", words.len());
@@ -21,7 +21,7 @@ fn runs_a_script(server: &Server) -> bool {
     matches!(running.last(), Some(Value::Int(duration_ms)) if *duration_ms > 0)
 }
 
-/// Each would take a worker for ever, or all memory.
+/// Scripts that would each take a worker for ever, or all memory.
 const HOSTILE: &[&str] = &[
     "while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -40,12 +40,13 @@ fn hostile_scripts_stop_nobody_else() {
     let mut killer = server.connect();
     for script in HOSTILE {
         let mut hostile = server.connect();
-        // Without a key it holds no shard, which another key might share.
+        // Pass no key, so that the script holds no shard, which another key might share.
         eval(&mut hostile, script, &["0"]);
         for i in 0..50 {
             other.call(&format!("SET other:{i} x"), "+OK\r\n");
         }
-        // It ends by its own error or by the kill. On its way to a helper thread there is nothing to kill.
+        // The script ends by an error of its own, or because it is killed. While it is on its way to a helper thread,
+        // there is nothing to kill.
         let ended = AtomicBool::new(false);
         let line = std::thread::scope(|scope| {
             let (ended, killer) = (&ended, &mut killer);
@@ -68,7 +69,7 @@ fn hostile_scripts_stop_nobody_else() {
 fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
     let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "20"]);
     let (mut long, mut other) = (server.connect(), server.connect());
-    // TOUCH makes it hold the key's shard: a script that only reads values holds none.
+    // TOUCH makes the script hold the key's shard. A script that only reads values holds no shard.
     eval(&mut long, "redis.call('touch', KEYS[1]) while true do end", &["1", "k"]);
     // Clients that need the key get BUSY after some time. All others are served.
     let busy = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
@@ -89,7 +90,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
     assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL. script: "), "{ended}");
     assert!(ended.ends_with(", on @user_script:1."), "{ended}");
     other.call("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.\r\n");
-    // A script that has written is not killed, and its writes become visible together.
+    // A script that has written is not killed, and all its writes become visible together.
     eval(
         &mut long,
         "for i = 1, 200000 do redis.call('incr', KEYS[1]) end return redis.call('get', KEYS[1])",
@@ -108,7 +109,7 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
         }
         assert!(seen == "$-1" || seen == busy, "{seen}");
         if line == "+OK" {
-            // It was killed before its first write.
+            // The script was killed before its first write.
             break;
         }
     }
@@ -140,9 +141,10 @@ fn long_commands_are_told_of_a_busy_script_too() {
     eval(&mut long, "redis.call('touch', KEYS[1]) while true do end", &["1", "k"]);
     let many: Vec<String> = (0..5000).map(|i| format!("key:{i}")).collect();
     let values: Vec<String> = many.iter().map(|key| format!("{key} v")).collect();
-    // It holds its shard. A command that runs before that waits for the shard until the script has ended.
+    // The script holds its shard. A command that runs before the script is busy waits for the shard until the script
+    // has ended.
     comes_true(|| runs_a_script(&server));
-    // Some come before it is busy and some after. Each gets BUSY.
+    // Some of these commands arrive before the script is busy, and some after. Each gets BUSY.
     let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
     let lines = [
         format!("DEL k {}", many.join(" ")),
@@ -172,7 +174,7 @@ fn long_commands_are_told_of_a_busy_script_too() {
 fn a_script_that_begins_anew_has_run_once() {
     let server = Server::start(&["--workers", "2"]);
     let mut client = server.connect();
-    // An undeclared key comes after a write.
+    // The script uses an undeclared key after a write.
     for i in 1..=5 {
         eval(
             &mut client,
@@ -183,7 +185,7 @@ fn a_script_that_begins_anew_has_run_once() {
         assert_eq!(client.line(), format!(":{i}"));
     }
     client.call("GET counter", "$1\r\n5\r\n");
-    // Too long for a worker, after a write, in all possible ways.
+    // After a write, the script becomes too long for a worker, in all possible ways.
     for (i, tail) in [
         "for i = 1, 3000000 do end",
         "for i = 1, 20000 do redis.call('get', KEYS[1]) end",
@@ -200,7 +202,7 @@ fn a_script_that_begins_anew_has_run_once() {
         assert_eq!(client.line(), format!(":{}", i + 1), "{tail}");
         client.call("HGET hash f", &format!("$1\r\n{}\r\n", i + 1));
     }
-    // Expiries and types are restored too.
+    // Undoing a script also restores expiries and types.
     client.call("SET e 1 PX 1000000", "+OK\r\n");
     eval(
         &mut client,

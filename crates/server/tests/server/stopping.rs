@@ -1,4 +1,4 @@
-//! SHUTDOWN, SIGTERM and SIGINT: commands in flight finish, the exit code is right, and nobody waits for ever.
+//! SHUTDOWN, SIGTERM and SIGINT: running commands finish, the exit code is right, and no client waits for ever.
 
 use crate::harness::{Server, command};
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ fn a_signal_lets_commands_in_flight_finish() {
         let (mut busy, mut half) = (server.connect(), server.connect());
         busy.send(&[command("DEBUG SLEEP 0.5"), command("ECHO last")].concat());
         half.send(b"*2\r\n$3\r\nGET\r\n");
-        // The worker answers this after it has read the commands above.
+        // The worker answers this command after it has read the commands above.
         server.connect().call("PING", "+PONG\r\n");
         server.signal(signal);
         half.expect_end();

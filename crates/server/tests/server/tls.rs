@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A certificate authority.
+/// A certificate authority of the test.
 pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ impl Authority {
         let pem = params.self_signed(&key).expect("its own key").pem();
         Authority { pem, issuer: Issuer::new(params, key) }
     }
-    /// For 127.0.0.1, in files named after `name`.
+    /// Signs a certificate for 127.0.0.1. The files are named after `name`.
     pub fn sign(&self, folder: &Folder, name: &str, year_of_end: i32) -> Identity {
         let (params, key) = Identity::params(name, year_of_end);
         let cert = params.signed_by(&key, &self.issuer).expect("our key").pem();
@@ -63,7 +63,7 @@ impl Identity {
     }
 }
 
-/// A server with a door for each of `ports` and all that TLS needs.
+/// A server with a door for each of `ports`, and everything that TLS needs.
 pub struct Fixture {
     pub folder: Folder,
     pub ca: Authority,
@@ -121,7 +121,7 @@ impl Fixture {
     fn trusted(&self) -> Stream {
         self.connect(self.doors[0], self.config(&self.ca, Some(&self.client)))
     }
-    /// Why a client that sends PING gets no answer.
+    /// The reason why a client that sends PING gets no answer.
     fn refused(&self, config: Arc<ClientConfig>) -> String {
         self.refused_at(self.doors[0], config)
     }
@@ -236,7 +236,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
     for (address, hello) in [0, 3, 4].map(|i| fixture.doors[i]).into_iter().zip(hello) {
         let mut stranger = Client::connect(address);
         stranger.send(hello);
-        // An alert: 21, the version, 2 bytes: fatal, and the reason.
+        // The alert: type 21, the version, and 2 bytes: fatal, and the reason.
         stranger.expect(&[21, 3, 3, 0, 2, 2]);
         comes_true(|| {
             let log = fixture.server.folder.log_text();
@@ -254,7 +254,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.server.address));
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.doors[1]));
     call(&mut friend, &command("PING"), b"+PONG\r\n");
-    // An incomplete hello blocks nobody, and nothing.
+    // A client that sends only a part of its hello blocks no other client, and costs no processor time.
     let mut half = Client::connect(fixture.doors[0]);
     half.send(&[22, 3, 1, 2, 0, 1, 0]);
     call(&mut friend, &command("PING"), b"+PONG\r\n");
@@ -306,12 +306,12 @@ fn certificates_are_exchanged_while_clients_are_served() {
     let mut fixture = start(&["--tls-port"], &["--workers", "1"]);
     let (mut early, mut plain) = (fixture.trusted(), fixture.server.connect());
     call(&mut early, &command("PING"), b"+PONG\r\n");
-    // Another authority signs both ends from now on.
+    // From now on, another authority signs both certificates.
     let next = Authority::new("next");
     let identity = next.sign(&fixture.folder, "next-server", 2099);
     let client = next.sign(&fixture.folder, "next-client", 2099);
     let ca_file = fixture.folder.write("next-ca.crt", &next.pem);
-    // A mismatch changes nothing.
+    // A certificate that does not match its key changes nothing.
     let failed = "-ERR CONFIG SET failed (possibly related to argument 'tls-cert-file') - Unable to update TLS \
                   configuration. Check server logs.\r\n";
     plain.call(&format!("CONFIG SET tls-cert-file {}", identity.cert), failed);
@@ -414,7 +414,7 @@ fn an_end_that_comes_with_the_last_request_is_seen_at_once() {
     let fixture = start(&["--tls-port"], &["--workers", "1"]);
     let mut stream = fixture.trusted();
     call(&mut stream, &command("PING"), b"+PONG\r\n");
-    // Both in one segment, and the socket stays open.
+    // The request and the close alert come in one segment, and the socket stays open.
     let mut last = Vec::new();
     stream.conn.writer().write_all(&command("ECHO last")).expect("room for it");
     stream.conn.send_close_notify();
@@ -431,7 +431,7 @@ fn who_vanishes_while_its_command_sleeps_is_forgotten() {
     let fixture = start(&["--tls-port"], &["--workers", "1", "--enable-debug-command", "yes"]);
     let (mut stream, mut plain) = (fixture.trusted(), fixture.server.connect());
     call(&mut stream, &command("PING"), b"+PONG\r\n");
-    // More than is read ahead, so the server has stopped reading when the peer goes.
+    // Send more than the server reads ahead, so that it has stopped reading when the peer disconnects.
     let sent = [command("DEBUG SLEEP 600"), command("PING").repeat(100_000)].concat();
     let _ = stream.sock.set_write_timeout(Some(Duration::from_millis(500)));
     let _ = stream.write_all(&sent);

@@ -19,7 +19,7 @@ fn rights_change_on_every_worker_at_once() {
         bobs.iter_mut().for_each(|bob| bob.call("PING", reply));
     }
     admin.call("ACL DELUSER bob", ":1\r\n");
-    // They are closed although nobody sends anything.
+    // These connections are closed although nobody sends anything.
     bobs.iter_mut().for_each(|bob| bob.expect_end());
     admin.call("PING", "+PONG\r\n");
 }

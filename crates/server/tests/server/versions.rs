@@ -1,9 +1,10 @@
-//! Versions of datasets, as importers publish them: who waits for one, who searches at one, and what changed between two.
+//! Versions of datasets, as importers publish them: which client waits for a version, which client searches a
+//! version, and what changed between two versions.
 
 use crate::harness::{Client, Folder, STRAND, Server, comes_true, command};
 use std::process::Command;
 
-/// More waiters than one publication serves by itself.
+/// Number of waiters. It exceeds the number that one publication serves by itself.
 const CROWD: usize = 600;
 
 fn import(server: &Server, folder: &Folder, more: &[&str]) -> String {
@@ -38,7 +39,7 @@ fn a_client_waits_until_an_import_is_visible() {
     waiter.call("FT.SEARCH mail invoice NOCONTENT VERSION mail@1", "*2\r\n:1\r\n$10\r\nmail:a.eml\r\n");
     waiter.call("IMPORT.VERSION WAIT mail mail@1 VISIBLE TIMEOUT 1", "$6\r\nmail@1\r\n");
     waiter.call("IMPORT.VERSION WAIT mail mail@2 VISIBLE TIMEOUT 1", "*-1\r\n");
-    // An import without changes publishes no new version, one that is published at one moment does.
+    // An import without changes publishes no new version, unless it is published at one moment.
     assert!(import(&server, &folder, &[]).contains(r#""token":"mail@1""#));
     waiter.send(&command("IMPORT.VERSION WAIT mail mail@2 VISIBLE"));
     comes_true(|| blocked(&mut other) == "blocked_clients:1");
@@ -62,12 +63,12 @@ fn a_crowd_waits_and_only_for_what_it_asked() {
         client.send(&command(&format!("IMPORT.VERSION WAIT d {version} VISIBLE")));
     }
     comes_true(|| blocked(&mut admin) == format!("blocked_clients:{CROWD}"));
-    // Containers and another version are not what they wait for.
+    // Containers and another version are not what these clients wait for.
     admin.call("IMPORT.VERSION SET d . container", "+OK\r\n");
     admin.call("IMPORT.VERSION PUBLISH d one", "$3\r\nd@1\r\n");
     admin.call("IMPORT.VERSION SET d . changed", "+OK\r\n");
     assert_eq!(blocked(&mut admin), format!("blocked_clients:{CROWD}"));
-    // One that leaves is forgotten, and one that is told to go on goes on.
+    // A waiter that disconnects is forgotten, and a waiter that CLIENT UNBLOCK ends gets null.
     crowd.pop();
     comes_true(|| blocked(&mut admin) == format!("blocked_clients:{}", CROWD - 1));
     let mut told = server.connect();
@@ -104,7 +105,7 @@ fn a_search_at_a_version_and_the_changes_between_two() {
          $16\r\nmail:changed.eml\r\n*2\r\n$7\r\nsubject\r\n$9\r\ninvoice 1\r\n\
          $13\r\nmail:same.eml\r\n*2\r\n$7\r\nsubject\r\n$13\r\ninvoice three\r\n",
     );
-    // What was written since shows no fields.
+    // Documents that were written since the version show no fields.
     client.call(
         &format!("{search} mail@1"),
         "*7\r\n:3\r\n$16\r\nmail:changed.eml\r\n$-1\r\n$13\r\nmail:gone.eml\r\n$-1\r\n\
@@ -126,17 +127,17 @@ fn a_search_at_a_version_and_the_changes_between_two() {
     client.call("FT.CHANGES mail invoice FROM mail@1 TO mail@2", &all);
     client.call("FT.CHANGES mail * FROM mail@1", &all);
     client.call("FT.CHANGES mail invoice FROM mail@1 LIMIT 1 1", &changes(1, 1, 1, &[updated]));
-    // It entered the answer of one query and left that of another.
+    // The document entered the answer of one query and left the answer of another.
     client.call("FT.CHANGES mail old FROM mail@1", &changes(0, 0, 1, &[("removed", "mail:changed.eml")]));
     client.call("FT.CHANGES mail new FROM mail@1", &changes(1, 0, 0, &[("added", "mail:changed.eml")]));
     client.call("FT.CHANGES mail invoice FROM mail@2 TO mail@2", &changes(0, 0, 0, &[]));
     let back = changes(1, 1, 1, &[("removed", "mail:added.eml"), updated, ("added", "mail:gone.eml")]);
     client.call("FT.CHANGES mail invoice FROM mail@2 TO mail@1", &back);
-    // A write by hand is in no version, and is a change since the last one.
+    // A document that is written by hand is in no version, and is a change since the last version.
     client.call("HSET mail:same.eml subject hand", ":0\r\n");
     client.call("FT.CHANGES mail hand FROM mail@2", &changes(1, 0, 0, &[("added", "mail:same.eml")]));
     client.call("FT.SEARCH mail hand LIMIT 0 0 VERSION mail@2", "*1\r\n:0\r\n");
-    // Two versions are kept unless told.
+    // Two versions are kept, unless the option says otherwise.
     mail(&folder, "new.eml", "invoice five", "text");
     import(&server, &folder, &[]);
     client.call("FT.SEARCH mail invoice VERSION mail@1", "-ERR the index does not keep version mail@1\r\n");
@@ -195,7 +196,7 @@ fn metrics_tell_what_imports_did_by_dataset() {
         std::io::Read::read_to_end(&mut client.stream, &mut text).expect("it ends");
         String::from_utf8_lossy(&text).into_owned()
     };
-    // The server notices a moment later that the importer has left.
+    // The server notices a moment later that the importer has disconnected.
     comes_true(|| metrics().contains("strand_import_running{db=\"0\",dataset=\"mail\"} 0\n"));
     let text = metrics();
     let of = |name: &str, more: &str| format!("strand_import_{name}{{db=\"0\",dataset=\"mail\"{more}}}");

@@ -31,7 +31,7 @@ fn what_expires_is_removed_though_nobody_asks_for_it() {
     let sets: Vec<u8> = (0..KEYS).flat_map(|i| command(&format!("SET key:{i} v PX 1"))).collect();
     client.send(&sets);
     client.expect(&b"+OK\r\n".repeat(KEYS));
-    // Ten ticks at 2,000 keys would take at least a second. The limit is for a busy machine.
+    // Ten ticks with 2,000 keys each would take at least a second. The limit allows for a busy machine.
     let is_empty = is_true_within(Duration::from_secs(10), || {
         client.send(&command("DBSIZE"));
         client.line() == ":0"

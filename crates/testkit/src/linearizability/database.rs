@@ -16,7 +16,7 @@ const NS_PER_MS: u64 = 1_000_000;
 /// A request to a database. Keys are numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// A command on one key. `BLPOP` is not here but in [`Step::Pop`].
+    /// A command on one key. `BLPOP` is [`Step::Pop`] instead.
     One(usize, Operation),
     /// `SET key value PX ms`
     SetFor(usize, Vec<u8>, u32),
@@ -54,13 +54,13 @@ pub enum Step {
 /// A step of a client. The client matters, because each has its own watched keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The connection's number.
+    /// The number of the connection.
     pub client: u32,
-    /// The request.
+    /// The request that the connection sent.
     pub step: Step,
 }
 
-/// A key.
+/// The value of a key, and when the key expires.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Entry {
     value: State,
@@ -71,7 +71,7 @@ pub struct Entry {
 /// All keys, and the watched keys of each client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Database {
-    /// The existing keys.
+    /// The keys that exist, with their values.
     keys: BTreeMap<usize, Entry>,
     /// For each client, its watched keys and whether one of them has changed.
     watches: BTreeMap<u32, (BTreeSet<usize>, bool)>,
@@ -86,7 +86,7 @@ fn words<T: AsRef<[u8]>>(words: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
 }
 
 impl Step {
-    /// The commands to send. The reply to the last one is the reply to the step.
+    /// The commands to send for the step. The reply to the last command is the reply to the step.
     pub fn requests(&self) -> Vec<Vec<Vec<u8>>> {
         match self {
             Step::Exec(steps) => {
@@ -227,7 +227,8 @@ impl Model for Request {
 }
 
 impl Call<Request> {
-    /// A blocking call that returned null took effect at its timeout. Moves the start of the call to that time.
+    /// Moves the start of a blocking call that returned null to its timeout, because the call took effect at that
+    /// time.
     #[must_use]
     pub fn narrowed(mut self) -> Self {
         if let Some(ms) = self.operation.step.waits_ms()
@@ -241,7 +242,8 @@ impl Call<Request> {
 }
 
 impl Database {
-    /// The possible databases in which `key` surely exists or not at some time of `during`, in milliseconds.
+    /// The possible databases after it is decided, at some time of `during` (in milliseconds), whether `key` exists
+    /// or has expired.
     fn settled(self, key: usize, during: (u64, u64)) -> Vec<Database> {
         let Some((from, to)) = self.keys.get(&key).and_then(|entry| entry.until_ms) else {
             return vec![self];

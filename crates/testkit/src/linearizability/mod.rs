@@ -27,25 +27,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_wire::client::Value;
 
-/// Most calls on one key that may be pending together.
+/// Maximum number of calls on one key that may be pending together.
 pub const PENDING_MAX: usize = 64;
-/// Most configurations that the check follows together before it gives up.
+/// Maximum number of configurations that the check follows together before it gives up.
 const CONFIGURATIONS_MAX: usize = 1 << 20;
 
 /// The effect of calls, one after another, on a state.
 pub trait Model: Clone + PartialEq + fmt::Debug {
-    /// The state. The first state is its default.
+    /// The state on which calls act. A history starts with the default state.
     type State: Clone + Default + Eq + Ord + Hash + fmt::Debug;
 
     /// The possible states after the call, each with its reply, when the call takes effect within `during` (in ns,
-    /// like [`Call::invoked_ns`]). More than one when the time matters and is not known exactly.
+    /// like [`Call::invoked_ns`]). There are several when the time matters and is not known exactly.
     fn outcomes(&self, before: &Self::State, during: RangeInclusive<u64>) -> Vec<(Self::State, Value)>;
 }
 
 /// One call, as its client saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call<M = Operation> {
-    /// The request.
+    /// The request of the call.
     pub operation: M,
     /// The reply; `None` when the connection ended first, so it is unknown whether the call took effect.
     pub reply: Option<Value>,
@@ -63,20 +63,20 @@ impl<M> Call<M> {
     }
 }
 
-/// The next pipeline number, for all recordings.
+/// The number of the next pipeline, over all recordings.
 static PIPELINES: AtomicU64 = AtomicU64::new(0);
 
 /// The reason why a history was not accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rejected<M: Model = Operation> {
-    /// No order explains this call's reply.
+    /// No order of the calls explains this call's reply.
     Wrong {
         /// The call at whose return the last explanation was lost.
         call: Box<Call<M>>,
-        /// The possible states before this call.
+        /// The states that were possible before this call.
         states: Vec<M::State>,
     },
-    /// Too many configurations for the check.
+    /// The check had to follow too many configurations.
     TooMuch,
 }
 
@@ -91,7 +91,7 @@ impl<M: Model> fmt::Display for Rejected<M> {
 
 impl<M: Model> std::error::Error for Rejected<M> {}
 
-/// The common clock for all clients of a recording.
+/// The clock that all clients of a recording share.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorder(Instant);
 
@@ -116,7 +116,7 @@ impl Recorder {
         let one = |(place, (key, operation)): (usize, &(&str, Operation))| {
             let mut reply = || {
                 let replies = operation.requests(key).len();
-                // The earlier replies say that a command is queued.
+                // Only the last reply counts: the earlier replies say that a command is queued.
                 let last = (0..replies).fold(None, |_, _| client.reply().ok())?;
                 Some(operation.seen(last))
             };
@@ -186,14 +186,14 @@ fn events<M>(history: &[Call<M>]) -> Vec<(u64, bool, usize)> {
     events
 }
 
-/// The configurations in which the call of `slot` has taken effect; its slot is free again. From each configuration
-/// in `from`, other pending calls may take effect first, in every order that explains their replies.
+/// The configurations in which the call of `slot` has taken effect; its slot is free again. Other pending calls may
+/// take effect before this call, from each configuration in `from`, in every order that explains their replies.
 fn linearize<M: Model>(
     from: &HashSet<Configuration<M::State>>,
     slots: &[Option<&Call<M>>; PENDING_MAX],
     slot: usize,
 ) -> Result<HashSet<Configuration<M::State>>, Rejected<M>> {
-    // Everything that takes effect here does so before the call of `slot` returns.
+    // Every call that takes effect here does so before the call of `slot` returns.
     let until_ns = slots[slot].map_or(u64::MAX, |call| call.returned_ns);
     let mut reached = HashSet::new();
     let mut seen: HashSet<Configuration<M::State>> = from.clone();

@@ -32,24 +32,24 @@ pub enum Operation {
     LPop,
     /// `LLEN`
     LLen,
-    /// `BLPOP` with a timeout in milliseconds. Takes effect when the list has an element, or as null when it has
-    /// none.
+    /// `BLPOP` with a timeout in milliseconds. It takes effect when the list has an element; without an element it
+    /// replies with null.
     BlPop(u32),
     /// `MULTI`, these commands, `EXEC`: all at one moment.
     Exec(Vec<Operation>),
 }
 
-/// The value of a key.
+/// The value of a key, as the model sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// The key does not exist.
     #[default]
     Absent,
-    /// A string.
+    /// The value is a string.
     Text(Vec<u8>),
-    /// A hash.
+    /// The value is a hash.
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
-    /// A list; never empty.
+    /// The value is a list, which is never empty.
     List(VecDeque<Vec<u8>>),
 }
 
@@ -62,7 +62,7 @@ impl Model for Operation {
 }
 
 impl Operation {
-    /// The commands to send. The reply to the last one is the reply to the operation.
+    /// The commands to send for the operation. The reply to the last command is the reply to the operation.
     pub fn requests(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
         match self {
             Operation::Exec(operations) => {
@@ -189,7 +189,7 @@ fn text(state: &State) -> Option<&Vec<u8>> {
 fn increment(old: Option<&Vec<u8>>) -> (Option<State>, Value) {
     let number = match old {
         None => Some(0i64),
-        // Only the canonical form is an integer: no leading zero, no plus sign.
+        // Only the canonical form counts as an integer: no leading zero, no plus sign.
         Some(text) => {
             std::str::from_utf8(text).ok().and_then(|t| t.parse::<i64>().ok().filter(|n| n.to_string() == t))
         }

@@ -8,7 +8,7 @@ fn call(operation: Operation, reply: Value, invoked_ns: u64, returned_ns: u64) -
     Call { operation, reply: Some(reply), invoked_ns, returned_ns, sent }
 }
 
-/// These calls, sent as one pipeline.
+/// Makes one pipeline of these calls.
 fn pipeline<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
     let pipeline = PIPELINES.fetch_add(1, Relaxed);
     for (place, call) in calls.iter_mut().enumerate() {
@@ -30,7 +30,7 @@ fn accepted(history: &[Call]) {
     assert!(check(history).is_ok(), "{:?}", check(history));
 }
 
-/// Asserts that the check fails at the call with number `index`.
+/// Asserts that the check rejects the history at the call with number `index`.
 #[track_caller]
 fn rejected(history: &[Call], index: usize) {
     match check(history) {
@@ -44,7 +44,7 @@ fn calls_that_overlap_may_have_any_order() {
     accepted(&[set("a", 0, 10), set("b", 0, 10), get("a", 20, 30), get("a", 40, 50)]);
     accepted(&[set("a", 0, 10), set("b", 0, 10), get("b", 20, 30)]);
     accepted(&[set("a", 0, 1), set("b", 2, 20), get("a", 3, 4), get("b", 5, 6), get("b", 7, 8)]);
-    // A call may overlap another one that returns at the instant at which it starts.
+    // A call may overlap another call that returns at the instant at which the first call starts.
     accepted(&[set("a", 0, 1), set("b", 2, 5), get("a", 5, 6)]);
     accepted(&[]);
 }
@@ -86,7 +86,7 @@ fn calls_of_a_pipeline_keep_their_order() {
     accepted(&[set("a", 0, 10), absent(0, 11)]);
     rejected(&pipeline([set("a", 0, 10), absent(0, 11)]), 1);
     accepted(&pipeline([absent(0, 10), set("a", 0, 11), get("a", 0, 12)]));
-    // Calls of other clients may take effect in between.
+    // Calls of other clients may take effect between two calls of one pipeline.
     let [first, second] = pipeline([set("a", 0, 10), get("b", 0, 11)]);
     accepted(&[first.clone(), second, set("b", 5, 6)]);
     let [_, third] = pipeline([set("a", 0, 10), get("b", 0, 11)]);
@@ -96,7 +96,7 @@ fn calls_of_a_pipeline_keep_their_order() {
 #[test]
 fn a_stale_read_is_wrong() {
     rejected(&[set("a", 0, 1), set("b", 2, 3), get("a", 4, 5)], 2);
-    // A new value that was seen once cannot disappear, even while its SET is still pending.
+    // A new value that one client has seen cannot disappear, even while its SET is still pending.
     rejected(&[set("a", 0, 1), set("b", 2, 20), get("b", 3, 4), get("a", 5, 6)], 3);
     rejected(&[get("never written", 0, 1)], 0);
 }
@@ -157,7 +157,8 @@ fn replies_of_an_atomic_key_are_accepted_and_changed_replies_are_not() {
     }
 }
 
-/// Calls that take effect one per microsecond. For its client, each call lasts some microseconds around that time.
+/// A random history of calls that take effect one per microsecond. Its client sees each call last some microseconds
+/// around that time.
 fn atomic_history(rng: &mut Rng) -> Vec<Call> {
     let mut state = State::Absent;
     let mut one = |at: u64| {

@@ -3,11 +3,11 @@
 use std::hint::black_box;
 use strand_chain::Chain;
 
-/// A decoder and its last result.
+/// A decoder that keeps its last result.
 pub trait Receiver {
     /// The free memory of the current large body.
     fn body_spare(&mut self) -> Option<&mut [u8]>;
-    /// Marks `n` bytes of it as filled.
+    /// Marks `n` bytes of the large body as filled.
     fn body_filled(&mut self, n: usize);
     /// Decodes the bytes in `input`.
     fn decode(&mut self, input: &mut Chain);
@@ -39,7 +39,7 @@ pub fn measure(size: usize, count: usize, mut receive_one: impl FnMut()) -> Row 
     Row { ns_per_byte, allocated, resident }
 }
 
-/// Feeds `size` bytes in pieces. Every piece is `chunk`, one small buffer, so only the receiver is measured.
+/// Feeds `size` bytes in pieces. Every piece is `chunk`, the same small buffer, so only the receiver is measured.
 pub fn feed_chunks(receiver: &mut impl Receiver, input: &mut Chain, size: usize, chunk: &[u8]) {
     let mut left = size;
     while left > 0 {
@@ -78,7 +78,8 @@ pub fn cpu_ns() -> f64 {
 pub struct Resident(usize);
 
 impl Resident {
-    /// Resets the kernel's peak. If the kernel does not allow that, the growth is too high; without a peak it is 0.
+    /// Resets the kernel's record of the peak. Where the kernel does not allow the reset, the measured growth is too
+    /// high; where the kernel has no such record, the growth is 0.
     pub fn start() -> Resident {
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         Resident(status_bytes("VmRSS:"))

@@ -29,8 +29,8 @@ macro_rules! wants_body {
 }
 wants_body!(Decoder, pack4::Decoder);
 
-/// Feeds the start of `bytes` as a session does, into the current large body if there is one. Returns the number of
-/// bytes used.
+/// Feeds the first bytes of `bytes` as a session does: into the current large body if there is one. Returns the
+/// number of bytes used.
 fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize {
     let Some(spare) = decoder.body_spare() else {
         input.push_slice(bytes);
@@ -46,7 +46,7 @@ fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize 
 /// The result of decoding a stream of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The arguments of each command.
+    /// The arguments of each decoded command.
     pub commands: Vec<Vec<Vec<u8>>>,
     /// The error that ended the stream.
     pub error: Option<String>,
@@ -71,13 +71,13 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) ->
                         argv.clear();
                     }
                     Err(error) => {
-                        // After an error `in_frame` has no meaning.
+                        // After an error, the result of `in_frame` has no meaning.
                         (outcome.error, outcome.in_frame) = (Some(error.to_string()), false);
                         return outcome;
                     }
                 }
             }
-            // Only an inline request may wait in the chain for its line end.
+            // Only an inline request may wait in the chain for the end of its line.
             assert!(input.is_empty() || input.examined() == input.len(), "nothing is left unexamined");
             outcome.in_frame = decoder.in_frame();
         }

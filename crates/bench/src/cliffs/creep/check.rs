@@ -1,9 +1,9 @@
 //! [`Check`]: the times of one contestant's searches, and whether it passes T1, T2, T3 and T7.
 //!
-//! Other programs on the machine can spoil a mix (T2). A mix that does not pass is run again, up to [`MIXES_MAX`]
-//! times in all, on the engines as the last mix left them, and the best one counts. Drift is measured from the
-//! first tenth of the first mix. So a real slowdown stays, and a disturbance goes. All mixes share the time of
-//! one.
+//! Other programs on the machine can spoil a mix (T2). A mix that does not pass is run again, up to
+//! [`MIXES_MAX`] times in all, and the best mix counts. Each mix runs on the engines as the mix before left
+//! them, and drift is measured from the first tenth of the first mix. So a real slowdown shows in every mix,
+//! and a disturbance in one only. All mixes together get the time limit of one.
 
 use super::contestants::{Contestant, Sample};
 use super::texts::Subject;
@@ -14,19 +14,22 @@ use fastrand::Rng;
 const EASY_ROUNDS: usize = 100;
 const MIXED_THREADS: usize = 4;
 const MIXES_MAX: usize = 3;
-/// One text in this many of a mix is hard.
+/// One text in this many of a mix is a hard text.
 const HARD_SHARE: usize = 20;
 const PLANTED: usize = 200;
 const PLANTED_BYTES: usize = 600;
 
-/// The times of a contestant's searches.
+/// The times that a contestant's searches took.
 pub(super) struct Check {
-    /// Easy texts before the hard ones, the hard ones, and easy texts after them.
+    /// The easy texts that are searched before the hard texts.
     before: Vec<Sample>,
+    /// The hard texts.
     hard: Vec<Sample>,
+    /// The easy texts that are searched after the hard texts.
     after: Vec<Sample>,
-    /// Easy texts on several warm threads, and the mixes.
+    /// The easy texts that are searched on several warm threads.
     warm: Vec<Sample>,
+    /// The mixes of easy and hard texts.
     mixes: Vec<Mix>,
     results: Vec<usize>,
 }
@@ -34,9 +37,11 @@ pub(super) struct Check {
 /// One mix of easy and hard texts.
 struct Mix {
     searches: usize,
-    /// Figures of the easy texts: p99, and the medians of the first tenth and the last, in microseconds.
+    /// The p99 of the mix's easy texts, in microseconds.
     p99: f64,
+    /// The median of the first tenth of the easy texts, in microseconds.
     first: f64,
+    /// The median of the last tenth of the easy texts, in microseconds.
     last: f64,
 }
 
@@ -44,10 +49,10 @@ struct Mix {
 pub(super) type Start<'a> = &'a dyn Fn() -> Result<Box<dyn Contestant>>;
 
 impl Check {
-    /// Lets the contestant search everything.
+    /// Lets a new contestant search everything.
     ///
     /// # Errors
-    /// When it does not start, or fails.
+    /// When the contestant does not start, or fails.
     pub(super) fn take(extent: &Extent<'_>, subject: &Subject, start: Start<'_>) -> Result<Check> {
         let hard_texts = extent.size(HARD);
         let rng = &mut Rng::with_seed(77);
@@ -92,7 +97,7 @@ impl Check {
         Ok(check)
     }
 
-    /// T1.
+    /// Result of T1: easy texts after hard ones.
     ///
     /// # Errors
     /// None.
@@ -102,10 +107,10 @@ impl Check {
         Ok((text, after <= 3.0 * before + 50.0))
     }
 
-    /// T2.
+    /// Result of T2: easy texts among hard ones.
     ///
     /// # Errors
-    /// Without a mix.
+    /// When no mix was run.
     pub(super) fn mixed(&self) -> Cell {
         let warm = quantile(&self.warm, 0.5);
         let first = self.mixes.first().ok_or("no mix")?.first;
@@ -122,7 +127,7 @@ impl Check {
         Ok((text, worse <= 1.0))
     }
 
-    /// T3.
+    /// Result of T3: text that is not ASCII.
     ///
     /// # Errors
     /// None.
@@ -131,7 +136,7 @@ impl Check {
         Ok((format!("{} / {}", grouped(ascii), grouped(other)), other <= 3.0 * ascii))
     }
 
-    /// T7.
+    /// Result of T7: whether the contestant's results equal `want`.
     ///
     /// # Errors
     /// None.
@@ -157,7 +162,7 @@ impl Mix {
     }
 }
 
-/// Number of matching patterns, on short and long texts of which many match.
+/// The number of matching patterns for each of several short and long texts, of which many match.
 ///
 /// # Errors
 /// The contestant's error.
@@ -173,7 +178,7 @@ pub(super) fn results(
     Ok(searched(contestant, &texts, 1, &order, extent.part)?.iter().map(|s| s.matches).collect())
 }
 
-/// The searches that were done in time: all, unless a search takes very long.
+/// The searches that were done within the time limit: all, unless a search takes very long.
 fn searched(
     contestant: &mut dyn Contestant,
     texts: &[Vec<u8>],
@@ -184,7 +189,7 @@ fn searched(
     Ok(contestant.run(texts, threads, order, limit)?.into_iter().flatten().collect())
 }
 
-/// A quantile, in microseconds.
+/// A quantile of the searches' times, in microseconds.
 pub(super) fn quantile(samples: &[Sample], share: f64) -> f64 {
     let mut micros: Vec<f64> = samples.iter().map(|s| s.took.as_secs_f64() * 1e6).collect();
     micros.sort_by(f64::total_cmp);

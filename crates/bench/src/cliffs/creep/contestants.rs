@@ -12,7 +12,7 @@ use strand_testkit::process::{Kind, Server};
 use strand_testkit::quoting;
 use strand_wire::client::Value;
 
-/// One search.
+/// One search: its time and its result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) took: Duration,
@@ -20,10 +20,10 @@ pub(super) struct Sample {
     pub(super) matches: usize,
 }
 
-/// An engine with a set of patterns.
+/// A regex engine with one set of patterns.
 pub(super) trait Contestant {
-    /// Searches `texts[order[i]]` for each i. Thread t of `threads` does those at t, t + threads ... in sequence,
-    /// and begins none after `limit`.
+    /// Searches `texts[order[i]]` for each i. Thread t of `threads` searches the texts at t, t + threads, t +
+    /// 2 * threads and so on, one after another, and begins no search after `limit`.
     ///
     /// # Errors
     /// When a search fails.
@@ -39,7 +39,7 @@ pub(super) trait Contestant {
 /// Name of the pattern set on the server.
 pub(super) const SET: &str = "creep";
 
-/// Strand. Every search is a request, and its time is the round trip.
+/// Strand over a socket. Every search is a request, and its time is the round trip.
 pub(super) struct Strand {
     pub(super) server: Server,
 }
@@ -52,7 +52,7 @@ impl Strand {
     }
 }
 
-/// RX.SET of a subject's patterns.
+/// Defines a subject's patterns on the server by RX.SET.
 pub(super) fn define(server: &Server, subject: &Subject, options: &[&str]) -> Result<()> {
     let mut args: Vec<String> = vec!["RX.SET".into(), SET.into()];
     for (i, pattern) in subject.patterns.iter().enumerate() {
@@ -138,7 +138,7 @@ impl Contestant for Stock {
     }
 }
 
-/// Runs `each` on `threads` threads, and puts their samples into the order of the texts.
+/// Runs `each` on `threads` threads, and puts the samples of all threads into the order of the texts.
 fn in_threads(
     threads: usize,
     order: &[usize],
@@ -154,15 +154,15 @@ fn in_threads(
     Ok((0..order.len()).map(|i| parts[i % threads].get(i / threads).copied()).collect())
 }
 
-/// RE2 in a small C++ program.
+/// RE2 in a small C++ program, which runs as a child process.
 pub(super) struct Re2 {
     child: Child,
-    /// Number of texts it has received.
+    /// Number of texts that the C++ program has received.
     texts: usize,
 }
 
 impl Re2 {
-    /// Compiles the program into a new folder. The error says what to install.
+    /// Compiles the C++ program into a new folder. The error says what to install.
     pub(super) fn build() -> Result<PathBuf> {
         let binary = tempfile::Builder::new().prefix("strand-creep-").tempdir()?.keep().join("re2");
         let args = ["-O2", "-x", "c++", "-", "-pthread", "-lre2", "-o"];
@@ -185,7 +185,7 @@ impl Re2 {
         let mut child = Command::new(binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.as_mut().ok_or("no input")?;
         for pattern in &subject.patterns {
-            // RE2 has no Unicode mode to turn off here, because it reads bytes.
+            // Remove the flag that turns Unicode off, because RE2 reads bytes and does not know this flag.
             let pattern = pattern.replace("(?-u)", "").replace("(?s-u)", "(?s)");
             write!(input, "P {}\n{pattern}\n", pattern.len())?;
         }

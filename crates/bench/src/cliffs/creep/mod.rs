@@ -31,13 +31,13 @@ const MIXED: f64 = 4_000.0;
 const REDEFINITIONS: f64 = 100_000.0;
 const SATURATED_S: f64 = 60.0;
 const SHORT_TEXTS: f64 = 300_000.0;
-/// The share of T4 and T6 in a run of all rows.
+/// The part of T4 and T6 that a run of all rows does.
 const SHARE: f64 = 0.1;
-/// Longest time of a contestant in one part of a check (four times as long in the mix).
+/// Time limit of a contestant in one part of a check (four times this in the mix).
 const PART: Duration = Duration::from_millis(500);
 const WHOLE_PART: Duration = Duration::from_secs(30);
 
-/// Names of rows that do not depend on a pattern.
+/// Names of the rows that do not depend on a pattern.
 const T4: &str = "creep T4: memory after redefinitions, MB at a fifth / at the end";
 const T5: &str = "creep T5: short texts a server CPU-second, 1 / more workers";
 const T6: &str = "creep T6: easy texts, quiet p99 / with the hard lane saturated, us";
@@ -45,12 +45,12 @@ const T6: &str = "creep T6: easy texts, quiet p99 / with the hard lane saturated
 /// Result of one contestant in one check: the cell, and whether it passes. An error when there is no result.
 type Cell = Result<(String, bool)>;
 
-/// How much of the test is done.
+/// How much of the test runs, and how long it may take.
 struct Extent<'a> {
     options: &'a Options,
     /// Time limit for one part of a check.
     part: Duration,
-    /// Share of T4 and T6 that is done.
+    /// The part of T4 and T6 that is done: 1 is all.
     share: f64,
 }
 

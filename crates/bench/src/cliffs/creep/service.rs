@@ -13,7 +13,7 @@ use strand_wire::client::{Value, encode_command};
 /// T4: a set is redefined repeatedly, with searches in between.
 ///
 /// # Errors
-/// The server's.
+/// Errors of the server.
 pub(super) fn memory(extent: &Extent<'_>) -> Cell {
     const PART: usize = 100;
     let server = Server::measured(Kind::Strand, &extent.options.strand, &["--workers", "1"], "0", &[])?;
@@ -57,11 +57,11 @@ pub(super) fn memory(extent: &Extent<'_>) -> Cell {
     Ok((text, to - from <= 4.0 && counted >= of_set as u64))
 }
 
-/// T5: on two cores more workers cannot be twice as fast beside their client, but their cost shows in processor
-/// time.
+/// T5: the cost of more workers. On two cores, one of which the client needs, more workers are not faster,
+/// but their cost shows in processor time.
 ///
 /// # Errors
-/// The server's.
+/// Errors of the server.
 pub(super) fn workers(extent: &Extent<'_>) -> Cell {
     let cores = thread::available_parallelism()?.get().max(2);
     let more = cores.min(16);
@@ -105,7 +105,7 @@ fn short_texts(server: &Server, n: usize) -> Result<()> {
 /// T6: four clients send only hard texts.
 ///
 /// # Errors
-/// The server's.
+/// Errors of the server.
 pub(super) fn saturated(extent: &Extent<'_>) -> Cell {
     let subject = &subjects()[0];
     let mut strand = Strand::start(&extent.options.strand, subject)?;

@@ -5,12 +5,12 @@
 
 use fastrand::Rng;
 
-/// One of P1 to P6.
+/// A pattern or a set of patterns of the test (P1 to P6), and how its texts are made.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) name: &'static str,
     pub(super) patterns: Vec<String>,
-    /// A text that matches.
+    /// A text that the patterns match.
     witness: String,
     easy: fn(&mut Rng, usize) -> Vec<u8>,
     hard: fn(&mut Rng, usize) -> Vec<u8>,
@@ -23,7 +23,7 @@ impl Subject {
     pub(super) fn hard(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         (self.hard)(rng, bytes)
     }
-    /// A hard text with an inserted match, or nearly one.
+    /// A hard text with an inserted match. In half of the texts, one byte of this match is missing.
     pub(super) fn planted(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         let mut witness = self.witness.clone().into_bytes();
         if rng.bool() {
@@ -34,7 +34,7 @@ impl Subject {
     }
 }
 
-/// All of them.
+/// All subjects, P1 to P6.
 pub(super) fn subjects() -> Vec<Subject> {
     let one = |name, pattern: &str, witness: &str, easy, hard| Subject {
         name,
@@ -90,7 +90,7 @@ fn alphanumeric(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    ", bytes)
 }
 
-/// Words up to `bytes` bytes.
+/// Words that together have up to `bytes` bytes.
 fn soup(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes + 32);
     while text.len() < bytes {

@@ -28,7 +28,7 @@ pub(crate) fn bitop(call: &mut Call<'_, '_>) {
     answer(call.reply, stored);
 }
 
-/// BITOP of long strings.
+/// BITOP of long strings, on the lane.
 pub(crate) fn bitop_long(call: &mut LaneCall<'_>) {
     let keys: Vec<Key<'_>> = call.args.skip(2).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();

@@ -53,15 +53,15 @@ pub(crate) fn geosearch(call: &mut Call<'_, '_>) {
 pub(crate) fn geosearchstore(call: &mut Call<'_, '_>) {
     run(call, Command::Search { stores: true });
 }
-/// GEORADIUS of a large sorted set.
+/// GEORADIUS of a large sorted set, on the lane.
 pub(crate) fn georadius_long(call: &mut LaneCall<'_>) {
     run_long(call, Command::Radius { by_member: false, stores: true });
 }
-/// GEORADIUSBYMEMBER of a large sorted set.
+/// GEORADIUSBYMEMBER of a large sorted set, on the lane.
 pub(crate) fn georadiusbymember_long(call: &mut LaneCall<'_>) {
     run_long(call, Command::Radius { by_member: true, stores: true });
 }
-/// GEOSEARCHSTORE of a large sorted set.
+/// GEOSEARCHSTORE of a large sorted set, on the lane.
 pub(crate) fn geosearchstore_long(call: &mut LaneCall<'_>) {
     run_long(call, Command::Search { stores: true });
 }
@@ -108,7 +108,7 @@ struct Store {
     distances: bool,
 }
 
-/// A member within the shape.
+/// A member whose position is within the shape.
 struct Found<'a> {
     member: Bytes<'a>,
     score: f64,
@@ -273,8 +273,8 @@ fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[Found<'_>]) {
     }
 }
 
-/// The members within the shape, in the order of the options. Calls `goes_on` now and then. Returns `None` when
-/// `goes_on` returns false.
+/// Finds the members within the shape, and returns them in the order that the options name. Calls `goes_on` now and
+/// then. Returns `None` when `goes_on` returns false.
 fn find<'z>(
     zset: &'z ZSetValue,
     search: &Search,
@@ -426,7 +426,7 @@ impl<'a> Parser<'a> {
         }
         Ok(1)
     }
-    /// The position of the first option.
+    /// The position of the first option, which follows the arguments at fixed positions.
     fn fixed_end(&self) -> usize {
         match self.command {
             Command::Radius { by_member, .. } => 6 - usize::from(by_member),
@@ -483,7 +483,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// STORE or STOREDIST: the one that the argument at `at` is.
+/// The word STORE or STOREDIST, depending on which of them is the argument at `at`.
 fn word_of(args: Args<'_>, at: usize) -> &'static str {
     if args.is(at, "STORE") { "STORE" } else { "STOREDIST" }
 }

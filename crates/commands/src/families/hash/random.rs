@@ -199,7 +199,7 @@ mod tests {
                 words(&f.run(line)).into_iter().for_each(|w| *times.entry(w.into()).or_default() += 1);
             }
         }
-        // 200 * (4 + 15 + 10) / 20 = 290 on average.
+        // On average, each field is drawn 200 * (4 + 15 + 10) / 20 = 290 times.
         assert_eq!(times.keys().collect::<BTreeSet<_>>().len(), 20);
         assert!(times.values().all(|n| (200..380).contains(n)), "{times:?}");
     }

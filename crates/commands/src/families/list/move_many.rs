@@ -19,7 +19,7 @@ const HOW_MANY: usize = 5;
 /// The index of the argument of BLMOVEM at which COUNT or EXACTLY may be, after the timeout.
 const WAITING_HOW_MANY: usize = 6;
 
-/// The options of a call.
+/// The options of a call of LMOVEM or BLMOVEM.
 #[derive(Clone, Copy)]
 struct Wish {
     from: End,
@@ -27,7 +27,8 @@ struct Wish {
     count: usize,
     /// EXACTLY: nothing is moved if the source has fewer elements.
     exactly: bool,
-    /// OBO: the elements are moved one by one. So their order is reversed if both ends are the same.
+    /// OBO: the elements are moved one by one. So their order is reversed if they are removed and added at the same
+    /// end of the lists.
     one_by_one: bool,
 }
 

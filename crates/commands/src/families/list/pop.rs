@@ -241,12 +241,12 @@ fn word_of(end: End) -> Arg<'static> {
     Arg::Bytes(if end == End::Front { b"LEFT" } else { b"RIGHT" })
 }
 
-/// The event of a pop at this end.
+/// The event that a pop at this end reports.
 pub(super) fn popped_at(end: End) -> KeyEvent {
     if end == End::Front { named::LPOP } else { named::RPOP }
 }
 
-/// The event of a push at this end.
+/// The event that a push at this end reports.
 pub(super) fn pushed_at(end: End) -> KeyEvent {
     if end == End::Front { named::LPUSH } else { named::RPUSH }
 }

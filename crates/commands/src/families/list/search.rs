@@ -92,7 +92,7 @@ pub(crate) fn lpos(call: &mut Call<'_, '_>) {
 
 /// The options of LPOS: which of the equal elements are wanted.
 struct Wish {
-    /// The first wanted match, counted from 1.
+    /// The number of the first match that is wanted. The first match has number 1.
     rank: u64,
     from: End,
     /// Maximum number of matches; 0 means all. `None`: one match, and the reply is no array.
@@ -132,7 +132,7 @@ impl Wish {
         }
         Ok(wish)
     }
-    /// Adds the indexes of the wanted elements to `found`.
+    /// Finds the wanted elements, and adds their indexes to `found`.
     fn look(&self, list: &ListValue, element: &[u8], found: &mut Found<'_>) {
         let len = list.len();
         let elements = match self.from {

@@ -40,15 +40,15 @@ pub(crate) fn sunionstore(call: &mut Call<'_, '_>) {
 pub(crate) fn sdiffstore(call: &mut Call<'_, '_>) {
     store(call, Operation::Diff);
 }
-/// SINTERSTORE of many members.
+/// SINTERSTORE of many members, on the lane.
 pub(crate) fn sinterstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Inter);
 }
-/// SUNIONSTORE of many members.
+/// SUNIONSTORE of many members, on the lane.
 pub(crate) fn sunionstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Union);
 }
-/// SDIFFSTORE of many members.
+/// SDIFFSTORE of many members, on the lane.
 pub(crate) fn sdiffstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Diff);
 }

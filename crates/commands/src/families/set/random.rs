@@ -116,7 +116,7 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) {
     }
 }
 
-/// SPOP with a large count.
+/// SPOP with a large count, on the lane.
 pub(crate) fn spop_long(call: &mut LaneCall<'_>) {
     let popped = count_of_spop(call.args).and_then(|count| {
         let (key, mut rng) = (call.keyspace.key(call.args.at(1)), fastrand::Rng::with_seed(call.rng.u64(..)));

@@ -40,12 +40,12 @@ pub(super) enum By<'a> {
     Keys(Pattern<'a>),
 }
 
-/// What GET returns for each element.
+/// What one GET pattern returns for each element.
 #[derive(Clone, Copy)]
 pub(super) enum Get<'a> {
     /// `#`: the element itself.
     Element,
-    /// A pattern without a star finds nothing.
+    /// Nothing, because the pattern has no star.
     Nothing,
     /// The value at a key that is made from the element.
     Keys(Pattern<'a>),

@@ -15,7 +15,7 @@ use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
 use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
 use strand_wire::args::Args;
 
-/// Without LIMIT, approximate trimming removes at most as many entries as this many full blocks have.
+/// Number of full blocks. Without LIMIT, approximate trimming removes at most as many entries as these blocks have.
 const LIMIT_BLOCKS: u64 = 100;
 /// The default LIMIT when the number of entries per block is not limited.
 const LIMIT_DEFAULT: u64 = 10_000;

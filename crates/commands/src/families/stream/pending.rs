@@ -150,8 +150,9 @@ fn list(group: &Group, span: &Span<'_>, now_ms: i64, reply: &mut Reply<'_>) {
 
 /// The arguments of XCLAIM and XAUTOCLAIM.
 struct Claiming {
-    /// XAUTOCLAIM: the first ID. The next field is the maximum number of entries to claim.
+    /// XAUTOCLAIM: the first ID.
     start: Id,
+    /// XAUTOCLAIM: the maximum number of entries to claim.
     count: i64,
     claim: Claim,
     just_ids: bool,

@@ -73,7 +73,7 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
     }
 }
 
-/// What a call has changed.
+/// What a call of XDELEX or XACKDEL has changed.
 #[derive(Default)]
 struct Gone {
     /// Entries that are no longer pending, each with its group.

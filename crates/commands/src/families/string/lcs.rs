@@ -123,8 +123,8 @@ fn options(call: &LaneCall<'_>) -> Result<Options, &'static str> {
     if options.idx && options.len { Err(LEN_AND_IDX) } else { Ok(options) }
 }
 
-/// Redis's table of lengths for each pair of prefixes. Only a part of it exists at a time: the last row before each
-/// block of rows, and one block with one bit per cell. A row stands for a prefix of the longer string. The walk
+/// Redis's table of the lengths for all pairs of prefixes. Only a part of it exists at a time: the last row before
+/// each block of rows, and one block with one bit per cell. A row stands for a prefix of the longer string. The walk
 /// back through the table needs the bits of each block once, so every row is computed twice.
 struct Table<'s> {
     /// The longer string, which gives the rows. The other string gives the columns.
@@ -210,7 +210,7 @@ impl<'s> Table<'s> {
     }
 }
 
-/// What the walk back has found so far.
+/// What the walk back through the table has found so far.
 #[derive(Default)]
 struct Path {
     common: Vec<u8>,
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(f.run("LCS a b LEN"), ":2|");
     }
 
-    /// For comparison: computes the whole table and the walk back, as Redis does.
+    /// For comparison: computes the whole table and walks back through it, as Redis does.
     fn plainly(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<[usize; 4]>) {
         let width = b.len() + 1;
         let mut cells = vec![0u32; (a.len() + 1) * width];

@@ -7,17 +7,17 @@ use crate::long_double::LongDouble;
 use crate::parse::{self, string_of};
 use strand_keyspace::StrRef;
 
-/// INCR key
+/// `INCR key`: adds 1. Reply: the sum.
 pub(crate) fn incr(call: &mut Call<'_, '_>) {
     add(call, 1);
 }
 
-/// DECR key
+/// `DECR key`: subtracts 1. Reply: the difference.
 pub(crate) fn decr(call: &mut Call<'_, '_>) {
     add(call, -1);
 }
 
-/// INCRBY key increment
+/// `INCRBY key increment`: adds an integer. Reply: the sum.
 pub(crate) fn incrby(call: &mut Call<'_, '_>) {
     match parse::integer(call.args.at(2)) {
         Ok(n) => add(call, n),
@@ -25,7 +25,7 @@ pub(crate) fn incrby(call: &mut Call<'_, '_>) {
     }
 }
 
-/// DECRBY key decrement
+/// `DECRBY key decrement`: subtracts an integer. Reply: the difference.
 pub(crate) fn decrby(call: &mut Call<'_, '_>) {
     match parse::integer(call.args.at(2)).map(i64::checked_neg) {
         Ok(Some(n)) => add(call, n),
@@ -34,7 +34,7 @@ pub(crate) fn decrby(call: &mut Call<'_, '_>) {
     }
 }
 
-/// INCRBYFLOAT key increment
+/// `INCRBYFLOAT key increment`: adds a number. Reply: the sum as text.
 pub(crate) fn incrbyfloat(call: &mut Call<'_, '_>) {
     match add_float(call) {
         Ok(text) => call.reply.bulk(text.as_bytes()),

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::{Settings, StrRef};
 
-/// STRLEN key
+/// `STRLEN key`. Reply: the length of the string in bytes, 0 for a missing key.
 pub(crate) fn strlen(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     match string_of(db.get(&call.keys[0])) {
@@ -17,7 +17,7 @@ pub(crate) fn strlen(call: &mut Call<'_, '_>) {
     }
 }
 
-/// GETRANGE key start end
+/// `GETRANGE key start end`. Reply: the bytes from one index to the other, both included.
 pub(crate) fn getrange(call: &mut Call<'_, '_>) {
     let bounds =
         parse::integer(call.args.at(2)).and_then(|start| Ok((start, parse::integer(call.args.at(3))?)));
@@ -40,12 +40,12 @@ pub(crate) fn getrange(call: &mut Call<'_, '_>) {
     }
 }
 
-/// SUBSTR key start end
+/// `SUBSTR key start end`: an older name of GETRANGE.
 pub(crate) fn substr(call: &mut Call<'_, '_>) {
     getrange(call);
 }
 
-/// SETRANGE key offset value
+/// `SETRANGE key offset value`: writes `value` into the string at `offset`. Reply: the new length.
 pub(crate) fn setrange(call: &mut Call<'_, '_>) {
     match overwrite(call) {
         Ok(len) => call.reply.int(len as i64),
@@ -53,7 +53,7 @@ pub(crate) fn setrange(call: &mut Call<'_, '_>) {
     }
 }
 
-/// APPEND key value
+/// `APPEND key value`: adds `value` at the end of the string. Reply: the new length.
 pub(crate) fn append(call: &mut Call<'_, '_>) {
     match extend(call) {
         Ok(len) => call.reply.int(len as i64),

@@ -45,7 +45,7 @@ enum Aggregate {
 }
 
 impl Aggregate {
-    /// What one source contributes to a member's score.
+    /// The number that a member's score in one source adds to the combination: the weighted score.
     fn weighted(self, score: f64, weight: f64) -> f64 {
         match self {
             Aggregate::Count => weight,
@@ -175,15 +175,15 @@ pub(crate) fn source_elements(_: Args<'_>, value: ValueRef<'_>) -> usize {
     part_elements(value.elements(), value)
 }
 
-/// ZUNIONSTORE of many members.
+/// ZUNIONSTORE of many members, on the lane.
 pub(crate) fn zunionstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Union, "zunionstore");
 }
-/// ZINTERSTORE of many members.
+/// ZINTERSTORE of many members, on the lane.
 pub(crate) fn zinterstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Inter, "zinterstore");
 }
-/// ZDIFFSTORE of many members.
+/// ZDIFFSTORE of many members, on the lane.
 pub(crate) fn zdiffstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Diff, "zdiffstore");
 }

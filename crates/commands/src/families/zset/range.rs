@@ -90,7 +90,7 @@ enum Bounds<'a> {
     Members(Lex<'a>, Lex<'a>),
 }
 
-/// Whether the bounds are ranks, scores or members.
+/// Whether the bounds of a range are ranks, scores or members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -290,7 +290,7 @@ pub(crate) fn zrangestore(call: &mut Call<'_, '_>) {
     }
 }
 
-/// ZRANGESTORE of many members.
+/// ZRANGESTORE of many members, on the lane.
 pub(crate) fn zrangestore_long(call: &mut LaneCall<'_>) {
     let keys = [1, 2].map(|at| call.keyspace.key(call.args.at(at)));
     let settings = call.keyspace.settings();
@@ -405,23 +405,23 @@ fn remove(call: &mut Call<'_, '_>, by: By) {
 pub(crate) fn range_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, RANGE)
 }
-/// The cost of ZREVRANGE.
+/// The cost of ZREVRANGE on a sorted set.
 pub(crate) fn revrange_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Rank, true))
 }
-/// The cost of ZRANGEBYSCORE.
+/// The cost of ZRANGEBYSCORE on a sorted set.
 pub(crate) fn range_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Score, false))
 }
-/// The cost of ZREVRANGEBYSCORE.
+/// The cost of ZREVRANGEBYSCORE on a sorted set.
 pub(crate) fn revrange_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Score, true))
 }
-/// The cost of ZRANGEBYLEX.
+/// The cost of ZRANGEBYLEX on a sorted set.
 pub(crate) fn range_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Lex, false))
 }
-/// The cost of ZREVRANGEBYLEX.
+/// The cost of ZREVRANGEBYLEX on a sorted set.
 pub(crate) fn revrange_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, fixed(By::Lex, true))
 }
@@ -429,15 +429,15 @@ pub(crate) fn revrange_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> u
 pub(crate) fn rangestore_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     query_elements(args, value, Form { key: 2, stores: true, ..RANGE })
 }
-/// The cost of ZREMRANGEBYRANK.
+/// The cost of ZREMRANGEBYRANK on a sorted set.
 pub(crate) fn remove_by_rank_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     removed_elements(args, value, By::Rank)
 }
-/// The cost of ZREMRANGEBYSCORE.
+/// The cost of ZREMRANGEBYSCORE on a sorted set.
 pub(crate) fn remove_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     removed_elements(args, value, By::Score)
 }
-/// The cost of ZREMRANGEBYLEX.
+/// The cost of ZREMRANGEBYLEX on a sorted set.
 pub(crate) fn remove_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
     removed_elements(args, value, By::Lex)
 }

@@ -41,7 +41,8 @@ impl Engine {
         };
         save(snapshot, &saving, out).map(drop)
     }
-    /// `aof-use-rdb-preamble no`. The base lacks Strand's own data, because no command of redis-server can create it.
+    /// Writes the base as commands (`aof-use-rdb-preamble no`). This base lacks Strand's own data, because no command
+    /// of redis-server can create that data.
     fn write_base_commands(
         &self,
         mut snapshot: Snapshot<'_>,
@@ -95,10 +96,10 @@ impl Engine {
     }
 }
 
-/// Bytes between two writes.
+/// Number of bytes that are gathered before a write.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Writes a command.
+/// Writes a command to `out`.
 fn put(out: &mut dyn Write, args: &[&[u8]]) -> io::Result<()> {
     write!(out, "*{}\r\n", args.len())?;
     for arg in args {

@@ -17,13 +17,13 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-/// The waiting sessions. See the module.
+/// The sessions whose replies wait for the disk. See the module.
 pub(crate) struct Gates {
     /// True while replies must wait.
     is_on: AtomicBool,
     /// The journal offset of the end of the bytes on the disk.
     synced: AtomicU64,
-    /// Keyed by offset and client.
+    /// The waiting sessions, by offset and client.
     waiting: Mutex<BTreeMap<(u64, u64), Arc<dyn Wake>>>,
     /// Signalled when a session starts to wait.
     arrived: Box<dyn Signal>,
@@ -44,14 +44,14 @@ impl Gates {
         self.synced.load(Acquire)
     }
     /// Registers `wake`, which is called when everything before `offset` of the journal is on the disk. False when
-    /// nothing is registered: everything already is on the disk, or replies need not wait.
+    /// nothing is registered, because all these bytes already are on the disk or replies need not wait.
     pub(crate) fn wait(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         if !self.is_on() {
             return false;
         }
         self.wait_synced(offset, client, wake)
     }
-    /// As [`Gates::wait`], also while replies need not wait.
+    /// Does what [`Gates::wait`] does, even while replies need not wait.
     pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
         if self.synced() >= offset {
             return false;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// Nobody sleeps in this test.
+    /// A signal for a test in which no thread sleeps.
     struct NoOne;
     impl Signal for NoOne {
         fn changes(&self) -> u64 {

@@ -4,7 +4,7 @@ use super::Mode;
 use crate::{Engine, Now};
 use std::fmt::Display;
 
-/// Adds the fields.
+/// Adds the fields about the append-only file to INFO.
 pub(in crate::persist) fn info(engine: &Engine, now: Now, line: &mut dyn FnMut(&str, &dyn Display)) {
     let aof = &engine.persist.aof;
     let status = aof.status.lock();

@@ -20,7 +20,7 @@ use strand_wire::args::Argv;
 const COMMANDS_PER_LOOK: u64 = 1024;
 /// Time between two log lines about the progress.
 const LOGGED_US: u64 = 5_000_000;
-/// Length of the beginning of a file that decides how it is read.
+/// Number of bytes at the start of a file that decide how the file is read.
 const HEAD_BYTES: u64 = 6;
 
 /// An append-only file that was found and is ready to be loaded.
@@ -50,10 +50,11 @@ impl FoundAof {
 /// A file and its place among all loaded files.
 struct FileOfSet<'a> {
     name: &'a str,
-    /// The argument for `strand check aof`.
+    /// The file's name, as an argument for `strand check aof`.
     checked: String,
-    /// Bytes of the earlier files, and of all files.
+    /// Number of bytes of the files before this one.
     before: u64,
+    /// Number of bytes of all files.
     total: u64,
     is_last: bool,
 }
@@ -80,7 +81,7 @@ impl Engine {
         self.open_files(&mut found, &names)?;
         Ok(found)
     }
-    /// The current files of `manifest`.
+    /// The files that `manifest` lists now, for loading them again.
     pub(super) fn reopen_aof(&self, folder: Arc<dyn Folder>, manifest: Manifest) -> Result<FoundAof, String> {
         let mut found = FoundAof::of(folder, manifest);
         self.open_files(&mut found, &Names::of(&self.config))?;
@@ -196,7 +197,7 @@ impl Engine {
         let mut commands = Commands::new(source, &held, offset);
         let (mut argv, mut replay) = (Argv::new(), Replay::new(&TABLE, self.facts.run_id_seed));
         let (began_us, mut logged_us, mut read) = (self.host.mono_us(), 0, 0u64);
-        // The file is good up to here.
+        // The file is valid up to this offset.
         let mut good_bytes = offset;
         let ended = loop {
             let offset = commands.offset();
@@ -325,7 +326,7 @@ fn old_file(
     Ok(Some(Manifest { base, ..Manifest::default() }))
 }
 
-/// Replaces the manifest.
+/// Replaces the manifest in the folder.
 pub(super) fn write_manifest(folder: &dyn Folder, manifest: &Manifest, names: &Names) -> std::io::Result<()> {
     folder.replace(&names.manifest(), false, &mut |out| out.write_all(manifest.text().as_bytes()))
 }

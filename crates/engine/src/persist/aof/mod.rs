@@ -37,11 +37,11 @@ use writer::Writer;
 /// The state of the append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Switched off.
+    /// The append-only file is switched off.
     Off,
-    /// Switched on, and its first base is being written. The files are not complete yet.
+    /// The append-only file is switched on, and its first base is being written. The files are not complete yet.
     Begins,
-    /// Switched on and complete: the files have every change.
+    /// The append-only file is switched on and complete: the files have every change.
     On,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Aof {
 
 /// Facts for INFO, and for the decision to start a rewrite.
 struct Status {
-    /// Start of the running rewrite.
+    /// The time when the running rewrite began.
     rewriting: Option<Now>,
     scheduled: bool,
     last_rewrite_ok: bool,
@@ -75,15 +75,15 @@ struct Status {
     rewrites: u64,
     failures: u64,
     last_kept_bytes: usize,
-    /// Why writes fail. `None`: they succeed.
+    /// Why writes to the file fail. `None`: they succeed.
     write_error: Option<String>,
     /// True when a sync has failed. Bytes written since the previous sync may not be on the disk. Only a new base
     /// repairs this.
     is_unproven: bool,
     failed_syncs: u64,
-    /// The base that is being written repairs this many failed syncs, counted from the first.
+    /// Number of failed syncs, counted since the start, that the base which is being written repairs.
     covered_syncs: u64,
-    /// Bytes of all files now.
+    /// Number of bytes of all files now.
     bytes: u64,
     /// Bytes of all files at the end of the last rewrite.
     rewritten_bytes: u64,
@@ -147,7 +147,7 @@ impl Aof {
     pub(super) fn cancel_rewrite(&self) {
         self.cancel.store(true, Relaxed);
     }
-    /// The error for refused writes.
+    /// The error with which writes are refused.
     pub(super) fn refusal(&self) -> String {
         let status = self.status.lock();
         let why = status.write_error.as_deref().unwrap_or("Input/output error");
@@ -155,12 +155,12 @@ impl Aof {
     }
 }
 
-/// The names of the files.
+/// The names of the append-only files.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    /// `appenddirname`.
+    /// The value of `appenddirname`.
     folder: String,
-    /// `appendfilename`.
+    /// The value of `appendfilename`.
     file: String,
 }
 

@@ -17,7 +17,7 @@ impl Engine {
             FAILED
         };
         self.await_rewrite();
-        // The lock order is that of a rewrite.
+        // Lock in the order in which a rewrite locks.
         let mut held = self.persist.aof.writer.lock();
         let writer = held.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
         let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;

@@ -29,7 +29,7 @@ pub(super) fn run_other(
             let own = Own::of(held);
             let mut out = Chain::new();
             let mut reply = Reply::new(&mut out, Protocol::Resp2);
-            // redis-server before 5 recorded calls of scripts.
+            // Run a script's call, because redis-server before version 5 recorded calls of scripts.
             if let Kind::Script(command) = own.kind {
                 replay_script(engine, command, args, db, now, &mut reply);
                 return Ok(reply.error_code().is_some().then(|| first_line(&out)));
@@ -40,7 +40,7 @@ pub(super) fn run_other(
                 InFiles::Refused => refused(),
             }
         }
-        // Indexes and pattern sets. A failure is logged.
+        // A command of a service recreates an index or a pattern set. A failure is logged.
         Exec::Service(_) => {
             let words: Vec<&[u8]> = args.iter().collect();
             engine.define(&words, now);
@@ -50,7 +50,7 @@ pub(super) fn run_other(
     }
 }
 
-/// The beginning of a reply as text.
+/// The first line of a reply, as text.
 fn first_line(out: &Chain) -> String {
     let mut line = vec![0; out.len().min(SHOWN_REPLY_BYTES_MAX)];
     out.peek(&mut line);

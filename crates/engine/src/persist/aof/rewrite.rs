@@ -26,10 +26,10 @@ const IN_PROGRESS: &str = "ERR Background append only file rewriting already in 
 const NO_REWRITE: &str =
     "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.";
 
-/// The outcome of BGREWRITEAOF.
+/// What BGREWRITEAOF has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Began {
-    /// The rewrite runs.
+    /// The rewrite runs now.
     Now,
     /// The rewrite starts when the current snapshot is written.
     Scheduled,
@@ -40,7 +40,7 @@ pub(crate) enum Began {
 enum From {
     /// In the current files, which stay valid.
     Files,
-    /// Nowhere: the current files, if any, belong to other data.
+    /// The changes are in no file: the current files, if any, belong to other data.
     Nothing,
 }
 
@@ -80,7 +80,7 @@ impl Engine {
         self.persist.set(LOADING, false);
         Ok(())
     }
-    /// A writer for the last increment, or for a new one when there is none.
+    /// A writer for the last increment, or for a new increment when the files have none.
     fn go_on(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let total_bytes = found.total_bytes();
         let FoundAof { folder, mut manifest, db, .. } = found;
@@ -103,7 +103,7 @@ impl Engine {
         }
         Ok(writer)
     }
-    /// A writer for data that no file has. Its file joins a manifest together with the first base.
+    /// A writer for data that no file has. Its increment enters the manifest together with the first base.
     fn begin_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let FoundAof { folder, mut manifest, .. } = found;
         // The existing files belong to other data. They are removed when the new base is complete.
@@ -257,7 +257,7 @@ impl Engine {
             };
             match from {
                 From::Files => writer.rotate(self, offset, self.host.now())?,
-                // The base also contains the file's current content.
+                // The base also contains what is in the file now.
                 From::Nothing => writer.restart(self, offset, self.host.now())?,
             }
             let mut status = aof.status.lock();
@@ -407,10 +407,10 @@ impl Engine {
                     self.keyspace.switch_journal(false);
                 }
                 if let Some(writer) = aof.writer.lock().take() {
-                    // Changes made after the last turn are not needed.
+                    // Drop changes that were made after the writer's last turn, because no file needs them.
                     writer.end(self);
                 }
-                // A rewrite also holds the folder.
+                // A running rewrite also holds the folder, so wait for its end.
                 self.await_rewrite();
                 let mut status = aof.status.lock();
                 (status.write_error, status.is_unproven, status.scheduled) = (None, false, false);

@@ -25,13 +25,13 @@ pub(super) struct Syncs {
     ordered: Box<dyn Signal>,
     /// Signalled when a sync has ended.
     ended: Box<dyn Signal>,
-    /// INFO's `aof_delayed_fsync`.
+    /// The field `aof_delayed_fsync` of INFO: the number of late syncs.
     late: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
-    /// An order that has not begun.
+    /// An order to sync that no thread has begun yet.
     order: Option<Order>,
     /// True while a sync is running.
     is_busy: bool,
@@ -73,7 +73,7 @@ impl Syncs {
     pub(super) fn begin_at(&self, offset: u64) {
         self.state.lock().synced = offset;
     }
-    /// Gives an order to the thread. The previous order must be done or taken back.
+    /// Gives an order to the syncing thread. The previous order must be done or taken back.
     pub(super) fn give(&self, order: Order, now: Now) {
         let mut state = self.state.lock();
         if order.offset > state.synced {
@@ -92,10 +92,10 @@ impl Syncs {
         }
         is_late
     }
-    /// Syncs on the caller's thread. `noted` gets a failure before another sync can begin.
+    /// Syncs on the caller's thread. `noted` is called with a failure before another sync can begin.
     pub(super) fn in_place(&self, order: Order, noted: impl FnOnce(&io::Error)) -> io::Result<()> {
         let mut state = self.state.lock();
-        // This sync includes an order that has not begun.
+        // This sync also does what an order that has not begun asks for.
         state.order = None;
         while state.is_busy {
             let seen = self.ended.changes();
@@ -171,7 +171,7 @@ impl Engine {
     pub(super) fn tell_synced(&self) {
         let aof = &self.persist.aof;
         let synced = aof.syncs.synced();
-        // Before the first base nothing is safe.
+        // Before the first base is complete, no bytes count as safe.
         if aof.gates.synced() < synced && aof.mode() == Mode::On && !aof.status.lock().is_unproven {
             aof.gates.set_synced(synced);
         }

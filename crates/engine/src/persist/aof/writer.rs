@@ -34,18 +34,18 @@ const SLICES_MAX: usize = 256;
 /// Maximum number of bytes of one write.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
-/// The writer of the last increment.
+/// The writer of the last increment of the append-only file.
 pub(super) struct Writer {
     pub(super) folder: Arc<dyn Folder>,
     pub(super) names: Names,
     /// The manifest on the disk. Without a base: the manifest to write once the base is complete.
     manifest: Manifest,
-    /// The number of the latest base.
+    /// The sequence number of the latest base.
     base_seq: u64,
     file: Box<dyn AppendFile>,
     /// Length of the whole commands in the file.
     good_bytes: u64,
-    /// Bytes of the earlier files.
+    /// Number of bytes of the files before the one that is written.
     before_bytes: u64,
     /// Bytes taken from the journal that are not in the file yet.
     pending: Chain,
@@ -55,10 +55,10 @@ pub(super) struct Writer {
     written: u64,
     /// When the last sync was ordered or made.
     last_sync_us: u64,
-    /// The time to retry a failed write.
+    /// The time at which a failed write is retried.
     retry_us: Option<u64>,
     logged_us: Option<u64>,
-    /// The second of the file's last timestamp line.
+    /// The second in the file's last timestamp line.
     told_s: i64,
 }
 
@@ -94,7 +94,7 @@ impl Writer {
     pub(super) fn select_first(&mut self) {
         self.pending.push_slice(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
     }
-    /// Bytes of all files.
+    /// Number of bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.before_bytes + self.good_bytes
     }
@@ -106,7 +106,7 @@ impl Writer {
     pub(super) fn set_base_seq(&mut self, seq: u64) {
         self.base_seq = seq;
     }
-    /// The number of the next base.
+    /// The sequence number of the next base.
     pub(super) fn next_base_seq(&self) -> u64 {
         self.base_seq + 1
     }
@@ -128,7 +128,7 @@ impl Writer {
         }
         self.pending.push_chain(fresh);
     }
-    /// Writes all pending bytes or none.
+    /// Writes all pending bytes, or leaves the file unchanged.
     fn write(&mut self) -> io::Result<()> {
         let mut left = self.pending.share();
         let all = left.len();
@@ -158,7 +158,7 @@ impl Writer {
         self.written = self.taken;
         Ok(())
     }
-    /// The order to sync what is written.
+    /// The order to sync all bytes that are written.
     fn order(&mut self, now: Now) -> Order {
         self.last_sync_us = now.mono_us;
         Order { file: self.file.sync_file(), offset: self.written }
@@ -169,7 +169,7 @@ impl Writer {
         self.write()?;
         Ok(self.order(now))
     }
-    /// Takes at least all bytes before `offset` of the journal. Returns the bytes after it.
+    /// Takes at least all bytes before `offset` of the journal. Returns the bytes that come after `offset`.
     fn take_until(&mut self, engine: &Engine, offset: u64, now: Now) -> Chain {
         while self.taken < offset {
             self.take(engine, now);
@@ -181,7 +181,7 @@ impl Writer {
         let before = self.pending.split_to(before);
         std::mem::replace(&mut self.pending, before)
     }
-    /// Writes all bytes before `offset` of the journal. The caller knows that none follow.
+    /// Writes all bytes before `offset` of the journal. The caller knows that no bytes follow.
     ///
     /// # Errors
     /// The system's error.
@@ -190,7 +190,7 @@ impl Writer {
         self.pending.push_chain(behind);
         self.write()
     }
-    /// The files that make up the data.
+    /// The manifest, which names the files that make up the data.
     pub(super) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -247,7 +247,7 @@ impl Writer {
     fn next_file(&mut self) -> io::Result<()> {
         let seq = self.manifest.increment_seq() + 1;
         let name = self.names.increment(seq);
-        // A file of this name is left from a killed rewrite and belongs to no manifest.
+        // Remove a file with this name: it is left from a killed rewrite and belongs to no manifest.
         self.folder.remove(&name)?;
         let file = self.folder.append_to(&name)?;
         let mut manifest = self.manifest.clone();
@@ -268,8 +268,8 @@ impl Engine {
             match self.persist.aof.gates.is_on() {
                 // Clients that arrive during a sync share the next one.
                 true => self.persist.aof.gates.sleep(LOOK_EVERY_US),
-                // The journal wakes the thread when it has much. Bytes written soon are still in the processor's
-                // cache.
+                // The journal wakes the thread when many bytes wait. Bytes that are written soon are still in the
+                // processor's cache.
                 false => self.sleep_until_much_waits(TURN_EVERY_US),
             }
             self.host.yield_now();

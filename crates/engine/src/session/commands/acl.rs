@@ -14,7 +14,7 @@ use strand_wire::reply::Reply;
 /// Maximum number of bits of ACL GENPASS.
 const GENPASS_BITS_MAX: i64 = 4096;
 const GENPASS_BITS: i64 = 256;
-/// Entries of ACL LOG without a count.
+/// Number of entries of ACL LOG when the client gives no count.
 const LOG_ENTRIES: i64 = 10;
 
 const NO_ACL_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via \
@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-/// ACL GETUSER.
+/// Runs `ACL GETUSER`.
 pub(super) fn get_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     match engine.acl.get(args.at(2)) {
         Some(user) => describe(&user, reply),
@@ -65,7 +65,7 @@ pub(super) fn get_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// ACL LIST.
+/// Runs `ACL LIST`.
 pub(super) fn list(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let users = engine.acl.all();
     reply.array(users.len());
@@ -73,7 +73,7 @@ pub(super) fn list(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>
     Ok(())
 }
 
-/// ACL USERS.
+/// Runs `ACL USERS`.
 pub(super) fn users(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let users = engine.acl.all();
     reply.array(users.len());
@@ -81,7 +81,7 @@ pub(super) fn users(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8
     Ok(())
 }
 
-/// ACL LOAD.
+/// Runs `ACL LOAD`.
 pub(super) fn load(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let file = acl_file(engine)?;
     engine.load_acl_file(&file).map_err(|text| [b"ERR ", &text[..]].concat())?;
@@ -90,7 +90,7 @@ pub(super) fn load(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>
     Ok(())
 }
 
-/// ACL SAVE.
+/// Runs `ACL SAVE`.
 pub(super) fn save(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let file = acl_file(engine)?;
     engine.host.write_acl_file(&file, &|| engine.acl.text()).map_err(|_| NOT_SAVED)?;
@@ -102,7 +102,7 @@ fn acl_file(engine: &Engine) -> Result<String, Vec<u8>> {
     Some(engine.config.aclfile()).filter(|f| !f.is_empty()).ok_or(NO_ACL_FILE.into())
 }
 
-/// ACL CAT [category].
+/// Runs `ACL CAT [category]`.
 pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names: Vec<&str> = match args.len() {
         2 => CATEGORIES.to_vec(),
@@ -117,7 +117,7 @@ pub(super) fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> 
     Ok(())
 }
 
-/// ACL SETUSER.
+/// Runs `ACL SETUSER`.
 pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let (name, rules) = (args.at(2), args.skip(3));
     if has_blanks(name) {
@@ -137,7 +137,7 @@ pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-/// ACL DELUSER.
+/// Runs `ACL DELUSER`.
 pub(super) fn delete_users(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names = args.skip(2);
     if names.iter().any(|name| name == crate::acl::DEFAULT_USER) {
@@ -183,7 +183,7 @@ fn describe_selector(selector: &crate::acl::Selector, reply: &mut Reply<'_>) {
     }
 }
 
-/// ACL LOG [count | RESET].
+/// Runs `ACL LOG [count | RESET]`.
 pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let count = match args.len() {
         2 => LOG_ENTRIES,
@@ -219,7 +219,7 @@ pub(super) fn log(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
     Ok(())
 }
 
-/// ACL DRYRUN user command [arg ...].
+/// Runs `ACL DRYRUN user command [arg ...]`.
 pub(super) fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let user = engine.acl.get(args.at(2));
     let user = user.ok_or_else(|| [b"ERR User '", c_text(args.at(2)), b"' not found"].concat())?;
@@ -257,7 +257,7 @@ fn wrong_subcommand(args: Args<'_>) -> Vec<u8> {
     [head, quoted(args.at(1)), b"'. Try ACL HELP."].concat()
 }
 
-/// The part of a word that an error quotes where redis-server bounds it.
+/// The start of a word, as long as redis-server quotes it in an error.
 fn quoted(word: &[u8]) -> &[u8] {
     c_text(&word[..word.len().min(128)])
 }

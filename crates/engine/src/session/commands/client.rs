@@ -14,10 +14,11 @@ use strand_wire::reply::Reply;
 /// The values of TYPE. Clients of this server are normal or pubsub.
 const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
 
-/// With more clients than this CLIENT LIST runs on a helper thread: a line takes about a microsecond.
+/// With more clients than this, CLIENT LIST runs on a helper thread, because each client's line takes about a
+/// microsecond.
 const LISTED_AT_ONCE_MAX: usize = 200;
 
-/// Longest CLIENT PAUSE in milliseconds that the clock's arithmetic allows.
+/// Maximum number of milliseconds of CLIENT PAUSE. A longer pause would overflow the clock's arithmetic.
 const PAUSE_MS_MAX: i64 = i64::MAX / 4_000;
 
 impl Session {

@@ -8,7 +8,7 @@ use crate::{Engine, Now};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
-/// The filters of CLIENT KILL. A client must match all given ones.
+/// The filters of CLIENT KILL. A client must match all filters that are given.
 #[derive(Default)]
 struct Filter<'a> {
     addr: Option<&'a [u8]>,
@@ -16,7 +16,7 @@ struct Filter<'a> {
     id: Option<u64>,
     kind: Option<&'static str>,
     user: Option<&'a [u8]>,
-    /// The least age of the connection in seconds.
+    /// The minimum age of the connection in seconds.
     age_s: Option<u64>,
     /// True: do not kill the caller (SKIPME).
     skip_me: bool,
@@ -57,7 +57,7 @@ impl Session {
             true => self.reply().ok(),
             false => self.reply().int(killed),
         }
-        // The caller still gets its reply.
+        // A caller that kills itself still gets its reply.
         if me { Ok(Next::Stop(self.close())) } else { DONE }
     }
 }

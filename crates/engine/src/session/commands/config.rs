@@ -1,4 +1,4 @@
-//! CONFIG GET SET RESETSTAT REWRITE HELP.
+//! CONFIG with its subcommands GET, SET, RESETSTAT, REWRITE and HELP.
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::acl::PASSWORD_BYTES_MAX;
@@ -43,7 +43,7 @@ impl Session {
         self.ok()
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {
-        // Applying these options waits for the disk.
+        // Apply these options on a helper thread, because applying them waits for the disk.
         Ok(Next::Detach)
     }
     pub(super) fn config_help(&mut self) -> Outcome {
@@ -134,14 +134,14 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     if let Err((option, reason)) = apply_outside(engine, &changed) {
         let now = values();
         let back = options.iter().zip(&before).zip(tried.iter().zip(&now));
-        // A value that another client has set meanwhile stays.
+        // An option that another client has set meanwhile keeps that client's value.
         let back = back.filter(|(_, (tried, now))| tried == now);
         let back: Vec<(&[u8], &[u8])> =
             back.map(|((option, text), _)| (option.spec().name.as_bytes(), &text[..])).collect();
-        // The old values are valid.
+        // Setting the old values cannot fail, because they are valid.
         let _ = engine.config.set(&back, true);
         if changed.contains(&Opt::Dir) {
-            // The old folder is valid.
+            // Changing back to the old folder cannot fail, because the folder is valid.
             let _ = engine.host.change_dir(&engine.config.dir());
         }
         return Err(failed(option.spec().name.as_bytes(), &reason));
@@ -160,7 +160,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     if changed.contains(&Opt::Dir) {
         let dir =
             engine.host.change_dir(&engine.config.dir()).map_err(|why| (Opt::Dir, system_text(&why)))?;
-        // Quoted text is valid.
+        // The quoted text is valid.
         let _ = engine.config.load_text(&format!("dir {}", text::quote(&dir)));
     }
     if changed.contains(&Opt::AppendFsync) {
@@ -175,7 +175,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     }
     let tls = changed.iter().find(|option| is_tls(**option));
     match tls.map(|option| (option, engine.host.reload_tls(&engine.config))) {
-        // The host has logged why.
+        // The host has logged the reason.
         Some((option, Err(_))) => {
             Err((*option, "Unable to update TLS configuration. Check server logs.".into()))
         }
@@ -183,7 +183,7 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
     }
 }
 
-/// The error for an unknown option.
+/// The error for an option that does not exist.
 fn unknown(name: &[u8]) -> Vec<u8> {
     let meant = nearest(name).filter(|near| find(near.as_bytes()).is_some());
     let meant = meant.map_or(String::new(), |near| format!(", did you mean '{near}'?"));
@@ -212,7 +212,7 @@ fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8
     Err(format!("{text}{allowed}").into_bytes())
 }
 
-/// CONFIG REWRITE, on a helper thread.
+/// Runs CONFIG REWRITE on a helper thread.
 pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     if engine.facts.config_file.is_empty() {
         return Err("ERR The server is running without a config file".into());

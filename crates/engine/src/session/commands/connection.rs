@@ -12,7 +12,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Protocol;
 
-/// The Redis version that clients may expect.
+/// The version of Redis whose behaviour clients may expect.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
@@ -141,14 +141,14 @@ impl Session {
         if !self.leave_some() {
             return Ok(Next::GoOn);
         }
-        // Earlier messages to the client come before the end.
+        // Messages that arrived before come before the end of the connection.
         self.take_post();
         self.reply().ok();
         Ok(Next::Stop(self.close()))
     }
 }
 
-/// A valid name of a client or a library: printable ASCII without blanks.
+/// Checks the name of a client or a library: printable ASCII without blanks. `None` when it is not valid.
 pub(super) fn valid_name(name: &[u8]) -> Option<String> {
     let valid = name.iter().all(|b| (b'!'..=b'~').contains(b));
     valid.then(|| String::from_utf8_lossy(name).into_owned())

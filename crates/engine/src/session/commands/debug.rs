@@ -11,14 +11,14 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-/// Longest DEBUG SLEEP in seconds.
+/// Maximum number of seconds of DEBUG SLEEP.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
 
 /// Maximum number of bytes of a log message.
 pub(super) const LOG_BYTES_MAX: usize = 1024;
 /// Hexadecimal digits of a replication id.
 const ID_DIGITS: usize = 40;
-/// Largest value of QUICKLIST-PACKED-THRESHOLD.
+/// Maximum value of QUICKLIST-PACKED-THRESHOLD.
 const QUICKLIST_BYTES_MAX: u64 = 4 << 30;
 
 /// Subcommands of redis-server that Strand lacks, with the reasons.
@@ -43,7 +43,7 @@ const REFUSED: [(&str, &str); 18] = [
     ("STRUCTSIZE", "there are no such structures"),
 ];
 
-/// Bytes that are searched for a number.
+/// Maximum number of bytes that are searched for a number.
 const FLOAT_BYTES_MAX: usize = 64;
 
 /// The double of DEBUG PROTOCOL. Clients' tests compare it with this value, not with pi.
@@ -142,7 +142,7 @@ impl Session {
         txn.db(self.db).set_str(&key, strand_keyspace::StrRef::of(b"half"), None);
         panic!("DEBUG PANIC of a test");
     }
-    /// A sample of every reply type.
+    /// Runs DEBUG PROTOCOL, which replies with a sample of any reply type.
     fn debug_protocol(&mut self, args: Args<'_>) -> Outcome {
         let resp3 = self.protocol == Protocol::Resp3;
         let mut reply = self.reply();

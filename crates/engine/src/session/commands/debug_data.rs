@@ -16,16 +16,16 @@ const POPULATE_KEYS_MAX: usize = 100_000_000;
 /// Keys between two checks whether to continue.
 const POPULATE_SLICE: usize = 256;
 
-/// The subcommands, with their least and most numbers of arguments.
+/// The subcommands of this module, each with its minimum and maximum number of arguments.
 const SUBCOMMANDS: [(&str, usize, usize); 5] =
     [("HTSTATS", 3, 3), ("HTSTATS-KEY", 3, 3), ("LISTPACK", 3, 3), ("POPULATE", 3, 5), ("QUICKLIST", 3, 4)];
 
-/// True for a subcommand of this module.
+/// True when this module runs the subcommand of DEBUG.
 pub(super) fn is_one(args: Args<'_>) -> bool {
     SUBCOMMANDS.iter().any(|(name, least, most)| args.is(1, name) && (*least..=*most).contains(&args.len()))
 }
 
-/// Runs a subcommand of this module.
+/// Runs a subcommand of DEBUG.
 pub(super) fn run(
     engine: &Engine,
     args: Args<'_>,

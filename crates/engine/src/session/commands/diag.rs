@@ -13,7 +13,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Rows of DIAG HISTORY without POINTS.
+/// Number of rows of DIAG HISTORY without POINTS.
 const POINTS_DEFAULT: usize = 1_000;
 /// Maximum number of rows that POINTS may ask for.
 const POINTS_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ impl Session {
     }
 }
 
-/// Runs a subcommand on a helper thread.
+/// Runs a subcommand of DIAG on a helper thread.
 pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let text = if args.is(1, "HISTORY") {
         history(engine, args, now)?
@@ -77,7 +77,7 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, Vec<u8>>
             let number = parse_int(value).filter(|n| (least..=most).contains(n));
             number.ok_or_else(|| "ERR value is not an integer or out of range".as_bytes().to_vec())
         };
-        // Seconds since 1970. Negative: seconds before now.
+        // A positive number means seconds since 1970, a negative number means seconds before now.
         let moment = || match number(-SECONDS_MAX, SECONDS_MAX)? {
             ago @ ..0 => Ok::<i64, Vec<u8>>(now.unix_ms() + ago * 1000),
             seconds => Ok(seconds * 1000),
@@ -102,7 +102,7 @@ fn history(engine: &Engine, args: Args<'_>, now: Now) -> Result<String, Vec<u8>>
     Ok(table_text(&names, &table, now))
 }
 
-/// Largest number of seconds in FROM and TO.
+/// Maximum number of seconds in FROM and TO.
 const SECONDS_MAX: i64 = 1 << 40;
 
 /// The series that match a list of names with `*`. An empty list matches all.
@@ -122,7 +122,8 @@ fn chosen(history: &History, patterns: &[u8]) -> Result<Vec<usize>, Vec<u8>> {
     Ok(all.filter(|(_, series)| fits(&series.name)).map(|(at, _)| at).collect())
 }
 
-/// Columns, the form that plots use. Written without a library: a number has a few bytes, and there may be a million.
+/// The table as JSON, column by column, as plots need it. It is written without a library, because a table may have a
+/// million numbers of a few bytes each.
 fn table_text(names: &[strand_diag::history::Series], table: &Table, now: Now) -> String {
     let mut text = format!("{{\"now_ms\":{},\"step_s\":{},\"times_ms\":[", now.unix_ms(), table.step_s);
     join(&mut text, table.times.iter().map(|time| Some(*time)));
@@ -178,7 +179,7 @@ fn memory(engine: &Engine, now: Now) -> Value {
     let facts = ledger.facts;
     let purposes =
         Purpose::ALL.map(|p| json!({ "name": p.name(), "bytes": ledger.share(p), "about": p.about() }));
-    // Each entry excludes the previous ones.
+    // In this list, each entry excludes the entries before it.
     let rss = [
         (
             "allocated",
@@ -215,8 +216,8 @@ fn memory(engine: &Engine, now: Now) -> Value {
     })
 }
 
-/// Shards that are read to estimate the types. Of 2 M keys in 128 shards these are about 60,000, read one segment at
-/// a time.
+/// Number of shards whose records are read to estimate the memory of each type. Of 2 M keys in 128 shards, four
+/// shards hold about 60,000, read one segment at a time.
 const SHARDS_LOOKED_AT: usize = 4;
 
 /// Memory of the records of a few shards by type, and their share of all keys.

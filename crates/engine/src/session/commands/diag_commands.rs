@@ -13,7 +13,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Keys that are shown for each kind.
+/// Number of keys that are shown for each measure (count, bytes, time).
 const KEYS_SHOWN: usize = 32;
 
 /// `DIAG PHASES`
@@ -21,7 +21,7 @@ pub(super) fn phases(engine: &Engine) -> Value {
     let stats = &engine.stats;
     let ids = 0..stats.ids.len();
     let commands = ids.filter_map(|id| {
-        // The sums of a command's histograms take some microseconds, and a worker may wait for this core.
+        // Yield, because summing a command's histograms takes some microseconds and a worker may wait for this core.
         engine.host.yield_now();
         let phases = [("executing", &stats.histograms), ("queued", &stats.queued), ("parked", &stats.parked)];
         let known = phases.iter().filter_map(|(name, of)| Some((name.to_string(), spread(&of.of(id)?))));
@@ -88,7 +88,7 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// Seconds of a CPU profile: the default without SECONDS, and the maximum.
+/// Seconds of a CPU profile: the number without SECONDS, and the maximum.
 const PROFILE_SECONDS: (u64, u64) = (30, 300);
 
 /// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE MEMORY`, `DIAG PROFILE CPU START [SECONDS n]`,

@@ -13,7 +13,7 @@ impl Session {
     pub(super) fn import_version_hold(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let engine = self.engine.clone();
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
-            // The reservation is dropped: the data of an import counts when it arrives.
+            // Drop the reservation, because the data of an import counts when it arrives.
             Admitted::Now(_) => {}
             Admitted::Later { at_us } => return Ok(Next::Postpone(On::Memory, at_us)),
             Admitted::Refused { missing_bytes } => {

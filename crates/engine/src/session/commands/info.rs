@@ -14,13 +14,14 @@ type Section = (&'static str, Shown, fn(&Facts<'_>, &mut String));
 /// When a section is shown. A section that is named is always shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Also by a plain INFO.
+    /// The section is also part of a plain INFO.
     ByDefault,
-    /// By "all" and "everything".
+    /// The section is part of "all" and "everything".
     InAll,
-    /// By a plain INFO and "everything", but not by "all". In redis-server these are the modules' sections.
+    /// The section is part of a plain INFO and of "everything", but not of "all". In redis-server these are the
+    /// modules' sections.
     NotInAll,
-    /// Only by its name, because it reads every key.
+    /// The section is shown only by its name, because it reads every key.
     ByName,
 }
 use Shown::{ByDefault, ByName, InAll, NotInAll};
@@ -51,7 +52,8 @@ const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        // A section that reads every key, or several that sum up the histograms of every command.
+        // Run on a helper thread when a named section reads every key, or when several sections sum up the histograms
+        // of every command.
         let of = |kind: Shown| {
             SECTIONS.iter().filter(move |(name, shown, _)| *shown == kind && wanted(args, name, kind))
         };

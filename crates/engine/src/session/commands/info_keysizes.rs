@@ -7,7 +7,7 @@ use super::info_sections::Facts;
 use std::fmt::Write;
 use strand_keyspace::ValueRef;
 
-/// The names of the lines by type. Redis has none for streams.
+/// The names of the lines for each type. Redis has no lines for streams.
 const TYPES: [&str; 5] = [
     "distrib_strings_sizes",
     "distrib_lists_items",
@@ -15,7 +15,7 @@ const TYPES: [&str; 5] = [
     "distrib_zsets_items",
     "distrib_hashes_items",
 ];
-/// Steps: 0, 1, 2, 4 and so on.
+/// Number of steps of sizes: 0, 1, 2, 4 and so on.
 const STEPS: usize = usize::BITS as usize + 1;
 
 type Counts = [[u64; STEPS]; TYPES.len()];
@@ -59,12 +59,12 @@ fn kind_of(value: &ValueRef<'_>) -> Option<usize> {
     }
 }
 
-/// The step of a size: that of the largest power of two up to it.
+/// Index of the step for a size: the step of the largest power of two up to the size.
 fn step_of(size: usize) -> usize {
     size.checked_ilog2().map_or(0, |power| power as usize + 1)
 }
 
-/// The smallest size of a step, shortened.
+/// The smallest size of a step as a label, such as `1K`.
 fn label(step: usize) -> String {
     let Some(power) = step.checked_sub(1) else { return "0".into() };
     let units = ["", "K", "M", "G", "T", "P", "E"];

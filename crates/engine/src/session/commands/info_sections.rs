@@ -9,7 +9,7 @@ use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::fmt::Write;
 
-/// The input of a section.
+/// What the sections of INFO are made from.
 pub(super) struct Facts<'a> {
     pub(super) engine: &'a Engine,
     pub(super) now: Now,

@@ -89,8 +89,8 @@ impl Session {
     }
 }
 
-/// LATENCY HISTOGRAM of the named commands with their subcommands, or of all commands. Adding up a command's
-/// histogram takes some microseconds.
+/// LATENCY HISTOGRAM of the named commands with their subcommands, or of all commands. Adding up the counts of one
+/// command takes some microseconds.
 pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let stats = &engine.stats;
     let mut found: Vec<(u32, Spread)> = Vec::new();

@@ -7,26 +7,26 @@ use strand_wire::reply::Reply;
 
 /// Below this much memory DOCTOR reports nothing, as in redis-server.
 const EXAMINED_BYTES_MIN: u64 = 5 << 20;
-/// Ratio of the peak to the used memory that DOCTOR reports.
+/// DOCTOR reports a peak when the ratio of the peak to the used memory is above this.
 const PEAK_RATIO_MAX: f64 = 1.5;
-/// Ratio of held pages to allocated bytes that DOCTOR reports.
+/// DOCTOR reports that pages are held in excess when the ratio of held pages to allocated bytes is above this.
 const FRAGMENTATION_RATIO_MAX: f64 = 1.4;
-/// Bytes of requests and replies per client that DOCTOR reports.
+/// DOCTOR reports clients whose requests and replies take more than this number of bytes per client.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
-/// MEMORY DOCTOR.
+/// Runs MEMORY DOCTOR.
 pub(super) fn doctor(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     reply.verbatim("txt", remarks(engine).as_bytes());
     Ok(())
 }
 
-/// MEMORY MALLOC-STATS.
+/// Runs MEMORY MALLOC-STATS.
 pub(super) fn malloc_stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     reply.verbatim("txt", engine.host.allocator_report().as_bytes());
     Ok(())
 }
 
-/// MEMORY PURGE.
+/// Runs MEMORY PURGE.
 pub(super) fn purge(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     engine.host.purge_memory();
     reply.ok();
@@ -37,7 +37,7 @@ fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// MEMORY STATS.
+/// Runs MEMORY STATS.
 pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let (ledger, memory) = (engine.ledger(), &engine.memory);
     let facts = ledger.facts;
@@ -109,7 +109,8 @@ pub(super) fn stats(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8
     Ok(())
 }
 
-/// Memory of a database's tables besides keys and values. An expiry is in its record, and there are no slots.
+/// Memory of a database's tables besides keys and values. The fields for expiries and slots are 0, because an expiry
+/// is in its record and Strand has no slots.
 fn database(engine: &Engine, db: usize, reply: &mut Reply<'_>) {
     let shape = engine.keyspace.shape(db);
     let main = shape.heap_bytes.saturating_sub(shape.entries_bytes);

@@ -40,11 +40,11 @@ use super::{Session, State, Turn};
 /// The outcome of a command: how to continue, or the whole text of an error reply (without the `-`).
 pub(in crate::session) type Outcome = Result<Next, Vec<u8>>;
 
-/// The usual end of a command.
+/// The usual outcome: the command is done.
 const DONE: Outcome = Ok(Next::Go);
 
-/// A command of this kind with more arguments runs on a helper thread, because each argument may cost a microsecond
-/// or more.
+/// ACL, CONFIG and other commands of this module that have more arguments than this run on a helper thread, because
+/// each argument may cost a microsecond or more.
 const ARGS_AT_ONCE_MAX: usize = 64;
 
 const SYNTAX: &str = strand_commands::errors::SYNTAX;

@@ -27,7 +27,7 @@ impl Session {
     pub(in crate::session) fn watches(&self) -> bool {
         self.client.watches.load(Relaxed)
     }
-    /// Ends MONITOR, for RESET or at the end of the session. Earlier lines come before the reply.
+    /// Ends MONITOR, for RESET or at the end of the session. Lines that arrived before come before the reply.
     pub(in crate::session) fn end_watching(&mut self) {
         if self.client.watches.swap(false, Relaxed) {
             self.engine.monitors.remove(self.client.id);

@@ -9,7 +9,7 @@ use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// With more channels than this PUBSUB CHANNELS runs on a helper thread.
+/// With more channels than this, PUBSUB CHANNELS runs on a helper thread.
 const LISTED_AT_ONCE_MAX: usize = 1000;
 
 impl Session {
@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-/// PUBLISH on a helper thread, for a long channel name.
+/// Runs PUBLISH on a helper thread, for a long channel name.
 pub(super) fn publish_apart(
     engine: &Engine,
     args: Args<'_>,

@@ -18,7 +18,7 @@ use strand_wire::reply::Reply;
 
 /// Maximum time for a library's chunk, as in redis-server.
 const LOAD_US_MAX: u64 = 500_000;
-/// Maximum number of steps for a library's chunk. A fast machine makes them in less than the time limit.
+/// Maximum number of steps for a library's chunk. A fast machine reaches this number before the time limit.
 const LOAD_STEPS_MAX: u64 = 500_000_000;
 const LOAD_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
 
@@ -79,11 +79,11 @@ const FUNCTION_HELP: &[&str] = &[
     "      in case of functions name collision with another library).",
 ];
 
-/// A command's work. An error is the whole text of the reply.
+/// The function that does a command's work. An error is the whole text of the reply.
 pub(super) type Run = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
 impl Session {
-    /// Runs a quick command.
+    /// Runs a command about scripts that is quick enough for the worker.
     pub(super) fn scripting(&mut self, run: Run, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
         run(&engine, args, &mut self.reply())?;
@@ -181,7 +181,7 @@ fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
     if fits { Ok(()) } else { Err(text.into()) }
 }
 
-/// Changes the libraries completely or not at all.
+/// Applies a change to the libraries completely or not at all.
 fn change(
     scripts: &Scripts,
     edit: impl FnOnce(&mut Functions) -> Result<(), Vec<u8>>,
@@ -290,7 +290,7 @@ pub(super) fn script_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>
     Ok(())
 }
 
-/// FUNCTION LOAD, on a helper thread.
+/// Runs FUNCTION LOAD on a helper thread.
 pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let mut options = 2..args.len() - 1;
     let replace = match options.next() {
@@ -318,7 +318,7 @@ pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-/// FUNCTION RESTORE, on a helper thread.
+/// Runs FUNCTION RESTORE on a helper thread.
 pub(super) fn function_restore(
     engine: &Engine,
     args: Args<'_>,

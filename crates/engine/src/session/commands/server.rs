@@ -24,7 +24,7 @@ impl Session {
         if self.engine.saves_at_end(request) {
             return Ok(Next::Detach);
         }
-        // Nothing is saved, so nothing can fail.
+        // This SHUTDOWN saves nothing, so nothing can fail.
         let _ = self.engine.save_at_end(request, now);
         // Stops scripts, because an endless script must not keep the server running.
         self.engine.scripts.stopping.store(true, Relaxed);
@@ -89,7 +89,7 @@ pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-/// SAVE, on a helper thread.
+/// Runs SAVE on a helper thread.
 pub(super) fn save(engine: &Engine, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     engine.save(now)?;
     reply.ok();
@@ -142,14 +142,15 @@ fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, Vec<u8>> {
         return Err(SYNTAX.into());
     }
     if abort {
-        // A SHUTDOWN has no wait that could be aborted: its client waits for the last save.
+        // SHUTDOWN never waits in a way that can be aborted, because its client waits for the last save.
         return Err("ERR No shutdown in progress.".into());
     }
     Ok(request)
 }
 
-/// Columns and rows of the picture.
+/// Number of columns of the picture.
 const COLUMNS: usize = 60;
+/// Number of rows of the picture.
 const ROWS: usize = 7;
 
 /// A picture of two threads that wind around each other.

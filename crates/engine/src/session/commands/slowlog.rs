@@ -1,4 +1,4 @@
-//! SLOWLOG GET LEN RESET HELP.
+//! SLOWLOG with its subcommands GET, LEN, RESET and HELP.
 
 use super::{DONE, Next, Outcome, Session};
 use crate::Engine;
@@ -9,9 +9,9 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// Entries of GET without a count.
+/// Number of entries of SLOWLOG GET when the client gives no count.
 const GET_DEFAULT: usize = 10;
-/// With more entries, the reply is written on a helper thread.
+/// With more entries than this, the reply is written on a helper thread.
 const GET_AT_ONCE_MAX: usize = 128;
 
 impl Session {
@@ -39,13 +39,13 @@ impl Session {
     }
 }
 
-/// SLOWLOG GET on a helper thread.
+/// Runs SLOWLOG GET on a helper thread.
 pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     write(engine, &wanted(args)?, reply);
     Ok(())
 }
 
-/// The options of GET.
+/// The options of SLOWLOG GET.
 struct Wanted {
     count: usize,
     /// True when each entry has its phases as a seventh element.

@@ -55,7 +55,7 @@ impl Session {
     }
 }
 
-/// The reply of WAITAOF.
+/// Writes the reply of WAITAOF.
 fn counts(local: i64, reply: &mut Reply<'_>) {
     reply.array(2);
     reply.int(local);

@@ -12,7 +12,7 @@ use strand_engine::{LaneDone, Wake};
 use strand_testkit::linearizability::{Call, Request, Step};
 use strand_wire::client::{ReplyParser, Value, encode_command};
 
-/// Longest pipeline.
+/// Maximum number of commands in a pipeline.
 const PIPELINE_MAX: usize = 3;
 
 /// The bytes between a client and its session, and the means to wake the session.
@@ -23,7 +23,7 @@ pub struct Wire {
     /// The client has closed the connection.
     pub closed: AtomicBool,
     pub woken: AtomicBool,
-    /// Wakes do not arrive (a planted bug).
+    /// True when wakes do not arrive (a planted bug).
     pub deaf: bool,
 }
 
@@ -52,8 +52,9 @@ struct Pending {
     invoked_ns: u64,
     pipeline: u64,
     place: usize,
-    /// The replies so far, and how many there will be.
+    /// The replies so far.
     replies: Vec<Value>,
+    /// The number of replies to expect.
     of: usize,
 }
 
@@ -66,7 +67,7 @@ pub struct Client {
     parser: ReplyParser,
     /// Steps that the client still has to do.
     pub left: usize,
-    /// Steps that come before those of the plan, the next one last.
+    /// Steps to do before those of the plan, in reverse order.
     script: Vec<Step>,
 }
 
@@ -86,12 +87,12 @@ impl Client {
     pub fn can_send(&self) -> bool {
         self.pending.is_empty() && self.left > 0
     }
-    /// What the client waits for, to explain why a seed is stuck.
+    /// A text that says what the client waits for, to explain why a seed is stuck.
     pub fn waits_for(&self) -> String {
         let steps: Vec<&Step> = self.pending.iter().map(|pending| &pending.step).collect();
         format!("client {} for {steps:?}", self.number)
     }
-    /// Sends its next pipeline.
+    /// Sends the client's next pipeline.
     pub fn send(&mut self, rng: &mut Rng, shared: &Shared, pipeline: u64) {
         let invoked_ns = shared.unix_ns();
         let length = rng.usize(1..=PIPELINE_MAX).min(self.left);
@@ -101,7 +102,7 @@ impl Client {
             let step = self.script.pop().unwrap_or_else(|| plan::step(rng));
             let mut requests = step.requests();
             if shared.fault == Some(Fault::TornTransaction) && requests.len() > 1 {
-                // Calls of a pipeline count as one after the other.
+                // The checker takes the calls of a pipeline as one after the other.
                 requests.pop();
                 requests.remove(0);
             }

@@ -16,19 +16,19 @@ use std::fmt;
 use strand_testkit::linearizability::{self, Call, Request};
 use world::{Fault, World};
 
-/// Seeds of a test. STRAND_SEEDS gives another number.
+/// Number of seeds that a test runs. The variable STRAND_SEEDS changes it.
 const SEEDS: u64 = 200;
 
-/// The outcome of a seed.
+/// The outcome of running a seed.
 struct Run {
     history: Vec<Call<Request>>,
     /// A digest of every decision. Two runs with equal traces took the same course.
     trace: u64,
-    /// Number of decisions.
+    /// Number of decisions that the seed led to.
     steps: usize,
     /// How often a command was interrupted before its end.
     interruptions: usize,
-    /// Number of jobs on helper threads.
+    /// Number of jobs that ran on helper threads.
     jobs: usize,
     /// Number of waits that were served, and of waits that ended with nothing.
     waits: (usize, usize),
@@ -109,7 +109,7 @@ fn a_seed_goes_the_same_way_again() {
     assert_eq!(traces.len(), 5, "seeds differ");
 }
 
-/// Checks that at least `at_least` of `of` seeds find a planted bug.
+/// Checks that the planted bug is found by at least `at_least` of `of` seeds.
 fn is_found(fault: Fault, of: u64, at_least: usize) {
     let found = (0..of).filter(|seed| simulate(*seed, Some(fault)).is_err()).count();
     println!("{fault:?}: found by {found} of {of} seeds");

@@ -3,12 +3,12 @@
 use fastrand::Rng;
 use strand_testkit::linearizability::{Operation, Step};
 
-/// Number of keys.
+/// Number of keys in a simulation.
 pub const KEYS: usize = 4;
 /// A command with more arguments than this runs on a helper thread.
 const LONG: usize = 4200;
 
-/// A text that no other step has. It is a number.
+/// A text that no other step uses. The text is a number.
 fn text(rng: &mut Rng) -> Vec<u8> {
     rng.u32(1..1_000_000).to_string().into_bytes()
 }
@@ -43,12 +43,12 @@ fn pairs(rng: &mut Rng, most: usize) -> Vec<(usize, Vec<u8>)> {
     keys(rng, most).into_iter().map(|key| (key, text(rng))).collect()
 }
 
-/// The TTL of a key.
+/// A random TTL in milliseconds.
 fn ms(rng: &mut Rng) -> u32 {
     rng.u32(1..12)
 }
 
-/// The timeout of a wait. 0 is for ever.
+/// A random timeout of a wait in milliseconds. 0 means for ever.
 fn wait_ms(rng: &mut Rng) -> u32 {
     if rng.u8(0..4) == 0 { 0 } else { ms(rng) }
 }
@@ -68,7 +68,7 @@ pub fn step(rng: &mut Rng) -> Step {
         29..32 => Step::Watch(keys(rng, 2)),
         32 => Step::Unwatch,
         33 => Step::FlushDb,
-        // Outside of a transaction these are several commands. See docs/differences.md.
+        // Outside of a transaction, this step is several commands. See docs/differences.md.
         34 => Step::Exec(vec![part(rng), long_part(rng), part(rng)]),
         _ => Step::One(key(rng), Operation::RPush(text(rng))),
     }

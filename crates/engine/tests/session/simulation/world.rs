@@ -29,23 +29,25 @@ use strand_wire::client::Value as Answer;
 const UNIX_US: i64 = 1_700_000_000_000_000;
 /// Stack of a coroutine in words: 2 MiB, of which only used pages take memory.
 const STACK_WORDS: usize = 1 << 18;
-/// A seed that takes more steps, or more simulated time, counts as stuck.
+/// A seed that takes more steps than this counts as stuck.
 const STEPS_MAX: usize = 400_000;
+/// A seed that takes more simulated microseconds than this counts as stuck.
 const TIME_US_MAX: u64 = 20_000_000;
-/// Steps between two checks whether clients wait for ever, and how often such clients are rescued.
+/// Number of steps between two checks whether clients wait for ever.
 const STEPS_PER_LOOK: usize = 1000;
+/// Maximum number of times that clients which wait for ever are rescued.
 const RESCUES_MAX: usize = 30;
 
 /// A planted bug, to see that the check finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An overwritten value comes back.
+    /// The fault: an overwritten value comes back.
     LostUpdate,
     /// EXEC lets other clients in between its commands.
     TornTransaction,
-    /// A session is not woken.
+    /// The fault: a session is not woken.
     LostWake,
-    /// The engine's clock runs at half speed.
+    /// The fault: the engine's clock runs at half speed.
     SlowClock,
 }
 
@@ -90,7 +92,7 @@ impl Shared {
         let all: Vec<usize> = (0..self.keyspace.shards()).collect();
         self.keyspace.try_lock_shards(&all, &mut self.keyspace.unlocked(0))
     }
-    /// A place where the task may be interrupted.
+    /// A point at which the task may be interrupted.
     fn pause(&self, need: Need) {
         if generator::is_generator() && self.is_free() {
             self.interruptions.fetch_add(1, Relaxed);
@@ -107,7 +109,7 @@ fn suspend(need: Need) {
 
 struct SimHost(Arc<Shared>);
 
-/// A counter that tasks wait for.
+/// A counter on whose value tasks wait.
 struct Count {
     shared: Arc<Shared>,
     count: Arc<AtomicU64>,
@@ -194,7 +196,7 @@ impl HostFigures for SimHost {
     }
 }
 
-/// A thread of the real server.
+/// A coroutine that stands for a thread of the real server.
 struct Task {
     body: Generator<'static, (), Option<Need>>,
     need: Need,
@@ -283,7 +285,7 @@ fn feed(shared: &Shared, session: &mut Session, wire: &Wire) {
         return;
     }
     let mut rng = shared.rng.lock();
-    // Often all bytes, so that pipelines run in one turn.
+    // Often feed all bytes, so that pipelines run in one turn.
     let n = if rng.bool() { bytes.len() } else { rng.usize(1..=bytes.len()) };
     drop(rng);
     let target = session.read_target();
@@ -317,7 +319,7 @@ pub struct World {
     jobs: Arc<AtomicUsize>,
     history: Vec<Call<Request>>,
     trace: u64,
-    /// An overwritten value that will come back.
+    /// An overwritten value that comes back later: its key and the value.
     overwritten: Option<(usize, Value)>,
 }
 
@@ -387,7 +389,7 @@ impl World {
         for client in &mut self.clients {
             client.hang_up();
         }
-        // The remaining tasks end by themselves. No client connects anew.
+        // The remaining tasks end by themselves. No further client connects.
         self.hang_ups = 0;
         for _ in 0..STEPS_MAX {
             if self.tasks.is_empty() {

@@ -1,9 +1,9 @@
-//! [`Mortal`]: a hash with fields that expire. It has the hash itself, and the expiries of these fields.
+//! [`Mortal`]: a hash with fields that expire. It consists of a plain hash and the expiries of its fields.
 //!
-//! The expiries are a sorted set of fields. (A double holds milliseconds up to 2^53 exactly.) So the next expiry is
-//! found at once, however many there are, and a clone is as cheap as the clone of a hash. A field that expires is
-//! first only *hidden*: every method treats it as missing. Hidden fields are removed a few at a time
-//! ([`Mortal::expire`]). So a hash whose million fields expire together delays nobody.
+//! The expiries are a sorted set of fields. (A double holds milliseconds up to 2^53 exactly.) So the next
+//! expiry is found at once, however many fields expire, and a clone is as cheap as the clone of a plain hash.
+//! A field that expires is first only *hidden*: every method treats it as missing. Hidden fields are removed
+//! a few at a time ([`Mortal::expire`]). So a hash whose million fields expire together delays nobody.
 
 use super::super::zset::ZSetValue;
 use super::super::{Bytes, Collection, Piece};

@@ -23,9 +23,9 @@ const JOINED_RUNS: usize = 5;
 /// A run of equal registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Value of each register.
+    /// Value of each register in the run.
     pub register: u8,
-    /// Number of registers.
+    /// Number of registers in the run.
     pub len: usize,
     /// Number of bytes that store the run.
     pub bytes: usize,
@@ -35,7 +35,7 @@ pub struct Run {
 pub(super) enum Raised {
     /// The register already had this value or a higher one.
     No,
-    /// The register was raised.
+    /// The register was raised to the new value.
     Yes,
     /// The value does not fit the sparse representation. Nothing was changed.
     NoRoom,

@@ -49,7 +49,7 @@ fn stores_and_counts_what_redis_does() {
     cache(&mut value, 7);
     assert_eq!(count(&value), Ok((7, false)));
     assert_eq!(added(numbers(0), 0), b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80\x7f\xff");
-    // Elements of each length, so that all branches for the last bytes of the hash are used.
+    // Use elements of each length, so that all branches for the last bytes of the hash run.
     let lengths = added((0..40).map(|n| vec![b'x'; n]), SPARSE_MAX);
     assert_eq!((lengths.len(), fnv(&lengths)), (130, 0x5c881e15d7951ed1));
 }

@@ -3,13 +3,13 @@
 //!
 //! Layout: offset of the end of the members, 4 bytes little-endian; bytes per integer, 1 byte, 0 for strings;
 //! number of strings, 3 bytes. Then the integers, little-endian, or per string its length in one byte and its
-//! bytes. The rest is spare room.
+//! bytes. The rest of the allocation is spare room.
 
 use super::Member;
 
 const HEAD_BYTES: usize = 8;
-/// Possible numbers of bytes per integer. A set takes the smallest one that fits all members, and never reduces it
-/// later.
+/// Possible numbers of bytes per integer. A set uses the smallest number that fits all members, and never
+/// reduces it later.
 const WIDTHS: [usize; 3] = [2, 4, 8];
 
 /// Members in one allocation. An empty set of integers has no allocation.
@@ -35,7 +35,7 @@ impl Small {
             width => self.end().saturating_sub(HEAD_BYTES) / width,
         }
     }
-    /// Bytes of the allocation that are in use.
+    /// Number of bytes of the allocation that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.end()
     }
@@ -117,7 +117,7 @@ impl Small {
         true
     }
 
-    /// Offset of the entry of a string.
+    /// Offset of the entry of the string `member`.
     pub(super) fn find(&self, member: &[u8]) -> Option<usize> {
         let (mut at, end) = (HEAD_BYTES, self.end());
         while at < end {
@@ -154,7 +154,7 @@ impl Small {
         let at = HEAD_BYTES + n * width;
         read(&self.bytes[at..at + width])
     }
-    /// Bytes per integer; 0 in a set of strings.
+    /// Number of bytes per integer; 0 in a set of strings.
     fn width(&self) -> usize {
         self.bytes.get(4).map_or(WIDTHS[0], |width| usize::from(*width))
     }

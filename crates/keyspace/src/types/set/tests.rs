@@ -1,4 +1,5 @@
-//! Sets are compared with a plain set, while snapshots and scans exist. Also the sizes of the forms.
+//! Sets are compared with a standard-library set, while snapshots and scans exist. Also tests the sizes of
+//! the forms.
 
 use super::*;
 use proptest::prelude::*;
@@ -127,8 +128,8 @@ fn forms_are_as_small_as_promised() {
         (0..n).for_each(|i| assert!(set.add(member(i).as_bytes(), &settings)));
         set
     };
-    // As in redis-server's intset, a head of 8 bytes, and 2, 4 or 8 bytes per integer. An eighth of the former size
-    // may be spare room.
+    // Like redis-server's intset, the allocation has a head of 8 bytes, and 2, 4 or 8 bytes per integer. When
+    // it last grew, it may have got an eighth of its size as spare room.
     for (width, offset) in [(2, 0), (4, 100_000), (8, 10_000_000_000u64)] {
         let set = filled(512, &|i| (offset + i).to_string());
         assert_eq!(set.encoding(), "intset");

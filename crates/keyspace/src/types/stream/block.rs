@@ -1,16 +1,16 @@
 //! [`Block`]: some entries of a stream in one listpack, like a node in Redis.
 //!
-//! The ID of a block is the ID of its first entry. The listpack starts with the *master entry*: number of live
-//! entries, number of deleted entries, number of fields, names of the fields, 0. The entries follow. The items of
-//! an entry are: flags; milliseconds and sequence number, each minus that of the block's ID; the values (if the
-//! entry's fields differ from the master's: their number, and each field with its value); and last the number of
-//! the items before this one, for walks backwards. A deleted entry is only marked. It stays until its block is
-//! removed.
+//! The ID of a block is the ID of its first entry. The listpack starts with the *master entry*: number of
+//! live entries, number of deleted entries, number of fields, names of the fields, 0. The entries follow. The
+//! items of an entry are: flags; milliseconds and sequence number, each as the difference from the block's
+//! ID; the values (if the entry's fields differ from the master's: their number, and each field with its
+//! value); and last the number of the items before this one, for walks backwards. A deleted entry is only
+//! marked. It stays until its block is removed.
 
 use super::id::Id;
 use super::listpack::{self, Appender, HEAD_BYTES, Item};
 
-/// Flag: the entry is deleted.
+/// The flag of a deleted entry.
 const DELETED: i64 = 1;
 /// Flag: the entry has the fields of the master entry, and only its values are stored.
 const SAME_FIELDS: i64 = 2;
@@ -49,11 +49,11 @@ impl<'a> Entry<'a> {
     pub(super) fn new(block: &'a Block, place: EntryRange) -> Entry<'a> {
         Entry { list: &block.list, place }
     }
-    /// ID of the entry.
+    /// The ID of the entry.
     pub fn id(&self) -> Id {
         self.place.id
     }
-    /// Number of fields.
+    /// Number of fields of the entry.
     pub fn len(&self) -> usize {
         self.place.pairs
     }
@@ -102,7 +102,8 @@ impl Block {
         let mut at = block.first()?;
         while at < listpack::end(&block.list) {
             let (place, next) = block.place(master, at)?;
-            // Deleted entries may be out of order: XSETID may set the last ID to one before them.
+            // Only live entries must be in order, because XSETID may set the last ID to an ID before a
+            // deleted entry.
             let in_order = place.is_deleted() || last.map_or(place.id >= master, |last| place.id > last);
             // The last item of the entry must lead back to its flags.
             let back = listpack::before(&block.list, next)?;
@@ -119,7 +120,7 @@ impl Block {
         let counted = (live, dead) == (block.live(), block.dead());
         (counted && listpack::int(&block.list, zero)?.0 == 0).then_some(block)
     }
-    /// The bytes of the listpack.
+    /// The bytes of the block's listpack.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.list
     }
@@ -213,7 +214,7 @@ impl Block {
         let (number, fields) = listpack::int(&self.list, at)?;
         Some((usize::try_from(number).ok()?, fields))
     }
-    /// Offset of the first entry.
+    /// Offset of the block's first entry.
     fn first(&self) -> Option<usize> {
         let (number, mut at) = self.master()?;
         for _ in 0..=number {

@@ -15,7 +15,7 @@ use triomphe::Arc;
 pub const BLOCK_BYTES_MAX: usize = 1 << 30;
 /// Heap bytes per block in addition to its listpack: a reference count and the block itself.
 const BLOCK_HEAD_BYTES: usize = 8 + size_of::<Block>();
-/// Bytes of an ID in Redis's radix tree.
+/// Number of bytes of an ID in Redis's radix tree.
 const ID_BYTES: usize = 16;
 
 /// Why an entry was not added.
@@ -39,7 +39,7 @@ pub enum Trim {
 /// The entries of a stream by ID, with their counters.
 #[derive(Debug, Clone, Default)]
 pub struct Entries {
-    /// Blocks by the ID of their first entry.
+    /// The blocks, by the ID of their first entry.
     blocks: SharedMap<Id, Arc<Block>>,
     /// Heap bytes of all blocks, without the nodes of the map.
     block_bytes: usize,
@@ -51,7 +51,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Number of entries.
+    /// Number of entries in the stream.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -71,7 +71,7 @@ impl Entries {
     pub fn max_deleted_id(&self) -> Id {
         self.max_deleted_id
     }
-    /// Number of entries ever added.
+    /// Number of entries that were ever added.
     pub fn added(&self) -> u64 {
         self.added
     }
@@ -83,7 +83,7 @@ impl Entries {
     pub fn raw_blocks(&self) -> impl Iterator<Item = (Id, &[u8])> {
         self.blocks.iter().map(|(id, block)| (*id, block.bytes()))
     }
-    /// The entry `id`.
+    /// The entry with this ID.
     pub fn get(&self, id: Id) -> Option<Entry<'_>> {
         let (master, block) = self.block_of(id)?;
         Some(Entry::new(block, block.find(master, id)?))
@@ -305,11 +305,11 @@ impl Entries {
         self.find_first();
         true
     }
-    /// See [`crate::types::Collection::heap_bytes`].
+    /// Number of heap bytes of the entries: see [`crate::types::Collection::heap_bytes`].
     pub(super) fn heap_bytes(&self) -> usize {
         self.blocks.heap_bytes() + self.block_bytes
     }
-    /// See [`crate::types::Collection::parts`].
+    /// The number of parts: see [`crate::types::Collection::parts`].
     pub(super) fn parts(&self) -> usize {
         self.blocks.parts() + 2 * self.blocks.len()
     }

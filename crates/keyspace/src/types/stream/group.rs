@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// Name of a group or a consumer: any bytes.
 pub type Name = Arc<[u8]>;
 
-/// Bytes of the reference counts of a name.
+/// Number of bytes of the reference counts of a name.
 const NAME_HEAD_BYTES: usize = 16;
 
-/// Heap bytes of a name.
+/// Heap bytes of the name of a group or a consumer.
 pub(super) fn name_bytes(name: &[u8]) -> usize {
     NAME_HEAD_BYTES + name.len()
 }
@@ -27,7 +27,7 @@ pub struct ConsumerId(u64);
 pub struct Pending {
     /// Time of the last delivery, in unix milliseconds.
     pub delivered_ms: i64,
-    /// Number of deliveries.
+    /// Number of times that the entry was delivered.
     pub deliveries: u64,
     /// The consumer at which the entry is pending.
     pub consumer: ConsumerId,
@@ -94,11 +94,11 @@ impl Group {
     pub(super) fn new(last_id: Id, entries_read: Option<u64>) -> Group {
         Group { last_id, entries_read, ..Group::default() }
     }
-    /// ID of the last delivered entry.
+    /// ID of the last entry that was delivered.
     pub fn last_id(&self) -> Id {
         self.last_id
     }
-    /// Number of entries read, if known.
+    /// Number of entries that the group has read, if known.
     pub fn entries_read(&self) -> Option<u64> {
         self.entries_read
     }
@@ -106,11 +106,11 @@ impl Group {
     pub fn set_last_id(&mut self, last_id: Id) {
         self.last_id = last_id;
     }
-    /// Sets the number of entries read.
+    /// Sets the number of entries that the group has read.
     pub fn set_entries_read(&mut self, entries_read: Option<u64>) {
         self.entries_read = entries_read;
     }
-    /// Number of pending entries.
+    /// Number of pending entries of the group.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -118,15 +118,15 @@ impl Group {
     pub fn pending_from(&self, start: Id) -> impl Iterator<Item = (Id, Pending)> {
         self.pending.ascend(Bound::Included(&start)).map(|(id, pending)| (*id, *pending))
     }
-    /// The entry `id`, if it is pending.
+    /// The entry with this ID, if it is pending.
     pub fn pending_at(&self, id: Id) -> Option<Pending> {
         self.pending.get(&id).copied()
     }
-    /// The highest pending ID.
+    /// The highest ID of a pending entry.
     pub fn last_pending(&self) -> Option<Id> {
         self.pending.last().map(|(id, _)| *id)
     }
-    /// Number of consumers.
+    /// Number of consumers of the group.
     pub fn consumers(&self) -> usize {
         self.consumers.len()
     }

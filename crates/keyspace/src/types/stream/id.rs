@@ -4,9 +4,9 @@
 /// The ID of an entry. IDs order by time, then by sequence number. Redis writes it as `ms-seq`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// Unix milliseconds.
+    /// The first part of the ID: Unix milliseconds.
     pub ms: u64,
-    /// Sequence number within the millisecond.
+    /// The second part of the ID: a sequence number within the millisecond.
     pub seq: u64,
 }
 
@@ -16,7 +16,7 @@ impl Id {
     /// The highest ID.
     pub const MAX: Id = Id { ms: u64::MAX, seq: u64::MAX };
 
-    /// The ID `ms-seq`.
+    /// The ID with the parts `ms` and `seq`.
     pub const fn new(ms: u64, seq: u64) -> Id {
         Id { ms, seq }
     }

@@ -10,27 +10,27 @@
 
 use crate::types::string::parse_int;
 
-/// Bytes before the first item.
+/// Number of bytes before the first item.
 pub(super) const HEAD_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The number of items in the header when there are this many items or more.
+/// The header's number of items stops at this value: it means "this many items or more".
 const MANY: u16 = u16::MAX;
 /// Maximum number of bytes of an integer item: its kind, its 8 bytes, and the length at its end.
 const INT_BYTES_MAX: usize = 1 + 8 + 1;
 /// Maximum number of bytes of the length at the end of an item.
 const BACK_MAX: usize = 5;
 
-/// One item.
+/// One item of a listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An integer, or a string that is the text of an integer.
     Int(i64),
-    /// Any other bytes.
+    /// The item has any other bytes.
     Text(&'a [u8]),
 }
 
 impl Item<'_> {
-    /// True when `bytes` is what a client sends for this item.
+    /// True when the item equals `bytes`, which a client has sent.
     pub(super) fn is(&self, bytes: &[u8]) -> bool {
         match self {
             Item::Int(n) => parse_int(bytes) == Some(*n),
@@ -92,7 +92,7 @@ impl Drop for Appender<'_> {
     fn drop(&mut self) {
         self.list.push(END);
         let items = u16::from_le_bytes([self.list[4], self.list[5]]);
-        // Once the number in the header is [`MANY`], it stays so.
+        // Once the number in the header is [`MANY`], it never changes.
         let items = usize::from(items).saturating_add(self.items).min(usize::from(MANY)) as u16;
         self.list[4..6].copy_from_slice(&items.to_le_bytes());
         put_total(self.list);

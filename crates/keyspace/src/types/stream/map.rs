@@ -14,9 +14,9 @@ use triomphe::Arc;
 const NODE_MAX: usize = 64;
 /// A node with fewer pairs or children than this may be merged with a neighbour.
 const JOIN_BELOW: usize = NODE_MAX / 4;
-/// Such a node is merged if both nodes together have at most this many pairs or children.
+/// A node with fewer is merged with a neighbour if both nodes together have at most this many pairs or children.
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
-/// Bytes of the reference count of a node.
+/// Number of bytes of the reference count of a node.
 const COUNT_BYTES: usize = 8;
 
 /// An ordered map from `K` to `V`.
@@ -25,7 +25,7 @@ pub(crate) struct SharedMap<K, V> {
     root: Option<Arc<Node<K, V>>>,
     len: usize,
     nodes: usize,
-    /// Bytes of all nodes, including spare room.
+    /// Number of bytes of all nodes, including spare room.
     bytes: usize,
 }
 
@@ -58,7 +58,7 @@ impl<K, V> Default for SharedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    /// Number of pairs.
+    /// Number of pairs in the map.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -66,11 +66,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes
     }
-    /// Number of allocations of the nodes.
+    /// Number of allocations for the map's nodes.
     pub(crate) fn parts(&self) -> usize {
         2 * self.nodes
     }
-    /// The value of `key`.
+    /// The value of `key` in the map.
     pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -118,7 +118,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.len += usize::from(former.is_none());
         former
     }
-    /// Removes `key`. Returns its value.
+    /// Removes `key` from the map. Returns its value.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -225,7 +225,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         pairs
     }
-    /// Passes each pair to `take`, in ascending order of keys, except pairs in nodes that another map shares.
+    /// Passes each pair to `take`, in ascending order of keys, but skips pairs in nodes that another map shares.
     pub(crate) fn into_each(self, take: &mut dyn FnMut(K, V)) {
         fn each<K, V>(node: Arc<Node<K, V>>, take: &mut dyn FnMut(K, V)) {
             match Arc::try_unwrap(node) {
@@ -347,7 +347,7 @@ fn insert<K: Ord + Clone, V: Clone>(
     })
 }
 
-/// Inserts `item` at `at`. A full node is split and returns its upper part. An append leaves the lower part full.
+/// Inserts `item` at `at`. Splits a full node, and returns its upper part. At an append, the lower part stays full.
 fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
     if items.len() < NODE_MAX {
         items.insert(at, item);

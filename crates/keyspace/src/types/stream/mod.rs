@@ -44,11 +44,11 @@ impl StreamValue {
     pub fn new() -> StreamValue {
         StreamValue::default()
     }
-    /// The entries.
+    /// The entries of the stream.
     pub fn entries(&self) -> &Entries {
         &self.0.entries
     }
-    /// Number of groups.
+    /// Number of groups of the stream.
     pub fn groups(&self) -> usize {
         self.0.groups.len()
     }

@@ -65,8 +65,8 @@ impl<'a> Cursor<'a> {
         self.outside -= usize::from(has_more);
         Some(Element { inline, outside: has_more.then(|| self.leaf.outside(self.outside)) })
     }
-    /// Moves to a neighbouring leaf: goes up until `beside` returns a sibling on the path, and then down along
-    /// `entry`.
+    /// Moves to a neighbouring leaf: goes up the path until `beside` returns a sibling, and then down to a
+    /// leaf along `entry`.
     fn leave(
         &mut self,
         beside: impl Fn(usize, usize) -> Option<usize>,
@@ -118,7 +118,7 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         let cursor = self.cursor.as_mut()?;
-        // At an end of the tree the path is empty, and going back from there would use the wrong leaf.
+        // At either end of the tree the path is empty, so a step back from there would use the wrong leaf.
         let next = if self.forwards { cursor.next() } else { cursor.previous() };
         if next.is_none() {
             self.cursor = None;

@@ -22,9 +22,9 @@ pub(crate) struct Element<'a> {
 /// An element that is about to be added: its bytes are `head`, then `body`, then `outside`.
 #[derive(Debug)]
 pub(crate) struct New<'a> {
-    /// The first part of the inline bytes.
+    /// The first part of the element's inline bytes.
     pub(crate) head: &'a [u8],
-    /// The second part of the inline bytes.
+    /// The second part of the element's inline bytes.
     pub(crate) body: &'a [u8],
     /// The bytes after `body`, if the element is too long for a page.
     pub(crate) outside: Option<Blob>,
@@ -53,7 +53,7 @@ impl Leaf {
     pub(super) fn len(&self) -> usize {
         self.page.len()
     }
-    /// Heap bytes of the leaf.
+    /// Number of heap bytes of the leaf.
     pub(super) fn heap_bytes(&self) -> usize {
         let pointers = self.outside.capacity() * POINTER_BYTES;
         LEAF_BYTES + self.page.heap_bytes() + pointers + self.outside_bytes
@@ -62,14 +62,14 @@ impl Leaf {
     pub(super) fn fill(&self) -> usize {
         self.page.used_bytes() + self.outside.len() * POINTER_BYTES
     }
-    /// Number of bytes that fill the leaf after `new` was added.
+    /// Number of bytes that would fill the leaf with `new` in it.
     pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
         self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }
     pub(super) fn page(&self) -> &Page {
         &self.page
     }
-    /// Element `i`.
+    /// Element `i` of the leaf.
     pub(super) fn get(&self, i: usize) -> Element<'_> {
         let (inline, has_more) = self.page.get(i);
         self.element(i, inline, has_more)
@@ -78,7 +78,7 @@ impl Leaf {
     pub(super) fn outside_before(&self, i: usize) -> usize {
         if self.outside.is_empty() { 0 } else { self.page.outside_before(i) }
     }
-    /// The blob with index `i`.
+    /// The outside blob with index `i`.
     pub(super) fn outside(&self, i: usize) -> &Blob {
         &self.outside[i]
     }
@@ -109,7 +109,7 @@ impl Leaf {
         }
         self.page.replace(i, [new.head, new.body], has_more, spare);
     }
-    /// Removes elements; see [`Page::remove`].
+    /// Removes elements of the leaf; see [`Page::remove`].
     #[inline]
     pub(super) fn remove(&mut self, range: Range<usize>, keep_room: bool) {
         self.remove_outside(range.clone());

@@ -75,7 +75,7 @@ pub(crate) struct Place<F> {
 /// A tree of elements: see the module. Methods that take an index panic when there is no element with that index.
 #[derive(Debug)]
 pub(crate) struct Tree<L> {
-    /// `None` while the tree is empty.
+    /// The root node. `None` while the tree is empty.
     root: Option<Child>,
     layout: PhantomData<L>,
 }
@@ -116,7 +116,7 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn new() -> Tree<L> {
         Tree { root: None, layout: PhantomData }
     }
-    /// Number of elements.
+    /// Number of elements in the tree.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.root.as_ref().map_or(0, |root| root.len)
@@ -275,7 +275,7 @@ impl<L: Layout> Tree<L> {
 }
 
 impl Cut {
-    /// Heap bytes of the nodes.
+    /// Number of heap bytes of the tree's nodes.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.iter().map(|child| child.bytes).sum()
     }

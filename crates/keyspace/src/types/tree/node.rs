@@ -20,7 +20,7 @@ pub(super) const CHILDREN_MAX: usize = 64;
 const THIN_PART: usize = 4;
 /// A thin node is merged with a neighbour if both together fill at most this percentage of one node.
 const JOINED_PERCENT_MAX: usize = 75;
-/// Bytes of the allocation of an inner node.
+/// Number of bytes of the allocation of an inner node.
 const INNER_BYTES: usize = size_of::<Inner>() + size_of::<usize>();
 
 /// A part of a tree. Trees share it by a reference count.
@@ -55,13 +55,14 @@ pub(super) struct Child {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) children: Vec<Child>,
-    /// One separator per child.
+    /// The separators, one per child.
     separators: Leaf,
-    /// The [`Layout::score`] of each separator. A search counts the lower ones of these 64 numbers in parallel.
-    /// That takes a third of the time of a binary search, in which each step waits for the one before.
+    /// The [`Layout::score`] of each separator. A search compares all 64 scores in parallel and counts the
+    /// lower ones. That takes a third of the time of a binary search, in which each step waits for the one
+    /// before.
     scores: Vec<f64>,
     len: usize,
-    /// Heap bytes of all children.
+    /// Number of heap bytes of all children.
     bytes: usize,
 }
 
@@ -94,7 +95,7 @@ pub(super) trait Seek {
     fn slot(&mut self, leaf: &Leaf) -> usize;
 }
 
-/// Inserts before the element with this index.
+/// Inserts before the element with this index in the tree or the node.
 pub(super) struct ByIndex(pub(super) usize);
 
 impl Seek for ByIndex {
@@ -112,7 +113,7 @@ impl Seek for ByIndex {
     }
 }
 
-/// Inserts at this place in the order.
+/// Inserts at this place in the order of elements.
 pub(super) struct ByOrder<F>(pub(super) Place<F>);
 
 impl<F: FnMut(Element<'_>) -> bool> Seek for ByOrder<F> {
@@ -199,7 +200,7 @@ impl Child {
             Node::Inner(inner) => Arc::make_mut(inner).cut::<L>(range, at_end, removed),
         }
     }
-    /// See [`super::Tree::remove_ordered`].
+    /// Removes elements from the node: see [`super::Tree::remove_ordered`].
     pub(super) fn cut_ordered<L: Layout>(
         &mut self,
         place: &mut Place<impl FnMut(Element<'_>) -> bool>,
@@ -216,8 +217,8 @@ impl Child {
             Node::Leaf(leaf) => {
                 leaf.page().prefetch_search();
                 let at = leaf.partition_point(0, &mut place.before);
-                // If the place is at the end of the page, the element may be the first of the next page. And a page
-                // must not become empty.
+                // If the place is at the end of the page, the wanted element may be the first of the next
+                // page. A page must not become empty.
                 if at == leaf.len() || leaf.len() == 1 {
                     return false;
                 }
@@ -433,7 +434,7 @@ impl Inner {
         self.bytes -= right.bytes;
         Some((separator, Child::of_inner(right)))
     }
-    /// See [`Child::cut`].
+    /// Removes elements from the node: see [`Child::cut`].
     fn cut<L: Layout>(&mut self, range: Range<usize>, at_end: bool, removed: &mut Removed) {
         let (from, to) = (range.start, range.end);
         let (first, mut start) = self.child_of(from);
@@ -450,7 +451,8 @@ impl Inner {
             }
             start = end;
         }
-        // Of the children that were touched, at most two are left. The children between them were removed.
+        // Of the children that the range touches, at most two are left, because the children between them
+        // were removed.
         for at in [first + 1, first] {
             self.join_when_thin::<L>(at);
         }

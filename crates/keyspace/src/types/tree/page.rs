@@ -41,16 +41,17 @@ pub(crate) struct Page {
     buffer: Box<[u8]>,
 }
 
-/// The decoded head.
+/// The decoded head of a page.
 #[derive(Clone, Copy)]
 struct Head {
-    /// Start of the strings in the allocation. The next field is the end of the strings.
+    /// Start of the strings in the allocation.
     front: usize,
+    /// End of the strings in the allocation.
     end: usize,
     /// End of the lengths in the allocation. Lengths are stored in reverse: the length of the first string is the last.
     lens_end: usize,
     count: usize,
-    /// Bytes per length. 0 in an even page.
+    /// Number of bytes per length. 0 in an even page.
     width: usize,
     /// In an even page, the length of every string.
     common: usize,
@@ -60,11 +61,11 @@ impl Head {
     fn lens_start(&self) -> usize {
         self.lens_end - self.count * self.width
     }
-    /// Bytes of the allocation that are in use.
+    /// Number of bytes of the allocation that are in use.
     fn used(&self) -> usize {
         HEAD_BYTES + self.end - self.front + self.count * self.width
     }
-    /// Bytes per length after a string with this stored length was added.
+    /// Bytes per length, once a string with this stored length is added.
     #[inline]
     fn width_with(&self, raw: usize) -> usize {
         match self.width {
@@ -80,12 +81,12 @@ impl Head {
 enum Gap {
     /// The room between the strings and the lengths.
     Back,
-    /// The room before the strings, for a string of this many bytes.
+    /// The room before the page's strings must become larger, for a string of this many bytes.
     Front(usize),
 }
 
 impl Page {
-    /// Number of strings.
+    /// Number of strings in the page.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.head().count
@@ -95,12 +96,12 @@ impl Page {
     pub(crate) fn used_bytes(&self) -> usize {
         if self.buffer.is_empty() { 0 } else { self.head().used() }
     }
-    /// Bytes of the allocation.
+    /// Number of bytes of the allocation.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.len()
     }
-    /// Bytes in use after a string of `bytes` bytes was added.
+    /// Bytes in use, once a string of `bytes` bytes is added.
     pub(crate) fn used_with(&self, bytes: usize) -> usize {
         let head = self.head();
         let width = head.width_with(bytes);
@@ -151,7 +152,7 @@ impl Page {
         let len = self.raw(&self.head(), i);
         (&self.buffer[offset..offset + (len & STRING_BYTES_MAX)], len & OUTSIDE != 0)
     }
-    /// Bytes of string `i`.
+    /// The number of bytes that string `i` takes.
     #[inline]
     pub(crate) fn bytes_of(&self, i: usize) -> usize {
         self.raw(&self.head(), i) & STRING_BYTES_MAX
@@ -350,7 +351,7 @@ impl Page {
         let (front, lens) = match gap {
             Gap::Back => (0, 0),
             Gap::Front(_) => {
-                // If the allocation does not grow, half of the free room stays behind the strings.
+                // If the allocation does not grow, leave half of the free room behind the strings.
                 let share = if grows { free } else { (free / 2).max(needed) };
                 let lens = share * width / needed;
                 (share - lens, lens)
@@ -476,8 +477,8 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// The sum of the bytes in `range`, eight at a time. The last bytes, fewer than eight, are summed as one word too:
-/// they are common, because a search halves its range each time.
+/// The sum of the bytes in `range`, eight at a time. Fewer than eight bytes at the end are also summed as one
+/// word, because such an end is common: a search halves its range each time.
 #[inline]
 fn sum_of_bytes(buffer: &[u8], range: Range<usize>) -> usize {
     /// Mask of every second byte.

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// An element of the `Vec`: its bytes in the page, and its rest outside.
+/// An element in the `Vec`: its bytes in the page, and its bytes outside the page.
 type Plain = (Vec<u8>, Option<Vec<u8>>);
 
 /// The layout of unordered elements. The pages are small, so that trees become deep.
@@ -24,7 +24,7 @@ impl Layout for Ordered {
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
         let same = left.inline.iter().zip(right.inline).take_while(|(a, b)| a == b).count();
         out.extend_from_slice(&right.inline[..same + 1]);
-        // A rest outside the page in a separator must not matter.
+        // The bytes of a separator outside the page must not matter, so add some.
         right.outside.cloned()
     }
     /// The score is the first byte, which many elements share.
@@ -171,7 +171,7 @@ proptest! {
         let (mut tree, mut twin) = (Tree::<Ordered>::new(), Vec::<Plain>::new());
         let mut snapshots = Vec::new();
         for (n, (op, key, more)) in ops.into_iter().enumerate() {
-            // Texts of different lengths that share long prefixes.
+            // Texts of different lengths share long prefixes.
             let text = format!("{}{key:04}", "p".repeat(usize::from(key % 3) * 4)).into_bytes();
             let element = (text.clone(), (key % 50 == 0).then(|| vec![1; 5]));
             let point = tree.partition_point(by_text(&text));

@@ -37,7 +37,7 @@ impl Written {
             bytes[0] = n as u8;
             return Written { bytes, len: 1 };
         }
-        // One more bit, for the sign.
+        // The number of bits, and one bit for the sign.
         let bits = 65 - if n < 0 { !n } else { n }.leading_zeros();
         let len = bits.div_ceil(8) as usize;
         bytes[0] = SMALL + len as u8;
@@ -64,8 +64,8 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
         return (f64::from(first), rest);
     }
     let len = usize::from(first - SMALL);
-    // If the member is long enough, read eight bytes by one load. When `len` bytes were copied and read back as a
-    // whole, that took a third of a search.
+    // If the member is long enough, read eight bytes by one load. A copy of `len` bytes that was read back as
+    // one number took a third of a search.
     if let Some(word) = rest.first_chunk() {
         let (word, rest) = (i64::from_le_bytes(*word), &rest[len..]);
         let unused = 64 - 8 * len as u32;

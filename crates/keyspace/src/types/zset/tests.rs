@@ -68,7 +68,7 @@ proptest! {
         let (mut zset, mut twin) = (ZSetValue::new(), Twin::new());
         let mut snapshots = Vec::new();
         for (n, (op, number, score)) in ops.into_iter().enumerate() {
-            // Some members are long and share long prefixes.
+            // Some members are long and have equal first bytes.
             let long = if number % 40 == 0 { 520 } else { 0 };
             let member = format!("{}{number}", "m".repeat(long)).into_bytes();
             let at = twin.iter().position(|(_, m)| *m == member);

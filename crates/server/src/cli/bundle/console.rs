@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use strand_http::console::{GUARDS, asset};
 
-/// Largest body of a request, in bytes.
+/// Maximum size of a request's body, in bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of commands of a request.
 const COMMANDS_MAX: usize = 256;
@@ -27,10 +27,10 @@ const COMMANDS_MAX: usize = 256;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 64;
-/// Number of rows of a history without POINTS.
+/// Number of rows of a history when POINTS is missing.
 const POINTS_DEFAULT: usize = 1_000;
 
-/// Serves the console until the process ends. Passes the address to `ready`.
+/// Serves the console until the process ends. Passes its address to `ready`.
 ///
 /// # Errors
 /// When the address is not available.
@@ -143,7 +143,7 @@ fn run_all(bundle: &Bundle, body: &[u8]) -> Result<String, &'static str> {
     Ok(lines)
 }
 
-/// The bundle's answer to a command, or `None`.
+/// The bundle's reply to a command, or `None` when the bundle has no reply to it.
 fn run(bundle: &Bundle, words: &[String]) -> Option<Value> {
     let upper: Vec<String> = words.iter().take(2).map(|word| word.to_ascii_uppercase()).collect();
     let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
@@ -220,7 +220,7 @@ fn slow_log(log: &Value) -> Value {
     log["slow"].as_array().map(Vec::as_slice).unwrap_or_default().iter().map(row).collect()
 }
 
-/// `DIAG HISTORY FROM -seconds POINTS n SERIES names`, from the table with the matching step.
+/// Answers `DIAG HISTORY FROM -seconds POINTS n SERIES names` from the bundle's table with the matching step.
 fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<Value> {
     let option = |name: &str| {
         let at = words.iter().position(|word| word.eq_ignore_ascii_case(name))?;
@@ -266,7 +266,7 @@ fn history(words: &[String], parsed: impl Fn(&str) -> Option<Value>) -> Option<V
     ]
     .into_iter()
     .collect();
-    // The JSON is a string, as in the server's reply.
+    // The JSON is a string here, as in the server's reply.
     Some(Value::Object(out).to_string().into())
 }
 

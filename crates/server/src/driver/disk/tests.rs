@@ -1,4 +1,5 @@
-//! Locks and leftovers. Tests with real servers check that a file is replaced completely or not at all.
+//! Locks, and files left by a killed server. Tests with real servers check that a file is replaced completely or not
+//! at all.
 
 use super::*;
 

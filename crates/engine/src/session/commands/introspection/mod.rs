@@ -42,20 +42,20 @@ impl Session {
     }
 }
 
-/// COMMAND: describes every command.
+/// Runs COMMAND without a subcommand: describes every command.
 pub(super) fn infos(reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     reply.array(TABLE.rows().len());
     all().for_each(|found| info(reply, &found));
     Ok(())
 }
 
-/// COMMAND COUNT.
+/// Runs COMMAND COUNT.
 pub(super) fn count(_args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     reply.int(TABLE.rows().len() as i64);
     Ok(())
 }
 
-/// COMMAND HELP.
+/// Runs COMMAND HELP.
 pub(super) fn help(_args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     introspect::help(reply, "COMMAND", HELP);
     Ok(())
@@ -90,7 +90,7 @@ fn words(reply: &mut Reply<'_>, prefix: &str, words: &[&str]) {
     words.iter().for_each(|word| reply.simple(&format!("{prefix}{word}")));
 }
 
-/// Writes a name and its value.
+/// Writes the name and the value of one fact.
 fn text(reply: &mut Reply<'_>, name: &str, value: &str) {
     reply.bulk(name.as_bytes());
     reply.bulk(value.as_bytes());

@@ -110,7 +110,8 @@ fn strings_of_one_length_cost_nothing_beyond_their_own() {
     (0..100).for_each(|i| page.insert(i / 2, [&[i as u8; 7], &[]], false, 0));
     assert_eq!(page.used_bytes(), HEAD_BYTES + 700);
     let mut twin: Vec<Vec<u8>> = page.iter(0).map(|(bytes, _)| bytes.to_vec()).collect();
-    // Another length, an empty string and a long one. Each changes the form once and loses nothing.
+    // Insert a string of another length, an empty string and a long string. Each changes the page's form
+    // once, and no string is lost.
     for (at, len, width) in [(50, 6, 1), (0, 0, 1), (102, 300, 2)] {
         page.insert(at, [&vec![9; len], &[]], false, 0);
         twin.insert(at, vec![9; len]);
