@@ -16,13 +16,15 @@ mod budget;
 mod divided;
 mod documents;
 mod failed;
+mod listings;
 mod moves;
 mod nested;
 mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
-pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, LISTINGS_KEPT_BYTES_MAX, MaxDelete};
+pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
 pub use failed::Mode;
+pub use listings::LISTINGS_KEPT_BYTES_MAX;
 pub use moves::MOVES_BYTES_MAX;
 pub use reports::Pace;
 
@@ -37,8 +39,9 @@ use crate::sink::{self, Destination, Sink};
 use crate::source::{Listing, Source, Tokens, parts};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
-use budget::{Listings, Plan};
+use budget::Plan;
 use divided::Divided;
+use listings::Listings;
 use moves::Moves;
 use nested::Within;
 use reports::Reports;
@@ -218,7 +221,11 @@ impl Job<'_> {
         if retry && self.within.parent().is_none() {
             self.check_retry(&known)?;
         }
-        let listed = if retry && known.recorded { self.list_failed(path, &known) } else { self.list(path) };
+        let listed = if retry && known.recorded {
+            self.list_failed(path, &known)
+        } else {
+            self.list(path, &known.blob)
+        };
         let listing = match listed {
             Ok(listing) => listing,
             Err(error) if level.depth == 0 => return Err(ImportError::List(error)),
@@ -308,10 +315,11 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Lists the folder. When a file in it is too young to be trusted, lists it again after the racy window.
-    fn list(&mut self, path: &[u8]) -> Result<Listing, source::ListError> {
+    /// Lists the folder, of which `recorded` is the record. When a file in the folder is too young to be trusted, lists the
+    /// folder again after the racy window.
+    fn list(&mut self, path: &[u8], recorded: &[u8]) -> Result<Listing, source::ListError> {
         if self.within.parent().is_none()
-            && let Some(listing) = self.listings.take(path)
+            && let Some(listing) = self.listings.take(path, recorded)
         {
             return Ok(listing);
         }

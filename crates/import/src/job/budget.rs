@@ -7,8 +7,7 @@
 //! that is more than [`MaxDelete`] allows. What an archive has lost is known when the archive is opened. These documents
 //! are added to the count then, before the run removes any of them ([`Job::check_archive`]).
 //!
-//! The listings of a remote source are kept for the run in up to [`LISTINGS_KEPT_BYTES_MAX`], so a folder is not asked for
-//! twice.
+//! The listings of a remote source are kept for the run ([`super::listings`]), so a folder is not asked for twice.
 
 use super::{Job, Level, join, view};
 use crate::ImportError;
@@ -18,17 +17,13 @@ use crate::document::EXTRACTOR_VERSION;
 use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
-use crate::source::{ListError, Listing};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, intent_name, recorded_name};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Up to this number of documents may always be removed, unless the source is empty now: it may be a folder whose disk
 /// is not mounted.
 pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
-
-/// Maximum number of bytes of listings that a plan keeps for the run.
-pub const LISTINGS_KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// How much of a dataset one run may remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,29 +127,6 @@ impl MaxDelete {
     }
 }
 
-/// The listings that a plan made, for the run.
-#[derive(Default)]
-pub(super) struct Listings {
-    by_path: BTreeMap<Vec<u8>, Listing>,
-    /// Bytes of the listings.
-    bytes: usize,
-}
-
-impl Listings {
-    /// Takes the listing of the container at `path` out.
-    pub(super) fn take(&mut self, path: &[u8]) -> Option<Listing> {
-        let listing = self.by_path.remove(path)?;
-        self.bytes -= listing.blob.len();
-        Some(listing)
-    }
-    /// Keeps a listing. A path that is listed twice has the newer one.
-    fn keep(&mut self, path: &[u8], listing: Listing) {
-        drop(self.take(path));
-        self.bytes += listing.blob.len();
-        self.by_path.insert(path.to_vec(), listing);
-    }
-}
-
 impl Job<'_> {
     /// Fails when the run would remove more documents than it may. Reports the forecast, if the options ask for it.
     /// `old` and `new` are the containers of the root.
@@ -216,18 +188,6 @@ impl Job<'_> {
         if removed == 0 { Ok(()) } else { self.options.max_delete.check(*plan) }
     }
 
-    /// Lists a container, and keeps the listing for the run when the source is remote.
-    pub(super) fn list_ahead(&mut self, path: &[u8]) -> Result<Vec<u8>, ListError> {
-        let listing = self.source.list(self.within.path(path), false)?;
-        let fits = self.listings.bytes + listing.blob.len() <= LISTINGS_KEPT_BYTES_MAX;
-        if !self.source.is_remote() || !fits || listing.racy_for_ns != 0 {
-            return Ok(listing.blob);
-        }
-        let blob = listing.blob.clone();
-        self.listings.keep(path, listing);
-        Ok(blob)
-    }
-
     /// Notes which documents of the container, and of those below, change their places.
     pub(super) fn walk(
         &mut self,
@@ -274,7 +234,7 @@ impl Job<'_> {
                 }
                 if entry.kind == Kind::Container && self.options.forecast && below.depth < super::DEPTH_MAX {
                     let child = join(path, entry.name);
-                    let Ok(listing) = self.list_ahead(&child) else { continue };
+                    let Ok(listing) = self.list_ahead(&child, None) else { continue };
                     let deeper = below.below(&child, listing.len())?;
                     plan.containers += 1;
                     plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
@@ -311,10 +271,12 @@ impl Job<'_> {
             // What cannot be listed is not removed either.
             let listed = match removed {
                 true => None,
-                false => match self.list_ahead(&child) {
-                    Ok(listing) => Some(listing),
-                    Err(_) => continue,
-                },
+                false => {
+                    match self.list_ahead(&child, Some(&known).filter(|_| !is_doubtful).map(Vec::as_slice)) {
+                        Ok(listing) => Some(listing),
+                        Err(_) => continue,
+                    }
+                }
             };
             if let Some(listing) = &listed {
                 self.divide(&child, &mut known, listing)?;

@@ -47,7 +47,7 @@ impl Job<'_> {
     pub(super) fn list_failed(&mut self, path: &[u8], known: &Known) -> Result<Listing, ListError> {
         let old = view(&known.blob);
         let now = match old.iter().any(|entry| has_failed(&entry)) {
-            true => Some(self.list(path)?),
+            true => Some(self.list(path, &known.blob)?),
             false => None,
         };
         let now = now.as_ref().map(|listing| view(&listing.blob));

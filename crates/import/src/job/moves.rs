@@ -279,7 +279,7 @@ impl Job<'_> {
             self.sink.drain()?;
         }
         // The run reports why the folder cannot be listed.
-        let Ok(listing) = self.list_ahead(path) else { return Ok(()) };
+        let Ok(listing) = self.list_ahead(path, None) else { return Ok(()) };
         for entry in view(&listing).iter() {
             if entry.kind == Kind::Document {
                 if let Some((identity, _)) = self.identity(&entry) {

@@ -1,0 +1,163 @@
+//! [`Listings`]: the listings of a remote source that a plan made, for the run.
+//!
+//! Of a container that is as its record says, only a digest is kept: the run makes the listing of the record again. So an
+//! unchanged bucket costs next to no memory here. Other listings are kept in up to [`LISTINGS_KEPT_BYTES_MAX`].
+
+use super::{Job, view};
+use crate::container::{Builder, Container, ContainerError, Digest, Kind, NOTE};
+use crate::source::{ListError, Listing, Skipped};
+use std::collections::BTreeMap;
+
+/// Maximum number of bytes of listings that a plan keeps for the run.
+pub const LISTINGS_KEPT_BYTES_MAX: usize = 16 << 20;
+/// Bytes that a kept listing takes besides its path and its blob.
+const KEPT_BYTES: usize = 128;
+
+/// The listings that a plan made.
+#[derive(Default)]
+pub(super) struct Listings {
+    by_path: BTreeMap<Vec<u8>, Kept>,
+    /// Bytes of all of them.
+    bytes: usize,
+}
+
+enum Kept {
+    Whole(Listing),
+    /// The listing has this digest, and is what [`listing_of`] makes of the container's record.
+    AsRecorded(Digest, Skipped),
+}
+
+impl Kept {
+    fn bytes(&self, path: &[u8]) -> usize {
+        let blob_bytes = match self {
+            Kept::Whole(listing) => listing.blob.len(),
+            Kept::AsRecorded(..) => 0,
+        };
+        KEPT_BYTES + path.len() + blob_bytes
+    }
+}
+
+impl Listings {
+    /// Takes the listing of the container at `path` out. `recorded` is the container's record. `None` when no listing was
+    /// kept, or when the record is not what it was.
+    pub(super) fn take(&mut self, path: &[u8], recorded: &[u8]) -> Option<Listing> {
+        let kept = self.by_path.remove(path)?;
+        self.bytes -= kept.bytes(path);
+        match kept {
+            Kept::Whole(listing) => Some(listing),
+            Kept::AsRecorded(digest, skipped) => {
+                let blob = listing_of(view(recorded)).ok().filter(|blob| view(blob).digest() == digest)?;
+                Some(Listing { blob, skipped, racy_for_ns: 0, refused: Vec::new() })
+            }
+        }
+    }
+
+    /// Keeps a listing if there is room. A path that is listed twice has the newer listing.
+    fn keep(&mut self, path: &[u8], kept: Kept) {
+        if let Some(before) = self.by_path.remove(path) {
+            self.bytes -= before.bytes(path);
+        }
+        let bytes = kept.bytes(path);
+        if self.bytes + bytes <= LISTINGS_KEPT_BYTES_MAX {
+            self.bytes += bytes;
+            self.by_path.insert(path.to_vec(), kept);
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Lists a container, and keeps the listing for the run when the source is remote. `recorded` is the container's record,
+    /// if the record is certain.
+    pub(super) fn list_ahead(&mut self, path: &[u8], recorded: Option<&[u8]>) -> Result<Vec<u8>, ListError> {
+        let listing = self.source.list(self.within.path(path), false)?;
+        if !self.source.is_remote() || listing.racy_for_ns != 0 {
+            return Ok(listing.blob);
+        }
+        let blob = listing.blob.clone();
+        let is_plain = |listing: &Listing| {
+            let mut pairs = view(&listing.blob).iter().flat_map(|entry| entry.pairs());
+            listing.refused.is_empty() && pairs.all(|(key, _)| key.first() != Some(&NOTE))
+        };
+        let as_recorded = recorded.filter(|_| is_plain(&listing)).and_then(|recorded| {
+            let (made, listed) = (listing_of(view(recorded)).ok()?, listing_of(view(&blob)).ok()?);
+            (made == listed).then(|| Kept::AsRecorded(view(&made).digest(), listing.skipped))
+        });
+        self.listings.keep(path, as_recorded.unwrap_or(Kept::Whole(listing)));
+        Ok(blob)
+    }
+}
+
+/// The listing that the record was made of, if nothing has changed since: the entries without notes, and containers without
+/// tokens and sizes.
+fn listing_of(record: Container<'_>) -> Result<Vec<u8>, ContainerError> {
+    let mut builder = Builder::with_capacity(0, record.len(), record.blob().len());
+    for entry in record.iter() {
+        match entry.kind {
+            Kind::Document => {
+                let pairs = entry.pairs().filter(|(key, _)| key.first() != Some(&NOTE));
+                builder.push(Kind::Document, entry.name, entry.size, entry.token, pairs)?;
+            }
+            Kind::Container => builder.push(Kind::Container, entry.name, 0, &[], [])?,
+        }
+    }
+    builder.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(producer: u16, entries: &[(Kind, &str, &str)]) -> Vec<u8> {
+        let mut builder = Builder::new(producer);
+        for (kind, name, token) in entries {
+            let note: (&[u8], &[u8]) = (b"~digest", b"of what was sent");
+            let pairs = [(&b"flags"[..], &b"S"[..])].into_iter().chain((producer > 0).then_some(note));
+            let pairs = pairs.filter(|_| *kind == Kind::Document);
+            let size = if *kind == Kind::Document { 9 } else { 0 };
+            builder.push(*kind, name.as_bytes(), size, token.as_bytes(), pairs).unwrap();
+        }
+        builder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_listing_that_is_as_recorded_is_made_again_of_the_record() {
+        use Kind::{Container as Folder, Document as File};
+        let record = container(7, &[(File, "a", "1"), (File, "c", "2"), (Folder, "b", "digest")]);
+        let listing = container(0, &[(File, "a", "1"), (Folder, "b", ""), (File, "c", "2")]);
+        let made = listing_of(view(&record)).unwrap();
+        assert_eq!(made, listing);
+        let keep = |listings: &mut Listings| {
+            let skipped = Skipped { links: 3, ..Skipped::default() };
+            listings.keep(b"at", Kept::AsRecorded(view(&made).digest(), skipped));
+        };
+        let mut listings = Listings::default();
+        keep(&mut listings);
+        let taken = listings.take(b"at", &record).unwrap();
+        assert_eq!((taken.blob, taken.skipped.links, taken.refused.len()), (listing, 3, 0));
+        assert!(listings.take(b"at", &record).is_none(), "a listing is taken once");
+        // Another record, or one of which a document changed: the container is listed.
+        for other in [&[(File, "a", "1"), (File, "c", "3"), (Folder, "b", "digest")][..], &[]] {
+            keep(&mut listings);
+            assert!(listings.take(b"at", &container(7, other)).is_none());
+        }
+        assert_eq!(listings.bytes, 0);
+    }
+
+    #[test]
+    fn listings_are_kept_up_to_their_bound() {
+        let mut listings = Listings::default();
+        let blob = vec![0; 1 << 20];
+        for i in 0..20u8 {
+            let listing = Listing {
+                blob: blob.clone(),
+                skipped: Skipped::default(),
+                racy_for_ns: 0,
+                refused: Vec::new(),
+            };
+            listings.keep(&[i], Kept::Whole(listing));
+        }
+        assert_eq!(listings.by_path.len(), 15, "each takes a little more than its blob");
+        assert!(listings.bytes <= LISTINGS_KEPT_BYTES_MAX);
+        assert!(listings.take(&[3], &[]).is_some() && listings.take(&[19], &[]).is_none());
+    }
+}
