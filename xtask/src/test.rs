@@ -138,9 +138,8 @@ fn ordered(mut list: Vec<TestBinary>) -> VecDeque<TestBinary> {
 /// binary that failed.
 fn run_all(list: VecDeque<TestBinary>, is_slowest: bool) -> Vec<Outcome> {
     let (list, outcomes) = (Mutex::new(list), Mutex::new(Vec::new()));
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
     thread::scope(|scope| {
-        for _ in 0..cores {
+        for _ in 0..cores() {
             scope.spawn(|| {
                 loop {
                     let next = list.lock().expect("nobody panics with it").pop_front();
@@ -154,6 +153,10 @@ fn run_all(list: VecDeque<TestBinary>, is_slowest: bool) -> Vec<Outcome> {
         }
     });
     outcomes.into_inner().expect("nobody panics with it")
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
 fn report(outcome: &Outcome) {
@@ -171,6 +174,9 @@ fn outcome(binary: TestBinary, is_slowest: bool) -> Outcome {
     let from = Instant::now();
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
+    if WAITING.contains(&binary.name.as_str()) {
+        command.arg(format!("--test-threads={}", 2 * cores()));
+    }
     if is_slowest {
         // The stable toolchain hides the option that measures each test. Set the variable for the binary alone,
         // because with it cargo would build everything again.
