@@ -134,7 +134,9 @@ impl Engine {
                 if loaded.rows > 0 {
                     self.host.log(&format!("The history continues after {} rows from the disk", loaded.rows));
                 }
-                if loaded.is_cut {
+                if loaded.is_foreign {
+                    self.host.log("The history's file has another format: it is replaced");
+                } else if loaded.is_cut {
                     self.host.log("The damaged end of the history's file is ignored");
                 }
                 *self.diag.store.lock() = Some(store);

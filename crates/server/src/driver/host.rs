@@ -268,7 +268,12 @@ impl HostServices for ServerHost {
         self.search.client_gone(client);
     }
     fn service_memory(&self) -> ServiceMemory {
-        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: self.search.caches_bytes() }
+        ServiceMemory {
+            indexes_bytes: self.search.indexes_bytes(),
+            trigrams_bytes: self.search.trigrams_bytes(),
+            regexes_bytes: self.search.regexes_bytes(),
+            requests_bytes: self.search.requests_bytes(),
+        }
     }
     fn info_search(&self) -> Vec<(String, String)> {
         self.search.info()
@@ -366,6 +371,7 @@ impl HostFigures for ServerHost {
         let _ = tikv_jemalloc_ctl::epoch::advance();
         MemoryFacts {
             used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
+            thread_caches_bytes: THREAD_CACHES.name().read().map_or(0, |bytes: usize| bytes as u64),
             active_bytes: tikv_jemalloc_ctl::stats::active::read().unwrap_or(0) as u64,
             resident_bytes: tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0) as u64,
             rss_bytes: kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0),
@@ -424,6 +430,9 @@ impl HostFigures for ServerHost {
         CpuFacts { system_us: total_us - user_us, user_us }
     }
 }
+
+/// The name of jemalloc's figure of the free memory in the caches of all threads. 4096 stands for all arenas.
+const THREAD_CACHES: &[u8] = b"stats.arenas.4096.tcache_bytes\0";
 
 /// The allocator's report takes 2 ms. The thread yields now and then, because a worker may wait for this core.
 #[derive(Default)]
