@@ -132,6 +132,8 @@ pub trait HostServices {
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory::default()
     }
+    /// Drops caches of the services, because memory is short. Runs on a helper thread.
+    fn shrink_caches(&self) {}
     /// More `INFO search` lines: (name, value).
     fn info_search(&self) -> Vec<(String, String)>;
 }

@@ -235,6 +235,7 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
         find(&told["actions"], "rule", "memory-pressure")["did"].as_str().is_some_and(|d| d.contains("gave"))
     );
     assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
+    assert_eq!(server.shrinks.load(Relaxed), 1, "caches are dropped first");
     // About 40 seconds later the reason is another one.
     seconds(&mut server, 40);
     say(&mut server, &[("cgroup.memory.used", 98e6, false), ("cgroup.memory.limit", 1e8, false)]);

@@ -162,6 +162,23 @@ fn caches_are_counted_and_go_with_their_set() {
 }
 
 #[test]
+fn caches_are_dropped_on_request_and_fill_again() {
+    let w = World::new();
+    w.ok("RX.SET s ID p '[ab]*a[ab]{18}c'");
+    let rng = &mut fastrand::Rng::with_seed(2);
+    let text: Vec<u8> = (0..4096).map(|_| b"ab"[rng.usize(..2)]).collect();
+    let search = || short(&w.run(&[b"RX.MATCH", &b"s"[..], &text]));
+    let first = search();
+    let (compiled, cached) =
+        (number(&w, "RX.STATS s", "compiled_bytes") as u64, number(&w, "RX.STATS s", "cache_bytes"));
+    assert!(cached > 1000 && w.search.regexes_bytes() > compiled + 1000, "{cached}");
+    w.search.shrink_caches();
+    assert_eq!((number(&w, "RX.STATS s", "cache_bytes"), w.search.regexes_bytes()), (0, compiled));
+    assert_eq!(search(), first);
+    assert!(number(&w, "RX.STATS s", "cache_bytes") > 1000);
+}
+
+#[test]
 fn streams_report_ends_across_pieces() {
     let mut w = World::new();
     w.ok("RX.SET s ID ab 'ab+' ID end 'c$' ID start ^x");

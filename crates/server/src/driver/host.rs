@@ -267,6 +267,9 @@ impl HostServices for ServerHost {
     fn client_gone(&self, client: u64) {
         self.search.client_gone(client);
     }
+    fn shrink_caches(&self) {
+        self.search.shrink_caches();
+    }
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory {
             indexes_bytes: self.search.indexes_bytes(),
@@ -371,7 +374,8 @@ impl HostFigures for ServerHost {
         let _ = tikv_jemalloc_ctl::epoch::advance();
         MemoryFacts {
             used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
-            thread_caches_bytes: THREAD_CACHES.name().read().map_or(0, |bytes: usize| bytes as u64),
+            // 4096 stands for all arenas.
+            thread_caches_bytes: b"stats.arenas.4096.tcache_bytes\0".name().read().unwrap_or(0usize) as u64,
             active_bytes: tikv_jemalloc_ctl::stats::active::read().unwrap_or(0) as u64,
             resident_bytes: tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0) as u64,
             rss_bytes: kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0),
@@ -430,9 +434,6 @@ impl HostFigures for ServerHost {
         CpuFacts { system_us: total_us - user_us, user_us }
     }
 }
-
-/// The name of jemalloc's figure of the free memory in the caches of all threads. 4096 stands for all arenas.
-const THREAD_CACHES: &[u8] = b"stats.arenas.4096.tcache_bytes\0";
 
 /// The allocator's report takes 2 ms. The thread yields now and then, because a worker may wait for this core.
 #[derive(Default)]
