@@ -2,7 +2,7 @@
 // Usage: node tests/console/console.mjs STRAND [FOLDER for pictures]
 
 import { execFileSync, spawn } from "node:child_process";
-import { readFileSync, mkdtempSync, rmSync, mkdirSync } from "node:fs";
+import { readFileSync, writeFileSync, mkdtempSync, rmSync, mkdirSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
 import { tmpdir } from "node:os";
@@ -14,7 +14,7 @@ const [strand, pictures] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const WAIT_MS = 30_000;
 const VIEWS = ["overview", "latency", "memory", "slowlog", "clients", "keys", "search", "imports", "profiles", "command", "users", "config"];
-const failures = [];
+const failures = [], firstPaints = [];
 let checks = 0;
 const check = (ok, what) => { checks += 1; if (!ok) { failures.push(what); console.error(`FAILED ${what}`); } };
 
@@ -29,10 +29,11 @@ async function ask(base, list, login) {
   return (await response.json());
 }
 
-async function start() {
+/** A server; with a configuration file if one is named. */
+async function start(config) {
   const folder = mkdtempSync(join(tmpdir(), "strand-console-"));
   const port = await freePort(), httpPort = await freePort();
-  const child = spawn(strand, ["serve", "--port", port, "--http-port", httpPort, "--dir", folder, "--save", "", "--loglevel", "warning"].map(String), { stdio: ["ignore", "ignore", "inherit"] });
+  const child = spawn(strand, ["serve", ...(config ? [config] : []), "--port", port, "--http-port", httpPort, "--dir", folder, "--save", "", "--loglevel", "warning"].map(String), { stdio: ["ignore", "ignore", "inherit"] });
   const base = `http://127.0.0.1:${httpPort}`;
   for (const end = Date.now() + WAIT_MS; ;) {
     try { await ask(base, [["PING"]]); break; } catch { if (Date.now() > end) throw new Error("the server does not answer"); }
@@ -97,8 +98,9 @@ async function everyView(browser, { base }) {
     const begun = Date.now();
     await page.goto(base);
     await page.waitForFunction(() => document.querySelector(".live.on") && document.querySelectorAll(".u-over").length >= 6);
-    const paint = await page.evaluate(() => Math.round(performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? NaN));
-    console.log(`${width} px: first paint after ${paint} ms, plots after ${Date.now() - begun} ms`);
+    const plots = Date.now() - begun;
+    const paint = await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+    firstPaints.push(`${Math.round(await paint.jsonValue())} ms at ${width} px (with plots: ${plots} ms)`);
     for (const view of VIEWS) {
       await go(page, base, view);
       await settled(page);
@@ -254,6 +256,49 @@ async function works(browser, { base, port }) {
   await page.close();
 }
 
+const end = (server) => { if (server.child.exitCode === null) server.child.kill("SIGKILL"); rmSync(server.folder, { recursive: true, force: true }); };
+
+/** An option that is changed in the page, and kept in the configuration file by CONFIG REWRITE. */
+async function configIsKept(browser, { base: withoutFile }) {
+  const folder = mkdtempSync(join(tmpdir(), "strand-console-config-")), file = join(folder, "strand.conf");
+  writeFileSync(file, "# our own line\nmaxmemory-samples 3\n");
+  const valueOf = async ({ base }) => (await ask(base, [["CONFIG", "GET", "maxmemory-samples"]]))[0].result["maxmemory-samples"];
+  const page = await open(browser, { viewport: { width: 1280, height: 800 } }, (text) => /400/.test(text));
+  const keep = async () => {
+    await page.getByRole("button", { name: "Keep (CONFIG REWRITE)" }).click();
+    await page.locator("dialog").getByRole("button", { name: "Write", exact: true }).click();
+  };
+  let server = await start(file);
+  try {
+    check(await valueOf(server) === "3", "the file's value is used");
+    await go(page, server.base, "config");
+    await page.waitForSelector("tbody tr");
+    await page.fill("input[type=search]", "maxmemory-samples");
+    await page.getByRole("button", { name: "Change maxmemory-samples" }).click();
+    await page.fill("td input", "7");
+    await page.keyboard.press("Enter");
+    check(await becomes(() => valueOf(server), "7"), "the page changes the option");
+    check(/^maxmemory-samples 3$/m.test(readFileSync(file, "utf8")), "a change alone does not touch the file");
+    await page.getByRole("button", { name: "Keep (CONFIG REWRITE)" }).click();
+    await page.locator("dialog").getByRole("button", { name: "Cancel" }).click();
+    check(/^maxmemory-samples 3$/m.test(readFileSync(file, "utf8")), "a question that is answered with Cancel does not touch the file");
+    await keep();
+    await page.waitForFunction(() => /is written/.test(document.querySelector(".toast")?.textContent ?? ""));
+    const kept = readFileSync(file, "utf8");
+    check(/^maxmemory-samples 7$/m.test(kept) && kept.startsWith("# our own line\n"), `the file after CONFIG REWRITE: ${kept}`);
+    await page.goto("about:blank");
+    end(server);
+    server = await start(file);
+    check(await valueOf(server) === "7", "the next start uses the kept value");
+    // A server without a file says so.
+    await go(page, withoutFile, "config");
+    await page.waitForSelector("tbody tr");
+    await keep();
+    await page.waitForFunction(() => /without a config file/.test(document.querySelector(".toast.bad")?.textContent ?? ""));
+  } finally { end(server); rmSync(folder, { recursive: true, force: true }); }
+  await page.close();
+}
+
 /** Profiles as flame graphs, waits by phase, advice, and a bundle that the program opens. */
 async function instruments(browser, { base, folder }) {
   const page = await open(browser, { viewport: { width: 1280, height: 800 }, acceptDownloads: true });
@@ -267,6 +312,13 @@ async function instruments(browser, { base, folder }) {
   check((await page.locator(".flame-path").innerText()).includes(name.slice(0, 20)), "a click shows the function");
   await page.getByRole("button", { name: "Show all" }).click();
   if (pictures) await page.screenshot({ path: join(pictures, "profiles-flame-1280.png") });
+
+  await ask(base, [["RX.INDEX", "CREATE", "trigrams", "PREFIX", "mail:"], ["RX.SET", "patterns", "ID", "ticket", "ticket-[0-9]+"]]);
+  await go(page, base, "memory");
+  await page.waitForFunction(() => ["Trigram indexes", "Regular expressions", "Allocator's thread caches"].every((name) => document.querySelector("main table")?.textContent.includes(name)));
+  await page.waitForFunction(() => ["string", "hash", "list", "set", "zset", "stream"].every((type) => [...document.querySelectorAll("main table")].some((t) => t.caption?.textContent === "Data by type" && t.textContent.includes(type))));
+  await go(page, base, "profiles");
+  await page.waitForFunction(() => document.querySelectorAll(".flame g").length > 3);
   await page.selectOption("select", "cpu");
   await page.fill("input[type=number]", "1");
   await page.getByRole("button", { name: "Take it" }).click();
@@ -427,15 +479,16 @@ let browser;
 try {
   await fill(server.base);
   browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
-  for (const part of [everyView, hostile, works, importsAreShown, instruments, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
+  for (const part of [everyView, hostile, works, importsAreShown, configIsKept, instruments, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
     const begun = Date.now();
     try { await part(browser, server); } catch (e) { check(false, `${part.name}: ${e.message} ${e.stack?.match(/console\.mjs:\d+/g)}`); }
     console.log(`${part.name}: ${Date.now() - begun} ms`);
   }
 } finally {
   await browser?.close();
-  if (server.child.exitCode === null) server.child.kill("SIGKILL");
-  rmSync(server.folder, { recursive: true, force: true });
+  end(server);
 }
+// No time is asserted, because machines differ. The aim is a first paint under a second; docs/operations.md has the measured figures.
+if (firstPaints.length) console.log(`first paint of the console: ${firstPaints.join(", ")}`);
 console.log(`console: ${checks - failures.length} passed, ${failures.length} failed`);
 process.exit(failures.length ? 1 : 0);

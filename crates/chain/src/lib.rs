@@ -18,5 +18,5 @@ mod prefetch;
 pub use blob::{Blob, HEADER_BYTES, OutOfMemory};
 pub use body::{Body, PROOF_BYTES};
 pub use chain::{Chain, ROOM_BYTES_MAX};
-pub use pool::pooled_bytes;
+pub use pool::{free_pooled, pooled_bytes};
 pub use prefetch::{CACHE_LINE_BYTES, prefetch};

@@ -89,6 +89,13 @@ pub fn pooled_bytes() -> usize {
     (of_threads + shared) * (BLOCK_BYTES + HEADER_BYTES)
 }
 
+/// Frees the blocks in the list of all threads. The lists of single threads, 1 MiB at most each, stay.
+pub fn free_pooled() {
+    let freed = std::mem::take(&mut *batches());
+    // The lock is released already, so no thread waits for the allocator.
+    drop(freed);
+}
+
 /// A unique block of length [`BLOCK_BYTES`] with any content. Running out of memory ends the process.
 #[inline]
 pub(crate) fn take() -> Blob {
@@ -121,6 +128,21 @@ fn allocate() -> Blob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_of_all_threads_is_freed_on_request() {
+        let thread = std::thread::spawn(|| {
+            let blocks: Vec<_> = (0..FREE_BLOCKS_MAX + 1).map(|_| take()).collect();
+            let first = blocks[0].as_ptr();
+            blocks.into_iter().for_each(give);
+            // One block too many for the list: the first blocks are in the list of all threads.
+            assert_eq!(free_blocks(), FREE_BLOCKS_MAX + 1 - BATCH_BLOCKS);
+            free_pooled();
+            assert!(!batches().iter().flatten().any(|block| block.as_ptr() == first));
+            assert_eq!(free_blocks(), FREE_BLOCKS_MAX + 1 - BATCH_BLOCKS, "the thread's own list stays");
+        });
+        thread.join().expect("no panic");
+    }
 
     /// Threads of other tests only add to the count of all threads, and when they end, their blocks no longer count.
     #[test]

@@ -225,26 +225,31 @@ impl Engine {
     }
     /// Records the memory in use when the server is ready, before it has data.
     pub fn is_ready(&self) {
-        self.memory.is_ready(self.host.allocated_bytes());
+        let kept_ready = self.host.memory().thread_caches_bytes;
+        self.memory.is_ready(self.host.allocated_bytes().saturating_sub(kept_ready));
     }
     /// The memory of the process, by purpose.
     pub(crate) fn ledger(&self) -> Ledger {
-        Ledger { shares: self.shares(), facts: self.host.memory() }
+        let mut ledger = Ledger { shares: self.shares(), facts: self.host.memory() };
+        ledger.shares[Purpose::Allocator as usize] = ledger.facts.thread_caches_bytes;
+        ledger
     }
-    /// Number of bytes, by purpose.
+    /// Number of bytes, by purpose. The share of the allocator is left out.
     fn shares(&self) -> Shares {
         let mut shares = Shares::default();
         let services = self.host.service_memory();
         for (purpose, bytes) in [
             (Purpose::Data, self.keyspace.data_bytes() as u64),
             (Purpose::Indexes, services.indexes_bytes),
+            (Purpose::Trigrams, services.trigrams_bytes),
+            (Purpose::Regexes, services.regexes_bytes),
             (
                 Purpose::Clients,
                 self.clients.all().iter().map(|c| c.held_bytes()).sum::<u64>() + self.pubsub.queued_bytes(),
             ),
-            (Purpose::Jobs, self.memory.charged(Purpose::Jobs)),
+            (Purpose::Jobs, self.memory.charged(Purpose::Jobs) + services.requests_bytes),
             (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.kept().1 as u64),
-            (Purpose::Caches, services.caches_bytes + strand_chain::pooled_bytes() as u64),
+            (Purpose::Caches, strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.garbage_bytes()),
             (Purpose::Journal, self.persist.aof.pending_bytes(self.keyspace.journal().tail())),
             (Purpose::Snapshots, self.persist.kept_bytes()),

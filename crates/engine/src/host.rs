@@ -132,6 +132,8 @@ pub trait HostServices {
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory::default()
     }
+    /// Drops caches of the services, because memory is short. Runs on a helper thread.
+    fn shrink_caches(&self) {}
     /// More `INFO search` lines: (name, value).
     fn info_search(&self) -> Vec<(String, String)>;
 }
@@ -296,8 +298,10 @@ pub trait HostFigures {
 /// Memory as the allocator and the kernel see it, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFacts {
-    /// Allocated by the program.
+    /// Allocated by the program, with the next figure.
     pub used_bytes: u64,
+    /// Free memory that the allocator keeps ready for each thread.
+    pub thread_caches_bytes: u64,
     /// In pages the allocator holds active.
     pub active_bytes: u64,
     /// Resident pages of the allocator.
@@ -313,8 +317,12 @@ pub struct MemoryFacts {
 pub struct ServiceMemory {
     /// Text indexes.
     pub indexes_bytes: u64,
-    /// Caches.
-    pub caches_bytes: u64,
+    /// Trigram indexes.
+    pub trigrams_bytes: u64,
+    /// Compiled regular expressions and the caches of their searches.
+    pub regexes_bytes: u64,
+    /// Planned queries and results of running text searches.
+    pub requests_bytes: u64,
 }
 
 /// Processor time in microseconds.

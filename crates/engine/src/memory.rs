@@ -20,13 +20,17 @@ pub(crate) enum Purpose {
     Data,
     /// Text indexes.
     Indexes,
+    /// Trigram indexes.
+    Trigrams,
+    /// Compiled regular expressions and the caches of their searches.
+    Regexes,
     /// Requests and replies of the clients.
     Clients,
-    /// Arguments and replies of commands on helper threads.
+    /// Arguments and replies of commands on helper threads, and what running text searches need.
     Jobs,
     /// Interpreters of scripts and what they hold.
     Scripts,
-    /// Caches.
+    /// Spare blocks of the network buffers.
     Caches,
     /// Deleted values that a helper thread has yet to free.
     Garbage,
@@ -38,6 +42,8 @@ pub(crate) enum Purpose {
     History,
     /// Histograms of commands.
     Statistics,
+    /// Free memory that the allocator keeps ready for each thread.
+    Allocator,
     /// The memory of the process when it was ready, before any data.
     Startup,
 }
@@ -47,6 +53,8 @@ impl Purpose {
     pub(crate) const ALL: [Purpose; PURPOSES] = [
         Purpose::Data,
         Purpose::Indexes,
+        Purpose::Trigrams,
+        Purpose::Regexes,
         Purpose::Clients,
         Purpose::Jobs,
         Purpose::Scripts,
@@ -56,22 +64,26 @@ impl Purpose {
         Purpose::Snapshots,
         Purpose::History,
         Purpose::Statistics,
+        Purpose::Allocator,
         Purpose::Startup,
     ];
     /// The description for users.
     pub(crate) fn about(self) -> &'static str {
         match self {
             Purpose::Data => "keys, values and their tables",
-            Purpose::Indexes => "text indexes and trigrams",
+            Purpose::Indexes => "text indexes",
+            Purpose::Trigrams => "trigram indexes of RX.INDEX",
+            Purpose::Regexes => "compiled regular expressions and the caches of their searches",
             Purpose::Clients => "requests and replies of clients",
-            Purpose::Jobs => "arguments and replies of long commands",
+            Purpose::Jobs => "arguments and replies of long commands, and what running text searches need",
             Purpose::Scripts => "interpreters and scripts",
-            Purpose::Caches => "pattern caches and spare blocks, given up under pressure",
+            Purpose::Caches => "spare blocks of the network buffers",
             Purpose::Garbage => "deleted values that are being freed",
             Purpose::Journal => "changes on their way to the append-only file",
             Purpose::Snapshots => "records kept for a snapshot that is being written",
             Purpose::History => "figures over time",
             Purpose::Statistics => "histograms of commands",
+            Purpose::Allocator => "free memory that the allocator keeps ready for each thread",
             Purpose::Startup => "what the process needs to start",
         }
     }
@@ -80,6 +92,8 @@ impl Purpose {
         match self {
             Purpose::Data => "data",
             Purpose::Indexes => "indexes",
+            Purpose::Trigrams => "trigrams",
+            Purpose::Regexes => "regexes",
             Purpose::Clients => "clients",
             Purpose::Jobs => "jobs",
             Purpose::Scripts => "scripts",
@@ -89,6 +103,7 @@ impl Purpose {
             Purpose::Snapshots => "snapshots",
             Purpose::History => "history",
             Purpose::Statistics => "statistics",
+            Purpose::Allocator => "allocator",
             Purpose::Startup => "startup",
         }
     }
@@ -271,9 +286,9 @@ impl Memory {
     pub(crate) fn peak_bytes(&self, now_bytes: u64) -> u64 {
         self.peak_bytes.fetch_max(now_bytes, Relaxed).max(now_bytes)
     }
-    /// Records the memory of the ready process before it has data.
-    pub(crate) fn is_ready(&self, allocated_bytes: u64) {
-        self.startup_bytes.store(allocated_bytes, Relaxed);
+    /// Records the memory of the ready process before it has data, without what the allocator keeps ready.
+    pub(crate) fn is_ready(&self, bytes: u64) {
+        self.startup_bytes.store(bytes, Relaxed);
     }
     /// Bytes given out when the server started.
     pub(crate) fn startup_bytes(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! [`Meter`]: the memory and work limits of one request.
 //!
 //! Memory that a request needs (a planned query, a set of documents, results) is added to its meter before it is
-//! allocated, and refused above [`REQUEST_BYTES_MAX`]. [`crate::Search::caches_bytes`] includes the held bytes of
-//! all meters. Code that walks data counts its steps. Every [`STEPS_PER_LOOK`] steps the meter checks the deadline,
+//! allocated, and refused above [`REQUEST_BYTES_MAX`]. [`crate::Search::requests_bytes`] is the held bytes of all
+//! meters. Code that walks data counts its steps. Every [`STEPS_PER_LOOK`] steps the meter checks the deadline,
 //! checks whether the client still waits, and yields the processor. The scorers of a query share the meter and end
 //! early once the request must stop. The caller that walks them must then call [`Meter::check`] before it uses the
 //! result.

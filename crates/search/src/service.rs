@@ -91,26 +91,38 @@ impl Search {
         self.streams.tick();
     }
 
+    /// Drops what only makes searches faster: the caches of pattern sets. Call it on a helper thread.
+    pub fn shrink_caches(&self) {
+        self.regexes.shrink();
+    }
+
     /// The lines of INFO: name and value.
     pub fn info(&self) -> Vec<(String, String)> {
         info::lines(self)
     }
 
-    /// Bytes of all indexes: segments, those of kept versions too, and sets of keys.
+    /// Bytes of all text indexes: segments, those of kept versions too, and sets of keys.
     pub fn indexes_bytes(&self) -> u64 {
         let texts = self.entries();
         let texts =
             texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64 + e.kept_bytes());
-        texts.sum::<u64>() + self.trigrams.bytes()
+        texts.sum()
     }
 
-    /// Bytes of compiled patterns, their caches, streams, and the memory of running requests (planned queries,
-    /// results, caches).
-    pub fn caches_bytes(&self) -> u64 {
+    /// Bytes of all trigram indexes.
+    pub fn trigrams_bytes(&self) -> u64 {
+        self.trigrams.bytes()
+    }
+
+    /// Bytes of compiled regular expressions and of the caches of their searches: sets of patterns, streams, and
+    /// running greps.
+    pub fn regexes_bytes(&self) -> u64 {
+        self.grep.cache_bytes.load(Ordering::Relaxed) + self.regexes.bytes() + self.streams.bytes()
+    }
+
+    /// Bytes of running text searches: planned queries and results.
+    pub fn requests_bytes(&self) -> u64 {
         self.requests_bytes.load(Ordering::Relaxed)
-            + self.grep.cache_bytes.load(Ordering::Relaxed)
-            + self.regexes.bytes()
-            + self.streams.bytes()
     }
 
     /// All text indexes, sorted by name.

@@ -30,6 +30,8 @@ pub struct Loaded {
     pub bytes: u64,
     /// True when the file ends inside a record, or a record is damaged.
     pub is_cut: bool,
+    /// True when the file begins with another [`HEADER`]: nothing of it is read.
+    pub is_foreign: bool,
 }
 
 impl History {
@@ -72,7 +74,7 @@ impl History {
         let mut loaded = Loaded::default();
         let mut header = [0; HEADER.len()];
         if fill(from, &mut header)? < header.len() || header != *HEADER {
-            return Ok(Loaded { is_cut: true, ..loaded });
+            return Ok(Loaded { is_cut: true, is_foreign: true, ..loaded });
         }
         loaded.bytes = HEADER.len() as u64;
         let mut numbers: Vec<Option<usize>> = Vec::new();

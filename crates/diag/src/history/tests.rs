@@ -123,5 +123,6 @@ fn a_file_restores_the_coarse_rows() {
         bad[cut] ^= 0x40;
         let loaded = History::default().load(&mut Cursor::new(&bad)).expect("memory is read");
         assert!(loaded.is_cut && loaded.bytes <= cut as u64, "{cut}: {loaded:?}");
+        assert_eq!(loaded.is_foreign, cut < HEADER.len(), "{cut}: {loaded:?}");
     }
 }

@@ -158,10 +158,15 @@ impl Engine {
         }
         let before = self.host.memory().resident_bytes;
         self.forget_spare();
+        self.host.shrink_caches();
+        strand_chain::free_pooled();
         self.host.purge_memory();
         let freed = before.saturating_sub(self.host.memory().resident_bytes);
         let why = if full { "the control group is nearly full" } else { "the machine waits for memory" };
-        let did = format!("{why}: gave {freed} bytes of free pages back to the system at once");
+        let did = format!(
+            "{why}: dropped the caches of patterns and spare blocks, and gave {freed} bytes of free pages back to the \
+             system at once"
+        );
         self.host.log(&did);
         diag.acts.note(now.unix_s(), "memory-pressure", did);
     }

@@ -70,8 +70,11 @@ impl Engine {
     /// Takes a sample of everything. Call it once per second, on a thread that may block.
     pub fn sample(&self, now: Now) {
         let began_ns = self.host.mono_ns();
-        let mut figures = self.host.system_figures();
+        // The system's figures come last, and those of threads at their end. So when there are too many series, figures
+        // of threads are left out.
+        let mut figures = Vec::new();
         self.add_figures(&mut figures, now);
+        figures.extend(self.host.system_figures());
         let at = Stamp { unix_ms: now.unix_ms(), mono_ms: now.mono_us / 1000 };
         let diag = &self.diag;
         diag.hot.tick(now.mono_us / 1_000_000);
@@ -134,7 +137,9 @@ impl Engine {
                 if loaded.rows > 0 {
                     self.host.log(&format!("The history continues after {} rows from the disk", loaded.rows));
                 }
-                if loaded.is_cut {
+                if loaded.is_foreign {
+                    self.host.log("The history's file has another format: it is replaced");
+                } else if loaded.is_cut {
                     self.host.log("The damaged end of the history's file is ignored");
                 }
                 *self.diag.store.lock() = Some(store);

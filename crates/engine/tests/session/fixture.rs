@@ -46,6 +46,7 @@ pub struct TestHost {
     folder: Option<Arc<dyn Folder>>,
     figures: Arc<parking_lot::Mutex<Vec<Figure>>>,
     purges: Arc<AtomicUsize>,
+    shrinks: Arc<AtomicUsize>,
     system_bytes: Arc<AtomicU64>,
     died: Arc<parking_lot::Mutex<Option<String>>>,
 }
@@ -117,6 +118,9 @@ impl HostServices for TestHost {
         let name = String::from_utf8_lossy(args.at(0));
         call.reply.simple(&format!("{name} ran{place}{keys}"));
         wants
+    }
+    fn shrink_caches(&self) {
+        self.shrinks.fetch_add(1, Relaxed);
     }
     fn client_gone(&self, client: u64) {
         let _ = self.asked.lock().send(Asked::ClientGone(client));
@@ -252,6 +256,8 @@ pub struct Server {
     pub figures: Arc<parking_lot::Mutex<Vec<Figure>>>,
     /// How often the engine asked the host to return free pages.
     pub purges: Arc<AtomicUsize>,
+    /// How often the engine asked the host to drop its caches.
+    pub shrinks: Arc<AtomicUsize>,
     /// Memory that the machine reports. 0 means unknown.
     pub system_bytes: Arc<AtomicU64>,
     /// The last message of an engine that ended its process.
@@ -290,6 +296,7 @@ impl Server {
         let reloads = Arc::new(AtomicUsize::new(0));
         let on_clock = OnClock::default();
         let figures = Arc::<parking_lot::Mutex<Vec<Figure>>>::default();
+        let shrinks = Arc::<AtomicUsize>::default();
         let (purges, system_bytes) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
         let died = Arc::<parking_lot::Mutex<Option<String>>>::default();
         let host = Arc::new(TestHost {
@@ -303,6 +310,7 @@ impl Server {
             folder,
             figures: figures.clone(),
             purges: purges.clone(),
+            shrinks: shrinks.clone(),
             system_bytes: system_bytes.clone(),
             died: died.clone(),
         });
@@ -326,6 +334,7 @@ impl Server {
             on_clock,
             figures,
             purges,
+            shrinks,
             system_bytes,
             died,
             connections: 0,

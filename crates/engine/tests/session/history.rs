@@ -4,6 +4,7 @@ use crate::disk::Disk;
 use crate::fixture::{Peer, Server};
 use serde_json::Value;
 use std::sync::Arc;
+use strand_diag::history::{Figure, HEADER, Recorder, Stamp};
 
 /// The JSON of a DIAG command.
 #[track_caller]
@@ -92,6 +93,55 @@ fn bad_questions_are_refused_and_only_an_administrator_may_ask() {
     for line in ["DIAG HISTORY", "DIAG LIVE", "DIAG SERIES"] {
         assert!(peer.run(&server, line).starts_with("-NOPERM "), "{line}");
     }
+}
+
+/// The history's file of a Strand that counted trigram indexes as indexes, and regular expressions as caches.
+fn file_of_an_older_strand() -> Vec<u8> {
+    let mut recorder = Recorder::default();
+    for s in 0..46 {
+        let at = Stamp { unix_ms: 1_000_000_000 + s * 1000, mono_ms: s as u64 * 1000 };
+        let figures = [("memory.data", 5.0), ("memory.indexes", 700.0), ("memory.caches", 300.0)];
+        recorder.record(at, &figures.map(|(name, bytes)| Figure::gauge(name, "bytes", bytes)));
+    }
+    let mut file = Vec::new();
+    recorder.history().save(&mut file).expect("writing to a vector cannot fail");
+    file
+}
+
+#[test]
+fn the_history_of_an_older_strand_continues_with_the_purposes_of_today() {
+    let disk = Disk::default();
+    disk.put("history", &file_of_an_older_strand());
+    for (starts, rows) in [(1, 5), (2, 8)] {
+        let mut server = Server::on_disk("", Arc::new(disk.clone())).expect("the disk is whole");
+        server.engine.open_history();
+        let mut peer = server.connect();
+        seconds(&mut server, 31 + 15 * (starts - 1));
+        let line = "DIAG HISTORY FROM 1 TO 9999999999 STEP 15 SERIES memory.*";
+        let table = json(&mut peer, &server, line);
+        assert_eq!(table["times_ms"].as_array().map(Vec::len), Some(rows), "{table}");
+        assert_eq!(values(&table, "memory.indexes")[..3], [Some(700.0); 3]);
+        assert_eq!(values(&table, "memory.caches")[..3], [Some(300.0); 3]);
+        for name in ["memory.trigrams", "memory.regexes"] {
+            let of_name = values(&table, name);
+            assert_eq!(of_name[..3], [None; 3], "{name}: the older Strand did not count it");
+            assert!(of_name[3..].iter().all(Option::is_some), "{name}: {of_name:?}");
+        }
+        let state = json(&mut peer, &server, "DIAG SERIES");
+        assert_eq!((&state["on_disk"], &state["figures_without_a_series"]), (&true.into(), &0.into()));
+    }
+}
+
+#[test]
+fn a_file_of_another_format_is_replaced() {
+    let disk = Disk::default();
+    let mut file = file_of_an_older_strand();
+    file[HEADER.len() - 1] += 1;
+    disk.put("history", &file);
+    let mut server = Server::on_disk("", Arc::new(disk.clone())).expect("the disk is whole");
+    server.engine.open_history();
+    seconds(&mut server, 31);
+    assert!(disk.bytes("history").starts_with(HEADER), "the file is of this format now");
 }
 
 #[test]

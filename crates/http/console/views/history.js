@@ -16,7 +16,7 @@ const PLOTS = [
   ["Processor", cores, [["cpu.user", "user"], ["cpu.system", "system"], ["host.cpu.busy", "machine"], ["host.cpu.steal", "stolen"]]],
   ["Pressure", percent, [["pressure.cpu", "processor"], ["pressure.memory", "memory"], ["pressure.io", "disk"]]],
   ["Memory", bytes, [["memory.used", "used"], ["memory.rss", "resident"]]],
-  ["Memory by purpose", bytes, [["memory.data", "data"], ["memory.indexes", "indexes"], ["memory.clients", "clients"], ["memory.jobs", "jobs"], ["memory.caches", "caches"]]],
+  ["Memory by purpose", bytes, [["memory.data", "data"], ["memory.indexes", "text indexes"], ["memory.trigrams", "trigram indexes"], ["memory.regexes", "regular expressions"], ["memory.clients", "clients"], ["memory.jobs", "jobs"]]],
   ["Network", rate, [["net.in", "in"], ["net.out", "out"]]],
   ["Disk", rate, [["io.read", "read"], ["io.written", "written"]]],
   ["Reads", short, [["keys.hits", "hits"], ["keys.misses", "misses"]]],

@@ -228,6 +228,14 @@ impl Registry {
         let retired: u64 = retired.iter().filter_map(Weak::upgrade).map(|set| of(&set)).sum();
         now + retired + self.garbage_bytes.load(Relaxed)
     }
+    /// Drops the caches of all threads, for memory pressure. Searches fill new caches. A thread that is searching drops
+    /// its caches after the search. Call it on a helper thread.
+    pub(crate) fn shrink(&self) {
+        let sets: Vec<Arc<Set>> = self.sets.read().values().cloned().collect();
+        for caches in sets.iter().flat_map(|set| self.caches_at(set)) {
+            caches.drop_now_or_later(self, RunsOn::Lane);
+        }
+    }
     /// Frees the memory that workers left behind. Called several times per second on a helper thread.
     pub(crate) fn tick(&self) {
         let garbage = std::mem::take(&mut *self.garbage.lock());
@@ -275,10 +283,7 @@ impl Registry {
     fn evict(&self, set: &Arc<Set>, runs_on: RunsOn) {
         let all = self.caches_at(set);
         let Some(largest) = all.iter().max_by_key(|caches| caches.bytes.load(Relaxed)) else { return };
-        match largest.held.try_lock() {
-            Some(mut held) => largest.give_up(&mut held, self, runs_on),
-            None => largest.is_to_evict.store(true, Relaxed),
-        }
+        largest.drop_now_or_later(self, runs_on);
     }
 }
 
@@ -342,6 +347,13 @@ impl ThreadCaches {
         Ok(result?)
     }
 
+    /// Drops the caches of this thread, and counts the eviction. Caches that a search uses are dropped after the search.
+    fn drop_now_or_later(&self, registry: &Registry, runs_on: RunsOn) {
+        match self.held.try_lock() {
+            Some(mut held) => self.give_up(&mut held, registry, runs_on),
+            None => self.is_to_evict.store(true, Relaxed),
+        }
+    }
     /// Drops the caches `held`, and counts the eviction.
     fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
         let held = std::mem::take(held);

@@ -147,7 +147,7 @@ fn a_deadline_ends_a_search() {
 #[test]
 fn caches_are_counted_and_go_with_their_set() {
     let w = World::new();
-    let before = w.search.caches_bytes();
+    let before = w.search.regexes_bytes();
     let rng = &mut fastrand::Rng::with_seed(2);
     let text: Vec<u8> = (0..4096).map(|_| b"ab"[rng.usize(..2)]).collect();
     for round in 0..12 {
@@ -155,10 +155,27 @@ fn caches_are_counted_and_go_with_their_set() {
         w.run(&[b"RX.MATCH", &b"s"[..], &text]);
         assert!(number(&w, "RX.STATS s", "cache_bytes") > 1000);
     }
-    let one = w.search.caches_bytes() - before;
+    let one = w.search.regexes_bytes() - before;
     assert!(one < 8 << 20, "{one} bytes after 12 definitions");
     assert_eq!(line(&w, "RX.DEL s"), "1");
-    assert_eq!(w.search.caches_bytes(), before);
+    assert_eq!(w.search.regexes_bytes(), before);
+}
+
+#[test]
+fn caches_are_dropped_on_request_and_fill_again() {
+    let w = World::new();
+    w.ok("RX.SET s ID p '[ab]*a[ab]{18}c'");
+    let rng = &mut fastrand::Rng::with_seed(2);
+    let text: Vec<u8> = (0..4096).map(|_| b"ab"[rng.usize(..2)]).collect();
+    let search = || short(&w.run(&[b"RX.MATCH", &b"s"[..], &text]));
+    let first = search();
+    let (compiled, cached) =
+        (number(&w, "RX.STATS s", "compiled_bytes") as u64, number(&w, "RX.STATS s", "cache_bytes"));
+    assert!(cached > 1000 && w.search.regexes_bytes() > compiled + 1000, "{cached}");
+    w.search.shrink_caches();
+    assert_eq!((number(&w, "RX.STATS s", "cache_bytes"), w.search.regexes_bytes()), (0, compiled));
+    assert_eq!(search(), first);
+    assert!(number(&w, "RX.STATS s", "cache_bytes") > 1000);
 }
 
 #[test]
@@ -208,26 +225,26 @@ fn streams_report_ends_across_pieces() {
 #[test]
 fn a_set_is_counted_while_a_stream_keeps_it() {
     let w = World::new();
-    let before = w.search.caches_bytes();
+    let before = w.search.regexes_bytes();
     w.ok("RX.SET s ID p [a-z]{1,60}[0-9]");
-    let with_set = w.search.caches_bytes();
+    let with_set = w.search.regexes_bytes();
     assert_eq!(line(&w, "RX.STREAM OPEN s"), "1");
-    let with_stream = w.search.caches_bytes();
+    let with_stream = w.search.regexes_bytes();
     assert!(with_stream > with_set + 1000, "{with_stream}");
     assert_eq!(line(&w, "RX.DEL s"), "1");
-    assert_eq!(w.search.caches_bytes(), with_stream);
+    assert_eq!(w.search.regexes_bytes(), with_stream);
     assert_eq!(line(&w, "RX.STREAM FEED 1 'ab1 '"), "[4 1 [[p 3]]]");
     assert_eq!(line(&w, "RX.STREAM CLOSE 1"), "[4 0 []]");
-    assert_eq!(w.search.caches_bytes(), before);
+    assert_eq!(w.search.regexes_bytes(), before);
     // Automata that are compiled on first use are counted, too.
     w.ok("RX.SET s ID p [a-z]{1,60}[0-9]");
-    let without = w.search.caches_bytes();
+    let without = w.search.regexes_bytes();
     assert_eq!(line(&w, "RX.MATCH s ab1"), "[p]");
     let caches = number(&w, "RX.STATS s", "cache_bytes") as u64;
-    assert_eq!(w.search.caches_bytes(), without + caches);
+    assert_eq!(w.search.regexes_bytes(), without + caches);
     assert_eq!(line(&w, "RX.FINDALL s ab1"), "[[p ab1]]");
     let caches = number(&w, "RX.STATS s", "cache_bytes") as u64;
-    assert!(w.search.caches_bytes() > without + caches + 1000);
+    assert!(w.search.regexes_bytes() > without + caches + 1000);
 }
 
 #[test]
@@ -259,7 +276,7 @@ fn the_seat_with_the_largest_caches_loses_them() {
     assert!(built_there > built);
     assert!(match_at(&easy, RunsOn::Worker).is_ok());
     assert_eq!(number(&w, "RX.STATS s", "states_built"), built_there, "this thread has kept its states");
-    let used = w.search.caches_bytes();
+    let used = w.search.regexes_bytes();
     assert!(used < 24 << 20, "{used}");
 }
 

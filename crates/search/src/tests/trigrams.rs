@@ -83,9 +83,10 @@ fn an_index_follows_writes() {
     settle(&w);
     assert_eq!(figure(&w, "documents"), 1);
     assert_eq!(w.line("RX.INDEX LIST"), Value::Array(vec![Value::Bulk(b"i".to_vec())]));
-    let bytes = w.search.indexes_bytes();
+    let bytes = w.search.trigrams_bytes();
+    assert_eq!(w.search.indexes_bytes(), 0, "there is no text index");
     w.ok("RX.INDEX DROP i");
-    assert!(bytes > 256 << 10 && w.search.indexes_bytes() == 0, "{bytes}");
+    assert!(bytes > 256 << 10 && w.search.trigrams_bytes() == 0, "{bytes}");
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), ["mail:6"]);
 }
 
@@ -347,9 +348,9 @@ fn a_hash_too_large_to_index_is_always_searched() {
     settle(&w);
     assert_eq!(figure(&w, "text_bytes"), (value.len() * fields.len() + 16) as i64, "over 16 MiB");
     assert!(
-        w.search.indexes_bytes() < 1 << 20,
+        w.search.trigrams_bytes() < 1 << 20,
         "it has no lists and was not copied: {}",
-        w.search.indexes_bytes()
+        w.search.trigrams_bytes()
     );
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket")), ["large", "small"]);
     assert_eq!(sorted(w.line("RX.GREP VALUES 'some words'")), ["large"]);

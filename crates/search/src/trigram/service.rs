@@ -337,14 +337,14 @@ mod tests {
             Haystack::Text("some text".as_bytes().into()),
             0,
         );
-        let before = (search.info(), search.indexes_bytes());
+        let before = (search.info(), search.trigrams_bytes());
         assert!(before.1 > 0);
         let _held = (entry.index.hold(), entry.scan.lock(), search.follow.lock());
         let _held = (search.trigrams.indexes.write(), search.trigrams.scratch.lock());
         let (tell, told) = std::sync::mpsc::channel();
         let other = search.clone();
         // Run this on a thread of its own. A thread that never returns is abandoned.
-        std::thread::spawn(move || tell.send((other.info(), other.indexes_bytes())));
+        std::thread::spawn(move || tell.send((other.info(), other.trigrams_bytes())));
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(before));
     }
 }

@@ -267,8 +267,16 @@ impl HostServices for ServerHost {
     fn client_gone(&self, client: u64) {
         self.search.client_gone(client);
     }
+    fn shrink_caches(&self) {
+        self.search.shrink_caches();
+    }
     fn service_memory(&self) -> ServiceMemory {
-        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: self.search.caches_bytes() }
+        ServiceMemory {
+            indexes_bytes: self.search.indexes_bytes(),
+            trigrams_bytes: self.search.trigrams_bytes(),
+            regexes_bytes: self.search.regexes_bytes(),
+            requests_bytes: self.search.requests_bytes(),
+        }
     }
     fn info_search(&self) -> Vec<(String, String)> {
         self.search.info()
@@ -366,6 +374,8 @@ impl HostFigures for ServerHost {
         let _ = tikv_jemalloc_ctl::epoch::advance();
         MemoryFacts {
             used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
+            // 4096 stands for all arenas.
+            thread_caches_bytes: b"stats.arenas.4096.tcache_bytes\0".name().read().unwrap_or(0usize) as u64,
             active_bytes: tikv_jemalloc_ctl::stats::active::read().unwrap_or(0) as u64,
             resident_bytes: tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0) as u64,
             rss_bytes: kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0),

@@ -52,9 +52,6 @@ impl SystemWatch {
             self.look_at_threads(&me);
             process(&me, &mut out);
         }
-        for (name, ns) in &self.cpu_ns {
-            out.push(Figure::rate(format!("cpu.thread.{name}"), "cores", *ns as f64 / NS));
-        }
         out.push(Figure::rate("cpu.waiting", "cores", self.wait_ns as f64 / NS));
         out.push(Figure::rate("switches.voluntary", "1/s", self.voluntary as f64));
         out.push(Figure::rate("switches.forced", "1/s", self.forced as f64));
@@ -62,6 +59,9 @@ impl SystemWatch {
         machine(&mut out);
         cgroup(&mut out);
         disk(&mut out);
+        for (name, ns) in &self.cpu_ns {
+            out.push(Figure::rate(format!("cpu.thread.{name}"), "cores", *ns as f64 / NS));
+        }
         out
     }
     fn look_at_threads(&mut self, me: &Process) {

@@ -56,6 +56,23 @@ fn figures_of_the_process_and_of_the_machine_are_there() {
     assert_eq!(http.get("/v1/history?step=x").status, 400);
 }
 
+/// Figures that a control group with limits adds: memory used, its limit, and throttling.
+const OF_A_GROUP: usize = 3;
+
+#[test]
+fn many_workers_leave_no_figure_out() {
+    let site = site(&["--workers", "16"]);
+    samples(&site, 2);
+    let state = json(&mut site.http(), "/v1/series");
+    let series = state["series"].as_array().expect("series");
+    assert_eq!(state["figures_without_a_series"], 0, "{state}");
+    assert!(series.len() + OF_A_GROUP <= strand_diag::history::SERIES_MAX, "{} series", series.len());
+    let has = |name: &str| series.iter().any(|series| series["name"] == name);
+    assert!(
+        has("memory.rss") && has("memory.limit") && has("cpu.thread.others") && has("cpu.thread.worker-0")
+    );
+}
+
 #[test]
 fn an_event_a_second_until_the_right_is_gone() {
     let site = site(&[]);

@@ -51,7 +51,7 @@ pub(super) fn memory(extent: &Extent<'_>) -> Cell {
         .filter(|p| matches!(&p[0], Value::Bulk(n) if n == b"cache_bytes" || n == b"compiled_bytes"))
         .map(|p| if let Value::Int(n) = p[1] { n } else { 0 })
         .sum();
-    let counted = figure("used_memory_caches")?;
+    let counted = figure("used_memory_regexes")?;
     let (from, to) = (at_fifth as f64 / 1024.0, at_end as f64 / 1024.0);
     let text = format!("{from:.1} / {to:.1} ({rounds} times; counted {counted} bytes, of the set {of_set})");
     Ok((text, to - from <= 4.0 && counted >= of_set as u64))

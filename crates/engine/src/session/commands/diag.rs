@@ -219,15 +219,22 @@ fn memory(engine: &Engine, now: Now) -> Value {
 /// Number of shards whose records are read to estimate the memory of each type. Of 2 M keys in 128 shards, four
 /// shards hold about 60,000, read one segment at a time.
 const SHARDS_LOOKED_AT: usize = 4;
+/// More shards are read until they have this many keys, so the figures of a small keyspace are exact.
+const KEYS_LOOKED_AT_MIN: u64 = 10_000;
 
 /// Memory of the records of a few shards by type, and their share of all keys.
 fn data_by_type(engine: &Engine, now: Now) -> Value {
     let keyspace = &*engine.keyspace;
-    let all: usize = keyspace.in_use().values().map(|keys| keys.all).sum();
+    let in_use = keyspace.in_use();
+    let all: usize = in_use.values().map(|keys| keys.all).sum();
     let mut types = [(0u64, 0u64); TYPE_NAMES.len()];
-    for (db, _) in keyspace.in_use() {
-        for shard in 0..keyspace.shards().min(SHARDS_LOOKED_AT) {
-            keyspace.for_each_in_shard(shard, db, now.unix_ms(), &mut |record| {
+    let looked_at = |types: &[(u64, u64)]| types.iter().map(|(keys, _)| keys).sum::<u64>();
+    for shard in 0..keyspace.shards() {
+        if shard >= SHARDS_LOOKED_AT && looked_at(&types) >= KEYS_LOOKED_AT_MIN {
+            break;
+        }
+        for db in in_use.keys() {
+            keyspace.for_each_in_shard(shard, *db, now.unix_ms(), &mut |record| {
                 let value = record.value();
                 let named = TYPE_NAMES.iter().position(|name| *name == value.type_name());
                 if let Some((keys, bytes)) = named.and_then(|at| types.get_mut(at)) {
@@ -235,10 +242,10 @@ fn data_by_type(engine: &Engine, now: Now) -> Value {
                     *bytes += record.heap_bytes() as u64;
                 }
             });
-            engine.host.yield_now();
         }
+        engine.host.yield_now();
     }
-    let looked_at: u64 = types.iter().map(|(keys, _)| keys).sum();
+    let looked_at = looked_at(&types);
     let shown = TYPE_NAMES.iter().zip(types).filter(|(_, (keys, _))| *keys > 0);
     let shown: Vec<Value> =
         shown.map(|(name, (keys, bytes))| json!({ "type": name, "keys": keys, "bytes": bytes })).collect();
