@@ -82,9 +82,8 @@ impl Keyspace {
                 let (gone, seen, next) =
                     held.expire_step(slot, from, now_ms, &mut garbage, listens, &mut tell);
                 let placed = effects.and_then(|effects| self.journal().place(effects));
-                if gone > 0 {
-                    self.shards[shard_index].publish(&held);
-                }
+                // A step that removes nothing may still give spare memory of a segment back.
+                self.shards[shard_index].publish(&held);
                 let is_waited_for = held.watchers.waiters.has_signalled();
                 drop(held);
                 placed.into_iter().for_each(Placed::put);
