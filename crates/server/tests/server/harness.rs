@@ -33,13 +33,18 @@ const NO_STACKS: [&str; 2] = ["--watchdog-period", "0"];
 impl Server {
     /// Starts `strand serve --port 0 --bind 127.0.0.1` with these options.
     pub fn start(options: &[&str]) -> Server {
+        Server::try_start(options).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+    }
+
+    /// Does what [`Server::start`] does. The error is the server's log.
+    pub fn try_start(options: &[&str]) -> Result<Server, String> {
         // Turn HTTP and snapshots off, unless a test asks for them.
         let mut args = [&["--http-port", "0", "--save", ""], options].concat();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
         args.extend(NO_STACKS);
         let driver = io_driver(options);
         args.extend(driver.iter().map(String::as_str));
-        Server::start_as(&args, "")
+        Server::try_spawn(Command::new(binary()).arg("serve").args(args), "")
     }
 
     /// Starts `strand serve` with exactly these arguments, and with `stdin` as its input.

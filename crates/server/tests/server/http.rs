@@ -16,15 +16,15 @@ pub struct Site {
 
 /// Starts a server with HTTP. Another program may take the port first, so this tries a few times.
 pub fn site(options: &[&str]) -> Site {
-    for attempt in 0..5 {
+    for _ in 0..20 {
         let port = strand_testkit::process::free_port().expect("a free port").to_string();
         let address: SocketAddr = format!("127.0.0.1:{port}").parse().expect("an address");
-        let server = Server::start(&[options, &["--http-port", &port]].concat());
-        if TcpStream::connect(address).is_ok() || attempt == 4 {
-            return Site { server, address };
+        match Server::try_start(&[options, &["--http-port", &port]].concat()) {
+            Ok(server) => return Site { server, address },
+            Err(log) => assert!(log.contains("in use"), "the server did not start: {log}"),
         }
     }
-    unreachable!("the last attempt returns")
+    panic!("no free port");
 }
 
 /// A response to a request.
