@@ -22,6 +22,8 @@ const PATTERNS_MAX: usize = 10_000;
 const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of subscriptions that one turn begins or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;
+/// Number of subscriptions that end between two yields of the processor: about 20 microseconds.
+const LEFT_BETWEEN_YIELDS: usize = 64;
 /// When the channel rules of a user change, the subscriptions of its sessions are checked against the new rules. With
 /// more pattern elements to try than this (some milliseconds) the session is closed without a check.
 const RECHECK_STEPS_MAX: usize = 1 << 20;
@@ -274,7 +276,13 @@ struct Leaving {
 
 impl Leaving {
     fn end(&mut self) {
+        let mut ended = 0usize;
         while let Some((topic, name)) = self.held.any() {
+            ended += 1;
+            // The helper thread, which ends many subscriptions, may share its core with a worker.
+            if ended.is_multiple_of(LEFT_BETWEEN_YIELDS) {
+                self.engine.host.yield_now();
+            }
             self.engine.pubsub.leave(&self.client, topic, &name, &Subscriptions::default());
             self.held.remove(topic, &name);
         }
