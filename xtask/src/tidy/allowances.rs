@@ -10,7 +10,6 @@ pub(super) const LONG_FILES: &[(&str, usize)] = &[
     ("crates/keyspace/src/shard.rs", 639),
     ("crates/keyspace/src/types/stream/map.rs", 607),
     ("crates/script/src/cjson.rs", 698),
-    ("crates/server/tests/server/aof.rs", 743),
     ("crates/server/tests/server/http.rs", 653),
 ];
 
