@@ -1,6 +1,6 @@
 //! [`Shard`]: the part of every database that one lock protects.
 
-use crate::extendible::{At, Content, ExtendibleTable, Item, New, Payload, Positions, position_of};
+use crate::extendible::{Content, ExtendibleTable, Item, Location, NewItem, Payload, Positions, position_of};
 use crate::keepers::Keepers;
 use crate::promise::Promised;
 use crate::record::{Value, key_expiry_ms};
@@ -165,7 +165,7 @@ impl Table {
     }
     /// Subtracts the record at `at` from the counts, before it is removed or replaced.
     #[inline]
-    fn uncount(&mut self, at: At) {
+    fn uncount(&mut self, at: Location) {
         let item = self.records.at(at);
         if item.expiry_ms() == i64::MAX {
             return;
@@ -193,7 +193,7 @@ type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 /// Result of [`Shard::expire_fields`]: what the expiry of a record, or of fields in it, has changed.
 pub(crate) struct FieldsExpired {
     /// The place of the record after the change.
-    pub(crate) at: At,
+    pub(crate) at: Location,
     /// True when the record stays. If false, the caller must remove the record.
     pub(crate) stays: bool,
     /// True when at least one field expired.
@@ -318,7 +318,7 @@ impl Shard {
     }
     /// Removes the record of `key` and notes the key. Returns the value if it lay outside the table. If the removal
     /// is a change, the caller counts it.
-    pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
+    pub(crate) fn remove(&mut self, slot: usize, at: Location, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
             table.uncount(at);
@@ -349,15 +349,17 @@ impl Shard {
         self.keep(slot, position, key.bytes);
         self.changes += 1;
         self.note(slot, position, key.bytes);
-        let used = Some(now.access(&mut self.random).first().0);
+        let used = Some(now.access(&mut self.random).of_new().0);
         self.change_table(slot, |table| {
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.insert_new(position, New { key: key.bytes, used, expiry_ms: joined_ms, payload });
+            table
+                .records
+                .insert_new(position, NewItem { key: key.bytes, used, expiry_ms: joined_ms, payload });
         });
     }
     /// Sets the expiry of a record (`i64::MAX`: none), and notes the key.
-    pub(crate) fn set_expiry(&mut self, slot: usize, at: At, key: &Key<'_>, expiry_ms: i64) {
+    pub(crate) fn set_expiry(&mut self, slot: usize, at: Location, key: &Key<'_>, expiry_ms: i64) {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
@@ -373,7 +375,7 @@ impl Shard {
     pub(crate) fn replace(
         &mut self,
         slot: usize,
-        at: At,
+        at: Location,
         key: &Key<'_>,
         payload: Payload<'_, Value>,
         expiry_ms: Option<i64>,
@@ -386,33 +388,38 @@ impl Shard {
         let former = self.change_table(slot, |table| {
             let item = table.records.at(at);
             let before_ms = key_expiry_ms(&item);
-            let used = Some(now.access(&mut random).again(Usage(item.used())).0);
+            let used = Some(now.access(&mut random).after_use(Usage(item.used())).0);
             let expiry_ms = expiry_ms.unwrap_or(before_ms);
             table.uncount(at);
             let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.replace(at, New { key: key.bytes, used, expiry_ms: joined_ms, payload })
+            table.records.replace(at, NewItem { key: key.bytes, used, expiry_ms: joined_ms, payload })
         });
         self.random = random;
         former
     }
     /// Sets the usage of a record to `before` plus one use, now.
-    pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
-        let used = now.access(&mut self.random).again(before);
+    pub(crate) fn set_used(&mut self, slot: usize, at: Location, before: Usage, now: &Clock<'_>) {
+        let used = now.access(&mut self.random).after_use(before);
         self.put_used(slot, at, used);
     }
     /// Sets the usage of a record.
-    pub(crate) fn put_used(&mut self, slot: usize, at: At, used: Usage) {
+    pub(crate) fn put_used(&mut self, slot: usize, at: Location, used: Usage) {
         self.change_table(slot, |table| table.records.set_used(at, used.0));
     }
     /// Marks a record as used. The shard's sums stay the same, so they need not be published.
     #[inline]
-    pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {
+    pub(crate) fn touch(&mut self, slot: usize, at: Location, now: &Clock<'_>) -> Item<'_, Value> {
         self.mark_used(slot, at, now).at(at)
     }
     #[inline]
-    fn mark_used(&mut self, slot: usize, at: At, now: &Clock<'_>) -> &ExtendibleTable<Value, KeyPositions> {
+    fn mark_used(
+        &mut self,
+        slot: usize,
+        at: Location,
+        now: &Clock<'_>,
+    ) -> &ExtendibleTable<Value, KeyPositions> {
         let table = match slot {
             0 => &mut self.first,
             _ => {
@@ -421,7 +428,7 @@ impl Shard {
             }
         };
         let before = Usage(table.records.at(at).used());
-        let used = now.access(&mut self.random).again(before);
+        let used = now.access(&mut self.random).after_use(before);
         // Write only a changed usage: a second read of a hot key in the same second must not dirty its cache line.
         if used != before {
             table.records.set_used(at, used.0);
@@ -433,7 +440,7 @@ impl Shard {
     pub(crate) fn change<R>(
         &mut self,
         slot: usize,
-        at: At,
+        at: Location,
         key: &Key<'_>,
         now: &Clock<'_>,
         change: impl FnOnce(&mut Value) -> R,
@@ -516,7 +523,7 @@ impl Shard {
     pub(crate) fn expire_fields(
         &mut self,
         slot: usize,
-        at: At,
+        at: Location,
         key: &Key<'_>,
         now_ms: i64,
         names_fields: bool,
@@ -548,7 +555,7 @@ impl Shard {
     }
     /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.
-    pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
+    pub(crate) fn settle(&mut self, slot: usize, at: Location, key: &Key<'_>, was_mortal: bool) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
             let settled = table.records.change_outside(at, |value| match value {

@@ -2,7 +2,7 @@
 //!
 //! KEYS, the flushes and a SCAN with a large COUNT run on the lane, in slices. SCAN and HSCAN share
 //! [`ScanOptions`]. While a shard is locked, matching a pattern takes at most as long as looking up the keys. A
-//! match that takes longer is done on the lane, while no shard is locked ([`Found`]).
+//! match that takes longer is done on the lane, while no shard is locked ([`CollectedElements`]).
 
 use crate::call::{Call, LaneCall};
 use crate::parse;
@@ -21,7 +21,7 @@ pub(super) const SLICE_KEYS: usize = 512;
 /// `KEYS pattern`, on the lane. Reply: the matching keys. Other commands run between two slices, so a key that is
 /// written meanwhile may or may not be in the reply.
 pub(crate) fn keys(call: &mut LaneCall<'_>) {
-    let mut found = Found::new(call.reply);
+    let mut found = CollectedElements::new(call.reply);
     walk(call, &mut found, 0, usize::MAX, &Filter::new(call.args.at(1)), |_| true);
     call.reply.array(found.count);
     call.reply.raw(found.encoded);
@@ -30,7 +30,7 @@ pub(crate) fn keys(call: &mut LaneCall<'_>) {
 /// KEYS inside EXEC.
 pub(crate) fn keys_whole(call: &mut Call<'_, '_>) {
     let filter = Filter::new(call.args.at(1));
-    let mut found = Found::new(call.reply);
+    let mut found = CollectedElements::new(call.reply);
     call.txn.scan(call.db, 0, usize::MAX, &mut |record| {
         if found.wants(&filter, record.key()) {
             found.encode(|reply| reply.bulk(record.key()));
@@ -45,7 +45,7 @@ pub(crate) fn keys_whole(call: &mut Call<'_, '_>) {
 /// takes long to match is matched between two slices, while no shard is locked.
 fn walk(
     call: &LaneCall<'_>,
-    found: &mut Found<'_>,
+    found: &mut CollectedElements<'_>,
     from: u64,
     count: usize,
     filter: &Filter<'_>,
@@ -94,7 +94,7 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
         Ok(parsed) => parsed,
         Err(text) => return call.reply.error(text),
     };
-    let mut found = Found::new(call.reply);
+    let mut found = CollectedElements::new(call.reply);
     let next = call.txn.scan(call.db, from, options.count, &mut |record| {
         if options.is_of_type(&record) && found.wants(&options.filter, record.key()) {
             found.encode_bytes(record.key_bytes());
@@ -109,7 +109,7 @@ pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
         Ok(parsed) => parsed,
         Err(text) => return call.reply.error(text),
     };
-    let mut found = Found::new(call.reply);
+    let mut found = CollectedElements::new(call.reply);
     let of_type = |record: &RecordRef<'_>| options.is_of_type(record);
     let next = walk(call, &mut found, from, options.count, &options.filter, of_type);
     found.send(call.reply, next);
@@ -334,7 +334,7 @@ impl<'a> Filter<'a> {
 }
 
 /// How long a match may take.
-enum Pace<'a> {
+enum MatchBudget<'a> {
     /// This number of steps is left. When a match needs more, the call ends.
     Within(usize),
     /// A match runs to its end, unless this function returns false. It is called now and then.
@@ -342,26 +342,26 @@ enum Pace<'a> {
 }
 
 /// Encoded elements of a reply. They are collected first, because their number comes before them in the reply.
-pub(super) struct Found<'a> {
+pub(super) struct CollectedElements<'a> {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
     /// Maximum number of bytes of the reply: see [`Reply::bounded`].
     bytes_max: usize,
     count: usize,
-    pace: Pace<'a>,
+    pace: MatchBudget<'a>,
     /// True when a match was given up, so that elements are missing.
     is_given_up: bool,
 }
 
-impl<'a> Found<'a> {
+impl<'a> CollectedElements<'a> {
     /// Elements for `reply`. If the call may begin anew on the lane ([`Reply::counts_copies`]), a match that takes
     /// long is given up, so that it does. Otherwise every match runs to its end.
-    pub(super) fn new(reply: &Reply<'_>) -> Found<'a> {
+    pub(super) fn new(reply: &Reply<'_>) -> CollectedElements<'a> {
         let pace = match reply.counts_copies() {
-            true => Pace::Within(STEPS_PER_CALL),
-            false => Pace::Asking(&|| true),
+            true => MatchBudget::Within(STEPS_PER_CALL),
+            false => MatchBudget::Asking(&|| true),
         };
-        Found {
+        CollectedElements {
             encoded: Chain::new(),
             protocol: reply.protocol(),
             bytes_max: reply.room_left(),
@@ -371,8 +371,8 @@ impl<'a> Found<'a> {
         }
     }
     /// Elements for `reply`, of a call that holds no shard. A match that takes long calls `go_on` now and then.
-    pub(super) fn asking(reply: &Reply<'_>, go_on: &'a dyn Fn() -> bool) -> Found<'a> {
-        Found { pace: Pace::Asking(go_on), ..Found::new(reply) }
+    pub(super) fn interruptible(reply: &Reply<'_>, go_on: &'a dyn Fn() -> bool) -> CollectedElements<'a> {
+        CollectedElements { pace: MatchBudget::Asking(go_on), ..CollectedElements::new(reply) }
     }
     /// True when `text` passes `filter` and no match has been given up.
     pub(super) fn wants(&mut self, filter: &Filter<'_>, text: &[u8]) -> bool {
@@ -380,8 +380,8 @@ impl<'a> Found<'a> {
             return false;
         }
         let passes = match &mut self.pace {
-            Pace::Within(steps_left) => filter.passes_within(text, steps_left),
-            Pace::Asking(go_on) => filter.passes_in_slices(text, go_on),
+            MatchBudget::Within(steps_left) => filter.passes_within(text, steps_left),
+            MatchBudget::Asking(go_on) => filter.passes_in_slices(text, go_on),
         };
         self.is_given_up = passes.is_none();
         passes == Some(true)
@@ -513,7 +513,7 @@ mod tests {
 
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, strand_wire::reply::Protocol::Resp2).copying(1000);
-        let mut found = Found::new(&reply);
+        let mut found = CollectedElements::new(&reply);
         assert!(!found.wants(&filter, &text) && !found.wants(&Filter::new(b"x*"), b"xy"), "it is over");
         found.send(&mut reply, 0);
         assert!(reply.is_over());

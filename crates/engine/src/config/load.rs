@@ -5,7 +5,7 @@
 
 use super::nearest::{DIRECTIVES, nearest};
 use super::table::{OptionSpec, find};
-use super::text::{Unsplit, split_words};
+use super::text::{UnbalancedQuotes, split_words};
 use super::value::Value;
 use super::{Config, Opt, default_value};
 use std::fmt;
@@ -130,7 +130,7 @@ impl Config {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let words = split_words(line).map_err(|Unsplit| {
+            let words = split_words(line).map_err(|UnbalancedQuotes| {
                 failed(format!("the quotes do not match in {}", shown(first_word(line))))
             })?;
             let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();

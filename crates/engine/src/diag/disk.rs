@@ -66,7 +66,7 @@ impl Engine {
             store.stand_aside();
         }
         self.host.log(&did);
-        self.diag.acts.note(now.unix_s(), "disk-pressure", did);
+        self.diag.action_log.note(now.unix_s(), "disk-pressure", did);
     }
     /// Checks that the disk has room for another file of about `bytes`.
     ///

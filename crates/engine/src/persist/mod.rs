@@ -16,7 +16,7 @@ mod loaders;
 mod save;
 
 pub use aof::FoundAof;
-pub(crate) use aof::{Aof, Began, Mode};
+pub(crate) use aof::{Aof, Mode, RewriteStart};
 pub(crate) use info::info;
 pub use load::Load;
 pub(crate) use load::Reload;

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_aof::check::starts_as_rdb;
 use strand_aof::manifest::{self, File, Manifest};
 use strand_aof::reader::{Commands, Item};
-use strand_commands::replay::{Others, Replay};
+use strand_commands::replay::{Replay, RunOther};
 use strand_wire::args::Argv;
 
 /// Commands between two readings of the clock.
@@ -210,7 +210,7 @@ impl Engine {
                 Ok(Item::Timestamp(_) | Item::Annotation) => continue,
                 Err(broken) => break Some(broken),
             }
-            let others: Others<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
+            let others: RunOther<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
             replay
                 .command(&self.keyspace, &mut argv, now.unix_ms(), others)
                 .map_err(|why| damaged(place, offset, &why.to_string()))?;

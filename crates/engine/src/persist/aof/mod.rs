@@ -21,7 +21,7 @@ mod writer;
 pub(crate) use gates::Gates;
 pub(super) use info::info;
 pub use load::FoundAof;
-pub(crate) use rewrite::Began;
+pub(crate) use rewrite::RewriteStart;
 
 use crate::config::Opt;
 use crate::{Config, Engine, Host, Now, Signal};

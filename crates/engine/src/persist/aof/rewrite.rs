@@ -28,7 +28,7 @@ const NO_REWRITE: &str =
 
 /// What BGREWRITEAOF has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Began {
+pub(crate) enum RewriteStart {
     /// The rewrite runs now.
     Now,
     /// The rewrite starts when the current snapshot is written.
@@ -37,7 +37,7 @@ pub(crate) enum Began {
 
 /// Where the changes from before a rewrite's increment are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum PriorChanges {
     /// In the current files, which stay valid.
     Files,
     /// The changes are in no file: the current files, if any, belong to other data.
@@ -66,7 +66,7 @@ impl Engine {
         if is_new {
             let writer = self.begin_writer(found, names.clone()).map_err(failed)?;
             self.adopt_writer(writer);
-            self.rewrite(From::Nothing, now).map_err(failed)?;
+            self.rewrite(PriorChanges::Nothing, now).map_err(failed)?;
             self.host.log("Creating AOF base file on server start");
         } else {
             let writer = self.go_on(found, names.clone()).map_err(failed)?;
@@ -142,13 +142,13 @@ impl Engine {
     ///
     /// # Errors
     /// The text of the error reply.
-    pub(crate) fn bgrewriteaof(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
+    pub(crate) fn bgrewriteaof(self: &Arc<Self>, now: Now) -> Result<RewriteStart, &'static str> {
         if self.persist.aof.is_rewriting() {
             return Err(IN_PROGRESS);
         }
         if self.is_saving() {
             self.schedule_bgrewriteaof();
-            return Ok(Began::Scheduled);
+            return Ok(RewriteStart::Scheduled);
         }
         self.spawn_rewrite(now)
     }
@@ -157,7 +157,7 @@ impl Engine {
         let mut status = self.persist.aof.status.lock();
         (status.scheduled, status.failures) = (true, 0);
     }
-    fn spawn_rewrite(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
+    fn spawn_rewrite(self: &Arc<Self>, now: Now) -> Result<RewriteStart, &'static str> {
         let aof = &self.persist.aof;
         {
             let mut status = aof.status.lock();
@@ -170,7 +170,7 @@ impl Engine {
         }
         let engine = self.clone();
         let work = Box::new(move || engine.rewrite_in_background(now));
-        self.host.spawn("aof-rewrite", work).map(|()| Began::Now).map_err(|why| {
+        self.host.spawn("aof-rewrite", work).map(|()| RewriteStart::Now).map_err(|why| {
             self.host.log(&format!("Can't rewrite append only file in background: {}", system_text(&why)));
             self.rewrite_ended(now, Err(why));
             NO_REWRITE
@@ -178,13 +178,13 @@ impl Engine {
     }
     fn rewrite_in_background(&self, now: Now) {
         let from = match self.persist.aof.mode() {
-            Mode::On => From::Files,
-            Mode::Begins => From::Nothing,
+            Mode::On => PriorChanges::Files,
+            Mode::Begins => PriorChanges::Nothing,
             Mode::Off => return self.rewrite_alone(now),
         };
         let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(from, now)));
         let done = done.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
-        if done.is_ok() && from == From::Nothing {
+        if done.is_ok() && from == PriorChanges::Nothing {
             self.persist.aof.set_mode(Mode::On);
             self.look_at_gates();
         }
@@ -238,9 +238,9 @@ impl Engine {
     }
 
     /// Writes a base and updates the manifest. May block.
-    fn rewrite(&self, from: From, now: Now) -> io::Result<()> {
+    fn rewrite(&self, from: PriorChanges, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
-        if from == From::Files {
+        if from == PriorChanges::Files {
             self.sync_ahead()?;
         }
         let (snapshot, folder, names, seq) = {
@@ -256,9 +256,9 @@ impl Engine {
                 (self.take_snapshot(&mut all), offset)
             };
             match from {
-                From::Files => writer.rotate(self, offset, self.host.now())?,
+                PriorChanges::Files => writer.rotate(self, offset, self.host.now())?,
                 // The base also contains what is in the file now.
-                From::Nothing => writer.restart(self, offset, self.host.now())?,
+                PriorChanges::Nothing => writer.restart(self, offset, self.host.now())?,
             }
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;

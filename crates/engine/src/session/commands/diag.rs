@@ -178,7 +178,7 @@ fn memory(engine: &Engine, now: Now) -> Value {
     let ledger = engine.ledger();
     let facts = ledger.facts;
     let purposes =
-        Purpose::ALL.map(|p| json!({ "name": p.name(), "bytes": ledger.share(p), "about": p.about() }));
+        Purpose::ALL.map(|p| json!({ "name": p.name(), "bytes": ledger.share(p), "about": p.description() }));
     // In this list, each entry excludes the entries before it.
     let rss = [
         (

@@ -140,7 +140,7 @@ pub(super) fn doctor(engine: &Engine, now: Now) -> Value {
     });
     let actions = engine
         .diag
-        .acts
+        .action_log
         .all()
         .into_iter()
         .map(|act| json!({ "unix_s": act.unix_s, "rule": act.rule, "did": act.did }));

@@ -12,7 +12,7 @@ use strand_commands::glob::{NAME_STEPS_MAX, Pattern};
 use strand_commands::{errors, introspect};
 use strand_rdb::dump;
 use strand_rdb::write::Writer;
-use strand_script::{Called, Host, Library, Limits, VM_BYTES_MAX};
+use strand_script::{CallOutcome, Host, Library, Limits, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
@@ -383,8 +383,8 @@ struct Loading<'e> {
 }
 
 impl Host for Loading<'_> {
-    fn call(&mut self, _argv: &Argv, _resp3: bool, _out: &mut Chain) -> Called {
-        Called::Refused("ERR This Redis command is not allowed from script".into())
+    fn call(&mut self, _argv: &Argv, _resp3: bool, _out: &mut Chain) -> CallOutcome {
+        CallOutcome::Refused("ERR This Redis command is not allowed from script".into())
     }
     fn may(&mut self, _argv: &Argv) -> Option<bool> {
         None

@@ -1,6 +1,6 @@
 //! The rows of IMPORT.VERSION: the subcommands about the importing connection, added to the subcommands about the data.
 
-use crate::session::own::Own;
+use crate::session::session_command::SessionCommand;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 use strand_commands::{rows, table};
 
@@ -23,7 +23,9 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(&Own::at_once(|session, args, now| session.import_version_hold(args, now)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| {
+        session.import_version_hold(args, now)
+    }))),
     CommandSpec::sub(
         "report",
         "import",
@@ -34,7 +36,7 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0), Arg::string("name").multiple(), Arg::string("value").multiple()])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_report(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.import_version_report(args)))),
     CommandSpec::sub(
         "status",
         "import",
@@ -45,5 +47,5 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_status(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.import_version_status(args)))),
 ];
