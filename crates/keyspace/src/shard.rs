@@ -1,6 +1,9 @@
 //! [`Shard`]: the part of every database that one lock protects.
 
-use crate::extendible::{Content, ExtendibleTable, Item, Location, NewItem, Payload, Positions, position_of};
+mod table;
+pub(crate) use table::{Sums, Table};
+
+use crate::extendible::{ExtendibleTable, Item, Location, NewItem, Payload, Positions, position_of};
 use crate::keepers::Keepers;
 use crate::promise::Promised;
 use crate::record::{Value, key_expiry_ms};
@@ -97,96 +100,6 @@ pub(crate) struct Shard {
     pub(crate) random: u64,
 }
 
-/// The part of one database in a shard.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) records: ExtendibleTable<Value, KeyPositions>,
-    /// Number of records with an expiry.
-    pub(crate) expiring: usize,
-    /// Sum of the expiries of all records with an expiry, in milliseconds since 1970.
-    pub(crate) expiries_ms: i128,
-    /// Number of hashes with fields that expire.
-    pub(crate) mortal: usize,
-}
-
-/// The sums of the counters of one or more tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
-    /// Number of heap bytes of the tables.
-    pub(crate) bytes: usize,
-    /// Number of records that clients can reach (those of even slots).
-    pub(crate) records: usize,
-    /// Number of records that clients can reach and that have an expiry.
-    pub(crate) expiring: usize,
-}
-
-impl Sums {
-    #[inline]
-    fn and(self, other: Sums) -> Sums {
-        Sums {
-            bytes: self.bytes + other.bytes,
-            records: self.records + other.records,
-            expiring: self.expiring + other.expiring,
-        }
-    }
-    fn without(self, other: Sums) -> Sums {
-        Sums {
-            bytes: self.bytes - other.bytes,
-            records: self.records - other.records,
-            expiring: self.expiring - other.expiring,
-        }
-    }
-}
-
-impl Table {
-    fn new(base_bits: u8, positions: &KeyPositions) -> Table {
-        Table {
-            records: ExtendibleTable::new(base_bits, positions.clone()),
-            expiring: 0,
-            expiries_ms: 0,
-            mortal: 0,
-        }
-    }
-    /// Counts a record with this expiry (`i64::MAX`: none).
-    #[inline]
-    fn count_expiry(&mut self, expiry_ms: i64) {
-        if expiry_ms != i64::MAX {
-            self.expiring += 1;
-            self.expiries_ms += i128::from(expiry_ms);
-        }
-    }
-    /// Undoes [`Table::count_expiry`].
-    #[inline]
-    fn uncount_expiry(&mut self, expiry_ms: i64) {
-        if expiry_ms != i64::MAX {
-            self.expiring -= 1;
-            self.expiries_ms -= i128::from(expiry_ms);
-        }
-    }
-    /// Subtracts the record at `at` from the counts, before it is removed or replaced.
-    #[inline]
-    fn uncount(&mut self, at: Location) {
-        let item = self.records.at(at);
-        if item.expiry_ms() == i64::MAX {
-            return;
-        }
-        let expiry_ms = key_expiry_ms(&item);
-        if let Content::OffHeap(value) = item.content() {
-            self.mortal -= usize::from(value.field_expiry_ms() != i64::MAX);
-        }
-        self.uncount_expiry(expiry_ms);
-    }
-    /// Sums of this table, which has this slot. A slot other than 0 also counts the bytes of the `Table` itself.
-    pub(crate) fn sums(&self, slot: usize) -> Sums {
-        let own_bytes = if slot == 0 { 0 } else { size_of::<Table>() + size_of::<(usize, Box<Table>)>() };
-        let bytes = own_bytes + self.records.heap_bytes();
-        match slot & 1 {
-            0 => Sums { bytes, records: self.records.len(), expiring: self.expiring },
-            _ => Sums { bytes, ..Sums::default() },
-        }
-    }
-}
-
 /// Called with a key, an event, and the data that the event removed, as [`FieldsExpired::events`] gives them.
 type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 
@@ -246,7 +159,7 @@ impl Shard {
     /// The sums over all tables of the shard.
     #[inline]
     pub(crate) fn sums(&self) -> Sums {
-        self.first.sums(0).and(self.others_sums)
+        self.first.sums(0).plus(self.others_sums)
     }
     /// The table of a slot. `None` when its database was never written to.
     #[inline]
@@ -278,14 +191,14 @@ impl Shard {
     fn change_other<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
         let place = self.place(slot).unwrap_or_else(|place| {
             let table = Box::new(Table::new(self.base_bits, &self.positions));
-            self.others_sums = self.others_sums.and(table.sums(slot));
+            self.others_sums = self.others_sums.plus(table.sums(slot));
             self.others.insert(place, (slot, table));
             place
         });
         let table = &mut *self.others[place].1;
         let before = table.sums(slot);
         let result = change(table);
-        self.others_sums = self.others_sums.without(before).and(table.sums(slot));
+        self.others_sums = self.others_sums.minus(before).plus(table.sums(slot));
         self.others_expiry_ms = self.others_expiry_ms.min(table.records.expiry_ms());
         result
     }
@@ -304,7 +217,7 @@ impl Shard {
             return Some(std::mem::replace(&mut self.first, Table::new(self.base_bits, &self.positions)));
         }
         let table = self.others.remove(self.place(slot).ok()?).1;
-        self.others_sums = self.others_sums.without(table.sums(slot));
+        self.others_sums = self.others_sums.minus(table.sums(slot));
         Some(*table)
     }
     /// Exchanges the tables of two slots.

@@ -4,7 +4,8 @@
 //! [`super::keyspace_wide`].
 
 use super::collection::read;
-use super::keyspace_wide::{CollectedElements, SLICE_KEYS, ScanOf, ScanOptions, cursor};
+use super::keyspace_wide::SLICE_KEYS;
+use super::scan::{CollectedElements, ScanOf, ScanOptions, cursor};
 use crate::call::{Call, LaneCall};
 use crate::parse::wrong_type;
 use std::sync::atomic::Ordering;

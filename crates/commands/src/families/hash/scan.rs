@@ -3,7 +3,7 @@
 use super::send;
 use crate::call::{Call, LaneCall};
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{CollectedElements, ScanOf, ScanOptions};
+use crate::families::scan::{CollectedElements, ScanOf, ScanOptions};
 use strand_keyspace::HashValue;
 
 /// `HSCAN key cursor [MATCH pattern] [COUNT n] [NOVALUES]`. Reply: the next cursor (0 at the end), and a flat array of

@@ -3,7 +3,7 @@
 use super::send;
 use crate::call::{Call, LaneCall};
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{CollectedElements, ScanOptions};
+use crate::families::scan::{CollectedElements, ScanOptions};
 use strand_keyspace::SetValue;
 
 /// `SSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and members.

@@ -3,7 +3,7 @@
 use crate::call::{Call, LaneCall};
 use crate::families::collection::send;
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{CollectedElements, ScanOptions};
+use crate::families::scan::{CollectedElements, ScanOptions};
 use strand_keyspace::ZSetValue;
 use strand_wire::digits::Digits;
 
