@@ -10,6 +10,7 @@
 //! journal waits to be written, the server makes its last save.
 
 mod aof;
+mod error;
 mod info;
 mod load;
 mod loaders;
@@ -17,6 +18,7 @@ mod save;
 
 pub use aof::FoundAof;
 pub(crate) use aof::{Aof, Mode, RewriteStart};
+pub use error::{Damage, DataError, ManifestProblem};
 pub(crate) use info::info;
 pub use load::Load;
 pub(crate) use load::Reload;

@@ -257,10 +257,10 @@ impl Engine {
             true => SaveOutcome::Failed("dbfilename is empty".into()),
             false => {
                 if running.background
-                    && let Err(why) = self.disk_has(self.persist.snapshot_bytes())
+                    && let Err(error) = self.disk_has(self.persist.snapshot_bytes())
                 {
                     // The last free blocks of the disk are left to the append-only file.
-                    return self.end_run(&name, SaveOutcome::Failed(why), &running, now);
+                    return self.end_run(&name, SaveOutcome::Failed(error.to_string()), &running, now);
                 }
                 let write = || self.write_snapshot(&name, &running, moment);
                 catch_unwind(AssertUnwindSafe(write))

@@ -189,10 +189,6 @@ pub(super) fn manifest_path(config: &Config) -> String {
     Names::of(config).manifest_path()
 }
 
-fn no_files() -> String {
-    "the host keeps no files".into()
-}
-
 impl Engine {
     /// True while replies wait until their writes are on the disk.
     pub(crate) fn always_syncs(&self) -> bool {

@@ -9,6 +9,7 @@ use super::load::{FoundAof, write_manifest};
 use super::writer::Writer;
 use super::{Mode, Names};
 use crate::config::Opt;
+use crate::persist::DataError;
 use crate::persist::{AOF_FAILED, LOADING};
 use crate::{Engine, Now, StartError, system_text};
 use std::io;
@@ -54,13 +55,11 @@ impl Engine {
         self.load_files(&mut found, now).map_err(StartError::Data)?;
         self.begin_writing(found, now).map_err(StartError::Writing)
     }
-    fn begin_writing(self: &Arc<Self>, found: FoundAof, now: Now) -> Result<(), String> {
+    fn begin_writing(self: &Arc<Self>, found: FoundAof, now: Now) -> Result<(), DataError> {
         let changes = self.keyspace.changes();
         self.persist.state.lock().saved_changes = changes;
         let names = Names::of(&self.config);
-        let failed = |e: io::Error| {
-            format!("cannot open the append-only file in the folder {}: {}", names.folder, system_text(&e))
-        };
+        let failed = |why| DataError::OpenToWrite { folder: names.folder.clone(), why };
         let is_new = found.manifest.to_load().next().is_none();
         let base_bytes = found.base_bytes;
         if is_new {
@@ -125,13 +124,13 @@ impl Engine {
         self.persist.aof.syncs.begin_at(writer.written());
         *self.persist.aof.writer.lock() = Some(writer);
     }
-    fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), String> {
+    fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), DataError> {
         let begun = self.persist.aof.begun.fetch_add(1, AcqRel) + 1;
         let (writes, syncs) = (self.clone(), self.clone());
         let writer = self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)));
         let begun =
             writer.and_then(|()| self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun))));
-        begun.map_err(|e| system_text(&e))
+        begun.map_err(DataError::System)
     }
     /// Call this when `appendfsync` or `appendonly` has changed.
     pub(crate) fn look_at_gates(&self) {
@@ -381,7 +380,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why the setting stays unchanged.
-    pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), String> {
+    pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), DataError> {
         let aof = &self.persist.aof;
         let _one = aof.switching.lock();
         match (aof.mode(), on) {
@@ -389,7 +388,7 @@ impl Engine {
                 self.await_rewrite();
                 let found = self.open_aof_folder()?;
                 let names = Names::of(&self.config);
-                let writer = self.begin_writer(found, names).map_err(|e| system_text(&e))?;
+                let writer = self.begin_writer(found, names).map_err(DataError::System)?;
                 self.adopt_writer(writer);
                 aof.set_mode(Mode::Begins);
                 self.spawn_aof_threads()?;

@@ -128,7 +128,7 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     let before = values();
     let changed = engine.config.set(&pairs, protected_too).map_err(|error| match error {
         SetError::Unknown(name) => unknown(&name),
-        SetError::Refused { name, reason } => failed(&name, &reason),
+        SetError::Refused { name, reason } => failed(&name, &reason.to_string()),
     })?;
     let tried = values();
     if let Err((option, reason)) = apply_outside(engine, &changed) {
