@@ -107,24 +107,24 @@ pub(super) struct Blocked {
     /// The arguments of a wait that no key ends, for the list of commands that waited.
     args: Option<Argv>,
     /// Writes the reply when the timeout ends the wait.
-    nothing: WriteNothing,
+    nothing: WriteEmptyReply,
 }
 
 /// Writes the reply of a wait without a result.
-pub(super) type WriteNothing = fn(&mut Reply<'_>);
+pub(super) type WriteEmptyReply = fn(&mut Reply<'_>);
 
 /// A wait that no key ends: its duration in milliseconds and its reply.
 pub(super) struct KeylessWait {
     pub(super) timeout_ms: u64,
-    pub(super) nothing: WriteNothing,
+    pub(super) nothing: WriteEmptyReply,
     /// The wait also ends, with this reply, when the append-only file is on the disk up to this journal offset.
-    pub(super) synced: Option<(u64, WriteNothing)>,
+    pub(super) synced: Option<(u64, WriteEmptyReply)>,
 }
 
 /// Ends a wait for the disk when the disk has reached an offset.
 struct OnDisk {
     ticket: Arc<Ticket>,
-    reply: WriteNothing,
+    reply: WriteEmptyReply,
 }
 
 impl Wake for OnDisk {
@@ -401,7 +401,7 @@ impl Session {
         for (tag, key, place) in &places {
             txn.db(places_db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
         }
-        let nothing: WriteNothing = |reply| reply.null_array();
+        let nothing: WriteEmptyReply = |reply| reply.null_array();
         Blocked {
             ticket,
             places,

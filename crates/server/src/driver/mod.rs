@@ -253,7 +253,7 @@ fn load_data(
             }
         };
         let done = catch_unwind(AssertUnwindSafe(load));
-        let done = done.unwrap_or_else(|_| Err(StartError::Data(DataError::Panicked)));
+        let done = done.unwrap_or(Err(StartError::Data(DataError::Panicked)));
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };

@@ -2,7 +2,7 @@
 
 use super::{DONE, Outcome, Session};
 use crate::persist::Mode;
-use crate::session::blocked::{KeylessWait, WriteNothing};
+use crate::session::blocked::{KeylessWait, WriteEmptyReply};
 use crate::session::run::NextStep;
 use strand_commands::errors;
 use strand_commands::wait::milliseconds;
@@ -16,7 +16,7 @@ impl Session {
     pub(super) fn wait(&mut self, args: Args<'_>) -> Outcome {
         let replicas = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         let timeout_ms = milliseconds(args.at(2))?;
-        let nothing: WriteNothing = |reply| reply.int(0);
+        let nothing: WriteEmptyReply = |reply| reply.int(0);
         if replicas > 0 {
             return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: None }));
         }
@@ -42,13 +42,13 @@ impl Session {
             let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
             return Err(text.into());
         }
-        let nothing: WriteNothing =
+        let nothing: WriteEmptyReply =
             if is_synced { |reply| counts(1, reply) } else { |reply| counts(0, reply) };
         if replicas > 0 {
             return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: None }));
         }
         if local > 0 && !is_synced {
-            let synced: WriteNothing = |reply| counts(1, reply);
+            let synced: WriteEmptyReply = |reply| counts(1, reply);
             return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: Some((offset, synced)) }));
         }
         nothing(&mut self.reply());
