@@ -93,6 +93,7 @@ impl Argv {
         self.spans.clear();
         self.buffer.clear();
         if !self.overflow.blobs.is_empty()
+            || !self.overflow.blocks.is_empty()
             || self.buffer.capacity() > KEPT_BUFFER_BYTES_MAX
             || self.spans.capacity() > KEPT_SPANS_MAX
         {
@@ -343,6 +344,20 @@ mod tests {
         assert_eq!(args.large(2).map(|b| b.as_slice().as_ptr()), Some(args.at(2).as_ptr()));
         assert!(args.large(1).is_none());
         assert_eq!(args.get(3), None);
+    }
+
+    #[test]
+    fn a_cleared_argv_keeps_no_block() {
+        let mut argv = Argv::new();
+        // The second argument fits into a block of its own only, while the first block stays small.
+        for _ in 0..3 {
+            argv.push(b"SET");
+            argv.push(&[b'x'; BLOCK_BYTES]);
+            assert_eq!(argv.args().at(1).len(), BLOCK_BYTES);
+            assert!(argv.heap_bytes() < 2 * BLOCK_BYTES);
+            argv.clear();
+            assert!(argv.heap_bytes() <= KEPT_BUFFER_BYTES_MAX, "{}", argv.heap_bytes());
+        }
     }
 
     /// Decodes these pieces, and returns what [`Args::encoded`] returns. A result must be the arguments in RESP.

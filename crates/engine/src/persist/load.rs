@@ -22,6 +22,8 @@ use strand_wire::reply::{Protocol, Reply};
 const LOGGED_US: u64 = 5_000_000;
 /// Keys between two readings of the clock.
 const KEYS_PER_LOOK: u64 = 1024;
+/// Maximum number of bytes of a damaged field that are logged.
+const SHOWN_BYTES_MAX: usize = 60;
 
 /// A snapshot to load.
 pub struct Load<'a> {
@@ -199,7 +201,16 @@ impl Engine {
             }
         }
         for command in &commands {
-            self.define(&system::decode_command(command).unwrap_or_default(), now);
+            match system::decode_command(command) {
+                Some(words) => self.define(&words, now),
+                None => self.host.log(&format!(
+                    "a field {} of {name} is ignored: expected words, each after its length in bytes and a space; \
+                     found {} bytes that begin with {:?}",
+                    system::COMMAND.escape_ascii(),
+                    command.len(),
+                    command[..command.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
+                )),
+            }
         }
         Ok(loaded)
     }

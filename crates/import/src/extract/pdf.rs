@@ -9,6 +9,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Instant;
 
 /// The name of the program. An environment variable may name another program.
 const PROGRAM: &str = "pdftotext";
@@ -64,22 +65,36 @@ fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String
     };
     std::thread::scope(|scope| {
         let (answers, answer) = mpsc::channel();
+        let (complaints, complaint) = mpsc::channel();
         scope.spawn(move || {
-            let (mut answer, mut complaint) = (Vec::new(), Vec::new());
+            let mut answer = Vec::new();
             let _ = stdout.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut answer);
-            let _ = stderr.take(COMPLAINT_BYTES_MAX).read_to_end(&mut complaint);
-            let _ = answers.send((answer, String::from_utf8_lossy(&complaint).into_owned()));
+            let _ = answers.send(answer);
+        });
+        scope.spawn(move || {
+            let mut complaint = Vec::new();
+            let mut stderr = stderr;
+            let _ = stderr.by_ref().take(COMPLAINT_BYTES_MAX).read_to_end(&mut complaint);
+            // A child whose complaints nobody reads would wait for room in the pipe.
+            let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+            let _ = complaints.send(String::from_utf8_lossy(&complaint).into_owned());
         });
         scope.spawn(move || {
             // A child that needs only a part of the document closes its end of the pipe. An error here is no failure.
             let _ = stdin.write_all(bytes);
         });
+        let began = Instant::now();
         let answer = answer.recv_timeout(TIME_MAX);
-        // Their pipes close, so the two threads end too.
-        let is_late = answer.is_err();
-        if is_late || answer.as_ref().is_ok_and(|(text, _)| text.len() > TEXT_BYTES_MAX) {
+        let is_whole = answer.as_ref().is_ok_and(|text| text.len() <= TEXT_BYTES_MAX);
+        let complaint = match is_whole {
+            true => complaint.recv_timeout(TIME_MAX.saturating_sub(began.elapsed())),
+            false => Ok(String::new()),
+        };
+        if !is_whole || complaint.is_err() {
+            // The pipes close, so the three threads end too.
             let _ = child.kill();
         }
-        answer.map_err(|_| format!("its extraction took more than {} s", TIME_MAX.as_secs()))
+        let late = |_| format!("its extraction took more than {} s", TIME_MAX.as_secs());
+        Ok((answer.map_err(late)?, complaint.map_err(late)?))
     })
 }

@@ -81,11 +81,13 @@ impl Filter {
         {
             for glob in list {
                 if glob.is_empty() || glob.starts_with('!') {
-                    return Err(format!("{option} {glob:?}: a glob is not empty and has no '!' in front"));
+                    return Err(format!(
+                        "{option} {glob:?}: expected a glob that is not empty and does not begin with '!'"
+                    ));
                 }
                 let glob = format!("{sign}{glob}");
                 globs.add(&glob).map_err(|error| format!("{option} {glob:?}: {error}"))?;
-                seen.push(glob);
+                seen.push(format!("{option}={glob}"));
             }
         }
         let mut ignored = GitignoreBuilder::new("");
@@ -93,7 +95,7 @@ impl Filter {
             for line in read_lines(file)? {
                 let added = ignored.add_line(Some(file.clone()), &line);
                 added.map_err(|error| format!("--exclude-from {}: {error}", file.display()))?;
-                seen.push(format!("#{line}"));
+                seen.push(format!("--exclude-from={line}"));
             }
         }
         let mut types = TypesBuilder::new();
@@ -104,15 +106,13 @@ impl Filter {
                 types.add(name, glob).expect("the table has good names and globs");
             }
         }
-        for (sign, list) in [("t", &options.types), ("T", &options.types_not)] {
-            for name in list {
-                if sign == "t" {
-                    types.select(name)
-                } else {
-                    types.negate(name)
-                };
-                seen.push(format!("{sign}{name}"));
-            }
+        for name in &options.types {
+            types.select(name);
+            seen.push(format!("--type={name}"));
+        }
+        for name in &options.types_not {
+            types.negate(name);
+            seen.push(format!("--type-not={name}"));
         }
         let least = options.min_size.map_or(0, |size| size.0);
         let most = options.max_size.map_or(u64::MAX, |size| size.0);
@@ -315,6 +315,8 @@ mod tests {
         }
         let digests = [
             filter(|o| o.include = list(&["a"])).digest,
+            filter(|o| o.include = list(&["tc"])).digest,
+            filter(|o| o.include = list(&["--type=c"])).digest,
             filter(|o| o.exclude = list(&["a"])).digest,
             filter(|o| o.types = list(&["c"])).digest,
             filter(|o| o.types_not = list(&["c"])).digest,

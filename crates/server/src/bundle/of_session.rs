@@ -1,7 +1,7 @@
 //! The bundle of the HTTP door: the connection's session runs the commands, and a helper thread makes the archive.
 
 use super::contents::{ASKED, assemble};
-use crate::driver::LOWEST_NICE;
+use crate::driver::priority;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -42,9 +42,10 @@ impl Packer for Place {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();
         let work = move || {
-            // Set the lowest priority, so that the worker on this core runs first. If the system refuses, the thread
-            // works at normal priority.
-            let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
+            // The worker on this core runs first, unless the bundle would never be made.
+            if !priority::starves() {
+                priority::lower();
+            }
             let replies =
                 replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();
             let bytes = assemble(replies, secrets, false).bytes();

@@ -65,7 +65,7 @@ pub enum JobsCommand {
         #[arg(value_name = "NAME")]
         dataset: String,
     },
-    /// Run the service: jobs by interval, by cron and on demand, within one memory budget (docs/importing.md describes FILE)
+    /// Run the service: jobs by interval, by cron and on demand, within one memory budget (docs/jobs.md describes FILE)
     Serve {
         /// The definitions, in TOML
         #[arg(value_name = "FILE")]

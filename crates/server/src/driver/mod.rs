@@ -24,6 +24,7 @@ mod manager;
 mod otlp;
 mod page_cache;
 mod peer;
+pub mod priority;
 mod profiles;
 mod signal;
 mod stacks;
@@ -35,8 +36,6 @@ mod tls;
 mod tls_stream;
 mod wake;
 mod worker;
-
-pub use lane::LOWEST_NICE;
 
 use accept::{Signals, Until, accept_until_stopped};
 use clock::Clock;
@@ -92,15 +91,20 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         .map_err(|e| format!("cannot start: {e}"))
 }
 
+/// The nice value of the allocator's threads. A worker on the same core goes first. The threads still get some percent
+/// of a core beside programs that never sleep: they hold locks that readers of the allocator's figures need. (At the
+/// lowest priority they got 0.5 %, and INFO and bundles waited for half a minute.)
+const PURGE_NICE: i32 = 10;
+
 /// Starts threads of the allocator that return freed pages to the system even when nobody allocates. They work in
-/// small pieces and at the lowest priority, so that no worker on the same core waits for them.
+/// small pieces and at a low priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
     if let Err(e) = strand_pages::in_pieces() {
         tracing::warn!("freed memory goes back to the system in large pieces: {e}");
     }
     let start = || {
         // On Linux a call without an id affects only the calling thread. A failure only means longer waits.
-        let _ = rustix::process::setpriority_process(None, lane::LOWEST_NICE);
+        let _ = rustix::process::setpriority_process(None, PURGE_NICE);
         // A thread inherits the priority of the thread that starts it. So end the threads from the process start
         // first.
         let _ = tikv_jemalloc_ctl::background_thread::write(false);
