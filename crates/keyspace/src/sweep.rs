@@ -272,14 +272,17 @@ impl Txn<'_> {
         };
         let shard = lens.iter().position(holds).expect("the ticket is below the sum");
         match self.random_in(shard, slot, 1, rng) {
-            RandomDraw::TooFew => RandomDraw::Expired, // The shard was emptied meanwhile. Draw again.
+            RandomDraw::TooFew => RandomDraw::Expired,
             drawn => drawn,
         }
     }
 }
 
+/// The result of drawing a random key.
 enum RandomDraw {
     Key(Vec<u8>),
+    /// The drawn key has expired, or the shard was emptied meanwhile. Draw again.
     Expired,
+    /// The shard has fewer keys than asked for.
     TooFew,
 }

@@ -131,6 +131,7 @@ pub(crate) struct Waiters {
     turns: Option<Arc<AtomicU64>>,
 }
 
+/// The waiters of one key, in the order of their turns.
 #[derive(Debug, Default)]
 struct KeyWaiters {
     queue: BTreeMap<Turn, Waits>,

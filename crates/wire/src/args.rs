@@ -42,7 +42,7 @@ pub struct Argv {
     overflow: Overflow,
 }
 
-/// The parts of an [`Argv`] that few commands need.
+/// The arguments that do not fit into the first block or the first list of spans. Few commands have any.
 #[derive(Debug, Default)]
 struct Overflow {
     blobs: Vec<Blob>,

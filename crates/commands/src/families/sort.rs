@@ -358,7 +358,7 @@ fn compare(a: &(Element<'_>, Weight), b: &(Element<'_>, Weight)) -> Ordering {
     }
 }
 
-/// The reply for one element and one pattern of GET.
+/// What a pattern of GET or BY names for one element.
 enum LookedUp<'a> {
     Nothing,
     Int(i64),

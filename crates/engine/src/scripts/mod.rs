@@ -76,7 +76,7 @@ fn count_down(runs: &AtomicU32) -> bool {
     left > 0
 }
 
-/// A script that is known.
+/// A script in the cache, and where its runs go.
 #[derive(Debug)]
 pub(crate) struct CachedScript {
     pub(crate) script: Script,

@@ -152,11 +152,11 @@ pub(crate) struct Run<'r, 'k> {
 pub(crate) struct DeferredAction {
     /// The number of the run's events that come before the action.
     after: usize,
-    action: Action,
+    action: ActionKind,
 }
 
-/// The kinds of [`DeferredAction`] actions.
-enum Action {
+/// What a [`DeferredAction`] does.
+enum ActionKind {
     /// Publish this message.
     Publish(Kind, Argv),
     /// Remember that the client keeps a copy of a key that the run wrote before.
@@ -170,11 +170,11 @@ impl DeferredAction {
         for DeferredAction { after, action } in all {
             txn.tell_events_until(*after);
             match action {
-                Action::Publish(kind, argv) => {
+                ActionKind::Publish(kind, argv) => {
                     let args = argv.args();
                     engine.pubsub.publish(*kind, args.at(1), &Payload::of(args, 2));
                 }
-                Action::Remember(key) => engine.tracking.remember(client, key),
+                ActionKind::Remember(key) => engine.tracking.remember(client, key),
             }
         }
         txn.tell_events();
@@ -437,15 +437,15 @@ impl Run<'_, '_> {
             }
             let after = self.txn.kept_events().0;
             let is_of_key = |deferred: &DeferredAction| match &deferred.action {
-                Action::Remember(remembered) => **remembered == *key,
-                Action::Publish(..) => false,
+                ActionKind::Remember(remembered) => **remembered == *key,
+                ActionKind::Publish(..) => false,
             };
             let mut newest = self.deferred.iter().rev().take_while(|deferred| deferred.after == after);
             if !newest.any(is_of_key) {
                 if self.deferred.len() >= REMEMBERED_MAX {
                     return false;
                 }
-                self.deferred.push(DeferredAction { after, action: Action::Remember(key.into()) });
+                self.deferred.push(DeferredAction { after, action: ActionKind::Remember(key.into()) });
             }
         }
         true
@@ -482,15 +482,15 @@ impl Run<'_, '_> {
         }
         let receivers = if self.may_restart() {
             let published = self.deferred.iter().filter_map(|deferred| match &deferred.action {
-                Action::Publish(_, argv) => Some(argv.heap_bytes()),
-                Action::Remember(_) => None,
+                ActionKind::Publish(_, argv) => Some(argv.heap_bytes()),
+                ActionKind::Remember(_) => None,
             });
             let (messages, bytes) = published.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
             if messages == PUBLISHED_MAX || bytes + args.at(2).len() > PUBLISHED_BYTES_MAX {
                 return self.stopped(StopReason::NoUndo);
             }
             let copy: Vec<&[u8]> = args.iter().collect();
-            let action = Action::Publish(kind, Argv::from_slices(&copy));
+            let action = ActionKind::Publish(kind, Argv::from_slices(&copy));
             self.deferred.push(DeferredAction { after: self.txn.kept_events().0, action });
             pubsub.receivers(kind, channel)
         } else {

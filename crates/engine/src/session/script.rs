@@ -300,9 +300,14 @@ fn attempt(
             undo.roll_back(txn);
             txn.forget_effects_since(mark);
             txn.forget_events();
-            "ERR the script runs for too long in a transaction with commands about the connection".into()
+            "ERR the script runs for too long in a transaction with commands about the connection; in a transaction \
+             without them it may run longer"
+                .into()
         }
-        (_, Mode::Final) => "ERR the script needs more than it may have".into(),
+        (_, Mode::Final) => format!(
+            "ERR the script needs more than {} bytes of memory, or nests tables more than {} deep",
+            limits.soft_bytes, limits.depth_max
+        ),
         (stop, _) => {
             undo.roll_back(txn);
             txn.forget_effects_since(mark);

@@ -153,6 +153,7 @@ pub(crate) struct Effects {
     gone: Vec<GoneKey>,
 }
 
+/// A key that is gone by expiry or eviction, or of which these fields are.
 #[derive(Debug)]
 struct GoneKey {
     db: usize,

@@ -101,6 +101,7 @@ struct PositionOptions {
     len_max: usize,
 }
 
+/// The indexes of the matches, as elements of the reply.
 struct MatchIndexes<'a> {
     reply: Reply<'a>,
     indexes: usize,
