@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::cjson::general;
 use crate::errors::{self, Thrown};
-use crate::state::{self, Called};
+use crate::state::{self, CallOutcome};
 use crate::{convert, load};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use sha1::{Digest, Sha1};
@@ -87,11 +87,11 @@ fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
     let mut out = Chain::new();
     let resp3 = state::resp3();
     match state::with_host(|host| host.call(&argv, resp3, &mut out))? {
-        Called::Replied => {}
-        Called::Refused(text) => {
+        CallOutcome::Replied => {}
+        CallOutcome::Refused(text) => {
             return refused(Thrown::Reply { text: text.into_bytes(), counted: true }.into());
         }
-        Called::Stop => return Err(state::stop()),
+        CallOutcome::Stop => return Err(state::stop()),
     }
     match convert::reply_value(lua, &out)? {
         Ok(value) => Ok(value),

@@ -6,7 +6,7 @@
 //! raised there meanwhile has no effect.
 
 use super::multi::lock;
-use super::run::Next;
+use super::run::NextStep;
 use super::{Progress, Session};
 use crate::{Engine, Host, Now};
 use smallvec::SmallVec;
@@ -101,7 +101,7 @@ impl Drop for Unwatched {
 
 impl Session {
     /// `WATCH key [key ...]`. Reply: OK.
-    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Result<Next, Vec<u8>> {
+    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Result<NextStep, Vec<u8>> {
         if self.queue.is_some() {
             return Err(b"ERR WATCH inside MULTI is not allowed".to_vec());
         }
@@ -112,23 +112,23 @@ impl Session {
         let names: SmallVec<[&[u8]; 8]> = args.skip(begin).iter().take(end - begin).collect();
         let hashes: SmallVec<[KeyHash; 8]> = names.iter().map(|key| keyspace.key(key).hash).collect();
         let Some(mut txn) = lock(&engine, &self.client, &keyspace.shards_of(&hashes), now) else {
-            return Ok(Next::Taken);
+            return Ok(NextStep::ShardLocked);
         };
         names.iter().for_each(|name| self.watch.add(&mut txn, self.db, name));
         drop(txn);
         if end < args.len() {
             self.progress.done = end;
-            return Ok(Next::GoOn);
+            return Ok(NextStep::ContinueNextTurn);
         }
         self.progress = Progress::default();
         self.reply().ok();
-        Ok(Next::Go)
+        Ok(NextStep::Continue)
     }
     /// `UNWATCH`. Reply: OK.
-    pub(super) fn unwatch(&mut self) -> Result<Next, Vec<u8>> {
+    pub(super) fn unwatch(&mut self) -> Result<NextStep, Vec<u8>> {
         self.unwatch_all();
         self.reply().ok();
-        Ok(Next::Go)
+        Ok(NextStep::Continue)
     }
     /// Stops watching all keys.
     pub(super) fn unwatch_all(&mut self) {

@@ -1,7 +1,7 @@
 //! Tests of what must be true of every row.
 
 use super::TABLE;
-use crate::session::Own;
+use crate::session::SessionCommand;
 use std::collections::BTreeSet;
 use strand_commands::cost::{Cost, SlowPath};
 use strand_commands::dispatch::key_positions;
@@ -45,7 +45,7 @@ fn the_row_of_a_sessions_command_says_what_runs() {
     let mut sessions = 0;
     for (name, spec) in rows() {
         if let Exec::Session(held) = spec.exec {
-            assert!(held.is::<Own>(), "{name}");
+            assert!(held.is::<SessionCommand>(), "{name}");
             sessions += 1;
         }
     }

@@ -50,7 +50,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strand_engine::config::{find, text};
-use strand_engine::{Config, Engine, FoundAof, Load, OpenedFile, ServerFacts, StartError};
+use strand_engine::{Config, DataError, Engine, FoundAof, Load, OpenedFile, ServerFacts, StartError};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
 use tls::Tls;
@@ -229,8 +229,8 @@ fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
         return Ok(Data::Aof(found));
     }
     let name = engine.config().dbfilename();
-    let file =
-        disk::open(&name).map_err(|e| StartError::Files(format!("cannot open the snapshot {name}: {e}")))?;
+    let file = disk::open(&name)
+        .map_err(|why| StartError::Files(DataError::OpenSnapshot { name: name.clone(), why }))?;
     let Some(file) = file else { return Ok(Data::None) };
     engine.begin_loading(file.1, clock.now());
     Ok(Data::Snapshot(file))
@@ -257,9 +257,7 @@ fn load_data(
             }
         };
         let done = catch_unwind(AssertUnwindSafe(load));
-        let done = done.unwrap_or_else(|_| {
-            Err(StartError::Data("loading the data failed inside the server, see its log".into()))
-        });
+        let done = done.unwrap_or(Err(StartError::Data(DataError::Panicked)));
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };

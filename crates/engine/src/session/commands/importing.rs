@@ -1,10 +1,10 @@
 //! IMPORT.VERSION HOLD and REPORT, and IMPORT.STATUS.
 
-use super::{DONE, Next, Outcome, SYNTAX, Session};
+use super::{DONE, NextStep, Outcome, SYNTAX, Session};
 use crate::acl::Rights;
-use crate::headroom::{Admitted, IMPORT_BYTES, refusal};
+use crate::headroom::{IMPORT_BYTES, WorkAdmission, refusal};
 use crate::importers::{REPORT_BYTES_MAX, Status};
-use crate::session::waits::On;
+use crate::session::waits::ParkReason;
 use crate::{Now, TABLE};
 use std::collections::BTreeSet;
 use strand_commands::call::KeyRights;
@@ -21,9 +21,9 @@ impl Session {
         let engine = self.engine.clone();
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
             // Drop the reservation, because the data of an import counts when it arrives.
-            Admitted::Now(_) => {}
-            Admitted::Later { at_us } => return Ok(Next::Postpone(On::Memory, at_us)),
-            Admitted::Refused { missing_bytes } => {
+            WorkAdmission::Now(_) => {}
+            WorkAdmission::Later { at_us } => return Ok(NextStep::Postpone(ParkReason::Memory, at_us)),
+            WorkAdmission::Refused { missing_bytes } => {
                 return Err(refusal("an import", IMPORT_BYTES, missing_bytes).into());
             }
         }

@@ -1,7 +1,7 @@
 //! The rows of IMPORT.STATUS and of IMPORT.VERSION. To the subcommands about the data, IMPORT.VERSION gets the
 //! subcommands about the importing connection.
 
-use crate::session::own::Own;
+use crate::session::session_command::SessionCommand;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 use strand_commands::{rows, table};
 
@@ -17,7 +17,7 @@ pub(super) const IMPORT: &[CommandSpec] = &[
     .flags(&[F::READONLY, F::NOSCRIPT])
     .keys(&[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("dataset", 0).multiple().optional()])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_status(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.import_status(args)))),
     table::IMPORT_VERSION.subcommands(rows!(&[table::IMPORT_VERSION.subcommands, OWN, strand_search::KEEP])),
 ];
 
@@ -33,7 +33,9 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(&Own::at_once(|session, args, now| session.import_version_hold(args, now)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| {
+        session.import_version_hold(args, now)
+    }))),
     CommandSpec::sub(
         "report",
         "import",
@@ -44,5 +46,5 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0), Arg::string("name").multiple(), Arg::string("value").multiple()])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_report(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.import_version_report(args)))),
 ];
