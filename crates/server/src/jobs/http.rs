@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use strand_import::jobs::{Definition, JobError, Work};
+use strand_import::jobs::{Definition, DefinitionError, Work};
 use subtle_eq::is_equal;
 
 /// Maximum size of a request's body, in bytes.
@@ -148,7 +148,7 @@ impl Service {
                         given.insert("name".to_owned(), name.into());
                         Definition::parse(given)
                     }
-                    _ => Err(JobError::Definition("expected an object of JSON".to_owned())),
+                    _ => Err(DefinitionError::NoObject),
                 };
                 match definition {
                     Ok(definition) => state.board.put(definition, now_ms()).map(|()| Vec::new()),
