@@ -4,7 +4,7 @@
 //! machine, and its Host header must be an IP address or localhost. So no page in a browser can act for the
 //! browser's user.
 
-use super::{Service, now_ms};
+use super::{Service, ServiceError, now_ms};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -31,8 +31,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: usize = 256;
 
 /// Starts the HTTP server of the service, and returns the server's address.
-pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, String> {
-    let failed = |error: std::io::Error| format!("{listen}: {error}");
+pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, ServiceError> {
+    let failed = |error| ServiceError::Listen { address: *listen, error };
     let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
