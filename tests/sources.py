@@ -780,7 +780,7 @@ def what_failed_is_listed_and_read_again_alone(world):
     server = ["--server", f"127.0.0.1:{world.strand.port}"]
     told = world.run("jobs", "errors", "d", *server)
     assert told.returncode == 0 and told.stdout.splitlines() == [
-        "a.pdf: pdftotext is not installed (Debian: poppler-utils)",
+        f"a.pdf: {world.folder}/no-such-program is not installed: install Debian's poppler-utils, or name the program that reads PDF by STRAND_PDFTOTEXT",
         "bad.eml: there is no header field",
         "d: 2 documents in 1 containers, 2 failed",
     ], (told.stdout, told.stderr)

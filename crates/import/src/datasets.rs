@@ -2,11 +2,11 @@
 //!
 //! Everything is read from the recorded containers ([`crate::versions`]); no source is asked.
 
-use crate::ImportError;
 use crate::connection::{Connection, Target};
 use crate::container::{Container, Kind};
 use crate::job::{ERROR_NOTE, join};
 use crate::versions::{COMMAND, DIGEST_NOTE, recorded, recorded_name, unexpected};
+use crate::{ImportError, OptionError};
 use strand_wire::client::Value;
 
 /// One dataset of a server.
@@ -57,7 +57,7 @@ pub fn errors(
     let mut connection = Connection::open(target)?;
     let dataset = look(&mut connection, name.as_bytes(), tell)?;
     if dataset.containers == 0 && !dataset.interrupted {
-        return Err(ImportError::Options(format!("the server has no dataset {name:?}")));
+        return Err(OptionError::NoDataset(name.to_owned()).into());
     }
     Ok(dataset)
 }

@@ -4,7 +4,7 @@
 //! It gets the document on its standard input, [`MEMORY_BYTES_MAX`] of memory and [`super::TIME_MAX`] of time. Only
 //! [`super::TEXT_BYTES_MAX`] bytes of its answer are taken. If `pdftotext` is not installed, the failure says so.
 
-use super::{TEXT_BYTES_MAX, TIME_MAX, Text};
+use super::{ExtractError, TEXT_BYTES_MAX, TIME_MAX, Text};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// The name of the program. An environment variable may name another program.
 const PROGRAM: &str = "pdftotext";
-const VARIABLE: &str = "STRAND_PDFTOTEXT";
+pub(super) const VARIABLE: &str = "STRAND_PDFTOTEXT";
 /// Bytes that the child holds for a small document: 9,924 kB of resident set for a page (`time pdftotext`). What a large
 /// document takes beyond this is counted by the document's size.
 pub(super) const PROCESS_BYTES: u64 = 10 << 20;
@@ -23,7 +23,7 @@ pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
 const COMPLAINT_BYTES_MAX: u64 = 300;
 
 /// Adds the document's text.
-pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
+pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), ExtractError> {
     let program = std::env::var_os(VARIABLE).unwrap_or_else(|| PROGRAM.into());
     let spawned = Command::new(&program)
         .args(["-enc", "UTF-8", "-nopgbrk", "-q", "-", "-"])
@@ -31,22 +31,27 @@ pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = spawned.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "pdftotext is not installed (Debian: poppler-utils)".to_owned(),
-        _ => format!("pdftotext cannot be started: {error}"),
+    let mut child = spawned.map_err(|error| {
+        let program = program.to_string_lossy().into_owned();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => ExtractError::NoPdfReader { program },
+            _ => ExtractError::PdfStart { program, error },
+        }
     })?;
     let read = converse(&mut child, bytes);
     // The child has ended, or is not needed any more.
     let _ = child.kill();
     let status = child.wait();
-    let (answer, complaint) = read?;
+    let (answer, complaint) = read.map_err(ExtractError::Pdf)?;
     text.push(&String::from_utf8_lossy(&answer));
     let cut = answer.len() > TEXT_BYTES_MAX;
-    match status {
-        Ok(status) if status.success() || cut => Ok(()),
-        _ if complaint.trim().is_empty() => Err("pdftotext cannot read it".to_owned()),
-        _ => Err(format!("pdftotext cannot read it: {}", complaint.trim().replace('\n', "; "))),
-    }
+    let ended = match status {
+        Ok(status) if status.success() || cut => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let complaint = complaint.trim().replace('\n', "; ");
+    Err(ExtractError::PdfRefused { complaint: if complaint.is_empty() { ended } else { complaint } })
 }
 
 /// Sends the document and takes the child's answer. Waits no longer than the child may take.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_http::session_client::Value;
-use strand_http::{Bundler, Packer};
+use strand_http::{Bundler, PackError, Packer};
 use strand_wire::client::Value as Reply;
 
 /// True while a bundle is being made. Only one bundle is made at a time, because the replies take some 20 MB.
@@ -39,7 +39,7 @@ impl Packer for Place {
         self: Box<Self>,
         replies: Vec<Result<Value, Vec<u8>>>,
         secrets: Vec<Vec<u8>>,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, PackError>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();
         let work = move || {
             // The worker on this core runs first, unless the bundle would never be made.
@@ -52,12 +52,12 @@ impl Packer for Place {
             // Drop the right first, because a client that has its bundle may ask for the next one at once.
             drop(self);
             // This fails only when the client has disconnected.
-            let _ = done.send(bytes.map_err(|e| e.to_string()));
+            let _ = done.send(bytes.map_err(PackError::Archive));
         };
         let begun = std::thread::Builder::new().name("bundle".into()).spawn(work);
         Box::pin(async move {
-            begun.map_err(|e| format!("no thread makes the bundle: {e}"))?;
-            packed.await.map_err(|_| "the bundle could not be made, see the log".to_string())?
+            begun.map_err(PackError::Thread)?;
+            packed.await.map_err(|_| PackError::Panic)?
         })
     }
 }

@@ -89,18 +89,22 @@ pub fn start() {
     LazyLock::force(&LOWEST);
 }
 
+/// The thread that looks names up does not run, or its work panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no thread looks up the names of functions")]
+pub struct NoNames;
+
 /// Runs `work`, which looks names up, on a thread of its own, and waits for its end.
 ///
 /// # Errors
-/// A description for users when there is no such thread, or `work` panics.
-pub fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    let failed = || "no thread looks up the names of functions".to_string();
+/// When there is no such thread, or `work` panics.
+pub fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoNames> {
     let (done, result) = sync_channel(1);
     let work = move || {
         // The caller waits for this message.
         let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
     };
     let thread = if priority::starves() { &*USUAL } else { &*LOWEST };
-    thread.as_ref().and_then(|thread| thread.send(Box::new(work)).ok()).ok_or_else(failed)?;
-    result.recv().map_err(|_| failed())?.map_err(|_| failed())
+    thread.as_ref().and_then(|thread| thread.send(Box::new(work)).ok()).ok_or(NoNames)?;
+    result.recv().map_err(|_| NoNames)?.map_err(|_| NoNames)
 }
