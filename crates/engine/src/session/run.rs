@@ -62,7 +62,7 @@ pub(super) enum NextStep {
     /// A shard of the command is under a long lock. The session retries the command after a wake-up.
     ShardLocked,
     /// A part of the command is done. The next part runs in the next turn. Only a session's own command returns this.
-    ContinueNextTurn,
+    Yield,
     /// The command waits for this cause and is retried at this time, on the clock of [`Now::mono_us`]. Only from a
     /// session's command.
     Postpone(ParkReason, u64),
@@ -368,20 +368,15 @@ impl Session {
                     let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
                     self.engine.tell_monitors(spec, args, self.db, caller, now);
                 }
-                if let Ok(
-                    NextStep::ShardLocked
-                    | NextStep::ContinueNextTurn
-                    | NextStep::Postpone(..)
-                    | NextStep::Detach,
-                ) = outcome
-                {
+                use NextStep::{Detach, Postpone, ShardLocked, Yield};
+                if let Ok(ShardLocked | Yield | Postpone(..) | Detach) = outcome {
                     self.laps.take_back();
                 }
                 if let Ok(NextStep::ShardLocked) = outcome {
                     self.postpone(ParkReason::Shard, now);
                     return NextStep::Stop(Turn::AwaitWake);
                 }
-                if let Ok(NextStep::ContinueNextTurn) = outcome {
+                if let Ok(NextStep::Yield) = outcome {
                     self.state = State::Postponed;
                     return NextStep::Stop(Turn::Again);
                 }
@@ -469,9 +464,7 @@ impl Session {
         });
         match row {
             Some(spec) => self.reject(spec, text),
-            None if HTTP_WORDS.iter().any(|w| args.at(0).eq_ignore_ascii_case(w)) => {
-                NextStep::Stop(self.close())
-            }
+            None if HTTP_WORDS.iter().any(|word| args.is(0, word)) => NextStep::Stop(self.close()),
             None => {
                 self.last_command = u32::MAX;
                 self.break_queue();
@@ -603,4 +596,4 @@ impl Session {
 
 /// The words that begin a line only in an HTTP request. A web page may have made a browser send such a request. As in
 /// redis-server, the connection closes before a command hidden in the body is reached.
-const HTTP_WORDS: [&[u8]; 2] = [b"post", b"host:"];
+const HTTP_WORDS: [&str; 2] = ["post", "host:"];

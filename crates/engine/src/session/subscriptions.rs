@@ -1,6 +1,6 @@
 //! A session's subscriptions, and how it takes its messages. [`crate::pubsub`] brings the messages there.
 //!
-//! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`NextStep::ContinueNextTurn`]).
+//! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`NextStep::Yield`]).
 
 use super::commands::Outcome;
 use super::run::NextStep;
@@ -64,7 +64,7 @@ impl Session {
                 }
             }
             self.progress.checked = end;
-            return Ok(NextStep::ContinueNextTurn);
+            return Ok(NextStep::Yield);
         }
         let begin = self.progress.done.max(1);
         let end = begin.saturating_add(slice).min(args.len());
@@ -102,12 +102,12 @@ impl Session {
             self.acknowledge(word, topic, Some(&name));
         }
         self.progress.done = 1;
-        Ok(NextStep::ContinueNextTurn)
+        Ok(NextStep::Yield)
     }
     fn after_slice(&mut self, end: usize, args: Args<'_>) -> Outcome {
         self.progress.done = end;
         if end < args.len() {
-            return Ok(NextStep::ContinueNextTurn);
+            return Ok(NextStep::Yield);
         }
         self.progress = Progress::default();
         Ok(NextStep::Continue)

@@ -118,7 +118,7 @@ impl Session {
         drop(txn);
         if end < args.len() {
             self.progress.done = end;
-            return Ok(NextStep::ContinueNextTurn);
+            return Ok(NextStep::Yield);
         }
         self.progress = Progress::default();
         self.reply().ok();

@@ -122,7 +122,7 @@ impl Session {
     }
     pub(super) fn reset(&mut self) -> Outcome {
         if !self.leave_some() {
-            return Ok(NextStep::ContinueNextTurn);
+            return Ok(NextStep::Yield);
         }
         self.end_transaction();
         self.end_tracking();
@@ -139,7 +139,7 @@ impl Session {
     }
     pub(super) fn quit(&mut self) -> Outcome {
         if !self.leave_some() {
-            return Ok(NextStep::ContinueNextTurn);
+            return Ok(NextStep::Yield);
         }
         // Messages that arrived before come before the end of the connection.
         self.take_post();

@@ -1,3 +1,5 @@
+//! Maps are compared with the standard library's map after random operations, and their nodes are checked.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
