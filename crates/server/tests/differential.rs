@@ -47,6 +47,7 @@ const NOT_IN_REDIS: &[&str] = &[
     "hsetex",
     "httl",
     "hreplace",
+    "import.status",
     "import.version",
     "blmovem",
     "lmovem",

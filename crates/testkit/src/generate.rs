@@ -62,6 +62,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("hsetex", "as hexpire: own tests"),
     ("httl", "as hexpire: own tests"),
     ("hreplace", "not in redis-server; own tests"),
+    ("import.status", "not in redis-server; own tests"),
     ("import.version", "not in redis-server; own tests"),
     ("info", "free text; own tests"),
     ("latency", "times differ; corpus server.txt and own tests"),
