@@ -18,6 +18,7 @@ use crate::scripts::{Interpreter, Known, Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
@@ -31,6 +32,11 @@ use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 type Outcome = Result<Next, Vec<u8>>;
+
+thread_local! {
+    /// A chain for the reply of this thread's next script. It is empty, and keeps its block.
+    static SPARE: Cell<Chain> = Cell::default();
+}
 
 /// A script text that is longer than this is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
@@ -528,8 +534,7 @@ impl Session {
         outcome
     }
     fn try_script(&mut self, command: ScriptCommand, args: Args<'_>, now: Now) -> Outcome {
-        let is_long = command.by == By::Text && args.at(1).len() > TEXT_AT_ONCE_MAX;
-        if is_long {
+        if command.by == By::Text && args.at(1).len() > TEXT_AT_ONCE_MAX {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
@@ -553,7 +558,7 @@ impl Session {
                 };
             };
             txn.set_no_touch(self.flags.no_touch);
-            let mut out = Chain::new();
+            let mut out = SPARE.take();
             let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
             let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
             let user = self.identity.user.clone();
@@ -575,7 +580,8 @@ impl Session {
                     self.meter.lookups.misses += lookups.misses;
                     drop(txn);
                     self.take_own_post();
-                    self.reply().raw(out);
+                    self.reply().raw_of(&mut out);
+                    SPARE.set(out);
                     if let Some(code) = code {
                         self.count_error(PerCommand::Failed, &code);
                     }
