@@ -16,9 +16,9 @@ help: ## this list
 run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
-test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
-	$(CARGO) test --workspace --quiet --no-run
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target suites
+test: setup-packages ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
+	@$(MAKE) --no-print-directory --jobs=2 setup-clients built
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target suites
 
 # The tests of the workspace, and what runs beside real clients and servers: three suites at a time, because they wait for each
 # other's processes more than they compute. The longest stand first. Each is a target of its own too, once target/debug/strand is
@@ -129,8 +129,19 @@ pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md a
 docs: ## rustdoc with warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
 
-setup: ## install what the tests need and this machine lacks (make test begins with it; nothing to do takes 2 s)
-	@scripts/setup.sh
+setup: setup-packages ## install what the tests need and this machine lacks (make test begins with it; nothing to do takes 2 s)
+	@scripts/setup.sh clients
+
+# `make test` installs Debian's packages first, because a compiler is among them. The clients are fetched while the tests are built:
+# without MAKEFLAGS cargo does not ask make for a turn, and uses all cores.
+.PHONY: setup-packages setup-clients built
+setup-packages:
+	@scripts/setup.sh packages
+setup-clients:
+	@scripts/setup.sh clients
+built:
+	@env -u MAKEFLAGS $(MAKE) --no-print-directory lint
+	env -u MAKEFLAGS $(CARGO) test --workspace --quiet --no-run
 
 bindings:
 	@scripts/bindings.sh

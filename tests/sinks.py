@@ -450,14 +450,19 @@ def a_run_tells_the_server_how_it_goes(world):
     client, docs = world.client, fill(world, 300)
     run = quiet(world, "import", docs, "--into", "d", "--server", f"127.0.0.1:{world.strand.port}", "--no-index", "--rate", "40k")
 
-    def status():
-        told = client.execute_command("IMPORT.VERSION", "STATUS", "d")
+    def status(*datasets):
+        running = pairs(client.execute_command("IMPORT.STATUS", *datasets))
+        assert running.keys() <= {b"d"}, running
+        return pairs(running[b"d"]) if running else None
+
+    def pairs(told):
         return dict(zip(told[::2], told[1::2])) if isinstance(told, list) else told
 
     deadline, told = time.time() + WAIT_S, None
     while not (told and int(told.get(b"done", 0)) > 0):
         assert run.poll() is None and time.time() < deadline, told
-        told = status()
+        told = status("other", "d")
+    assert status("other") is None
     assert told[b"source"].decode() == docs and int(told[b"listed"]) >= int(told[b"done"]) and told[b"path"], told
     assert run.wait(WAIT_S) == 0
     while status() is not None:

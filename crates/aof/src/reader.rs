@@ -63,7 +63,14 @@ pub enum Problem {
     Memory(u64),
     /// The file cannot be read.
     #[error("it cannot be read: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+// `#[from]` would make the cause a source too, and the text has the cause in it already.
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::Io(error)
+    }
 }
 
 impl Broken {

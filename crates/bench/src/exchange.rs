@@ -4,7 +4,7 @@
 //! of a row, because ten thousand for each round would use up the machine's ports.
 
 use crate::fill::{self, read_lines};
-use crate::load::{Measured, histogram};
+use crate::load::{LoadResult, histogram};
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::Instant;
@@ -91,7 +91,7 @@ impl Exchange {
     ///
     /// # Errors
     /// When the server goes away.
-    pub fn run(&mut self, server: &Server, seconds: f64) -> io::Result<Measured> {
+    pub fn run(&mut self, server: &Server, seconds: f64) -> io::Result<LoadResult> {
         let (mut operations, mut round_trips_us) = (0, histogram()?);
         let (cpu, start) = (server.cpu()?, Instant::now());
         while start.elapsed().as_secs_f64() < seconds {
@@ -113,6 +113,6 @@ impl Exchange {
             } as u64;
         }
         let (wall, cpu) = (start.elapsed(), server.cpu()? - cpu);
-        Ok(Measured { operations, wall, cpu, round_trips_us })
+        Ok(LoadResult { operations, wall, cpu, round_trips_us })
     }
 }

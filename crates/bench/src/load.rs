@@ -132,7 +132,7 @@ pub struct Workload {
 
 /// The results of a run.
 #[derive(Debug)]
-pub struct Measured {
+pub struct LoadResult {
     /// Number of answered requests.
     pub operations: u64,
     /// Wall time of the run.
@@ -143,7 +143,7 @@ pub struct Measured {
     pub round_trips_us: Histogram<u64>,
 }
 
-impl Measured {
+impl LoadResult {
     /// Requests per second of wall time.
     pub fn per_second(&self) -> f64 {
         self.operations as f64 / self.wall.as_secs_f64()
@@ -158,13 +158,13 @@ impl Measured {
 ///
 /// # Errors
 /// When the server goes away or returns an error.
-pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<Measured> {
+pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<LoadResult> {
     prepare(server, load)?;
     let mut clients = Clients::open(server, load, seed)?;
     let (cpu, start) = (server.cpu()?, Instant::now());
     clients.run(seconds)?;
     let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
-    Ok(Measured { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
+    Ok(LoadResult { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
 }
 
 /// Sends `requests` requests of `load`, rounded up to whole turns of all connections. Equal arguments send equal bytes.
@@ -175,7 +175,7 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
 pub fn run_requests(server: &Server, load: Workload, requests: u64, seed: u64) -> io::Result<u64> {
     prepare(server, load)?;
     let mut clients = Clients::open(server, load, seed)?;
-    let mut room = Room::new(load);
+    let mut room = TurnBuffers::new(load);
     while clients.operations < requests {
         clients.turn(&mut room)?;
     }
@@ -197,7 +197,7 @@ fn prepare(server: &Server, load: Workload) -> io::Result<()> {
 }
 
 /// Does what [`run`] does from one thread on each of `cores`, each with its own connections.
-pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) -> io::Result<Measured> {
+pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) -> io::Result<LoadResult> {
     let opened = cores.iter().map(|core| Clients::open(server, load, *core as u64));
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
     let (cpu, start) = (server.cpu()?, Instant::now());
@@ -217,7 +217,7 @@ pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) ->
     let operations = all.iter().map(|c| c.operations).sum();
     let mut round_trips_us = histogram()?;
     all.iter().for_each(|c| round_trips_us += &c.round_trips_us);
-    Ok(Measured { operations, wall, cpu, round_trips_us })
+    Ok(LoadResult { operations, wall, cpu, round_trips_us })
 }
 
 /// Pins this thread, and the threads it starts, to one core.
@@ -260,7 +260,7 @@ impl Clients {
     }
 
     fn run(&mut self, seconds: f64) -> io::Result<()> {
-        let (mut room, start) = (Room::new(self.load), Instant::now());
+        let (mut room, start) = (TurnBuffers::new(self.load), Instant::now());
         while start.elapsed().as_secs_f64() < seconds {
             self.turn(&mut room)?;
         }
@@ -268,8 +268,8 @@ impl Clients {
     }
 
     /// Writes one batch to every connection, then reads all replies.
-    fn turn(&mut self, room: &mut Room) -> io::Result<()> {
-        let Room { out, buffer, pending } = room;
+    fn turn(&mut self, room: &mut TurnBuffers) -> io::Result<()> {
+        let TurnBuffers { out, buffer, pending } = room;
         for (stream, pending) in self.streams.iter_mut().zip(pending.iter_mut()) {
             out.clear();
             let requests = 0..self.load.pipeline;
@@ -290,7 +290,7 @@ impl Clients {
 }
 
 /// Memory that the turns of [`Clients`] reuse.
-struct Room {
+struct TurnBuffers {
     /// The bytes of one batch of requests.
     out: Vec<u8>,
     /// Memory into which replies are read.
@@ -299,10 +299,10 @@ struct Room {
     pending: Vec<(usize, Instant)>,
 }
 
-impl Room {
-    fn new(load: Workload) -> Room {
+impl TurnBuffers {
+    fn new(load: Workload) -> TurnBuffers {
         let pending = vec![(0, Instant::now()); load.connections];
-        Room { out: Vec::new(), buffer: vec![0; 64 << 10], pending }
+        TurnBuffers { out: Vec::new(), buffer: vec![0; 64 << 10], pending }
     }
 }
 

@@ -126,7 +126,7 @@ pub enum Merge {
     /// The replies are integers, and the merged reply is their sum.
     Sum,
     /// The replies are integers, and the merged reply is the largest of them.
-    Most,
+    Max,
     /// The replies are arrays, and the merged reply has the elements of all of them, slice by slice.
     Append,
     /// All slices have the same reply, which is also the merged reply.

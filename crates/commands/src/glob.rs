@@ -153,7 +153,7 @@ impl LongClass {
 
 /// What is computed once per pattern, before any text is matched.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct Precomputed {
     /// The long classes, in the order of the pattern.
     long_classes: Vec<LongClass>,
     /// The elements after the last `*`. `None` when there are none, or no `*`.
@@ -167,7 +167,7 @@ pub struct Pattern<'p> {
     nocase: bool,
     /// Number of elements except `*`. Each takes one byte, so a text with fewer bytes does not match.
     elements: usize,
-    known: Known,
+    known: Precomputed,
 }
 
 impl<'p> Pattern<'p> {
@@ -188,7 +188,7 @@ impl<'p> Pattern<'p> {
             elements += 1;
         }
         let tail = tail.filter(|from| *from < bytes.len()).map(|from| Tail::of(bytes, from));
-        Pattern { bytes, nocase, elements, known: Known { long_classes, tail } }
+        Pattern { bytes, nocase, elements, known: Precomputed { long_classes, tail } }
     }
     /// The bytes of the pattern.
     pub fn bytes(&self) -> &'p [u8] {
@@ -225,7 +225,7 @@ pub fn matches_counted(
     nocase: bool,
     spend: impl FnMut(usize) -> bool,
 ) -> Option<bool> {
-    search(pattern, text, nocase, &Known { long_classes: Vec::new(), tail: None }, spend)
+    search(pattern, text, nocase, &Precomputed { long_classes: Vec::new(), tail: None }, spend)
 }
 
 #[inline]
@@ -233,7 +233,7 @@ fn search(
     pattern: &[u8],
     text: &[u8],
     nocase: bool,
-    known: &Known,
+    known: &Precomputed,
     mut spend: impl FnMut(usize) -> bool,
 ) -> Option<bool> {
     let (mut p, mut t) = (0, 0);

@@ -158,7 +158,7 @@ fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) 
     let view = call.lock(&hashes).view(call.db, wanted);
     // EXISTS does not mark the keys as used.
     let no_touch = call.no_touch || spec.name == "exists";
-    let mut merged = Merged::new(merge);
+    let mut merged = MergedReply::new(merge);
     for (nth, keys) in all.chunks(SLICE_ARGUMENTS).enumerate() {
         if call.cancelled() {
             break;
@@ -202,7 +202,7 @@ fn records_at<'k>(
 
 /// An empty keyspace that only this call can access.
 fn copies_of(call: &mut LaneCall<'_>) -> Keyspace {
-    call.keyspace.aside(std::array::from_fn(|_| call.rng.u64(..)))
+    call.keyspace.scratch(std::array::from_fn(|_| call.rng.u64(..)))
 }
 
 /// Stores each record at its key.
@@ -230,7 +230,7 @@ pub(crate) fn slice_of(args: Args<'_>, head: usize, step: usize, from: usize, ma
 }
 
 /// The replies of all slices, merged to one.
-pub(crate) struct Merged {
+pub(crate) struct MergedReply {
     merge: Merge,
     sum: i64,
     elements: usize,
@@ -238,14 +238,14 @@ pub(crate) struct Merged {
     encoded: Chain,
 }
 
-impl Merged {
-    pub(crate) fn new(merge: Merge) -> Merged {
-        Merged { merge, sum: 0, elements: 0, encoded: Chain::new() }
+impl MergedReply {
+    pub(crate) fn new(merge: Merge) -> MergedReply {
+        MergedReply { merge, sum: 0, elements: 0, encoded: Chain::new() }
     }
     pub(crate) fn add(&mut self, mut reply: Chain) {
         match self.merge {
             Merge::Sum => self.sum += header(&mut reply),
-            Merge::Most => self.sum = self.sum.max(header(&mut reply)),
+            Merge::Max => self.sum = self.sum.max(header(&mut reply)),
             Merge::Append => {
                 self.elements += header(&mut reply) as usize;
                 self.encoded.push_chain(reply);
@@ -255,7 +255,7 @@ impl Merged {
     }
     pub(crate) fn send(self, reply: &mut Reply<'_>) {
         match self.merge {
-            Merge::Sum | Merge::Most => return reply.int(self.sum),
+            Merge::Sum | Merge::Max => return reply.int(self.sum),
             Merge::Append => reply.array(self.elements),
             Merge::Any => {}
         }

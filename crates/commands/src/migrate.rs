@@ -36,7 +36,7 @@ pub struct Target<'a> {
 
 /// The error when the connection is lost, or when the other server took no bytes or sent no reply in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub struct ConnectionLost;
 
 /// Why no connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +56,12 @@ pub trait PeerLink {
     ///
     /// # Errors
     /// When the other server does not take the bytes.
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Lost>;
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionLost>;
     /// Reads one line, and returns it without its end.
     ///
     /// # Errors
     /// When no line arrives.
-    fn line(&mut self) -> Result<Vec<u8>, Lost>;
+    fn line(&mut self) -> Result<Vec<u8>, ConnectionLost>;
 }
 
 /// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS key [key ...]]`.
@@ -75,14 +75,14 @@ pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
 
 /// Positions of the keys among the arguments. If the arguments are invalid: position 3.
 pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
-    match Wish::parse(args) {
-        Ok(wish) => wish.keys,
+    match MigrateOptions::parse(args) {
+        Ok(options) => options.keys,
         Err(_) => 3..args.len().min(4),
     }
 }
 
 /// The options of a MIGRATE.
-struct Wish<'a> {
+struct MigrateOptions<'a> {
     copy: bool,
     replace: bool,
     /// The password, and before it the user name, if there is one. `None`: no login.
@@ -91,35 +91,35 @@ struct Wish<'a> {
     keys: std::ops::Range<usize>,
 }
 
-impl<'a> Wish<'a> {
-    fn parse(args: Args<'a>) -> Result<Wish<'a>, Text> {
-        let mut wish = Wish { copy: false, replace: false, login: None, keys: 3..4 };
+impl<'a> MigrateOptions<'a> {
+    fn parse(args: Args<'a>) -> Result<MigrateOptions<'a>, Text> {
+        let mut options = MigrateOptions { copy: false, replace: false, login: None, keys: 3..4 };
         let mut at = 6;
         while at < args.len() {
             let more = args.len() - 1 - at;
             match () {
-                () if args.is(at, "COPY") => wish.copy = true,
-                () if args.is(at, "REPLACE") => wish.replace = true,
+                () if args.is(at, "COPY") => options.copy = true,
+                () if args.is(at, "REPLACE") => options.replace = true,
                 () if args.is(at, "AUTH") && more >= 1 => {
                     at += 1;
-                    wish.login = Some((None, args.at(at)));
+                    options.login = Some((None, args.at(at)));
                 }
                 () if args.is(at, "AUTH2") && more >= 2 => {
                     at += 2;
-                    wish.login = Some((Some(args.at(at - 1)), args.at(at)));
+                    options.login = Some((Some(args.at(at - 1)), args.at(at)));
                 }
                 () if args.is(at, "KEYS") => {
                     if !args.at(3).is_empty() {
                         return Err(KEY_AND_KEYS.into());
                     }
-                    wish.keys = at + 1..args.len();
+                    options.keys = at + 1..args.len();
                     break;
                 }
                 () => return Err(errors::SYNTAX.into()),
             }
             at += 1;
         }
-        Ok(wish)
+        Ok(options)
     }
 }
 
@@ -130,7 +130,7 @@ const NOT_SENT: &str = "IOERR error or timeout writing to target instance";
 const NOT_READ: &str = "IOERR error or timeout reading to target instance";
 
 /// A key, with its value and its expiry as they were sent.
-struct Sent<'a> {
+struct SentKey<'a> {
     key: Key<'a>,
     value: Value,
     expire_at_ms: Option<i64>,
@@ -138,12 +138,12 @@ struct Sent<'a> {
 
 fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'static str, Text> {
     let args = call.args;
-    let wish = Wish::parse(args)?;
+    let options = MigrateOptions::parse(args)?;
     let timeout_ms = parse::integer(args.at(5))?;
     let db = parse::integer(args.at(4))?;
     let timeout_ms = if timeout_ms <= 0 { TIMEOUT_MS } else { timeout_ms };
-    let keys: Vec<Key<'_>> = wish.keys.clone().map(|at| call.keyspace.key(args.at(at))).collect();
-    let access = Access { read: true, write: !wish.copy };
+    let keys: Vec<Key<'_>> = options.keys.clone().map(|at| call.keyspace.key(args.at(at))).collect();
+    let access = Access { read: true, write: !options.copy };
     if keys.iter().any(|key| call.rights.is_some_and(|rights| !rights.may(key.bytes, access))) {
         return Err(errors::NO_KEY_PERMISSION.into());
     }
@@ -158,16 +158,16 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
         // redis-server notices a refused connection only when it writes, so this is its error for writing.
         NotConnected::Refused => NOT_SENT,
     })?;
-    let answers = if wish.login.is_some() { 2 } else { 1 };
-    let greeting = greeting(&wish, db);
-    let mut talk = Talk { link: &mut *link, greeting, answers, is_welcome: true, refused: None };
+    let answers = if options.login.is_some() { 2 } else { 1 };
+    let greeting = greeting(&options, db);
+    let mut talk = Conversation { link: &mut *link, greeting, answers, is_welcome: true, refused: None };
     let mut changed = Vec::new();
     let mut rest = &there[..];
     while !rest.is_empty() {
         let (sent, used) = share(call, rest);
         rest = &rest[used..];
-        if let Err(text) = talk.hand_over(call, sent, wish.replace, |call, taken| {
-            if !wish.copy {
+        if let Err(text) = talk.hand_over(call, sent, options.replace, |call, taken| {
+            if !options.copy {
                 changed.extend(remove_unchanged(call, taken));
             }
         }) {
@@ -196,7 +196,7 @@ fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
 }
 
 /// Clones the values of the first keys of `keys`: one batch. Returns them, and how many keys of `keys` they cover.
-fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<Sent<'a>>, usize) {
+fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<SentKey<'a>>, usize) {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
     let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
@@ -212,10 +212,10 @@ fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<Sent<'a>>, usize) {
     (sent, used)
 }
 
-fn sent_of<'a>(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'a>) -> Option<Sent<'a>> {
+fn sent_of<'a>(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'a>) -> Option<SentKey<'a>> {
     let mut db = txn.db(db);
     let record = db.peek(key)?;
-    Some(Sent { key: *key, value: record.value().to_value(), expire_at_ms: record.expire_at_ms() })
+    Some(SentKey { key: *key, value: record.value().to_value(), expire_at_ms: record.expire_at_ms() })
 }
 
 fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
@@ -223,11 +223,11 @@ fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
 }
 
 /// Removes each key that has not changed since it was sent. Returns the keys that have changed.
-fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a>> {
+fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<SentKey<'a>>) -> Vec<Key<'a>> {
     let hashes: Vec<KeyHash> = taken.iter().map(|sent| sent.key.hash).collect();
     let mut txn = call.lock(&hashes);
     let (mut changed, mut shares) = (Vec::new(), Vec::with_capacity(taken.len()));
-    for Sent { key, value, expire_at_ms } in taken {
+    for SentKey { key, value, expire_at_ms } in taken {
         let now = sent_of(&mut txn, call.db, &key);
         let is_same =
             now.is_some_and(|now| now.expire_at_ms == expire_at_ms && now.value.is_unchanged(&value));
@@ -246,7 +246,11 @@ fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a
 
 /// Sends changed keys again, while their shards are locked so that they do not change once more. A key that no
 /// longer exists is deleted on the other server.
-fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]) -> Result<(), Text> {
+fn hand_over_held(
+    call: &mut LaneCall<'_>,
+    talk: &mut Conversation<'_>,
+    keys: &[Key<'_>],
+) -> Result<(), Text> {
     let (db, now_ms) = (call.db, call.now_ms);
     let mut txn = call.hold(&hashes(keys));
     for key in keys {
@@ -272,9 +276,9 @@ fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
 }
 
 /// The commands that are sent before the first key: AUTH and SELECT.
-fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
+fn greeting(options: &MigrateOptions<'_>, db: i64) -> Vec<u8> {
     let mut greeting = Vec::new();
-    match wish.login {
+    match options.login {
         Some((Some(name), password)) => encode_command(&mut greeting, &[&b"AUTH"[..], name, password]),
         Some((None, password)) => encode_command(&mut greeting, &[&b"AUTH"[..], password]),
         None => {}
@@ -284,7 +288,7 @@ fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
 }
 
 /// Adds the RESTORE command of a key to `out`.
-fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool, pause: &dyn Fn()) {
+fn encode_restore(out: &mut Vec<u8>, sent: &SentKey<'_>, now_ms: i64, replace: bool, pause: &dyn Fn()) {
     // At least 1, because 0 means no expiry.
     let ttl_ms = sent.expire_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1));
     let payload = serial::payload(sent.value.view(), pause);
@@ -297,7 +301,7 @@ fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool
 }
 
 /// The conversation with the other server.
-struct Talk<'a> {
+struct Conversation<'a> {
     link: &'a mut dyn PeerLink,
     /// The commands that must be sent before the next key: AUTH and SELECT, until they are sent.
     greeting: Vec<u8>,
@@ -309,15 +313,15 @@ struct Talk<'a> {
     refused: Option<Text>,
 }
 
-impl Talk<'_> {
+impl Conversation<'_> {
     /// Sends keys and reads the replies. Calls `done` with the keys that the other server has stored, even if the
     /// connection is lost after that.
     fn hand_over<'a>(
         &mut self,
         call: &mut LaneCall<'_>,
-        sent: Vec<Sent<'a>>,
+        sent: Vec<SentKey<'a>>,
         replace: bool,
-        done: impl FnOnce(&LaneCall<'_>, Vec<Sent<'a>>),
+        done: impl FnOnce(&LaneCall<'_>, Vec<SentKey<'a>>),
     ) -> Result<(), Text> {
         for one in &sent {
             let mut request = std::mem::take(&mut self.greeting);
@@ -339,7 +343,7 @@ impl Talk<'_> {
         end
     }
     fn send(&mut self, request: &[u8]) -> Result<(), Text> {
-        self.link.send(request).map_err(|Lost| NOT_SENT.into())
+        self.link.send(request).map_err(|ConnectionLost| NOT_SENT.into())
     }
     /// Reads the reply to a key. Returns true when the other server has stored the key. If a reply to `greeting`
     /// was an error, no key counts as stored.
@@ -351,7 +355,7 @@ impl Talk<'_> {
     }
     /// Reads a reply. Returns false when the reply is an error.
     fn read(&mut self) -> Result<bool, Text> {
-        let line = self.link.line().map_err(|Lost| Text::from(NOT_READ))?;
+        let line = self.link.line().map_err(|ConnectionLost| Text::from(NOT_READ))?;
         let Some(error) = line.strip_prefix(b"-") else { return Ok(true) };
         let text = String::from_utf8_lossy(error);
         self.refused.get_or_insert_with(|| format!("ERR Target instance replied with error: {text}").into());

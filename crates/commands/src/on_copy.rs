@@ -4,8 +4,8 @@
 
 use crate::call::{Call, LaneCall};
 use crate::cost::Slices;
-use crate::long::{self, Merged, Run};
-use crate::optimistic::{PAUSE_WRITES, Write, apply};
+use crate::long::{self, MergedReply, Run};
+use crate::optimistic::{OptimisticWrite, PAUSE_WRITES, apply};
 use crate::parse::Text;
 use crate::spec::CommandSpec;
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ use strand_wire::reply::{Protocol, Reply};
 pub const HELD_ARGUMENTS: usize = 32 * 1024;
 
 /// The event name and the effect of a change, for a command for which they differ from the command's own.
-pub(crate) struct Told {
+pub(crate) struct ChangeReport {
     /// The event for listeners.
     pub(crate) event: KeyEvent,
     /// The name of the command that is the effect. Its arguments are the key and `count`.
@@ -29,7 +29,7 @@ pub(crate) struct Told {
 }
 
 /// Runs a command that changes the value at the first of its keys that exists.
-pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<Told>) {
+pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<ChangeReport>) {
     change(spec, run, call, told, None);
 }
 
@@ -45,7 +45,13 @@ pub(crate) fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut
     }
 }
 
-fn change(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<Told>, slices: Option<Slices>) {
+fn change(
+    spec: &CommandSpec,
+    run: Run,
+    call: &mut LaneCall<'_>,
+    told: Option<ChangeReport>,
+    slices: Option<Slices>,
+) {
     let keys = long::keys(spec, call.args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
     let mut changing = OnCopy {
@@ -79,7 +85,7 @@ struct OnCopy<'a> {
     keyspace: &'a Keyspace,
     keys: SmallVec<[Key<'a>; 4]>,
     run: Run,
-    told: Option<Told>,
+    told: Option<ChangeReport>,
     slices: Option<Slices>,
     protocol: Protocol,
     reply_bytes_max: usize,
@@ -90,17 +96,17 @@ struct OnCopy<'a> {
 }
 
 /// What the handler has done on the copy.
-struct Copied {
+struct CopyResult {
     reply: Chain,
     /// The index of the changed key among the keys, and the key's new value. `None` when nothing changed.
     changed: Option<(usize, Value)>,
 }
 
-impl Write for OnCopy<'_> {
+impl OptimisticWrite for OnCopy<'_> {
     /// The value at the first key that exists, and the index of that key among the keys. `None` when no key exists.
     type Source = Option<(usize, Value)>;
     /// `None`: no key exists, so the handler did not run on a copy.
-    type Outcome = Option<Copied>;
+    type Outcome = Option<CopyResult>;
 
     fn database(&self, keyspace: &Keyspace, selected: usize) -> usize {
         match self.slices {
@@ -119,11 +125,15 @@ impl Write for OnCopy<'_> {
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
-    fn compute(&mut self, source: &Option<(usize, Value)>, pause: &dyn Fn()) -> Result<Option<Copied>, Text> {
+    fn compute(
+        &mut self,
+        source: &Option<(usize, Value)>,
+        pause: &dyn Fn(),
+    ) -> Result<Option<CopyResult>, Text> {
         if source.is_none() && self.slices.is_none() {
             return Ok(None);
         }
-        let copies = self.keyspace.aside(std::array::from_fn(|_| self.rng.u64(..)));
+        let copies = self.keyspace.scratch(std::array::from_fn(|_| self.rng.u64(..)));
         let db = self.database(&copies, 0);
         let keys: SmallVec<[Key<'_>; 4]> = self.keys.iter().map(|key| copies.key(key.bytes)).collect();
         let at = source.as_ref().map_or(0, |(at, _)| *at);
@@ -134,7 +144,7 @@ impl Write for OnCopy<'_> {
         let reply = match self.slices {
             None => self.run_on(&copies, &keys, self.args, pause)?,
             Some(Slices { head, step, merge, .. }) => {
-                let mut merged = Merged::new(merge);
+                let mut merged = MergedReply::new(merge);
                 for from in (head..self.args.len()).step_by(PAUSE_WRITES / step * step) {
                     let slice = long::slice_of(self.args, head, step, from, PAUSE_WRITES);
                     merged.add(self.run_on(&copies, &keys, slice.args(), pause)?);
@@ -146,18 +156,18 @@ impl Write for OnCopy<'_> {
             }
         };
         if copies.changes() == before {
-            return Ok(Some(Copied { reply, changed: None }));
+            return Ok(Some(CopyResult { reply, changed: None }));
         }
         let after =
             copies.lock_shard(0, self.now_ms).db(db).peek(&keys[at]).map(|record| record.value().to_value());
         let after = after.or_else(|| source.as_ref().map(|(_, value)| value.emptied()));
-        Ok(Some(Copied { reply, changed: after.map(|after| (at, after)) }))
+        Ok(Some(CopyResult { reply, changed: after.map(|after| (at, after)) }))
     }
-    fn is_verbatim(&self, copied: &Option<Copied>) -> bool {
+    fn is_verbatim(&self, copied: &Option<CopyResult>) -> bool {
         self.slices.is_some() && copied.as_ref().is_some_and(|copied| copied.changed.is_some())
     }
-    fn store(&self, db: &mut Db<'_, '_>, copied: &Option<Copied>) {
-        let Some(Copied { changed: Some((at, changed)), .. }) = copied else { return };
+    fn store(&self, db: &mut Db<'_, '_>, copied: &Option<CopyResult>) {
+        let Some(CopyResult { changed: Some((at, changed)), .. }) = copied else { return };
         if let Some(told) = &self.told {
             db.txn_call_next(told.event);
         }

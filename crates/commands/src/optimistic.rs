@@ -8,7 +8,7 @@
 
 use crate::call::LaneCall;
 use crate::parse::Text;
-use crate::run::{Prepared, end};
+use crate::run::{PreparedEffect, end};
 use std::ops::Range;
 use strand_keyspace::{Db, KeyHash, Keyspace};
 
@@ -16,13 +16,13 @@ use strand_keyspace::{Db, KeyHash, Keyspace};
 const TRIES: usize = 4;
 
 /// A long write in three steps.
-pub(crate) trait Write {
+pub(crate) trait OptimisticWrite {
     /// The values on which the result depends.
     type Source;
     /// The result.
     type Outcome;
 
-    /// Prefetches what [`Write::read`] is about to read. Called while no shard is locked.
+    /// Prefetches what [`OptimisticWrite::read`] is about to read. Called while no shard is locked.
     fn prefetch(&self, call: &LaneCall<'_>) {
         let _ = call;
     }
@@ -40,8 +40,8 @@ pub(crate) trait Write {
     fn compute(&mut self, source: &Self::Source, pause: &dyn Fn()) -> Result<Self::Outcome, Text>;
     /// Stores the result. If this records no effect, the command as the client sent it is the effect.
     fn store(&self, db: &mut Db<'_, '_>, outcome: &Self::Outcome);
-    /// True when [`Write::store`] will change something and record no effect. Then the command is encoded for the
-    /// journal before the shards are locked.
+    /// True when [`OptimisticWrite::store`] will change something and record no effect. Then the command is encoded for
+    /// the journal before the shards are locked.
     fn is_verbatim(&self, outcome: &Self::Outcome) -> bool {
         let _ = outcome;
         false
@@ -57,7 +57,7 @@ pub(crate) trait Write {
 ///
 /// # Errors
 /// The error with which the command replies.
-pub(crate) fn apply<W: Write>(
+pub(crate) fn apply<W: OptimisticWrite>(
     call: &mut LaneCall<'_>,
     hashes: &[KeyHash],
     write: &mut W,
@@ -67,7 +67,7 @@ pub(crate) fn apply<W: Write>(
         write.prefetch(call);
         let before = write.read(&mut call.lock(hashes).db(database))?;
         let outcome = write.compute(&before, &|| call.pause())?;
-        let prepared = write.is_verbatim(&outcome).then(|| Prepared::new(call));
+        let prepared = write.is_verbatim(&outcome).then(|| PreparedEffect::new(call));
         write.prefetch(call);
         let mut txn = call.lock(hashes);
         let now = write.read(&mut txn.db(database))?;
@@ -96,7 +96,10 @@ pub(crate) fn apply<W: Write>(
 ///
 /// # Errors
 /// The error with which the command replies.
-pub(crate) fn apply_at_once<W: Write>(db: &mut Db<'_, '_>, write: &mut W) -> Result<W::Outcome, Text> {
+pub(crate) fn apply_at_once<W: OptimisticWrite>(
+    db: &mut Db<'_, '_>,
+    write: &mut W,
+) -> Result<W::Outcome, Text> {
     let source = write.read(db)?;
     let outcome = write.compute(&source, &|| {})?;
     drop(source);

@@ -4,7 +4,7 @@
 use crate::call::LaneCall;
 use crate::families::string;
 use crate::long::{self, SLICE_ARGUMENTS};
-use crate::run::Prepared;
+use crate::run::PreparedEffect;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_keyspace::{Key, Promises, Str};
@@ -40,7 +40,7 @@ fn promise(call: &mut LaneCall<'_>, step: usize, value: impl Fn(usize) -> Option
             call.pause();
         }
     }
-    let prepared = Prepared::new(call);
+    let prepared = PreparedEffect::new(call);
     let mut txn = call.lock(&hashes);
     prepared.give(call, &mut txn);
     let removed = txn.promise(db, promises);

@@ -3,7 +3,7 @@
 //! During the replay no key expires by the clock, because the journal itself has the removals of expired keys. A
 //! transaction runs when its EXEC arrives. So a transaction whose end is missing changes nothing.
 //!
-//! Left out: reading files, and commands that are not about keys. The caller runs such commands ([`Others`]).
+//! Left out: reading files, and commands that are not about keys. The caller runs such commands ([`RunOther`]).
 
 use crate::dispatch;
 use crate::run::{self, Context};
@@ -51,7 +51,7 @@ pub enum ReplayError {
 ///
 /// # Errors
 /// When the journal may not contain this command.
-pub type Others<'o> =
+pub type RunOther<'o> =
     &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, ReplayError>;
 
 /// The state of a replay: the selected database, and the transaction that has begun, if any.
@@ -103,7 +103,7 @@ impl Replay {
         keyspace: &Keyspace,
         argv: &mut Argv,
         now_ms: i64,
-        others: Others<'_>,
+        others: RunOther<'_>,
     ) -> Result<(), ReplayError> {
         let args = argv.args();
         let spec = self.table.resolve(args).map_err(|text| ReplayError::Unknown(shown(&text)))?.spec;
@@ -134,7 +134,7 @@ impl Replay {
         spec: &'static CommandSpec,
         args: Args<'_>,
         now_ms: i64,
-        others: Others<'_>,
+        others: RunOther<'_>,
     ) -> Result<(), ReplayError> {
         self.commands += 1;
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {

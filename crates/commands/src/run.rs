@@ -11,7 +11,7 @@ use crate::spec::{CommandSpec, KeySpec};
 use crate::wait::Wait;
 use smallvec::SmallVec;
 use strand_chain::Chain;
-use strand_keyspace::journal::{Arg, Sent};
+use strand_keyspace::journal::{Arg, SentArgs};
 use strand_keyspace::{Key, Keyspace, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
@@ -34,7 +34,7 @@ pub struct Context<'a> {
 
 /// The outcome of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutcome {
     /// If the reply is an error: its code.
     pub error: Option<Vec<u8>>,
     /// If a blocking command found nothing: what it would wait for. The reply then says only that nothing was
@@ -67,24 +67,24 @@ pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Ca
 pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
     txn.end_command(db, || match args.encoded() {
         // The arguments are encoded already: copy them at once, instead of a header and a copy per argument.
-        Some(bytes) => Sent::Encoded(args.len(), bytes),
-        None => Sent::Args((0..args.len()).map(|at| arg(args, at))),
+        Some(bytes) => SentArgs::Encoded(args.len(), bytes),
+        None => SentArgs::Args((0..args.len()).map(|at| arg(args, at))),
     });
 }
 
 /// A long command that is encoded as its own effect. This is done before a shard is locked, because encoding takes
 /// as long as copying the arguments.
-pub(crate) struct Prepared<'a>(Txn<'a>);
+pub(crate) struct PreparedEffect<'a>(Txn<'a>);
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedEffect<'a> {
     /// Encodes the command if changes are recorded.
-    pub(crate) fn new(call: &LaneCall<'a>) -> Prepared<'a> {
+    pub(crate) fn new(call: &LaneCall<'a>) -> PreparedEffect<'a> {
         let mut encoded = call.keyspace.unlocked(call.now_ms);
         call.begin(&mut encoded);
         if encoded.is_recorded() {
             say_arguments(call, &mut encoded);
         }
-        Prepared(encoded)
+        PreparedEffect(encoded)
     }
     /// Makes the encoded command the effect of the changes that `txn` is about to make.
     pub(crate) fn give(mut self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
@@ -137,7 +137,7 @@ pub fn once(
     txn: &mut Txn<'_>,
     out: &mut Chain,
     context: Context<'_>,
-) -> Ran {
+) -> CommandOutcome {
     let keys = keys_of(spec, args, txn.keyspace());
     on_keys(spec, args, &keys, txn, out, context)
 }
@@ -158,7 +158,7 @@ pub fn on_keys(
     txn: &mut Txn<'_>,
     out: &mut Chain,
     context: Context<'_>,
-) -> Ran {
+) -> CommandOutcome {
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
     into_reply(spec, args, keys, txn, &mut reply, context)
 }
@@ -175,7 +175,7 @@ pub fn pausing(
     out: &mut Chain,
     pause: &dyn Fn() -> bool,
     context: Context<'_>,
-) -> Ran {
+) -> CommandOutcome {
     let keys = keys_of(spec, args, txn.keyspace());
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max).pausing(pause);
     into_reply(spec, args, &keys, txn, &mut reply, context)
@@ -188,12 +188,12 @@ fn into_reply<'a>(
     txn: &'a mut Txn<'_>,
     reply: &'a mut Reply<'a>,
     context: Context<'a>,
-) -> Ran {
+) -> CommandOutcome {
     let run = handler(spec).expect("the command was queued, so that it has a handler");
     let now_ms = txn.now_ms();
     let (rng, rights) = (context.rng, context.rights);
     let mut call = Call { args, keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
     execute(spec, run, &mut call, context.client);
     let error = call.reply.error_code().map(<[u8]>::to_vec);
-    Ran { error, is_over: call.reply.is_over(), wait: call.wait }
+    CommandOutcome { error, is_over: call.reply.is_over(), wait: call.wait }
 }

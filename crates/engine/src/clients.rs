@@ -3,7 +3,7 @@
 //! Each session owns an [`Arc<Client>`] and writes its changing fields once per turn, relaxed. Names change rarely
 //! and are behind a lock. The registry itself is locked only when a client connects, disconnects or is looked up.
 
-use crate::headroom::Pace;
+use crate::headroom::GrowthLimit;
 use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
@@ -23,7 +23,7 @@ pub(crate) struct Client {
     opened_us: u64,
     killed: AtomicBool,
     texts: Mutex<Texts>,
-    moving: Moving,
+    turn_fields: TurnFields,
     /// The ticket at the keys that the client waits for.
     ticket: Mutex<Option<Arc<Ticket>>>,
     /// Bytes that the driver has received and the session has not seen.
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     /// The client's tracking of keys (CLIENT TRACKING).
     pub(crate) tracked: Tracked,
     /// The rate at which the client may make memory grow.
-    pub(crate) pace: Pace,
+    pub(crate) pace: GrowthLimit,
 }
 
 /// The texts that describe a client in CLIENT LIST.
@@ -50,7 +50,7 @@ pub(crate) struct Texts {
 
 /// The fields of a client that change every turn.
 #[derive(Debug, Default)]
-struct Moving {
+struct TurnFields {
     last_us: AtomicU64,
     command: AtomicU32,
     db: AtomicU32,
@@ -89,7 +89,8 @@ pub(crate) struct Snapshot {
 
 impl Client {
     fn new(id: u64, peer: PeerInfo, wake: Arc<dyn Wake>, now: Now) -> Client {
-        let moving = Moving { last_us: now.mono_us.into(), command: u32::MAX.into(), ..Moving::default() };
+        let turn_fields =
+            TurnFields { last_us: now.mono_us.into(), command: u32::MAX.into(), ..TurnFields::default() };
         Client {
             id,
             peer,
@@ -97,13 +98,13 @@ impl Client {
             opened_us: now.mono_us,
             killed: false.into(),
             texts: Mutex::new(Texts { user: "default".into(), ..Texts::default() }),
-            moving,
+            turn_fields,
             ticket: Mutex::default(),
             unread_bytes: Arc::default(),
             inbox: Inbox::default(),
             watches: false.into(),
             tracked: Tracked::default(),
-            pace: Pace::default(),
+            pace: GrowthLimit::default(),
         }
     }
     /// A client without a connection, for the commands of a file. Its id is 0, and no lookup finds it.
@@ -117,7 +118,7 @@ impl Client {
         Client::new(0, peer, Arc::new(Nobody), now)
     }
     pub(crate) fn publish(&self, s: Snapshot) {
-        let m = &self.moving;
+        let m = &self.turn_fields;
         m.last_us.store(s.last_us, Relaxed);
         m.command.store(s.command, Relaxed);
         m.db.store(s.db as u32, Relaxed);
@@ -134,8 +135,8 @@ impl Client {
     /// Publishes the sizes for the current command: bytes of the request and the input after it, and bytes of its
     /// arguments.
     pub(crate) fn publish_request(&self, input_bytes: usize, args_bytes: usize) {
-        self.moving.input_bytes.store(input_bytes as u64, Relaxed);
-        self.moving.args_bytes.store(args_bytes as u64, Relaxed);
+        self.turn_fields.input_bytes.store(input_bytes as u64, Relaxed);
+        self.turn_fields.args_bytes.store(args_bytes as u64, Relaxed);
     }
     pub(crate) fn texts(&self) -> Texts {
         self.texts.lock().clone()
@@ -180,7 +181,7 @@ impl Client {
     }
     /// Bytes held for the client: requests, arguments, replies.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let m = &self.moving;
+        let m = &self.turn_fields;
         let seen_bytes = m.queued_bytes.load(Relaxed)
             + m.input_bytes.load(Relaxed)
             + m.args_bytes.load(Relaxed)
@@ -188,10 +189,10 @@ impl Client {
         seen_bytes + self.unread_bytes.load(Relaxed) + self.inbox.bytes()
     }
     pub(crate) fn input_bytes(&self) -> u64 {
-        self.moving.input_bytes.load(Relaxed)
+        self.turn_fields.input_bytes.load(Relaxed)
     }
     pub(crate) fn output_bytes(&self) -> u64 {
-        self.moving.output_bytes.load(Relaxed)
+        self.turn_fields.output_bytes.load(Relaxed)
     }
     /// Age of the connection in whole seconds.
     pub(crate) fn age_s(&self, now: Now) -> u64 {
@@ -199,7 +200,7 @@ impl Client {
     }
     /// The client's line of CLIENT LIST, without the line end.
     pub(crate) fn line(&self, ids: &CommandIds, now: Now) -> String {
-        let (m, texts) = (&self.moving, self.texts());
+        let (m, texts) = (&self.turn_fields, self.texts());
         let seconds_since = |us: u64| now.mono_us.saturating_sub(us) / 1_000_000;
         let mut flags = String::new();
         let queued = m.queued.load(Relaxed);
@@ -345,7 +346,7 @@ impl Clients {
         if held_bytes <= bytes_max {
             return 0;
         }
-        left.retain(|client| !client.moving.no_evict.load(Relaxed) && client.held_bytes() > 0);
+        left.retain(|client| !client.turn_fields.no_evict.load(Relaxed) && client.held_bytes() > 0);
         left.sort_by_cached_key(|client| std::cmp::Reverse(client.held_bytes()));
         let mut evicted = 0;
         for client in left {

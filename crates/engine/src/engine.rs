@@ -1,6 +1,6 @@
 //! [`Engine`]: the state that all sessions share.
 
-use crate::acl::{Acl, PASSWORD_BYTES_MAX, rewrite_users};
+use crate::acl::{Acl, PASSWORD_BYTES_MAX, UsersError, rewrite_users};
 use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
 use crate::config::Opt;
@@ -140,24 +140,23 @@ impl Engine {
     /// # Errors
     /// Why the users are invalid, for the administrator.
     pub fn load_users(&self) -> Result<(), StartError> {
-        self.read_users().map_err(StartError::Users)
+        Ok(self.read_users()?)
     }
-    fn read_users(&self) -> Result<(), String> {
+    fn read_users(&self) -> Result<(), UsersError> {
         let (file, declared) = (self.config.aclfile(), self.config.users());
         if !file.is_empty() && !declared.is_empty() {
-            return Err(
-                "users are declared in the configuration and an aclfile is given: it can only be one of them"
-                    .into(),
-            );
+            return Err(UsersError::DeclaredTwice);
         }
         if self.config.requirepass().len() > PASSWORD_BYTES_MAX {
-            return Err(format!("requirepass has more than {PASSWORD_BYTES_MAX} bytes"));
+            return Err(UsersError::LongPassword);
         }
         let all_channels = self.all_channels_by_default();
         declared.iter().try_for_each(|words| self.acl.configure(words, all_channels))?;
         match file.is_empty() {
             true => Ok(()),
-            false => self.load_acl_file(&file).map_err(|text| String::from_utf8_lossy(&text).into_owned()),
+            false => self
+                .load_acl_file(&file)
+                .map_err(|text| UsersError::File(String::from_utf8_lossy(&text).into_owned())),
         }
     }
     /// True when every command needs a password. If false, serve only clients on this machine.

@@ -1,22 +1,25 @@
 //! Errors at the start and the end of a server. The driver shows them to the administrator.
 
+use crate::acl::UsersError;
+use crate::persist::DataError;
+
 /// Why a server cannot start with its users or its data. The text names the file, the place and what helps.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The users of the configuration or of the ACL file are invalid.
-    #[error("{0}")]
-    Users(String),
+    #[error(transparent)]
+    Users(#[from] UsersError),
     /// A file of the data cannot be found or opened. Nothing has been changed.
-    #[error("{0}")]
-    Files(String),
+    #[error(transparent)]
+    Files(DataError),
     /// A file of the data is damaged, or belongs to another program or version. Everything before the named place is
     /// loaded, and LOADING continues.
-    #[error("{0}")]
-    Data(String),
+    #[error(transparent)]
+    Data(DataError),
     /// The data is loaded, and the append-only file cannot be written.
-    #[error("{0}")]
-    Writing(String),
+    #[error(transparent)]
+    Writing(DataError),
 }
 
 /// Why there is no profile: the text of the error reply.

@@ -69,7 +69,7 @@ impl Drop for Reservation {
 
 /// Whether a piece of work may begin.
 #[derive(Debug)]
-pub(crate) enum Admitted {
+pub(crate) enum WorkAdmission {
     /// Work may begin. Keep the reservation until the work ends.
     Now(Option<Reservation>),
     /// Work must wait: other work will free enough memory.
@@ -86,7 +86,7 @@ pub(crate) enum Admitted {
 
 /// The rate at which one client may make memory grow.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct GrowthLimit {
     /// Bytes that the client's commands brought since the last check.
     grown_bytes: AtomicU64,
     /// Bytes that the client may bring per second. 0: no limit.
@@ -95,7 +95,7 @@ pub(crate) struct Pace {
     free_at_us: AtomicU64,
 }
 
-impl Pace {
+impl GrowthLimit {
     /// Asks for a command with `bytes` of arguments. `Some`: the earliest time for the command.
     pub(crate) fn ask(&self, bytes: u64, now_us: u64) -> Option<u64> {
         let rate = self.bytes_per_s.load(Relaxed);
@@ -144,10 +144,10 @@ impl Headroom {
         allocated_bytes: u64,
         waited_us: u64,
         now: Now,
-    ) -> Admitted {
+    ) -> WorkAdmission {
         let size_bytes = self.size_bytes.load(Relaxed);
         if size_bytes == 0 || bytes < WORK_BYTES_MIN {
-            return Admitted::Now(None);
+            return WorkAdmission::Now(None);
         }
         // The reservation comes before the check, so of two concurrent requests at least one sees the reservation of
         // the other.
@@ -155,11 +155,11 @@ impl Headroom {
         let reservation = Reservation { headroom: self.clone(), bytes };
         let free = self.free_now(allocated_bytes).saturating_sub(size_bytes / KEPT_PART);
         match free.saturating_sub(others) {
-            left if bytes <= left => Admitted::Now(Some(reservation)),
+            left if bytes <= left => WorkAdmission::Now(Some(reservation)),
             _ if bytes <= free && waited_us < WORK_WAIT_US => {
-                Admitted::Later { at_us: now.mono_us + WORK_RETRY_US }
+                WorkAdmission::Later { at_us: now.mono_us + WORK_RETRY_US }
             }
-            left => Admitted::Refused { missing_bytes: bytes - left },
+            left => WorkAdmission::Refused { missing_bytes: bytes - left },
         }
     }
 }
@@ -186,9 +186,9 @@ impl Engine {
         self.headroom.look(size, free, memory.used_bytes);
     }
     /// Decides on work that needs `bytes`.
-    pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> Admitted {
+    pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> WorkAdmission {
         if bytes < WORK_BYTES_MIN || !self.headroom.is_known() {
-            return Admitted::Now(None);
+            return WorkAdmission::Now(None);
         }
         self.headroom.admit(bytes, self.host.allocated_bytes(), waited_us, now)
     }
@@ -240,7 +240,7 @@ impl Engine {
                     client.id, client.peer.addr
                 );
                 self.host.log(&did);
-                self.diag.acts.note(now.unix_s(), "memory-growth", did);
+                self.diag.action_log.note(now.unix_s(), "memory-growth", did);
             }
         }
     }
@@ -255,7 +255,7 @@ impl Engine {
         if slowed > 0 {
             let did = format!("memory has room again: {slowed} clients are slowed no more");
             self.host.log(&did);
-            self.diag.acts.note(now.unix_s(), "memory-growth", did);
+            self.diag.action_log.note(now.unix_s(), "memory-growth", did);
         }
     }
     /// The number of clients that are slowed now.
@@ -280,29 +280,29 @@ mod tests {
     #[test]
     fn work_is_admitted_waits_or_is_refused() {
         let headroom = Arc::new(Headroom::default());
-        assert!(matches!(headroom.admit(1 << 50, 0, 0, at(0)), Admitted::Now(None)), "nothing is known");
+        assert!(matches!(headroom.admit(1 << 50, 0, 0, at(0)), WorkAdmission::Now(None)), "nothing is known");
         headroom.look(320 * MB, 110 * MB, 50 * MB);
-        assert!(matches!(headroom.admit(MB, 50 * MB, 0, at(0)), Admitted::Now(None)), "it is little");
-        let Admitted::Now(Some(first)) = headroom.admit(60 * MB, 50 * MB, 0, at(0)) else {
+        assert!(matches!(headroom.admit(MB, 50 * MB, 0, at(0)), WorkAdmission::Now(None)), "it is little");
+        let WorkAdmission::Now(Some(first)) = headroom.admit(60 * MB, 50 * MB, 0, at(0)) else {
             panic!("it fits")
         };
         // A part of 320 MB is kept: 40 MB are left of 100 MB, and 60 MB come back.
-        let Admitted::Later { at_us } = headroom.admit(70 * MB, 50 * MB, 0, at(7)) else {
+        let WorkAdmission::Later { at_us } = headroom.admit(70 * MB, 50 * MB, 0, at(7)) else {
             panic!("it waits")
         };
         assert_eq!(at_us, 7 + WORK_RETRY_US);
         let refused = |bytes, allocated, waited_us| match headroom.admit(bytes, allocated, waited_us, at(0)) {
-            Admitted::Refused { missing_bytes } => missing_bytes / MB,
+            WorkAdmission::Refused { missing_bytes } => missing_bytes / MB,
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(150 * MB, 50 * MB, 0), 110, "more than all that is free");
         assert_eq!(refused(70 * MB, 50 * MB, WORK_WAIT_US), 30, "it has waited for long");
         drop(first);
         assert_eq!(headroom.reserved_bytes.load(Relaxed), 0, "who was refused has nothing");
-        assert!(matches!(headroom.admit(70 * MB, 50 * MB, 0, at(0)), Admitted::Now(Some(_))));
+        assert!(matches!(headroom.admit(70 * MB, 50 * MB, 0, at(0)), WorkAdmission::Now(Some(_))));
         // Since the sample, the allocator has given out 50 MB more. In the second case it got 20 MB back.
         assert_eq!(refused(70 * MB, 100 * MB, 0), 20);
-        assert!(matches!(headroom.admit(120 * MB, 30 * MB, 0, at(0)), Admitted::Now(Some(_))));
+        assert!(matches!(headroom.admit(120 * MB, 30 * MB, 0, at(0)), WorkAdmission::Now(Some(_))));
         assert_eq!(
             refusal("hgetall", 70 * MB, 20 * MB - 5),
             "OOM hgetall would need 70 MB, waiting for 20 MB"
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_slowed_client_waits_for_what_it_wrote_and_never_for_long() {
-        let pace = Pace::default();
+        let pace = GrowthLimit::default();
         assert_eq!(pace.ask(1 << 40, 10), None, "nobody is slowed");
         assert_eq!(pace.grown_bytes.load(Relaxed), 1 << 40);
         pace.bytes_per_s.store(1_000_000, Relaxed);

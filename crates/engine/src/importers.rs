@@ -8,7 +8,7 @@
 
 use crate::clients::Clients;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of held datasets. Further claims are refused as if the dataset were held.
 pub(crate) const HOLDS_MAX: usize = 10_000;
@@ -37,6 +37,15 @@ struct Claim {
     report: Report,
     /// The numbers of [`COUNTED`] in the last report.
     counted: [u64; COUNTED.len()],
+}
+
+/// An import that runs now.
+pub(crate) struct Status {
+    pub(crate) dataset: Vec<u8>,
+    /// The number of the importing client.
+    pub(crate) client: u64,
+    /// The client's last report.
+    pub(crate) report: Report,
 }
 
 /// What all imports into a dataset did since the start of the server.
@@ -109,11 +118,23 @@ impl Importers {
         }
     }
 
-    /// The client that imports into the dataset now, and its last report.
-    pub(crate) fn status(&self, clients: &Clients, db: usize, dataset: &[u8]) -> Option<(u64, Report)> {
+    /// The imports that run now into the datasets of database `db`, by name. `named`: only into these datasets.
+    pub(crate) fn status(
+        &self,
+        clients: &Clients,
+        db: usize,
+        named: Option<&BTreeSet<&[u8]>>,
+    ) -> Vec<Status> {
+        let is_wanted = |dataset: &Vec<u8>| named.is_none_or(|named| named.contains(&dataset[..]));
         let held = self.held.lock();
-        let holder = held.get(&(db, dataset.to_vec()))?;
-        clients.get(holder.client).is_some().then(|| (holder.client, holder.report.clone()))
+        held.range((db, Vec::new())..(db + 1, Vec::new()))
+            .filter(|((_, dataset), claim)| is_wanted(dataset) && clients.get(claim.client).is_some())
+            .map(|((_, dataset), claim)| Status {
+                dataset: dataset.clone(),
+                client: claim.client,
+                report: claim.report.clone(),
+            })
+            .collect()
     }
 }
 

@@ -33,6 +33,7 @@ mod table;
 mod timing;
 mod tracking;
 
+pub use acl::{RuleError, UsersError};
 pub use config::Config;
 pub use diag::otlp::OtlpCursor;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
@@ -42,7 +43,7 @@ pub use host::{
     CpuFacts, Framing, Host, HostFigures, HostFiles, HostLog, HostServices, HostThreads, MemoryFacts, Now,
     OpenedFile, PeerInfo, ProfileAsk, ServerFacts, ServiceMemory, ShutdownRequest, Signal, Wake, WriteFile,
 };
-pub use persist::{FoundAof, Load};
+pub use persist::{Damage, DataError, FoundAof, Load, ManifestProblem};
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
     Session, Turn, UNAUTHENTICATED_OUTPUT_BYTES_MAX, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,

@@ -68,7 +68,7 @@ impl Purpose {
         Purpose::Startup,
     ];
     /// The description for users.
-    pub(crate) fn about(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Purpose::Data => "keys, values and their tables",
             Purpose::Indexes => "text indexes",

@@ -2,7 +2,7 @@
 //! until the turn ends.
 
 use crate::TABLE;
-use crate::session::{CAUSES, On};
+use crate::session::{CAUSES, ParkReason};
 use crate::timing::{Event, Events, Histogram, Histograms};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -176,13 +176,13 @@ impl Stats {
         self.events.note(if is_fast { Event::FastCommand } else { Event::Command }, ns / 1000, unix_s);
     }
     /// Counts a command that was parked.
-    pub(crate) fn note_cause(&self, on: On, us: u64) {
+    pub(crate) fn note_cause(&self, on: ParkReason, us: u64) {
         self.causes.add(0, 2 * on as usize, 1);
         self.causes.add(0, 2 * on as usize + 1, us);
     }
     /// For each cause: the number of parked commands, and their microseconds.
-    pub(crate) fn causes(&self) -> [(On, [u64; 2]); CAUSES] {
-        On::ALL.map(|on| (on, [0, 1].map(|i| self.causes.get(2 * on as usize + i))))
+    pub(crate) fn causes(&self) -> [(ParkReason, [u64; 2]); CAUSES] {
+        ParkReason::ALL.map(|on| (on, [0, 1].map(|i| self.causes.get(2 * on as usize + i))))
     }
     /// Sets `latency-tracking`. Recorded values stay.
     pub(crate) fn set_tracking(&self, tracks: bool) {

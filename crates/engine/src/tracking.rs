@@ -98,7 +98,7 @@ impl Engine {
 }
 
 /// The readers of each key.
-type Part = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
+type ReaderPart = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
 
 /// The clients that track keys by prefix.
 #[derive(Default)]
@@ -111,7 +111,7 @@ struct Prefixes {
 /// All clients that keep copies of keys.
 pub(crate) struct Tracking {
     clients: Arc<Clients>,
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Mutex<ReaderPart>>,
     hasher: RandomState,
     prefixes: RwLock<Prefixes>,
     on: AtomicUsize,

@@ -10,6 +10,7 @@ use crate::session_client::Value;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue};
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -26,7 +27,22 @@ pub trait Packer {
         self: Box<Self>,
         replies: Vec<Result<Value, Vec<u8>>>,
         secrets: Vec<Vec<u8>>,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, PackError>>>>;
+}
+
+/// Why no archive is made. The server is at fault, not the client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// The archive cannot be written.
+    #[error("the archive of the bundle cannot be made: {0}")]
+    Archive(io::Error),
+    /// The thread that makes the archive cannot be started.
+    #[error("no thread makes the bundle: {0}")]
+    Thread(io::Error),
+    /// The thread that makes the archive ended before its work was done.
+    #[error("the bundle could not be made, see the log")]
+    Panic,
 }
 
 /// Returns a [`Packer`], or `None` while another bundle is being made.
@@ -64,7 +80,7 @@ pub async fn bundle(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
     }
     let secrets = context.session.password().into_iter().collect();
     let packed = packer.pack(replies, secrets).await;
-    let bytes = packed.map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+    let bytes = packed.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     drop(budget);
     let mut response = Response::new(ResponseBody::whole(bytes));
     for (name, value) in [

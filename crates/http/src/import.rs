@@ -45,7 +45,10 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
 /// Adds the progress of an import that is writing the dataset now.
 async fn running(context: &Context, dataset: &[u8], json: &mut JsonWriter) -> Result<(), Gone> {
     let session = &context.session;
-    session.command(&[b"IMPORT.VERSION", b"STATUS", dataset]);
+    session.command(&[b"IMPORT.STATUS", dataset]);
+    // A map of one dataset, or an empty map when no import runs.
+    let Event::Open { values: 1.., .. } = session.event().await? else { return Ok(()) };
+    session.skip_value().await?;
     let Event::Open { values, .. } = session.event().await? else { return Ok(()) };
     let mut name = Vec::new();
     for i in 0..values {

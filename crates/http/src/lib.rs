@@ -42,6 +42,6 @@ pub mod turns;
 pub mod update;
 pub mod xml;
 
-pub use bundle::{Bundler, Packer};
+pub use bundle::{Bundler, PackError, Packer};
 pub use exchange::{MayCall, Rights, Settings, Sleeper, UNSENT_BYTES_MAX, Unready, Version};
 pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, of_parser, refusal};

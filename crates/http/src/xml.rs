@@ -9,6 +9,8 @@ use crate::problem::Problem;
 use crate::turns::step_back;
 use bytes::Bytes;
 use quick_xml::Reader;
+use quick_xml::escape::EscapeError;
+use quick_xml::events::attributes::AttrError;
 use quick_xml::events::{BytesStart, Event};
 use std::io;
 use std::pin::Pin;
@@ -131,28 +133,25 @@ impl<S: Source + Unpin> Xml<S> {
                     Ok(Some(c)) if is_xml_char(c) => Ok(Some(Node::Text(c.into()))),
                     Ok(None) => match quick_xml::escape::resolve_predefined_entity(&reference) {
                         Some(text) => Ok(Some(Node::Text(text.into()))),
-                        None => Err(format!(
-                            "the entity &{}; is not known: only the five of XML are",
-                            &*reference
-                        )),
+                        None => Err(Refusal::Entity(reference.to_string())),
                     },
-                    _ => Err(format!("&{}; is no character", &*reference)),
+                    _ => Err(Refusal::Character(reference.to_string())),
                 },
-                Event::DocType(_) => Err("a document type is not taken".into()),
+                Event::DocType(_) => Err(Refusal::DocType),
                 Event::Decl(declaration) => match declaration.encoding() {
                     Some(Ok(name)) if !name.eq_ignore_ascii_case("utf-8") => {
-                        Err(format!("the encoding is {name}: only UTF-8 is taken"))
+                        Err(Refusal::Encoding(name.to_string()))
                     }
                     _ => Ok(None),
                 },
                 Event::Empty(_) | Event::Comment(_) | Event::PI(_) => Ok(None),
-                Event::Eof if self.depth > 0 => Err("the document ends inside an element".into()),
+                Event::Eof if self.depth > 0 => Err(Refusal::Unclosed { depth: self.depth }),
                 Event::Eof => Ok(Some(Node::End)),
             };
-            let node = node.map_err(|detail| self.problem(detail))?;
+            let node = node.map_err(|refusal| self.problem(refusal.to_string()))?;
             match &node {
                 Some(Node::Open { .. }) if self.depth == DEPTH_MAX => {
-                    return Err(self.problem(format!("elements are nested more than {DEPTH_MAX} deep")));
+                    return Err(self.problem(Refusal::Depth.to_string()));
                 }
                 Some(Node::Open { .. }) => self.depth += 1,
                 Some(Node::Close(_)) => self.depth -= 1,
@@ -170,17 +169,44 @@ fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, String> {
+/// Why a node is refused that the parser accepts. The place of the node is said beside the text.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("the entity &{0}; is not known: only &lt; &gt; &amp; &apos; and &quot; are")]
+    Entity(String),
+    #[error("&{0}; is no character: expected the number of a character that XML allows")]
+    Character(String),
+    #[error("a document type is not taken: leave out <!DOCTYPE")]
+    DocType,
+    #[error("the encoding is {0}: only UTF-8 is taken")]
+    Encoding(String),
+    #[error("the document ends inside an element: {depth} end tags are missing")]
+    Unclosed { depth: usize },
+    #[error("elements are nested more than {DEPTH_MAX} deep")]
+    Depth,
+    #[error("the element {0} has more than {ATTRIBUTES_MAX} attributes")]
+    Attributes(String),
+    #[error("the element {element} has a broken attribute: {error}")]
+    Attribute { element: String, error: AttrError },
+    #[error("the attribute {attribute} has a broken value: {error}")]
+    Value { attribute: String, error: EscapeError },
+}
+
+fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, Refusal> {
+    let element = || start.name().as_ref().to_string();
     let mut attributes = Vec::new();
     for attribute in start.attributes() {
-        let attribute = attribute.map_err(|e| e.to_string())?;
+        let attribute = attribute.map_err(|error| Refusal::Attribute { element: element(), error })?;
         if attributes.len() == ATTRIBUTES_MAX {
-            return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
+            return Err(Refusal::Attributes(element()));
         }
-        let value = quick_xml::escape::unescape(&attribute.value).map_err(|e| e.to_string())?;
-        attributes.push((attribute.key.as_ref().to_string(), value.into_owned()));
+        let name = attribute.key.as_ref().to_string();
+        match quick_xml::escape::unescape(&attribute.value) {
+            Ok(value) => attributes.push((name, value.into_owned())),
+            Err(error) => return Err(Refusal::Value { attribute: name, error }),
+        }
     }
-    Ok(Some(Node::Open { name: start.name().as_ref().to_string(), attributes }))
+    Ok(Some(Node::Open { name: element(), attributes }))
 }
 
 /// The problem for an error of the parser: the source's own problem, or an error at a position of the document.

@@ -12,7 +12,7 @@ use crate::filter::{Filter, FilterOptions, Filtered, Ignoring};
 use crate::job::{DEPTH_MAX, join};
 use crate::source::remote::RemoteOptions;
 use crate::source::{self, Object, ReadError, Source, Tokens, parts};
-use crate::{ImportError, Outcome, Progress, Summary};
+use crate::{ImportError, OptionError, Outcome, Progress, Summary};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ pub fn compare(
 ) -> Result<Summary, ImportError> {
     let started = Instant::now();
     let open = |path: &Path| {
-        let filter = Filter::new(filter_options).map_err(ImportError::Options)?;
+        let filter = Filter::new(filter_options).map_err(OptionError::Filter)?;
         let opened = source::open(path, remote);
         let mut source = opened.map_err(|error| ImportError::Source { path: path.to_path_buf(), error })?;
         if filter_options.gitignore {

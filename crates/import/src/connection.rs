@@ -3,8 +3,8 @@
 //! [`Connection::send`] appends a command, and [`Connection::receive`] takes the next reply. The caller bounds the number
 //! of commands under way. Every wait and every reply has a bound, and every error names the address.
 
-use crate::ImportError;
 use crate::container::CONTAINER_BYTES_MAX;
+use crate::{ImportError, Loss};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -156,11 +156,9 @@ impl Connection {
 
     fn lost(&self, error: std::io::Error) -> ImportError {
         let reason = match error.kind() {
-            ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("no answer for {} s", REPLY_TIMEOUT.as_secs())
-            }
-            _ => error.to_string(),
+            ErrorKind::UnexpectedEof => Loss::Closed,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Loss::Silent,
+            _ => Loss::Io(error),
         };
         ImportError::Lost { address: self.address.clone(), reason }
     }

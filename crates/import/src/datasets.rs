@@ -2,11 +2,11 @@
 //!
 //! Everything is read from the recorded containers ([`crate::versions`]); no source is asked.
 
-use crate::ImportError;
 use crate::connection::{Connection, Target};
 use crate::container::{Container, Kind};
 use crate::job::{ERROR_NOTE, join};
 use crate::versions::{COMMAND, DIGEST_NOTE, recorded, recorded_name, unexpected};
+use crate::{ImportError, OptionError};
 use strand_wire::client::Value;
 
 /// One dataset of a server.
@@ -23,7 +23,7 @@ pub struct Dataset {
     pub failed: u64,
     /// True when the last run was cut short, or is not over yet.
     pub interrupted: bool,
-    /// The last report of the import that runs into the dataset now: names and values, as in `IMPORT.VERSION STATUS`.
+    /// The last report of the import that runs into the dataset now: names and values, as in `IMPORT.STATUS`.
     pub running: Option<Vec<(String, String)>>,
 }
 
@@ -57,7 +57,7 @@ pub fn errors(
     let mut connection = Connection::open(target)?;
     let dataset = look(&mut connection, name.as_bytes(), tell)?;
     if dataset.containers == 0 && !dataset.interrupted {
-        return Err(ImportError::Options(format!("the server has no dataset {name:?}")));
+        return Err(OptionError::NoDataset(name.to_owned()).into());
     }
     Ok(dataset)
 }
@@ -68,7 +68,7 @@ fn look(
     tell: &mut dyn FnMut(&[u8], &str),
 ) -> Result<Dataset, ImportError> {
     let shown = String::from_utf8_lossy(name).into_owned();
-    let running = status(connection.call(&[COMMAND.as_bytes(), b"STATUS", name])?)?;
+    let running = report(connection.call(&[b"IMPORT.STATUS", name])?)?;
     let mut paths = strings(connection.call(&[COMMAND.as_bytes(), b"LIST", name])?)?;
     let mut dataset = Dataset { name: shown, running, ..Dataset::default() };
     // Only the names of intents end in a slash, and an intent exists only while a run is under way or was cut short.
@@ -95,10 +95,14 @@ fn look(
     Ok(dataset)
 }
 
-fn status(value: Value) -> Result<Option<Vec<(String, String)>>, ImportError> {
-    let words = match value {
-        Value::Null => return Ok(None),
-        Value::Array(words) => words,
+/// The report in a reply of IMPORT.STATUS for one dataset.
+fn report(reply: Value) -> Result<Option<Vec<(String, String)>>, ImportError> {
+    let words = match reply {
+        Value::Array(datasets) if datasets.is_empty() => return Ok(None),
+        Value::Array(mut datasets) => match datasets.pop().expect("it is not empty") {
+            Value::Array(words) => words,
+            other => return Err(unexpected(&other)),
+        },
         other => return Err(unexpected(&other)),
     };
     let text = |word: &Value| match word {

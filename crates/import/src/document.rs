@@ -4,10 +4,10 @@
 //! A file that neither can read keeps its name and size.
 
 use crate::cache::texts::Text;
-use crate::extract::Content;
 use crate::extract::child::Extractor;
+use crate::extract::{Content, ExtractError};
 use crate::fields::Fields;
-use crate::mail;
+use crate::mail::{self, MailError};
 
 /// The version of the extractors here, in [`crate::mail`] and in [`crate::extract`]. Raise it when a file would get
 /// other fields than before. Then the next import reads every document again.
@@ -68,7 +68,7 @@ pub(crate) fn extract(
     facts: &FileFacts<'_>,
     reading: Reading<'_>,
     extractor: &mut Extractor,
-) -> Result<(Fields, Option<String>), String> {
+) -> Result<(Fields, Option<ExtractError>), MailError> {
     let mut fields = Fields::default();
     set_place(facts, &mut fields);
     let kind = match reading {
@@ -82,7 +82,7 @@ pub(crate) fn extract(
         Reading::Not => {}
         Reading::Mail(bytes) => {
             if facts.is_mailbox() && mail::has_more_messages(bytes) {
-                return Err("a mailbox of several messages; only files of one message are read".to_owned());
+                return Err(MailError::SeveralMessages);
             }
             mail::extract(bytes, &mut fields)?;
         }
@@ -142,7 +142,7 @@ mod tests {
             |text: &str| extract(&facts("x.mbox"), Reading::Mail(text.as_bytes()), &mut Extractor::default());
         assert!(read(one).is_ok());
         let two = format!("{one}\n{one}");
-        assert!(read(&two).unwrap_err().contains("several"));
+        assert!(matches!(read(&two), Err(MailError::SeveralMessages)));
     }
 
     #[test]

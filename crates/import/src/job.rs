@@ -32,6 +32,7 @@ use crate::cache::CacheUse;
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind};
 use crate::diff::{Change, diff};
 use crate::document::EXTRACTOR_VERSION;
+use crate::error::{Bound, OptionError};
 use crate::extract::child::Extractor;
 use crate::filter::{Filter, Filtered, Ignoring};
 use crate::meter::Meter;
@@ -73,7 +74,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let options = &options;
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
-    let filter = Filter::new(&options.filter).map_err(ImportError::Options)?;
+    let filter = Filter::new(&options.filter).map_err(OptionError::Filter)?;
     let mut source = source::open(&options.source, &options.remote).map_err(source_error)?;
     if options.filter.gitignore {
         source = Box::new(Ignoring::new(source));
@@ -115,27 +116,25 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     Ok(summary)
 }
 
-fn check(options: &ImportOptions) -> Result<(), ImportError> {
+fn check(options: &ImportOptions) -> Result<(), OptionError> {
     let into = &options.into;
-    let bad = |what: &str| Err(ImportError::Options(format!("--into {into:?}: {what}")));
     if into.is_empty() || into.len() > DATASET_BYTES_MAX {
-        return bad(&format!("a dataset's name has 1 to {DATASET_BYTES_MAX} bytes"));
+        return Err(OptionError::NameLength(into.clone()));
     }
     if into.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return bad("a dataset's name has no blanks and no control characters");
+        return Err(OptionError::NameCharacters(into.clone()));
     }
     if into.ends_with(':') {
-        return bad("a dataset's name does not end in a colon: the colon before a document's path is added");
+        return Err(OptionError::NameColon(into.clone()));
     }
     if options.to != Destination::Strand && options.atomic {
-        return Err(ImportError::Options("--atomic is for a Strand server".to_owned()));
+        return Err(OptionError::AtomicElsewhere);
     }
     if options.to != Destination::Strand && options.mode == Mode::Verify {
-        return Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()));
+        return Err(OptionError::VerifyElsewhere);
     }
     if options.index && options.db != 0 && options.to == Destination::Strand {
-        let text = "an index follows database 0 only: import into another one without an index (--no-index)";
-        return Err(ImportError::Options(text.to_owned()));
+        return Err(OptionError::IndexElsewhere);
     }
     Ok(())
 }
@@ -159,10 +158,7 @@ impl Level {
     fn below(self, path: &[u8], bytes: usize) -> Result<Level, ImportError> {
         let held_bytes = self.held_bytes.saturating_add(bytes);
         if held_bytes > CONTAINERS_HELD_BYTES_MAX {
-            return Err(too_much(
-                path,
-                &format!("more than {CONTAINERS_HELD_BYTES_MAX} bytes of containers"),
-            ));
+            return Err(too_much(path, Bound::HeldBytes));
         }
         Ok(Level { depth: self.depth + 1, held_bytes, ..self })
     }
@@ -440,7 +436,7 @@ impl Job<'_> {
     fn remove(&mut self, path: &[u8], token: &[u8], level: Level) -> Result<(), ImportError> {
         // No run records a container this deep, so the record is not ours.
         if level.depth > DEPTH_MAX {
-            return Err(too_much(path, &format!("containers nested more than {DEPTH_MAX} deep")));
+            return Err(too_much(path, Bound::Depth));
         }
         let known = self.load(path, token)?;
         let below = level.below(path, known.blob.len())?;
@@ -546,8 +542,8 @@ pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-fn too_much(path: &[u8], what: &str) -> ImportError {
-    ImportError::TooMuch { path: String::from_utf8_lossy(path).into_owned(), what: what.to_owned() }
+fn too_much(path: &[u8], bound: Bound) -> ImportError {
+    ImportError::TooMuch { path: String::from_utf8_lossy(path).into_owned(), bound }
 }
 
 fn record_error(path: &[u8]) -> impl FnOnce(ContainerError) -> ImportError {

@@ -16,6 +16,7 @@ pub mod container;
 pub mod datasets;
 pub mod diff;
 pub mod document;
+mod error;
 pub mod extract;
 pub mod fields;
 pub mod filter;
@@ -35,6 +36,7 @@ pub mod versions;
 
 pub use cache::{CacheCounts, CacheOptions};
 pub use compare::compare;
+pub use error::{Bound, ImportError, Loss, OptionError, SinkError};
 pub use filter::FilterOptions;
 pub use job::{Forecast, MaxDelete, Mode, Pace, run};
 pub use sink::{Destination, Notices};
@@ -189,131 +191,3 @@ pub trait Progress {
 #[derive(Debug, Default)]
 pub struct Silent;
 impl Progress for Silent {}
-
-/// Why a run stopped before its end. What the run has recorded stays, and the next run continues from there.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImportError {
-    /// The caller's options make no sense.
-    #[error("{0}")]
-    Options(String),
-    /// The source does not exist, is not a folder, or cannot be read.
-    #[error("cannot import {path}: {error}", path = path.display())]
-    Source {
-        /// The path as the user gave it.
-        path: PathBuf,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
-    /// The root could not be listed (a folder below it is a dead letter instead).
-    #[error("cannot list {0}")]
-    List(source::ListError),
-    /// Nothing accepts connections at the address.
-    #[error("cannot connect to {address}: {error}")]
-    Connect {
-        /// `host:port`.
-        address: String,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
-    /// The connection to the server broke.
-    #[error("lost the server at {address}: {reason}")]
-    Lost {
-        /// `host:port`.
-        address: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The sink does not accept what the run sends.
-    #[error("cannot write to {sink}: {reason}")]
-    Sink {
-        /// The file, or the collection.
-        sink: String,
-        /// The reason, in the words of the sink or of the system.
-        reason: String,
-    },
-    /// The file of the records cannot be read or written.
-    #[error("the records in {path}: {reason}", path = path.display())]
-    State {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Another importer of the dataset is at work.
-    #[error("another import into {dataset:?} is under way")]
-    Busy {
-        /// The dataset.
-        dataset: String,
-    },
-    /// The peer does not speak RESP.
-    #[error("the peer at {address} is no Redis server: {error}")]
-    Protocol {
-        /// `host:port`.
-        address: String,
-        /// The error at the place where the reply stops being valid RESP.
-        error: strand_wire::resp::ProtocolError,
-    },
-    /// The server answered with an error that is not about one document.
-    #[error("the server refused {command}: {text}")]
-    Refused {
-        /// The first words of the refused command.
-        command: String,
-        /// The error text of the server.
-        text: String,
-    },
-    /// A recorded container cannot be read.
-    #[error(
-        "the recorded version of {path:?} in dataset {dataset:?} is damaged: {error}; \
-         IMPORT.VERSION DEL forgets it, the next import then sends that folder whole"
-    )]
-    Damaged {
-        /// The dataset.
-        dataset: String,
-        /// The path of the container in the dataset.
-        path: String,
-        /// What is wrong.
-        error: container::ContainerError,
-    },
-    /// The source that a dataset came from is needed to know what the server holds of it.
-    #[error(
-        "dataset {dataset:?} was imported from a git repository or a restic snapshot, and {path:?} was the tree {tree} \
-         there, which SOURCE does not have: import from a repository that has it, or into another dataset"
-    )]
-    Unrecallable {
-        /// The dataset.
-        dataset: String,
-        /// The path of the container.
-        path: String,
-        /// The token of the container when it was imported: the id of its tree.
-        tree: String,
-    },
-    /// More documents would be removed than the options allow. None of them was removed. Nothing was changed at all,
-    /// unless an archive had lost the documents: this is known only when the archive is opened.
-    #[error(
-        "stopped: {removed} of {held} documents would be removed, and none of them was; is SOURCE all there? \
-         If it is, allow it with --max-delete (100% allows all)"
-    )]
-    TooManyDeletions {
-        /// Documents that would be removed.
-        removed: u64,
-        /// Documents that the server holds of the dataset.
-        held: u64,
-    },
-    /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
-    #[error("stopped at {path:?}: {what}")]
-    TooMuch {
-        /// The path of the container at which the bound was exceeded.
-        path: String,
-        /// The bound that was exceeded.
-        what: String,
-    },
-    /// The new container of a folder cannot be built.
-    #[error("cannot record the folder {path:?}: {error}")]
-    Record {
-        /// The path of the folder.
-        path: String,
-        /// What is wrong.
-        error: container::ContainerError,
-    },
-}

@@ -1,7 +1,7 @@
 //! [`Db`]: one database, seen through the shards that a [`Txn`] holds. All look-ups and changes of records are
 //! here.
 
-use crate::extendible::{At, INLINE_BYTES_MAX, Payload, position_of};
+use crate::extendible::{INLINE_BYTES_MAX, Location, Payload, position_of};
 use crate::journal::Arg;
 use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
@@ -16,7 +16,7 @@ pub struct OtherType;
 
 /// A record that [`Db::remove`] has removed.
 #[derive(Debug)]
-pub struct Taken {
+pub struct RemovedRecord {
     /// Value of the record.
     pub value: Value,
     /// Expiry of the record (unix milliseconds), if it had any.
@@ -213,7 +213,7 @@ impl Db<'_, '_> {
     fn change_located<T: Collection, R>(
         &mut self,
         key: &Key<'_>,
-        at: At,
+        at: Location,
         change: impl FnOnce(&mut T) -> (R, Changed),
     ) -> Result<R, OtherType> {
         let changed = self.change_value(key, at, |value| {
@@ -242,7 +242,7 @@ impl Db<'_, '_> {
     }
     /// Removes a record and returns its content. The event has the name of the command's changes. Use
     /// [`Db::delete`] for an event named `del`.
-    pub fn remove(&mut self, key: &Key<'_>) -> Option<Taken> {
+    pub fn remove(&mut self, key: &Key<'_>) -> Option<RemovedRecord> {
         let at = self.locate(key)?;
         let slot = self.slot;
         let shard = self.changed(key);
@@ -255,10 +255,10 @@ impl Db<'_, '_> {
         shard.changes += 1;
         let outside = shard.remove(slot, at, key);
         self.tell_change(key);
-        Some(Taken { value: outside.or(inline)?, expire_at_ms, used })
+        Some(RemovedRecord { value: outside.or(inline)?, expire_at_ms, used })
     }
     /// Puts a removed record back at `key`, with its former expiry. Its usage is the former one plus one use.
-    pub fn put_back(&mut self, key: &Key<'_>, taken: Taken) {
+    pub fn put_back(&mut self, key: &Key<'_>, taken: RemovedRecord) {
         self.insert(key, taken.value, taken.expire_at_ms);
         let Some(at) = self.locate(key) else { return };
         let (slot, clock) = (self.slot, self.txn.clock);
@@ -314,8 +314,8 @@ impl Db<'_, '_> {
         Watched { is_new, expires_ms: next_ms.filter(|at_ms| *at_ms != i64::MAX) }
     }
 
-    /// Removes the record at `key` if it has expired.
-    pub(crate) fn look(&mut self, key: &Key<'_>) {
+    /// Carries out the promises of `key`, and removes its record if it has expired.
+    pub(crate) fn refresh(&mut self, key: &Key<'_>) {
         let _ = self.locate(key);
     }
     /// True when the time `at_ms` has passed: see [`Txn::has_passed`].
@@ -362,13 +362,18 @@ impl Db<'_, '_> {
     }
 
     #[inline]
-    fn record(&mut self, key: &Key<'_>, at: At) -> Option<RecordRef<'_>> {
+    fn record(&mut self, key: &Key<'_>, at: Location) -> Option<RecordRef<'_>> {
         let slot = self.slot;
         self.shard(key).table(slot).map(|table| RecordRef(table.records.at(at)))
     }
     /// Lets `change` write to the value of the record at `at`. Returns `None` when the value is a short string
     /// inside the table. The caller reports whether the key has changed.
-    fn change_value<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+    fn change_value<R>(
+        &mut self,
+        key: &Key<'_>,
+        at: Location,
+        change: impl FnOnce(&mut Value) -> R,
+    ) -> Option<R> {
         let (slot, clock) = (self.slot, self.txn.clock);
         self.changed(key).change(slot, at, key, &clock, change)
     }
@@ -383,7 +388,7 @@ impl Db<'_, '_> {
     #[inline]
     fn put_at(
         &mut self,
-        at: Option<At>,
+        at: Option<Location>,
         key: &Key<'_>,
         payload: Payload<'_, Value>,
         expire_at_ms: Option<Option<i64>>,
@@ -409,19 +414,19 @@ impl Db<'_, '_> {
     #[inline]
     pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
-        &mut self.txn.held(shard).guard
+        &mut self.txn.shard_guard(shard).guard
     }
     /// The shard of `key`, for writing. Notes that the shard was changed.
     #[inline]
     pub(crate) fn changed(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
-        let held = self.txn.held(shard);
+        let held = self.txn.shard_guard(shard);
         held.changed = true;
         &mut held.guard
     }
     /// Finds the record of `key`. First carries out the promises of the key. Removes the record if it has expired.
     #[inline]
-    fn locate(&mut self, key: &Key<'_>) -> Option<At> {
+    fn locate(&mut self, key: &Key<'_>) -> Option<Location> {
         if self.shard(key).is_promised() {
             self.settle(key);
         }
@@ -438,7 +443,7 @@ impl Db<'_, '_> {
     /// the key itself expired, or if no field is left. Otherwise removes the expired fields and returns the new
     /// place of the record.
     #[cold]
-    fn expire(&mut self, key: &Key<'_>, at: At) -> Option<At> {
+    fn expire(&mut self, key: &Key<'_>, at: Location) -> Option<Location> {
         let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
         let names_fields = self.txn.listens();
         let shard = self.changed(key);

@@ -11,7 +11,7 @@
 //! use.
 
 use crate::event::{KeptEvent, KeptEvents};
-use crate::promise::{Becomes, Promises};
+use crate::promise::{PromisedChange, Promises};
 use crate::{Db, JOURNAL, Key, KeyHash, Keyspace, LISTENER, Txn, Viewed};
 use hashbrown::HashTable;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ const PAUSE_KEYS: usize = 128;
 
 /// What a transaction in a draft has made of one key.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct DraftedKey {
     /// The record after the transaction. `None`: the key does not exist any more.
     record: Option<Viewed>,
     /// Events of the key, in the order of the transaction.
@@ -29,7 +29,7 @@ pub(crate) struct Made {
 }
 
 /// A key that had events in the draft.
-struct Touched {
+struct KeyWithEvents {
     key: Box<[u8]>,
     hash: KeyHash,
     changed: bool,
@@ -40,7 +40,7 @@ impl Keyspace {
     /// An empty draft of this keyspace: one shard, with the databases and the tunables of this keyspace. A draft
     /// always collects events. It records effects if this keyspace records changes now.
     pub fn draft(&self, seed: [u64; 4]) -> Keyspace {
-        let draft = self.beside(self.databases(), seed);
+        let draft = self.scratch_with(self.databases(), seed);
         let is_recorded = self.journal().is_on();
         draft.journal().switch(is_recorded);
         draft.settings().listens.store(if is_recorded { LISTENER | JOURNAL } else { LISTENER }, Relaxed);
@@ -58,7 +58,7 @@ impl Txn<'_> {
     pub fn take_promises(&mut self, of: &Keyspace, db: usize, pause: &dyn Fn()) -> Promises {
         let kept = self.kept.take().expect("a draft keeps its events");
         let effects = self.effects.take();
-        let mut touched = Vec::<Touched>::new();
+        let mut touched = Vec::<KeyWithEvents>::new();
         let mut places = HashTable::<usize>::new();
         for (nth, (slot, key, event)) in kept.into_events().enumerate() {
             assert_eq!(slot, of.slot(db), "a draft is of one database");
@@ -69,7 +69,7 @@ impl Txn<'_> {
             let is_it = |at: &usize| touched[*at].key == key;
             let at = places.find(hash.0, is_it).copied().unwrap_or_else(|| {
                 let at = touched.len();
-                touched.push(Touched { key, hash, changed: false, events: Vec::new() });
+                touched.push(KeyWithEvents { key, hash, changed: false, events: Vec::new() });
                 places.insert_unique(hash.0, at, |at| touched[*at].hash.0);
                 at
             });
@@ -77,7 +77,7 @@ impl Txn<'_> {
             touched[at].events.push(event);
         }
         let (mut promises, mut others) = (Promises::default(), KeptEvents::default());
-        for (nth, Touched { key, hash, changed, events }) in touched.into_iter().enumerate() {
+        for (nth, KeyWithEvents { key, hash, changed, events }) in touched.into_iter().enumerate() {
             if nth.is_multiple_of(PAUSE_KEYS) {
                 pause();
             }
@@ -85,8 +85,8 @@ impl Txn<'_> {
                 let of_draft = self.keyspace.key(&key);
                 let taken = self.db(db).remove(&of_draft);
                 let record = taken.map(|taken| (taken.value, taken.expire_at_ms));
-                let made = Box::new(Made { record, events });
-                promises.push(of, &Key { bytes: &key, hash }, Becomes::Made(made));
+                let made = Box::new(DraftedKey { record, events });
+                promises.push(of, &Key { bytes: &key, hash }, PromisedChange::Drafted(made));
             } else {
                 events.into_iter().for_each(|event| others.push(of.slot(db), &key, event));
             }
@@ -108,7 +108,7 @@ impl Txn<'_> {
 
 impl Db<'_, '_> {
     /// Stores what a transaction made of `key`, and reports the events of the transaction.
-    pub(crate) fn make(&mut self, key: &Key<'_>, made: Made) {
+    pub(crate) fn make(&mut self, key: &Key<'_>, made: DraftedKey) {
         let slot = self.slot;
         let changes_before = self.changed(key).changes;
         // Suppress the events of the `insert` or `delete` below. The events of the transaction replace them.

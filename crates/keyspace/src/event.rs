@@ -68,20 +68,20 @@ pub trait Listener: Send + Sync + Debug {
 
 /// What the events of a command have in common: the name of its changes, and its client.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct EventSource {
     pub(crate) event: KeyEvent,
     /// True when the command only reads. Then its look-up of a missing key is an event (`keymiss`).
     pub(crate) reads: bool,
     pub(crate) by: u64,
 }
 
-impl Caller {
-    pub(crate) const NOBODY: Caller = Caller { event: KeyEvent::NONE, reads: false, by: 0 };
+impl EventSource {
+    pub(crate) const NOBODY: EventSource = EventSource { event: KeyEvent::NONE, reads: false, by: 0 };
 }
 
 /// A kept event: it is reported later, or never.
 #[derive(Debug)]
-struct Kept {
+struct QueuedEvent {
     slot: usize,
     key: Box<[u8]>,
     event: KeptEvent,
@@ -98,7 +98,7 @@ pub(crate) struct KeptEvent {
 /// Events of work that may be undone, kept until the work is done: see [`crate::Txn::keep_events`].
 #[derive(Debug, Default)]
 pub(crate) struct KeptEvents {
-    events: VecDeque<Kept>,
+    events: VecDeque<QueuedEvent>,
     /// Number of events that were reported already. They are no longer in `events`.
     told: usize,
     bytes: usize,
@@ -107,12 +107,12 @@ pub(crate) struct KeptEvents {
 impl KeptEvents {
     /// Keeps an event, so that [`Keyspace::tell`] can report it later.
     pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeptEvent) {
-        self.bytes += size_of::<Kept>() + key.len();
-        self.events.push_back(Kept { slot, key: key.into(), event });
+        self.bytes += size_of::<QueuedEvent>() + key.len();
+        self.events.push_back(QueuedEvent { slot, key: key.into(), event });
     }
     /// The events that were not reported, each with its slot and its key.
     pub(crate) fn into_events(self) -> impl Iterator<Item = (usize, Box<[u8]>, KeptEvent)> {
-        self.events.into_iter().map(|Kept { slot, key, event }| (slot, key, event))
+        self.events.into_iter().map(|QueuedEvent { slot, key, event }| (slot, key, event))
     }
     /// Number of events so far, including those already reported.
     pub(crate) fn len(&self) -> usize {

@@ -18,7 +18,7 @@
 //! else holds.
 
 use crate::extendible::position_of;
-use crate::journal::Placed;
+use crate::journal::PlacedEffects;
 use crate::record::key_expiry_ms;
 use crate::shard::Shard;
 use crate::{KeyEvent, Keyspace, RecordRef, Settings};
@@ -70,7 +70,7 @@ impl Policy {
     fn allows(&self, record: &RecordRef<'_>) -> bool {
         !self.expiring_only || key_expiry_ms(&record.0) != i64::MAX
     }
-    fn looks_per_candidate(&self) -> usize {
+    fn records_per_candidate(&self) -> usize {
         match self.order {
             Order::SoonestToExpire => self.samples.max(LOOKS_PER_CANDIDATE_MIN_TTL),
             Order::Random => 1,
@@ -120,7 +120,7 @@ struct Candidate {
 
 /// A record seen in the segment that the round looks at now.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenRecord {
     score: u64,
     basis: u64,
     /// Index of the record in the order in which the segment was visited.
@@ -133,7 +133,7 @@ struct Seen {
 struct Pool {
     candidates: Vec<Candidate>,
     keys: Vec<u8>,
-    seen: Vec<Seen>,
+    seen: Vec<SeenRecord>,
 }
 
 impl Pool {
@@ -164,7 +164,7 @@ impl Pool {
         self.seen.sort_unstable_by_key(|seen| seen.number);
     }
     /// Adds a record that [`Pool::select`] has kept to the candidates.
-    fn add(&mut self, seen: &Seen, db: usize, key: &[u8]) {
+    fn add(&mut self, seen: &SeenRecord, db: usize, key: &[u8]) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
         let key = (start, self.keys.len());
@@ -242,7 +242,7 @@ impl Keyspace {
                 break;
             }
             rounds += 1;
-            evicted.effort += self.look_round(evictor, policy, EFFORT_PER_CALL - evicted.effort, now_ms);
+            evicted.effort += self.scan_round(evictor, policy, EFFORT_PER_CALL - evicted.effort, now_ms);
         }
         evicted
     }
@@ -253,7 +253,13 @@ impl Keyspace {
 
     /// Evicts a candidate. Returns `None` when its record was used or lost its expiry since the round, or when
     /// somebody else holds its shard. An expired candidate is removed, and counts as expired.
-    fn evict_one(&self, candidate: &Candidate, key: &[u8], policy: Policy, now_ms: i64) -> Option<Gone> {
+    fn evict_one(
+        &self,
+        candidate: &Candidate,
+        key: &[u8],
+        policy: Policy,
+        now_ms: i64,
+    ) -> Option<FreedRecord> {
         let (key, slot) = (self.key(key), self.slot(candidate.db));
         let position = position_of(key.hash.0);
         let place = &self.shards[self.shard_at(position)];
@@ -283,7 +289,7 @@ impl Keyspace {
         let placed = effects.and_then(|effects| self.journal().place(effects));
         let is_waited_for = shard.watchers.waiters.has_signalled();
         drop(shard);
-        placed.into_iter().for_each(Placed::put);
+        placed.into_iter().for_each(PlacedEffects::put);
         if is_waited_for {
             self.serve_signalled(self.shard_at(position), now_ms);
         }
@@ -292,11 +298,11 @@ impl Keyspace {
             true => self.count_expired(1),
             false => drop(self.evicted_total.fetch_add(1, Relaxed)),
         }
-        Some(Gone { bytes, expired })
+        Some(FreedRecord { bytes, expired })
     }
     /// Runs a round: fills the pool with the best candidates of the segments at the hand. Returns the effort, which
     /// may exceed `effort_max` by one segment.
-    fn look_round(&self, evictor: &mut Evictor, policy: Policy, effort_max: usize, now_ms: i64) -> usize {
+    fn scan_round(&self, evictor: &mut Evictor, policy: Policy, effort_max: usize, now_ms: i64) -> usize {
         let pool = &mut evictor.pool;
         pool.clear();
         // Another thread is moving the hand.
@@ -321,7 +327,7 @@ impl Keyspace {
                 if next != slot {
                     (slot, from) = (next, self.start_of(shard_index));
                 }
-                let seen = look_at_segment(&mut shard, slot, from, policy, pool, &mut |record| {
+                let seen = scan_segment(&mut shard, slot, from, policy, pool, &mut |record| {
                     score(record, policy.order, now_ms, &self.settings, &mut evictor.rng)
                 });
                 looked_at += seen.eligible;
@@ -334,19 +340,19 @@ impl Keyspace {
                 break;
             }
         }
-        pool.finish((looked_at / policy.looks_per_candidate()).clamp(1, CANDIDATES_MAX));
+        pool.finish((looked_at / policy.records_per_candidate()).clamp(1, CANDIDATES_MAX));
         effort
     }
 }
 
 /// What the removal of one evicted record freed.
-struct Gone {
+struct FreedRecord {
     bytes: u64,
     expired: bool,
 }
 
 /// Result of looking at one segment.
-struct Look {
+struct SegmentScan {
     /// Number of records in the segment.
     visited: usize,
     /// Number of these records that the policy allows to evict.
@@ -356,19 +362,19 @@ struct Look {
 }
 
 /// Looks at one segment, and adds its best records to the pool.
-fn look_at_segment(
+fn scan_segment(
     shard: &mut Shard,
     slot: usize,
     from: u64,
     policy: Policy,
     pool: &mut Pool,
     score: &mut dyn FnMut(&RecordRef<'_>) -> u64,
-) -> Look {
-    let Some(table) = shard.table(slot) else { return Look { visited: 0, eligible: 0, next: None } };
+) -> SegmentScan {
+    let Some(table) = shard.table(slot) else { return SegmentScan { visited: 0, eligible: 0, next: None } };
     if policy.expiring_only
         && let Some(next) = table.records.without_expiry(from)
     {
-        return Look { visited: 0, eligible: 0, next };
+        return SegmentScan { visited: 0, eligible: 0, next };
     }
     pool.seen.clear();
     let mut number = 0;
@@ -376,7 +382,7 @@ fn look_at_segment(
         let record = RecordRef(item);
         if policy.allows(&record) {
             let (score, basis) = (score(&record), basis(&record, policy.order));
-            pool.seen.push(Seen { score, basis, number, key_bytes: item.key().len() });
+            pool.seen.push(SeenRecord { score, basis, number, key_bytes: item.key().len() });
         }
         number += 1;
     });
@@ -384,10 +390,10 @@ fn look_at_segment(
     if eligible == 0 {
         // No record of the segment has an expiry any more. `raise_expiry` lets later rounds skip the segment.
         shard.raise_expiry(slot, from);
-        return Look { visited, eligible, next };
+        return SegmentScan { visited, eligible, next };
     }
     // All candidates of the round may come from this segment.
-    let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.looks_per_candidate());
+    let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.records_per_candidate());
     pool.select(best.min(CANDIDATES_MAX));
     let seen = std::mem::take(&mut pool.seen);
     let (mut selected, mut number) = (seen.iter().peekable(), 0);
@@ -398,5 +404,5 @@ fn look_at_segment(
         number += 1;
     });
     pool.seen = seen;
-    Look { visited, eligible, next }
+    SegmentScan { visited, eligible, next }
 }

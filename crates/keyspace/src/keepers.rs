@@ -19,11 +19,11 @@ pub(crate) struct Keepers {
 /// The records of a table as they were before a flush or a swap took the table away. Costs one pointer per segment,
 /// because the table shares its segments.
 #[derive(Debug)]
-pub(crate) struct Frozen(pub(crate) ExtendibleTable<Value, KeyPositions>);
+pub(crate) struct FrozenTable(pub(crate) ExtendibleTable<Value, KeyPositions>);
 
-impl Frozen {
-    pub(crate) fn of(shard: &Shard, slot: usize) -> Frozen {
-        Frozen(match shard.table(slot) {
+impl FrozenTable {
+    pub(crate) fn of(shard: &Shard, slot: usize) -> FrozenTable {
+        FrozenTable(match shard.table(slot) {
             Some(table) => table.records.clone(),
             None => shard.empty_records(),
         })

@@ -167,11 +167,11 @@ impl Keyspace {
     }
     /// An empty keyspace of one shard and one database, with the tunables of this keyspace. A command uses it to
     /// work on copies of values while nobody else can see them.
-    pub fn aside(&self, seed: [u64; 4]) -> Keyspace {
-        self.beside(1, seed)
+    pub fn scratch(&self, seed: [u64; 4]) -> Keyspace {
+        self.scratch_with(1, seed)
     }
-    /// Like [`Keyspace::aside`], with this number of databases.
-    pub(crate) fn beside(&self, databases: usize, seed: [u64; 4]) -> Keyspace {
+    /// Like [`Keyspace::scratch`], with this number of databases.
+    pub(crate) fn scratch_with(&self, databases: usize, seed: [u64; 4]) -> Keyspace {
         Keyspace { settings: self.settings.quiet(), ..Keyspace::new(1, databases, seed) }
     }
     /// Sets the listener. It receives events while [`Settings::listens`] has the bit [`LISTENER`]. Only the first

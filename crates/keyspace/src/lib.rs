@@ -29,7 +29,7 @@ mod view;
 mod wait;
 mod watch;
 
-pub use db::{Db, OtherType, Taken};
+pub use db::{Db, OtherType, RemovedRecord};
 pub use event::{Class, KeyEvent, Listener};
 pub use evict::{Evicted, Evictor, Order, Policy};
 pub use extendible::Shape;

@@ -12,8 +12,8 @@
 //!
 //! Left out: SCAN, RANDOMKEY and counts of keys show the state before the promises.
 
-use crate::draft::Made;
-use crate::event::Caller;
+use crate::draft::DraftedKey;
+use crate::event::EventSource;
 use crate::extendible::position_of;
 use crate::shard::Shard;
 use crate::types::string::Str;
@@ -30,14 +30,14 @@ type Keys = HashMap<Box<[u8]>, Promise, ahash::RandomState>;
 /// Keys, each with what becomes of the key. Built while no shard is held.
 #[derive(Debug, Default)]
 pub struct Promises {
-    parts: BTreeMap<usize, Part>,
+    parts: BTreeMap<usize, ShardPromises>,
     /// Number of promises made so far.
     count: usize,
 }
 
 /// The promises for keys of one shard.
 #[derive(Debug, Default)]
-struct Part {
+struct ShardPromises {
     keys: Keys,
     positions: BTreeSet<u64>,
 }
@@ -47,17 +47,17 @@ struct Part {
 struct Promise {
     /// Number of promises that were added before this one.
     nth: usize,
-    to: Becomes,
+    to: PromisedChange,
 }
 
 /// What carrying out a promise makes of its key.
 #[derive(Debug)]
-pub(crate) enum Becomes {
+pub(crate) enum PromisedChange {
     Deleted,
     /// The key gets this string and no expiry.
     Set(Str),
     /// The key gets what a transaction in a draft has made of it.
-    Made(Box<Made>),
+    Drafted(Box<DraftedKey>),
 }
 
 /// The promises of one [`Promises`] that belong to one shard.
@@ -68,16 +68,16 @@ pub(crate) struct Promised {
     /// Positions of all the keys, including keys whose promises were carried out already.
     positions: BTreeSet<u64>,
     /// The event name and the client of the command that made the promises.
-    caller: Caller,
+    caller: EventSource,
     /// Time of the promises: a record with this expiry or an earlier one had expired then.
     expiry_ms: i64,
     removed: Arc<AtomicU64>,
 }
 
 /// A promise that is about to be carried out.
-struct Due {
-    to: Becomes,
-    caller: Caller,
+struct DuePromise {
+    to: PromisedChange,
+    caller: EventSource,
     expiry_ms: i64,
     removed: Arc<AtomicU64>,
 }
@@ -86,9 +86,9 @@ impl Promises {
     /// Promises to set `key` to `value` without an expiry, or to delete `key` (`None`). If a key is added several
     /// times, only the last promise counts.
     pub fn add(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Option<Str>) {
-        self.push(keyspace, key, value.map_or(Becomes::Deleted, Becomes::Set));
+        self.push(keyspace, key, value.map_or(PromisedChange::Deleted, PromisedChange::Set));
     }
-    pub(crate) fn push(&mut self, keyspace: &Keyspace, key: &Key<'_>, to: Becomes) {
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, key: &Key<'_>, to: PromisedChange) {
         let part = self.parts.entry(keyspace.shard_of(key.hash)).or_default();
         part.keys.insert(key.bytes.into(), Promise { nth: self.count, to });
         part.positions.insert(position_of(key.hash.0));
@@ -105,12 +105,12 @@ impl Promises {
 }
 
 impl Promised {
-    fn take(&mut self, slot: usize, key: &[u8]) -> Option<Due> {
+    fn take(&mut self, slot: usize, key: &[u8]) -> Option<DuePromise> {
         if slot != self.slot {
             return None;
         }
         let to = self.keys.remove(key)?.to;
-        Some(Due { to, caller: self.caller, expiry_ms: self.expiry_ms, removed: self.removed.clone() })
+        Some(DuePromise { to, caller: self.caller, expiry_ms: self.expiry_ms, removed: self.removed.clone() })
     }
     /// True when one of these positions, which ascend, is the position of a promised key. Another key may have that
     /// position, too.
@@ -147,8 +147,8 @@ impl Shard {
         meeting.flat_map(|promised| promised.keys.keys().filter(|key| is_at(key))).cloned().collect()
     }
     /// Removes the promises of `key` from this shard and returns them, the oldest first.
-    fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[Due; 1]> {
-        let due: SmallVec<[Due; 1]> =
+    fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[DuePromise; 1]> {
+        let due: SmallVec<[DuePromise; 1]> =
             self.promised.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
         if !due.is_empty() {
             self.promised.retain(|promised| !promised.keys.is_empty());
@@ -174,14 +174,15 @@ impl Txn<'_> {
         let (slot, caller, expiry_ms) = (keyspace.slot(db), self.caller, self.clock.expiry_ms);
         let removed = Arc::<AtomicU64>::default();
         let mut awaited = Vec::new();
-        for (shard, Part { keys, positions }) in promises.parts {
-            let held = self.held(shard);
+        for (shard, ShardPromises { keys, positions }) in promises.parts {
+            let held = self.shard_guard(shard);
             let shard = &mut held.guard;
             // Raise the flags of WATCH now. A transaction that watches one of these keys may touch only other keys,
             // so its look-ups would not carry out the promise.
             shard.watchers.raise_where(|of, key| {
                 let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
-                let changes = |promise: &Promise| !matches!(promise.to, Becomes::Deleted) || is_there();
+                let changes =
+                    |promise: &Promise| !matches!(promise.to, PromisedChange::Deleted) || is_there();
                 of == slot && keys.get(key).is_some_and(changes)
             });
             let waited_for = shard.watchers.waiters.keys_of(slot);
@@ -198,7 +199,7 @@ impl Txn<'_> {
     /// Carries out the promises of the keys at these positions, which ascend, of a held shard.
     pub(crate) fn settle_at(&mut self, shard: usize, slot: usize, positions: &[u64]) {
         let keyspace = self.keyspace;
-        for key in self.held(shard).guard.promised_at(keyspace, slot, positions) {
+        for key in self.shard_guard(shard).guard.promised_at(keyspace, slot, positions) {
             Db { txn: self, slot }.settle(&keyspace.key(&key));
         }
     }
@@ -207,7 +208,7 @@ impl Txn<'_> {
         let shards: Vec<usize> =
             self.held_shards().filter(|(_, shard)| shard.is_promised()).map(|(at, _)| at).collect();
         for shard in shards {
-            while let Some((slot, key)) = self.held(shard).guard.next_promised() {
+            while let Some((slot, key)) = self.shard_guard(shard).guard.next_promised() {
                 let key = self.keyspace.key(&key);
                 Db { txn: self, slot }.settle(&key);
             }
@@ -229,9 +230,9 @@ impl Db<'_, '_> {
             let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
             let apart = self.txn.set_apart();
             match due.to {
-                Becomes::Set(value) => _ = self.set_str(key, value.view(), None),
-                Becomes::Made(made) => self.make(key, *made),
-                Becomes::Deleted => {
+                PromisedChange::Set(value) => _ = self.set_str(key, value.view(), None),
+                PromisedChange::Drafted(made) => self.make(key, *made),
+                PromisedChange::Deleted => {
                     let is_removed = self.delete(key);
                     due.removed.fetch_add(is_removed.into(), Relaxed);
                 }

@@ -1,6 +1,9 @@
 //! [`Shard`]: the part of every database that one lock protects.
 
-use crate::extendible::{At, Content, ExtendibleTable, Item, New, Payload, Positions, position_of};
+mod table;
+pub(crate) use table::{Sums, Table};
+
+use crate::extendible::{ExtendibleTable, Item, Location, NewItem, Payload, Positions, position_of};
 use crate::keepers::Keepers;
 use crate::promise::Promised;
 use crate::record::{Value, key_expiry_ms};
@@ -97,103 +100,13 @@ pub(crate) struct Shard {
     pub(crate) random: u64,
 }
 
-/// The part of one database in a shard.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) records: ExtendibleTable<Value, KeyPositions>,
-    /// Number of records with an expiry.
-    pub(crate) expiring: usize,
-    /// Sum of the expiries of all records with an expiry, in milliseconds since 1970.
-    pub(crate) expiries_ms: i128,
-    /// Number of hashes with fields that expire.
-    pub(crate) mortal: usize,
-}
-
-/// The sums of the counters of one or more tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
-    /// Number of heap bytes of the tables.
-    pub(crate) bytes: usize,
-    /// Number of records that clients can reach (those of even slots).
-    pub(crate) records: usize,
-    /// Number of records that clients can reach and that have an expiry.
-    pub(crate) expiring: usize,
-}
-
-impl Sums {
-    #[inline]
-    fn and(self, other: Sums) -> Sums {
-        Sums {
-            bytes: self.bytes + other.bytes,
-            records: self.records + other.records,
-            expiring: self.expiring + other.expiring,
-        }
-    }
-    fn without(self, other: Sums) -> Sums {
-        Sums {
-            bytes: self.bytes - other.bytes,
-            records: self.records - other.records,
-            expiring: self.expiring - other.expiring,
-        }
-    }
-}
-
-impl Table {
-    fn new(base_bits: u8, positions: &KeyPositions) -> Table {
-        Table {
-            records: ExtendibleTable::new(base_bits, positions.clone()),
-            expiring: 0,
-            expiries_ms: 0,
-            mortal: 0,
-        }
-    }
-    /// Counts a record with this expiry (`i64::MAX`: none).
-    #[inline]
-    fn count_expiry(&mut self, expiry_ms: i64) {
-        if expiry_ms != i64::MAX {
-            self.expiring += 1;
-            self.expiries_ms += i128::from(expiry_ms);
-        }
-    }
-    /// Undoes [`Table::count_expiry`].
-    #[inline]
-    fn uncount_expiry(&mut self, expiry_ms: i64) {
-        if expiry_ms != i64::MAX {
-            self.expiring -= 1;
-            self.expiries_ms -= i128::from(expiry_ms);
-        }
-    }
-    /// Subtracts the record at `at` from the counts, before it is removed or replaced.
-    #[inline]
-    fn uncount(&mut self, at: At) {
-        let item = self.records.at(at);
-        if item.expiry_ms() == i64::MAX {
-            return;
-        }
-        let expiry_ms = key_expiry_ms(&item);
-        if let Content::OffHeap(value) = item.content() {
-            self.mortal -= usize::from(value.field_expiry_ms() != i64::MAX);
-        }
-        self.uncount_expiry(expiry_ms);
-    }
-    /// Sums of this table, which has this slot. A slot other than 0 also counts the bytes of the `Table` itself.
-    pub(crate) fn sums(&self, slot: usize) -> Sums {
-        let own_bytes = if slot == 0 { 0 } else { size_of::<Table>() + size_of::<(usize, Box<Table>)>() };
-        let bytes = own_bytes + self.records.heap_bytes();
-        match slot & 1 {
-            0 => Sums { bytes, records: self.records.len(), expiring: self.expiring },
-            _ => Sums { bytes, ..Sums::default() },
-        }
-    }
-}
-
 /// Called with a key, an event, and the data that the event removed, as [`FieldsExpired::events`] gives them.
 type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 
 /// Result of [`Shard::expire_fields`]: what the expiry of a record, or of fields in it, has changed.
 pub(crate) struct FieldsExpired {
     /// The place of the record after the change.
-    pub(crate) at: At,
+    pub(crate) at: Location,
     /// True when the record stays. If false, the caller must remove the record.
     pub(crate) stays: bool,
     /// True when at least one field expired.
@@ -246,7 +159,7 @@ impl Shard {
     /// The sums over all tables of the shard.
     #[inline]
     pub(crate) fn sums(&self) -> Sums {
-        self.first.sums(0).and(self.others_sums)
+        self.first.sums(0).plus(self.others_sums)
     }
     /// The table of a slot. `None` when its database was never written to.
     #[inline]
@@ -278,14 +191,14 @@ impl Shard {
     fn change_other<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
         let place = self.place(slot).unwrap_or_else(|place| {
             let table = Box::new(Table::new(self.base_bits, &self.positions));
-            self.others_sums = self.others_sums.and(table.sums(slot));
+            self.others_sums = self.others_sums.plus(table.sums(slot));
             self.others.insert(place, (slot, table));
             place
         });
         let table = &mut *self.others[place].1;
         let before = table.sums(slot);
         let result = change(table);
-        self.others_sums = self.others_sums.without(before).and(table.sums(slot));
+        self.others_sums = self.others_sums.minus(before).plus(table.sums(slot));
         self.others_expiry_ms = self.others_expiry_ms.min(table.records.expiry_ms());
         result
     }
@@ -304,7 +217,7 @@ impl Shard {
             return Some(std::mem::replace(&mut self.first, Table::new(self.base_bits, &self.positions)));
         }
         let table = self.others.remove(self.place(slot).ok()?).1;
-        self.others_sums = self.others_sums.without(table.sums(slot));
+        self.others_sums = self.others_sums.minus(table.sums(slot));
         Some(*table)
     }
     /// Exchanges the tables of two slots.
@@ -318,7 +231,7 @@ impl Shard {
     }
     /// Removes the record of `key` and notes the key. Returns the value if it lay outside the table. If the removal
     /// is a change, the caller counts it.
-    pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
+    pub(crate) fn remove(&mut self, slot: usize, at: Location, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
             table.uncount(at);
@@ -349,15 +262,17 @@ impl Shard {
         self.keep(slot, position, key.bytes);
         self.changes += 1;
         self.note(slot, position, key.bytes);
-        let used = Some(now.access(&mut self.random).first().0);
+        let used = Some(now.access(&mut self.random).of_new().0);
         self.change_table(slot, |table| {
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.insert_new(position, New { key: key.bytes, used, expiry_ms: joined_ms, payload });
+            table
+                .records
+                .insert_new(position, NewItem { key: key.bytes, used, expiry_ms: joined_ms, payload });
         });
     }
     /// Sets the expiry of a record (`i64::MAX`: none), and notes the key.
-    pub(crate) fn set_expiry(&mut self, slot: usize, at: At, key: &Key<'_>, expiry_ms: i64) {
+    pub(crate) fn set_expiry(&mut self, slot: usize, at: Location, key: &Key<'_>, expiry_ms: i64) {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
@@ -373,7 +288,7 @@ impl Shard {
     pub(crate) fn replace(
         &mut self,
         slot: usize,
-        at: At,
+        at: Location,
         key: &Key<'_>,
         payload: Payload<'_, Value>,
         expiry_ms: Option<i64>,
@@ -386,33 +301,38 @@ impl Shard {
         let former = self.change_table(slot, |table| {
             let item = table.records.at(at);
             let before_ms = key_expiry_ms(&item);
-            let used = Some(now.access(&mut random).again(Usage(item.used())).0);
+            let used = Some(now.access(&mut random).after_use(Usage(item.used())).0);
             let expiry_ms = expiry_ms.unwrap_or(before_ms);
             table.uncount(at);
             let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.replace(at, New { key: key.bytes, used, expiry_ms: joined_ms, payload })
+            table.records.replace(at, NewItem { key: key.bytes, used, expiry_ms: joined_ms, payload })
         });
         self.random = random;
         former
     }
     /// Sets the usage of a record to `before` plus one use, now.
-    pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
-        let used = now.access(&mut self.random).again(before);
+    pub(crate) fn set_used(&mut self, slot: usize, at: Location, before: Usage, now: &Clock<'_>) {
+        let used = now.access(&mut self.random).after_use(before);
         self.put_used(slot, at, used);
     }
     /// Sets the usage of a record.
-    pub(crate) fn put_used(&mut self, slot: usize, at: At, used: Usage) {
+    pub(crate) fn put_used(&mut self, slot: usize, at: Location, used: Usage) {
         self.change_table(slot, |table| table.records.set_used(at, used.0));
     }
     /// Marks a record as used. The shard's sums stay the same, so they need not be published.
     #[inline]
-    pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {
+    pub(crate) fn touch(&mut self, slot: usize, at: Location, now: &Clock<'_>) -> Item<'_, Value> {
         self.mark_used(slot, at, now).at(at)
     }
     #[inline]
-    fn mark_used(&mut self, slot: usize, at: At, now: &Clock<'_>) -> &ExtendibleTable<Value, KeyPositions> {
+    fn mark_used(
+        &mut self,
+        slot: usize,
+        at: Location,
+        now: &Clock<'_>,
+    ) -> &ExtendibleTable<Value, KeyPositions> {
         let table = match slot {
             0 => &mut self.first,
             _ => {
@@ -421,7 +341,7 @@ impl Shard {
             }
         };
         let before = Usage(table.records.at(at).used());
-        let used = now.access(&mut self.random).again(before);
+        let used = now.access(&mut self.random).after_use(before);
         // Write only a changed usage: a second read of a hot key in the same second must not dirty its cache line.
         if used != before {
             table.records.set_used(at, used.0);
@@ -433,7 +353,7 @@ impl Shard {
     pub(crate) fn change<R>(
         &mut self,
         slot: usize,
-        at: At,
+        at: Location,
         key: &Key<'_>,
         now: &Clock<'_>,
         change: impl FnOnce(&mut Value) -> R,
@@ -516,7 +436,7 @@ impl Shard {
     pub(crate) fn expire_fields(
         &mut self,
         slot: usize,
-        at: At,
+        at: Location,
         key: &Key<'_>,
         now_ms: i64,
         names_fields: bool,
@@ -548,7 +468,7 @@ impl Shard {
     }
     /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.
-    pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
+    pub(crate) fn settle(&mut self, slot: usize, at: Location, key: &Key<'_>, was_mortal: bool) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
             let settled = table.records.change_outside(at, |value| match value {

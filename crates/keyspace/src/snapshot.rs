@@ -13,7 +13,7 @@
 //! Left out: where the records are written to.
 
 use crate::extendible::{Entries, Item, position_of};
-use crate::keepers::Frozen;
+use crate::keepers::FrozenTable;
 use crate::record::{RecordRef, Value};
 use crate::shard::Shard;
 use crate::{Keys, Keyspace, Txn};
@@ -143,7 +143,7 @@ pub(crate) struct Saving {
     kept: Vec<Saved>,
     /// Tables that a flush or a swap took away since the moment of the snapshot, by slot. The walk reads these
     /// tables instead of those that replaced them.
-    frozen: Vec<(usize, Frozen)>,
+    frozen: Vec<(usize, FrozenTable)>,
     hashers: [ahash::RandomState; 2],
 }
 
@@ -181,7 +181,7 @@ impl Saving {
         if slot >= self.done.0 && self.frozen.iter().all(|(frozen, _)| *frozen != slot) {
             // Freeze the table even if it does not exist, so that the walk does not read the table that replaces
             // it.
-            self.frozen.push((slot, Frozen::of(shard, slot)));
+            self.frozen.push((slot, FrozenTable::of(shard, slot)));
         }
     }
     /// True when the walk has yet to reach this place in the current table of the slot.
@@ -444,7 +444,7 @@ impl crate::Db<'_, '_> {
     /// in place is estimated, because the change must copy memory that a snapshot shares.
     pub fn keep_for_snapshot(&mut self, key: &crate::Key<'_>) {
         let (slot, shard) = (self.slot, self.txn.keyspace.shard_of(key.hash));
-        self.txn.held(shard).guard.keep(slot, position_of(key.hash.0), key.bytes);
+        self.txn.shard_guard(shard).guard.keep(slot, position_of(key.hash.0), key.bytes);
     }
 }
 

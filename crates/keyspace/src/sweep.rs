@@ -2,7 +2,7 @@
 //! one shard at a time, and keeps it for one segment.
 
 use crate::extendible::POSITION_BITS;
-use crate::journal::Placed;
+use crate::journal::PlacedEffects;
 use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -86,7 +86,7 @@ impl Keyspace {
                 self.shards[shard_index].publish(&held);
                 let is_waited_for = held.watchers.waiters.has_signalled();
                 drop(held);
-                placed.into_iter().for_each(Placed::put);
+                placed.into_iter().for_each(PlacedEffects::put);
                 if is_waited_for {
                     self.serve_signalled(shard_index, now_ms);
                 }
@@ -152,13 +152,13 @@ impl Txn<'_> {
         for _ in 0..DRAWS_MAX {
             let dense = self.random_in(rng.usize(..shards), slot, SHARD_ITEMS_DENSE, rng);
             let drawn = match dense {
-                Drawn::TooFew => self.random_weighed(slot, rng),
+                RandomDraw::TooFew => self.random_weighed(slot, rng),
                 drawn => drawn,
             };
             match drawn {
-                Drawn::Key(key) => return Some(key),
-                Drawn::Expired => {}
-                Drawn::TooFew => return None,
+                RandomDraw::Key(key) => return Some(key),
+                RandomDraw::Expired => {}
+                RandomDraw::TooFew => return None,
             }
         }
         None
@@ -236,25 +236,31 @@ impl Txn<'_> {
     fn records_in(&mut self, shard: usize, slot: usize) -> usize {
         self.with_shard(shard, |shard| shard.table(slot).map_or(0, |table| table.records.len()))
     }
-    /// A random key of one shard. [`Drawn::TooFew`] when the shard has fewer than `items_min` keys.
-    fn random_in(&mut self, shard: usize, slot: usize, items_min: usize, rng: &mut fastrand::Rng) -> Drawn {
+    /// A random key of one shard. [`RandomDraw::TooFew`] when the shard has fewer than `items_min` keys.
+    fn random_in(
+        &mut self,
+        shard: usize,
+        slot: usize,
+        items_min: usize,
+        rng: &mut fastrand::Rng,
+    ) -> RandomDraw {
         let now_ms = self.now_ms();
         self.with_shard(shard, |shard| {
             let table = shard.table(slot).filter(|t| t.records.len() >= items_min);
             match table.and_then(|t| t.records.random(rng)) {
-                None => Drawn::TooFew,
-                Some(record) if RecordRef(record).is_expired(now_ms) => Drawn::Expired,
-                Some(record) => Drawn::Key(record.key().to_vec()),
+                None => RandomDraw::TooFew,
+                Some(record) if RecordRef(record).is_expired(now_ms) => RandomDraw::Expired,
+                Some(record) => RandomDraw::Key(record.key().to_vec()),
             }
         })
     }
     /// A random key of a shard that is drawn with a chance proportional to its number of keys.
-    fn random_weighed(&mut self, slot: usize, rng: &mut fastrand::Rng) -> Drawn {
+    fn random_weighed(&mut self, slot: usize, rng: &mut fastrand::Rng) -> RandomDraw {
         let lens: Vec<usize> =
             (0..self.keyspace.shards()).map(|shard| self.records_in(shard, slot)).collect();
         let total: usize = lens.iter().sum();
         if total == 0 {
-            return Drawn::TooFew;
+            return RandomDraw::TooFew;
         }
         let mut ticket = rng.usize(..total);
         let holds = |len: &usize| match ticket.checked_sub(*len) {
@@ -266,14 +272,17 @@ impl Txn<'_> {
         };
         let shard = lens.iter().position(holds).expect("the ticket is below the sum");
         match self.random_in(shard, slot, 1, rng) {
-            Drawn::TooFew => Drawn::Expired, // The shard was emptied meanwhile. Draw again.
+            RandomDraw::TooFew => RandomDraw::Expired,
             drawn => drawn,
         }
     }
 }
 
-enum Drawn {
+/// The result of drawing a random key.
+enum RandomDraw {
     Key(Vec<u8>),
+    /// The drawn key has expired, or the shard was emptied meanwhile. Draw again.
     Expired,
+    /// The shard has fewer keys than asked for.
     TooFew,
 }

@@ -3,9 +3,9 @@
 //! Data is read and changed only through a `Txn` ([`Txn::db`]). The values that a command has replaced or removed
 //! are freed after the shards are released. [`crate::db`] has the look-ups and the changes of records.
 
-use crate::event::{Caller, KeptEvent, KeptEvents, KeyEvent};
-use crate::journal::effects::{Arg, Effects, EffectsMark, Sent};
-use crate::journal::{Journal, Placed};
+use crate::event::{EventSource, KeptEvent, KeptEvents, KeyEvent};
+use crate::journal::effects::{Arg, Effects, EffectsMark, SentArgs};
+use crate::journal::{Journal, PlacedEffects};
 use crate::settings::{JOURNAL, LISTENER};
 use crate::shard::{Clock, LockedShard, Shard};
 use crate::{Db, Flushed, KeyHash, Keyspace, Value};
@@ -31,7 +31,7 @@ pub struct Txn<'k> {
     /// Counts of reads that found a record, and of reads that did not.
     pub(crate) lookups: Lookups,
     /// The event name of the command's changes, and the client. Set while the listener wants events.
-    pub(crate) caller: Caller,
+    pub(crate) caller: EventSource,
     /// The effects so far. `Some` while changes are recorded.
     pub(crate) effects: Option<Box<Effects>>,
     /// Events that are reported later: see [`Txn::keep_events`].
@@ -45,7 +45,7 @@ pub struct Txn<'k> {
 
 /// The effects and events of a piece of work, put aside while other work runs in the same transaction.
 #[derive(Debug)]
-pub(crate) struct Apart {
+pub(crate) struct SetAside {
     kept: Option<Box<KeptEvents>>,
     effects: Option<Box<Effects>>,
 }
@@ -225,7 +225,7 @@ impl<'k> Txn<'k> {
     /// Ends a command. If the command changed something and named no effect, its arguments are the effect, and
     /// `sent` is called to get them.
     #[inline]
-    pub fn end_command<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> Sent<'a, I>)
+    pub fn end_command<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> SentArgs<'a, I>)
     where
         I: ExactSizeIterator<Item = Arg<'a>>,
     {
@@ -257,15 +257,15 @@ impl<'k> Txn<'k> {
     }
     /// Begins other work in this transaction. The events of that work are reported at once, and it has no effects.
     /// End it with [`Txn::put_together`].
-    pub(crate) fn set_apart(&mut self) -> Apart {
+    pub(crate) fn set_apart(&mut self) -> SetAside {
         let forgotten = self.keyspace.journal().is_on().then(|| {
             let mut effects = Journal::effects();
             effects.begin_own();
             effects
         });
-        Apart { kept: self.kept.take(), effects: std::mem::replace(&mut self.effects, forgotten) }
+        SetAside { kept: self.kept.take(), effects: std::mem::replace(&mut self.effects, forgotten) }
     }
-    pub(crate) fn put_together(&mut self, apart: Apart) {
+    pub(crate) fn put_together(&mut self, apart: SetAside) {
         (self.kept, self.effects) = (apart.kept, apart.effects);
     }
     /// True when some effect was recorded already, such as the expiry of a key that the command looked up.
@@ -305,7 +305,7 @@ impl<'k> Txn<'k> {
     /// Sets the event name of changes from here on to `event`, and the client of these changes to `by`. `reads`:
     /// the command only reads, so its look-ups of missing keys are events.
     pub fn call_changes(&mut self, event: KeyEvent, reads: bool, by: u64) {
-        self.caller = Caller { event, reads, by };
+        self.caller = EventSource { event, reads, by };
     }
     /// Sets the event name of changes from here on.
     #[inline]
@@ -363,7 +363,7 @@ impl<'k> Txn<'k> {
             clock,
             no_touch: false,
             lookups: Lookups::default(),
-            caller: Caller::NOBODY,
+            caller: EventSource::NOBODY,
             effects: None,
             kept: None,
             garbage: SmallVec::new(),
@@ -440,7 +440,7 @@ impl<'k> Txn<'k> {
         let Some(effects) = self.effects.take() else { return };
         let placed = self.keyspace.journal().place(effects);
         self.held.clear();
-        placed.into_iter().for_each(Placed::put);
+        placed.into_iter().for_each(PlacedEffects::put);
     }
     /// Locks one more shard. Returns false when somebody else holds the shard for longer than
     /// [`ONE_MORE_PATIENCE`].
@@ -452,7 +452,7 @@ impl<'k> Txn<'k> {
         true
     }
     #[inline]
-    pub(crate) fn held(&mut self, shard: usize) -> &mut ShardGuard<'k> {
+    pub(crate) fn shard_guard(&mut self, shard: usize) -> &mut ShardGuard<'k> {
         let at = match &self.held[..] {
             [only] if only.shard == shard => 0,
             held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),

@@ -50,7 +50,7 @@ pub(crate) struct Access<'a> {
 impl Access<'_> {
     /// The usage that a new record gets.
     #[inline]
-    pub(crate) fn first(&self) -> Usage {
+    pub(crate) fn of_new(&self) -> Usage {
         match self.lfu {
             false => Usage(seconds(self.now_ms)),
             true => Usage(minutes(self.now_ms) << 8 | u32::from(FREQUENCY_NEW)),
@@ -58,7 +58,7 @@ impl Access<'_> {
     }
     /// The usage that a record has after one more use.
     #[inline]
-    pub(crate) fn again(&mut self, before: Usage) -> Usage {
+    pub(crate) fn after_use(&mut self, before: Usage) -> Usage {
         if self.lfu { self.count(before) } else { Usage(seconds(self.now_ms)) }
     }
     /// Counts a use under an LFU policy. The higher the counter is, the smaller is the chance that it rises. With
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn idle_time_is_in_seconds_and_wraps_as_redis_s() {
         let settings = Settings::default();
-        let used = Access { lfu: false, ..access(1_700_000_000_999, &settings, &mut 1) }.first();
+        let used = Access { lfu: false, ..access(1_700_000_000_999, &settings, &mut 1) }.of_new();
         assert_eq!(used.idle_s(1_700_000_000_999), 0);
         assert_eq!(used.idle_s(1_700_000_001_000), 1);
         assert_eq!(used.idle_s(1_700_000_000_000 + (1 << 24) * 1000), 0);
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn the_counter_rises_logarithmically_and_decays() {
         let (settings, mut random) = (Settings::default(), 7);
-        let mut used = access(0, &settings, &mut random).first();
+        let mut used = access(0, &settings, &mut random).of_new();
         assert_eq!(used.frequency(0, &settings), 5);
         for _ in 0..100_000 {
-            used = access(0, &settings, &mut random).again(used);
+            used = access(0, &settings, &mut random).after_use(used);
         }
         // From the table in redis.conf: with factor 10, 100 K hits give 142.
         assert!((130..=155).contains(&used.frequency(0, &settings)), "{used:?}");
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn a_hundred_hits_are_about_ten() {
         let (settings, mut random) = (Settings::default(), 3);
-        let mut used = access(0, &settings, &mut random).first();
+        let mut used = access(0, &settings, &mut random).of_new();
         for _ in 0..100 {
-            used = access(0, &settings, &mut random).again(used);
+            used = access(0, &settings, &mut random).after_use(used);
         }
         assert!((7..=16).contains(&used.frequency(0, &settings)), "{used:?}");
     }

@@ -6,7 +6,7 @@
 //! [`KEPT_BYTES_MAX`].
 
 use crate::extendible::position_of;
-use crate::keepers::Frozen;
+use crate::keepers::FrozenTable;
 use crate::record::{RecordRef, Value};
 use crate::shard::Shard;
 use crate::{Key, Keyspace, Txn};
@@ -47,7 +47,7 @@ pub(crate) struct Viewing {
     is_lost: bool,
     /// The table of the view's database as it was before a flush or a swap took it away. For keys that were written
     /// before that, `kept` has the record.
-    frozen: Option<Frozen>,
+    frozen: Option<FrozenTable>,
 }
 
 impl Viewing {
@@ -78,7 +78,7 @@ impl Viewing {
     /// Keeps the whole table, before a flush or a swap takes it away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
         if slot == self.slot && self.frozen.is_none() {
-            self.frozen = Some(Frozen::of(shard, slot));
+            self.frozen = Some(FrozenTable::of(shard, slot));
         }
     }
     /// The record of a key at the moment of the view, if this part has kept it. `None`: the key was not written
@@ -163,7 +163,7 @@ impl<'k> Txn<'k> {
                 is_lost: false,
                 frozen: None,
             };
-            self.held(shard).guard.keepers().viewings.push(viewing);
+            self.shard_guard(shard).guard.keepers().viewings.push(viewing);
             shards.push(shard);
         }
         View { keyspace, id, db, shards }
@@ -179,7 +179,7 @@ impl<'k> View<'k> {
     pub fn read(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> Option<Viewed> {
         // First carry out promises that were made after the moment of the view. Like any other write, this makes
         // the shard keep the former record.
-        txn.db(self.db).look(key);
+        txn.db(self.db).refresh(key);
         match self.viewing(txn, key).and_then(|viewing| viewing.read(key)) {
             Some(was) => was,
             None => txn.db(self.db).get(key).map(|record| viewed(&record)),
@@ -211,7 +211,7 @@ impl<'k> View<'k> {
         })
     }
     fn viewing<'t>(&self, txn: &'t mut Txn<'k>, key: &Key<'_>) -> Option<&'t Viewing> {
-        let keepers = txn.held(self.keyspace.shard_of(key.hash)).guard.keepers.as_ref()?;
+        let keepers = txn.shard_guard(self.keyspace.shard_of(key.hash)).guard.keepers.as_ref()?;
         keepers.viewings.iter().find(|viewing| viewing.id == self.id)
     }
 }

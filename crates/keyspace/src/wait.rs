@@ -81,7 +81,7 @@ pub enum WaiterOutcome {
     Left,
     /// The waiter is woken and must fetch the data itself. It keeps its turn, and the waiters behind it do not get
     /// the data before it.
-    Told,
+    ToldToFetch,
     /// The waiter was told earlier to fetch the data, and has not fetched it yet.
     Comes,
     /// The key has not enough data for this waiter, which keeps its turn. A waiter behind it may want less and may
@@ -95,7 +95,7 @@ pub trait Waiter: Send + Sync + fmt::Debug {
     /// Serves the waiter, because `event` happened at `key`. `tag` is the number with which the waiter registered
     /// at this key.
     fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome;
-    /// Wakes the waiter after [`WaiterOutcome::Done`] or [`WaiterOutcome::Told`]. Called while no shard is held.
+    /// Wakes the waiter after [`WaiterOutcome::Done`] or [`WaiterOutcome::ToldToFetch`]. Called while no shard is held.
     fn wake(&self);
 }
 
@@ -123,7 +123,7 @@ struct Waits {
 /// The waiters of one shard, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    keys: HashMap<SlotKey, Waiting, ahash::RandomState>,
+    keys: HashMap<SlotKey, KeyWaiters, ahash::RandomState>,
     /// Changed keys whose waiters were not served yet, the oldest change first. Each has the number of the change,
     /// which counts over all shards.
     signalled: VecDeque<(u64, SlotKey)>,
@@ -131,8 +131,9 @@ pub(crate) struct Waiters {
     turns: Option<Arc<AtomicU64>>,
 }
 
+/// The waiters of one key, in the order of their turns.
 #[derive(Debug, Default)]
-struct Waiting {
+struct KeyWaiters {
     queue: BTreeMap<Turn, Waits>,
     is_signalled: bool,
 }
@@ -200,7 +201,7 @@ impl Waiters {
     }
     /// The first waiter at or after `from` that can be served, now that the key has `value` (`None`: the key is
     /// missing).
-    fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Turn>) -> Option<Next> {
+    fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Turn>) -> Option<ServableWaiter> {
         let queue = &self.keys.get(at)?.queue;
         let first = |low: Wanted, high: Bound<Turn>| {
             let from = latest(from, (low, 0));
@@ -213,7 +214,7 @@ impl Waiters {
             let range = begins_in.then(|| queue.range((from, high)))?.next()?;
             Some((range.0, range.1))
         };
-        let turn = |((wanted, turn), waits): (&Turn, &Waits), event| Next {
+        let turn = |((wanted, turn), waits): (&Turn, &Waits), event| ServableWaiter {
             registration: Registration { wanted: wanted.clone(), turn: *turn },
             waits: waits.clone(),
             event,
@@ -264,7 +265,7 @@ fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
 }
 
 /// A waiter that can be served, and what it is told.
-struct Next {
+struct ServableWaiter {
     registration: Registration,
     waits: Waits,
     event: Event,
@@ -318,8 +319,8 @@ impl Db<'_, '_> {
             waiters.add(slot, key.bytes, registration, Waits { waiter, tag }, turns)
         });
     }
-    /// Removes the registration of a waiter that was told to fetch its data ([`WaiterOutcome::Told`]), and lets the
-    /// waiter behind it have its turn.
+    /// Removes the registration of a waiter that was told to fetch its data ([`WaiterOutcome::ToldToFetch`]), and lets
+    /// the waiter behind it have its turn.
     pub fn leave_turn(&mut self, key: &Key<'_>, registration: Registration) {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
@@ -347,10 +348,12 @@ impl Txn<'_> {
         let (mut from, mut readers) = (Bound::Unbounded, 0);
         loop {
             // This look-up removes the key if it has expired.
-            Db { txn: self, slot: at.0 }.look(&key);
-            let held = &self.held(shard).guard;
+            Db { txn: self, slot: at.0 }.refresh(&key);
+            let held = &self.shard_guard(shard).guard;
             let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
-            let Some(Next { registration, waits: Waits { waiter, tag }, mut event }) = turn else { return };
+            let Some(ServableWaiter { registration, waits: Waits { waiter, tag }, mut event }) = turn else {
+                return;
+            };
             if registration.wanted.is_shared() {
                 readers += 1;
                 if readers > READERS_SERVED_MAX {
@@ -358,14 +361,14 @@ impl Txn<'_> {
                 }
             }
             let served = waiter.serve(self, &key, tag, event);
-            if matches!(served, WaiterOutcome::Done | WaiterOutcome::Told) {
+            if matches!(served, WaiterOutcome::Done | WaiterOutcome::ToldToFetch) {
                 woken.push(waiter);
             }
             if served == WaiterOutcome::TooLittle {
                 from = Bound::Excluded((registration.wanted, registration.turn));
                 continue;
             }
-            if matches!(served, WaiterOutcome::Told | WaiterOutcome::Comes) {
+            if matches!(served, WaiterOutcome::ToldToFetch | WaiterOutcome::Comes) {
                 // Of several readers of a stream, each may be told to read. At a list, a sorted set or a group,
                 // skip all waiters behind this one, because nobody may overtake it.
                 let last = if registration.wanted.is_shared() { registration.turn } else { u64::MAX };
@@ -373,7 +376,7 @@ impl Txn<'_> {
                 continue;
             }
             from = Bound::Included((registration.wanted.clone(), registration.turn));
-            let watchers = &mut self.held(shard).guard.watchers;
+            let watchers = &mut self.shard_guard(shard).guard.watchers;
             watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, registration));
         }
     }
@@ -383,7 +386,7 @@ impl Txn<'_> {
             .held_shards()
             .filter_map(|(index, shard)| shard.watchers.waiters.first_signal().map(|when| (when, index)));
         let (_, index) = firsts.min()?;
-        let at = self.held(index).guard.watchers.waiters.take_signal()?;
+        let at = self.shard_guard(index).guard.watchers.waiters.take_signal()?;
         Some((index, at))
     }
     /// Locks the shard of this key as well, if somebody else holds it only for a short piece of work. Otherwise

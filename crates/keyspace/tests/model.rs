@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use strand_keyspace::{Key, Keyspace, RecordRef, Str, Taken, Value, ValueRef};
+use strand_keyspace::{Key, Keyspace, RecordRef, RemovedRecord, Str, Value, ValueRef};
 
 const DATABASES: usize = 3;
 const START_MS: i64 = 1_700_000_000_000;
@@ -140,7 +140,7 @@ impl World {
         let value = Value::Str(Str::from_slice(&value));
         assert_eq!(self.with(db, key, |db, key| db.insert(key, value, at)), replaced);
     }
-    fn remove(&mut self, db: usize, key: u16) -> Option<Taken> {
+    fn remove(&mut self, db: usize, key: u16) -> Option<RemovedRecord> {
         let name = name(key);
         let was = self.twin(db).remove(&name);
         if was.is_some() {

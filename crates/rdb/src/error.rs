@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The source cannot be read.
     #[error("reading failed: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The input ends before the value or the file does.
     #[error("the input ends too early")]
     Truncated,
@@ -58,4 +58,11 @@ pub enum Error {
         /// The checksum that is stored in the file or payload.
         stored: u64,
     },
+}
+
+// `#[from]` would make the cause a source too, and the text has the cause in it already.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Io(error)
+    }
 }

@@ -1,7 +1,7 @@
 //! Converts replies to Lua values and Lua values to replies, as redis-server does.
 
 use crate::state;
-use crate::vm::Unbound;
+use crate::vm::MemoryLimitLift;
 use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_lua::{Answer, Plain, Short};
@@ -44,7 +44,7 @@ pub(crate) fn plain_reply(reply: &Chain, text: &mut Short) -> Option<Answer> {
 /// When the interpreter has no memory for the value.
 pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, Vec<u8>>> {
     state::charge(reply.len())?;
-    let _unbound = (reply.len() <= state::SMALL_BYTES).then(|| Unbound::new(lua));
+    let _unbound = (reply.len() <= state::SMALL_BYTES).then(|| MemoryLimitLift::new(lua));
     let mut slices = reply.slices();
     let (first, second) = (slices.next().unwrap_or_default(), slices.next());
     let whole;
@@ -57,12 +57,12 @@ pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Resul
     };
     let mut reader = Reader { lua, bytes, at: 0 };
     match reader.value()? {
-        Read::Error(text) => Ok(Err(text)),
-        Read::Value(value) => Ok(Ok(value)),
+        ParsedReply::Error(text) => Ok(Err(text)),
+        ParsedReply::Value(value) => Ok(Ok(value)),
     }
 }
 
-enum Read {
+enum ParsedReply {
     Value(Value),
     Error(Vec<u8>),
 }
@@ -86,10 +86,10 @@ impl<'r> Reader<'r> {
         self.at = to + 2;
         &self.bytes[from..to]
     }
-    fn field(&self, name: &str, value: Value) -> Result<Read> {
+    fn field(&self, name: &str, value: Value) -> Result<ParsedReply> {
         let table = self.lua.create_table()?;
         table.raw_set(name, value)?;
-        Ok(Read::Value(Value::Table(table)))
+        Ok(ParsedReply::Value(Value::Table(table)))
     }
     fn string(&self, text: &[u8]) -> Result<Value> {
         Ok(Value::String(self.lua.create_string(text)?))
@@ -97,18 +97,18 @@ impl<'r> Reader<'r> {
     /// Reads a nested value. A nested error becomes a table.
     fn inner(&mut self) -> Result<Value> {
         match self.value()? {
-            Read::Value(value) => Ok(value),
-            Read::Error(text) => Ok(Value::Table(crate::errors::table(self.lua, &text, false)?)),
+            ParsedReply::Value(value) => Ok(value),
+            ParsedReply::Error(text) => Ok(Value::Table(crate::errors::table(self.lua, &text, false)?)),
         }
     }
-    fn value(&mut self) -> Result<Read> {
+    fn value(&mut self) -> Result<ParsedReply> {
         let line = self.line();
         let (kind, rest) = line.split_first().unwrap_or((&b'_', &[]));
         let number = || std::str::from_utf8(rest).ok().and_then(|n| n.parse::<i64>().ok()).unwrap_or(0);
         let len = || number().max(0) as usize;
-        Ok(Read::Value(match kind {
+        Ok(ParsedReply::Value(match kind {
             b'+' => return self.field("ok", self.string(rest)?),
-            b'-' => return Ok(Read::Error(rest.to_vec())),
+            b'-' => return Ok(ParsedReply::Error(rest.to_vec())),
             b':' => Value::Number(number() as f64),
             b'$' | b'*' if number() < 0 => Value::Boolean(false),
             b'$' => {

@@ -29,5 +29,5 @@ mod structs;
 mod vm;
 
 pub use shebang::{ScriptFlags, library_name};
-pub use state::{Called, Host};
+pub use state::{CallOutcome, Host};
 pub use vm::{Ended, FunctionInfo, Input, Library, Limits, Script, VM_BYTES_MAX, Vm, compile_error, sha_of};

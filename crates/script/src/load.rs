@@ -9,7 +9,7 @@ use std::cell::RefCell;
 const FUNCTIONS_MAX: usize = 10_000;
 
 /// A function registered by a library.
-pub(crate) struct Registered {
+pub(crate) struct RegisteredFunction {
     pub(crate) name: Vec<u8>,
     pub(crate) function: Function,
     pub(crate) description: Option<Vec<u8>>,
@@ -18,11 +18,11 @@ pub(crate) struct Registered {
 
 thread_local! {
     /// The functions registered by the library that this thread is loading.
-    static REGISTERED: RefCell<Option<Vec<Registered>>> = const { RefCell::new(None) };
+    static REGISTERED: RefCell<Option<Vec<RegisteredFunction>>> = const { RefCell::new(None) };
 }
 
 /// Runs `load`. Returns the functions registered meanwhile, and the result of `load`.
-pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<Registered>, R) {
+pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<RegisteredFunction>, R) {
     REGISTERED.set(Some(Vec::new()));
     let done = load();
     (REGISTERED.take().unwrap_or_default(), done)
@@ -47,7 +47,7 @@ pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
                 return Err(errors::reply("second argument to redis.register_function must be a function"));
             };
             let function = function.clone();
-            Registered { name, function, description: None, flags: ScriptFlags::default() }
+            RegisteredFunction { name, function, description: None, flags: ScriptFlags::default() }
         }
         _ => return Err(errors::reply("wrong number of arguments to redis.register_function")),
     };
@@ -79,7 +79,7 @@ fn text_of(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-fn by_name(lua: &Lua, named: &Table) -> Result<Registered> {
+fn by_name(lua: &Lua, named: &Table) -> Result<RegisteredFunction> {
     let (mut name, mut function, mut description) = (None, None, None);
     let mut flags = ScriptFlags::default();
     for pair in named.pairs::<Value, Value>() {
@@ -120,7 +120,7 @@ fn by_name(lua: &Lua, named: &Table) -> Result<Registered> {
     let Some(function) = function else {
         return Err(errors::reply("redis.register_function must get a callback argument"));
     };
-    Ok(Registered { name, function, description, flags })
+    Ok(RegisteredFunction { name, function, description, flags })
 }
 
 fn flags_of(names: &Table) -> Result<ScriptFlags> {

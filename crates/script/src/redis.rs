@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::cjson::general;
 use crate::errors::{self, Thrown};
-use crate::state::{self, Called};
+use crate::state::{self, CallOutcome};
 use crate::{convert, load};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use sha1::{Digest, Sha1};
@@ -54,7 +54,7 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
 }
 
 /// A command that has run: its result and its reply.
-type Ran = Result<(Called, Chain)>;
+type Ran = Result<(CallOutcome, Chain)>;
 
 thread_local! {
     /// A command that [`Call`] has run, and whose reply [`call`] must convert.
@@ -84,7 +84,7 @@ impl Quick for Call {
                 return Answer::Slow;
             }
             let done = run(argv, out);
-            if matches!(done, Ok(Called::Replied))
+            if matches!(done, Ok(CallOutcome::Replied))
                 && let Some(answer) = convert::plain_reply(out, text)
                 && state::goes_on(out.len() as u32)
             {
@@ -100,7 +100,7 @@ impl Quick for Call {
 ///
 /// # Errors
 /// When the run must stop.
-fn run(argv: &Argv, out: &mut Chain) -> Result<Called> {
+fn run(argv: &Argv, out: &mut Chain) -> Result<CallOutcome> {
     // Charge a command as much as some instructions.
     state::charge(32)?;
     let resp3 = state::resp3();
@@ -151,11 +151,11 @@ fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
         }
     };
     match called {
-        Called::Replied => {}
-        Called::Refused(text) => {
+        CallOutcome::Replied => {}
+        CallOutcome::Refused(text) => {
             return refused(Thrown::Reply { text: text.into_bytes(), counted: true }.into());
         }
-        Called::Stop => return Err(state::stop()),
+        CallOutcome::Stop => return Err(state::stop()),
     }
     match convert::reply_value(lua, &out)? {
         Ok(value) => Ok(value),

@@ -21,7 +21,7 @@ const DEPTH_MAX: u32 = 16;
 /// What a script can ask for. The engine implements it on the shards that a run holds.
 pub trait Host {
     /// Runs a command and appends its reply to `out`, in RESP3 if `resp3`.
-    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> Called;
+    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome;
     /// Whether the script's user may run this command. `None` when the command, or its number of arguments, is
     /// wrong.
     fn may(&mut self, argv: &Argv) -> Option<bool>;
@@ -33,7 +33,7 @@ pub trait Host {
 
 /// Result of a command that a script calls.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Called {
+pub enum CallOutcome {
     /// The command has written its reply, which may be an error.
     Replied,
     /// The command did not run. Holds the whole error text with its code.

@@ -39,7 +39,7 @@ struct Format<'f, 'l> {
 }
 
 /// One option of a format, with the size of its value in bytes.
-struct Option_ {
+struct FormatOption {
     code: u8,
     size: usize,
 }
@@ -63,7 +63,7 @@ impl<'f, 'l> Format<'f, 'l> {
         self.at += digits;
         Ok(number)
     }
-    fn next(&mut self) -> Result<Option<Option_>> {
+    fn next(&mut self) -> Result<Option<FormatOption>> {
         let Some(&code) = self.text.get(self.at) else { return Ok(None) };
         self.at += 1;
         let size = match code {
@@ -86,10 +86,10 @@ impl<'f, 'l> Format<'f, 'l> {
                 return Err(self.args.bad(1, &format!("invalid format option '{}'", char::from(other))));
             }
         };
-        Ok(Some(Option_ { code, size }))
+        Ok(Some(FormatOption { code, size }))
     }
     /// Number of bytes of padding before the value of an option at offset `len`.
-    fn padding(&self, option: &Option_, len: usize) -> usize {
+    fn padding(&self, option: &FormatOption, len: usize) -> usize {
         if option.size == 0 || option.code == b'c' {
             return 0;
         }

@@ -1,6 +1,6 @@
 //! [`Vm`]: one interpreter with its compiled scripts. It stays on its thread.
 
-use crate::load::{self, Registered};
+use crate::load::{self, RegisteredFunction};
 use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, Host, Kind};
@@ -277,7 +277,8 @@ impl Vm {
         if registered.is_empty() {
             return Err(b"No functions registered".to_vec());
         }
-        let info = |r: Registered| FunctionInfo { name: r.name, description: r.description, flags: r.flags };
+        let info =
+            |r: RegisteredFunction| FunctionInfo { name: r.name, description: r.description, flags: r.flags };
         let functions = registered.into_iter().map(info).collect();
         Ok(Library { name, code: code.to_vec(), functions })
     }
@@ -286,7 +287,7 @@ impl Vm {
         code: &[u8],
         limits: Limits,
         host: &mut dyn Host,
-    ) -> std::result::Result<(Vec<u8>, Vec<Registered>), LoadError> {
+    ) -> std::result::Result<(Vec<u8>, Vec<RegisteredFunction>), LoadError> {
         let (name, text) = shebang::library(code).map_err(LoadError::Text)?;
         let failed = |error: mlua::Error| LoadError::Text(error.to_string().into_bytes());
         let globals = &self.sandbox.function_globals;
@@ -382,17 +383,17 @@ struct Run {
 
 /// Lifts the interpreter's memory limit while something small is created. With a limit each allocation is a
 /// protected call, which costs more than the rest of a short script. Later allocations of the script count again.
-pub(crate) struct Unbound<'l>(&'l Lua);
+pub(crate) struct MemoryLimitLift<'l>(&'l Lua);
 
-impl<'l> Unbound<'l> {
-    pub(crate) fn new(lua: &'l Lua) -> Unbound<'l> {
+impl<'l> MemoryLimitLift<'l> {
+    pub(crate) fn new(lua: &'l Lua) -> MemoryLimitLift<'l> {
         // This cannot fail, because the interpreter uses mlua's own allocator.
         let _ = lua.set_memory_limit(0);
-        Unbound(lua)
+        MemoryLimitLift(lua)
     }
 }
 
-impl Drop for Unbound<'_> {
+impl Drop for MemoryLimitLift<'_> {
     fn drop(&mut self) {
         let _ = self.0.set_memory_limit(VM_BYTES_MAX);
     }

@@ -111,8 +111,8 @@ pub enum SearchError {
     /// Any other refusal. The text is the whole error reply.
     #[error("{0}")]
     Refused(String),
-    /// tantivy failed. The server is at fault, not the client.
-    #[error("ERR The index failed: {0}")]
+    /// tantivy failed. The server is at fault, not the client. The next command that uses the index builds it again.
+    #[error("ERR The index failed and is built again with its next use: {0}")]
     Index(String),
 }
 

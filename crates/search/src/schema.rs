@@ -328,9 +328,9 @@ mod tests {
     use super::*;
     use strand_wire::args::Argv;
 
-    fn parse(line: &str) -> Result<Schema, String> {
+    fn parse(line: &str) -> Result<Schema, SearchError> {
         let argv = Argv::from_slices(&line.split_whitespace().collect::<Vec<_>>());
-        Schema::parse(argv.args()).map_err(|e| e.to_string())
+        Schema::parse(argv.args())
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
             ("FT.CREATE i PREFIX -1 a", "Bad arguments for PREFIX: Value is outside acceptable bounds"),
             ("FT.CREATE i LANGUAGE klingon", "`LANGUAGE klingon` is not supported"),
         ] {
-            assert_eq!(parse(line).unwrap_err(), want, "{line}");
+            assert_eq!(parse(line).unwrap_err().to_string(), want, "{line}");
         }
     }
 }

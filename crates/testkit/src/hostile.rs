@@ -107,7 +107,7 @@ enum Options {
 /// Which leaf of an argument tree a variant makes hostile, and how. A leaf is an argument without arguments inside
 /// it.
 #[derive(Clone, Copy, Debug)]
-enum Twist<'t> {
+enum Mutation<'t> {
     /// No leaf is hostile: every argument is as a user writes it.
     None,
     /// The leaf with this number gets this text.
@@ -123,7 +123,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
         None => format!("{}, options {options:?}: {what}", spec.name),
     };
     let mut out = Vec::new();
-    let (plain, _) = Words::new(spec, container, Options::None, Twist::None).of(spec);
+    let (plain, _) = Words::new(spec, container, Options::None, Mutation::None).of(spec);
     // Append words that no argument tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
         let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
@@ -135,7 +135,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
     let optional =
         spec.args.iter().enumerate().filter(|(_, arg)| arg.optional).map(|(i, _)| Options::Only(i));
     for options in [Options::None, Options::All].into_iter().chain(optional) {
-        let (words, leaves) = Words::new(spec, container, options, Twist::None).of(spec);
+        let (words, leaves) = Words::new(spec, container, options, Mutation::None).of(spec);
         out.push(Shape { name: name(options, "nothing hostile"), words });
         let has_parameter = |arg: &&Arg| spec.group == "search" && arg.name == "value";
         let parameters = if leaves.iter().any(has_parameter) { &PARAMETERS[..] } else { &PARAMETERS[..1] };
@@ -144,15 +144,17 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
                 // When a query has many parameters, let each parameter stand for a long text.
                 let is_query = arg.name == "query";
                 for parameter in if is_query { parameters } else { &PARAMETERS[..1] } {
-                    let words =
-                        Words { parameter, ..Words::new(spec, container, options, Twist::Text(at, &text)) };
+                    let words = Words {
+                        parameter,
+                        ..Words::new(spec, container, options, Mutation::Text(at, &text))
+                    };
                     let with = if is_query { format!(", parameter {parameter:?}") } else { String::new() };
                     let name = name(options, &format!("argument {at} {what}{with}"));
                     out.push(Shape { name, words: words.of(spec).0 });
                 }
             }
             for distinct in [false, true] {
-                let (words, _) = Words::new(spec, container, options, Twist::Many(at, distinct)).of(spec);
+                let (words, _) = Words::new(spec, container, options, Mutation::Many(at, distinct)).of(spec);
                 out.push(Shape {
                     name: name(options, &format!("argument {at} many, distinct: {distinct}")),
                     words,
@@ -196,7 +198,7 @@ struct Words<'t> {
     out: Vec<Vec<u8>>,
     group: &'static str,
     options: Options,
-    twist: Twist<'t>,
+    twist: Mutation<'t>,
     /// The leaves written so far, in order.
     leaves: Vec<&'static Arg>,
     /// Position of a word that counts the words that follow it.
@@ -211,7 +213,7 @@ impl<'t> Words<'t> {
         spec: &CommandSpec,
         container: Option<&CommandSpec>,
         options: Options,
-        twist: Twist<'t>,
+        twist: Mutation<'t>,
     ) -> Words<'t> {
         let names = container.map(|c| c.name).into_iter().chain([spec.name]);
         let out = names.map(|name| name.as_bytes().to_vec()).collect();
@@ -235,7 +237,7 @@ impl<'t> Words<'t> {
             return;
         }
         let leaf = self.leaves.len();
-        let twisted = matches!(self.twist, Twist::Many(at, _) if at == leaf && arg.multiple);
+        let twisted = matches!(self.twist, Mutation::Many(at, _) if at == leaf && arg.multiple);
         let times = match twisted {
             true if has_key(arg) => MANY_KEYS,
             true => MANY,
@@ -270,8 +272,10 @@ impl<'t> Words<'t> {
         let is_count = matches!(arg.name, "numkeys" | "count" | "nargs" | "numfields" | "numids")
             && arg.kind == "integer";
         let value = match self.twist {
-            Twist::Text(twisted, text) if twisted == at => text.to_vec(),
-            Twist::Many(twisted, true) if twisted == at && arg.kind != "key" => nth.to_string().into_bytes(),
+            Mutation::Text(twisted, text) if twisted == at => text.to_vec(),
+            Mutation::Many(twisted, true) if twisted == at && arg.kind != "key" => {
+                nth.to_string().into_bytes()
+            }
             _ if is_count => {
                 // Set the count later, when the number of repeated arguments is known.
                 self.count_at = Some(self.out.len());
@@ -291,7 +295,7 @@ impl<'t> Words<'t> {
             ("pattern", _) => "*",
             (_, "index") => INDEX,
             (_, "query") => "common",
-            (_, "value") if self.group == "search" && !matches!(self.twist, Twist::Many(..)) => {
+            (_, "value") if self.group == "search" && !matches!(self.twist, Mutation::Many(..)) => {
                 return self.parameter.0.repeat(self.parameter.1).into_bytes();
             }
             (_, "name") if self.group == "search" => "a",

@@ -36,7 +36,7 @@ pub struct Sequences<'a> {
 
 /// Why a run of sequences stopped.
 #[derive(Debug, thiserror::Error)]
-pub enum Stopped {
+pub enum SequenceError {
     /// The servers differ. The text is for people: the sequence, shortened, and the differences.
     #[error("{0}")]
     Different(String),
@@ -55,7 +55,7 @@ impl Sequences<'_> {
     ///
     /// # Errors
     /// The first difference between the servers, or the end of a connection.
-    pub fn run(&mut self, commands: usize) -> Result<(), Stopped> {
+    pub fn run(&mut self, commands: usize) -> Result<(), SequenceError> {
         let mut left = commands;
         while left > 0 {
             let wanted = left.min(self.commands_max);
@@ -63,9 +63,9 @@ impl Sequences<'_> {
             let mut sequence: Vec<Command> = (0..wanted).map(|_| self.generator.command()).collect();
             sequence.retain(|args| !(self.leaves_out)(args));
             let found =
-                self.differences(&sequence).map_err(|why| Stopped::Closed { seed: self.seed, why })?;
+                self.differences(&sequence).map_err(|why| SequenceError::Closed { seed: self.seed, why })?;
             if !found.is_empty() {
-                return Err(Stopped::Different(self.report(&sequence, &found)));
+                return Err(SequenceError::Different(self.report(&sequence, &found)));
             }
         }
         Ok(())

@@ -22,10 +22,10 @@ const BLOCKS_MAX: usize = 1 << (31 - BLOCK_BITS);
 /// Maximum number of spans in one block of the span list.
 const SPANS_MAX: usize = 16 * 1024;
 /// The value of a span's length that marks the span as the number of a blob.
-const IS_BLOB: u32 = u32::MAX;
+const BLOB_MARK: u32 = u32::MAX;
 
 /// The place of an argument: bytes `start..start + len` of the blocks, each [`BLOCK_BYTES`] long. When `len` is
-/// [`IS_BLOB`], the argument is blob number `start`.
+/// [`BLOB_MARK`], the argument is blob number `start`.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
@@ -39,12 +39,12 @@ pub struct Argv {
     buffer: Vec<u8>,
     /// The spans of the first arguments, up to [`SPANS_MAX`].
     spans: Vec<Span>,
-    far: Far,
+    overflow: Overflow,
 }
 
-/// The parts of an [`Argv`] that few commands need.
+/// The arguments that do not fit into the first block or the first list of spans. Few commands have any.
 #[derive(Debug, Default)]
-struct Far {
+struct Overflow {
     blobs: Vec<Blob>,
     /// Number of heap bytes of all blobs.
     blob_bytes: usize,
@@ -73,14 +73,14 @@ impl Argv {
         let like = Argv {
             buffer: Vec::with_capacity(self.buffer.len()),
             spans: Vec::with_capacity(self.spans.len()),
-            far: Far::default(),
+            overflow: Overflow::default(),
         };
         std::mem::replace(self, like)
     }
     /// Number of arguments, the command's name included.
     #[inline]
     pub fn len(&self) -> usize {
-        self.spans.len() + self.far.spans_len
+        self.spans.len() + self.overflow.spans_len
     }
     /// True when there are no arguments.
     #[inline]
@@ -92,7 +92,8 @@ impl Argv {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.buffer.clear();
-        if !self.far.blobs.is_empty()
+        if !self.overflow.blobs.is_empty()
+            || !self.overflow.blocks.is_empty()
             || self.buffer.capacity() > KEPT_BUFFER_BYTES_MAX
             || self.spans.capacity() > KEPT_SPANS_MAX
         {
@@ -110,9 +111,9 @@ impl Argv {
     }
     /// Appends an argument that has its own allocation.
     pub fn push_blob(&mut self, blob: Blob) {
-        self.add(Span { start: self.far.blobs.len() as u32, len: IS_BLOB });
-        self.far.blob_bytes += blob.heap_bytes();
-        self.far.blobs.push(blob);
+        self.add(Span { start: self.overflow.blobs.len() as u32, len: BLOB_MARK });
+        self.overflow.blob_bytes += blob.heap_bytes();
+        self.overflow.blobs.push(blob);
     }
     /// The view that handlers read.
     #[inline]
@@ -126,7 +127,7 @@ impl Argv {
     /// Heap bytes that the argv holds. The call is cheap, so that the limit of a request can be checked each time
     /// before the session waits for more input.
     pub fn heap_bytes(&self) -> usize {
-        let Far { blobs, blob_bytes, blocks, spans, .. } = &self.far;
+        let Overflow { blobs, blob_bytes, blocks, spans, .. } = &self.overflow;
         self.buffer.capacity()
             + self.spans.capacity() * size_of::<Span>()
             + blobs.capacity() * size_of::<Blob>()
@@ -137,14 +138,14 @@ impl Argv {
     /// Makes room so that the next `n` bytes are contiguous. Returns false when there is no room.
     #[inline]
     pub(crate) fn reserve(&mut self, n: usize) -> bool {
-        (self.far.blocks.is_empty() && self.buffer.len() + n <= BLOCK_BYTES) || self.reserve_far(n)
+        (self.overflow.blocks.is_empty() && self.buffer.len() + n <= BLOCK_BYTES) || self.reserve_overflow(n)
     }
     /// The position of the next appended byte.
     #[inline]
     pub(crate) fn position(&self) -> usize {
-        match self.far.blocks.last() {
+        match self.overflow.blocks.last() {
             None => self.buffer.len(),
-            Some(last) => self.far.blocks.len() * BLOCK_BYTES + last.len(),
+            Some(last) => self.overflow.blocks.len() * BLOCK_BYTES + last.len(),
         }
     }
     /// Appends an argument at `start..start + len`. The caller must append its bytes with [`Argv::append`], after
@@ -156,7 +157,7 @@ impl Argv {
     /// Appends bytes for which room was reserved.
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.far.blocks.last_mut().unwrap_or(&mut self.buffer).extend_from_slice(bytes);
+        self.overflow.blocks.last_mut().unwrap_or(&mut self.buffer).extend_from_slice(bytes);
     }
 
     #[inline]
@@ -164,12 +165,12 @@ impl Argv {
         if self.spans.len() < SPANS_MAX {
             self.spans.push(span);
         } else {
-            self.add_far(span);
+            self.add_overflow(span);
         }
     }
     #[cold]
-    fn add_far(&mut self, span: Span) {
-        let Far { spans, spans_len, .. } = &mut self.far;
+    fn add_overflow(&mut self, span: Span) {
+        let Overflow { spans, spans_len, .. } = &mut self.overflow;
         if spans_len.is_multiple_of(SPANS_MAX) {
             spans.push(Vec::with_capacity(SPANS_MAX));
         }
@@ -177,8 +178,8 @@ impl Argv {
         *spans_len += 1;
     }
     #[cold]
-    fn reserve_far(&mut self, n: usize) -> bool {
-        let blocks = &mut self.far.blocks;
+    fn reserve_overflow(&mut self, n: usize) -> bool {
+        let blocks = &mut self.overflow.blocks;
         if blocks.last().is_some_and(|last| last.len() + n <= BLOCK_BYTES) {
             return true;
         }
@@ -190,26 +191,26 @@ impl Argv {
     }
     #[inline]
     fn span(&self, i: usize) -> Span {
-        self.spans.get(i).copied().unwrap_or_else(|| self.span_far(i))
+        self.spans.get(i).copied().unwrap_or_else(|| self.span_overflow(i))
     }
     #[cold]
-    fn span_far(&self, i: usize) -> Span {
-        let far = i - self.spans.len();
-        self.far.spans[far / SPANS_MAX][far % SPANS_MAX]
+    fn span_overflow(&self, i: usize) -> Span {
+        let overflow = i - self.spans.len();
+        self.overflow.spans[overflow / SPANS_MAX][overflow % SPANS_MAX]
     }
     #[inline]
     fn bytes(&self, span: Span) -> &[u8] {
         let start = span.start as usize;
         match self.buffer.get(start..start.wrapping_add(span.len as usize)) {
             Some(bytes) => bytes,
-            None => self.bytes_far(span),
+            None => self.bytes_overflow(span),
         }
     }
     #[cold]
-    fn bytes_far(&self, span: Span) -> &[u8] {
+    fn bytes_overflow(&self, span: Span) -> &[u8] {
         let (start, len) = (span.start as usize, span.len as usize);
-        if span.len == IS_BLOB {
-            return &self.far.blobs[start];
+        if span.len == BLOB_MARK {
+            return &self.overflow.blobs[start];
         }
         // An empty argument may lie at the start of a block that does not exist.
         if len == 0 {
@@ -218,12 +219,12 @@ impl Argv {
         let at = start % BLOCK_BYTES;
         match start / BLOCK_BYTES {
             0 => &self.buffer[at..at + len],
-            block => &self.far.blocks[block - 1][at..at + len],
+            block => &self.overflow.blocks[block - 1][at..at + len],
         }
     }
     #[cold]
     fn shrink(&mut self) {
-        self.far = Far::default();
+        self.overflow = Overflow::default();
         if self.buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
             self.buffer = Vec::new();
         }
@@ -278,7 +279,7 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn large(&self, i: usize) -> Option<&'a Blob> {
         let span = self.argv.span(self.from + i);
-        (span.len == IS_BLOB).then(|| &self.argv.far.blobs[span.start as usize])
+        (span.len == BLOB_MARK).then(|| &self.argv.overflow.blobs[span.start as usize])
     }
     /// The arguments as they were received in RESP: each with its header, without the header of the command. `None`
     /// when they do not lie in one buffer in this form.
@@ -289,8 +290,8 @@ impl<'a> Args<'a> {
     pub fn encoded(&self) -> Option<&'a [u8]> {
         /// Minimum length of an argument's header: `$`, a digit and a line end.
         const HEADER_BYTES_MIN: usize = 4;
-        let Argv { buffer, spans, far } = self.argv;
-        if self.from > 0 || far.spans_len > 0 || !far.blocks.is_empty() {
+        let Argv { buffer, spans, overflow } = self.argv;
+        if self.from > 0 || overflow.spans_len > 0 || !overflow.blocks.is_empty() {
             return None;
         }
         let mut next = 0;
@@ -343,6 +344,20 @@ mod tests {
         assert_eq!(args.large(2).map(|b| b.as_slice().as_ptr()), Some(args.at(2).as_ptr()));
         assert!(args.large(1).is_none());
         assert_eq!(args.get(3), None);
+    }
+
+    #[test]
+    fn a_cleared_argv_keeps_no_block() {
+        let mut argv = Argv::new();
+        // The second argument fits into a block of its own only, while the first block stays small.
+        for _ in 0..3 {
+            argv.push(b"SET");
+            argv.push(&[b'x'; BLOCK_BYTES]);
+            assert_eq!(argv.args().at(1).len(), BLOCK_BYTES);
+            assert!(argv.heap_bytes() < 2 * BLOCK_BYTES);
+            argv.clear();
+            assert!(argv.heap_bytes() <= KEPT_BUFFER_BYTES_MAX, "{}", argv.heap_bytes());
+        }
     }
 
     /// Decodes these pieces, and returns what [`Args::encoded`] returns. A result must be the arguments in RESP.

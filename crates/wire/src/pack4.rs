@@ -324,7 +324,11 @@ impl Decoder {
 }
 
 /// Does what [`resp::look_ahead`] does, for frames.
-pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(resp::Ahead<'a>)) -> usize {
+pub fn look_ahead<'a>(
+    front: &'a [u8],
+    requests_max: usize,
+    visit: &mut dyn FnMut(resp::RequestPreview<'a>),
+) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
         let Some(next) = resp::visit_request(front, at + LENGTH_BYTES, visit) else { return seen };

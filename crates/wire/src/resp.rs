@@ -114,7 +114,7 @@ enum State {
 
 /// Some arguments of a request, found by [`look_ahead`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ahead<'a> {
+pub struct RequestPreview<'a> {
     /// The second argument. For most commands this is the key.
     pub key: &'a [u8],
     /// The third argument, which is often a field or a member. Empty when it is missing.
@@ -126,7 +126,11 @@ pub struct Ahead<'a> {
 /// Looks ahead without consuming. Visits each of the first `requests_max` requests that lie whole in `front`, have
 /// the usual form and have a second argument. Returns the number of whole requests, including those without a
 /// second argument. Stops at anything unusual: the result is a hint.
-pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(Ahead<'a>)) -> usize {
+pub fn look_ahead<'a>(
+    front: &'a [u8],
+    requests_max: usize,
+    visit: &mut dyn FnMut(RequestPreview<'a>),
+) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
         let Some(next) = visit_request(front, at, visit) else { return seen };
@@ -140,13 +144,13 @@ pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMu
 pub(crate) fn visit_request<'a>(
     front: &'a [u8],
     at: usize,
-    visit: &mut dyn FnMut(Ahead<'a>),
+    visit: &mut dyn FnMut(RequestPreview<'a>),
 ) -> Option<usize> {
     if *front.get(at)? != b'*' {
         return None;
     }
     let (arguments, mut at) = short_number(front, at + 1)?;
-    let mut ahead = Ahead::default();
+    let mut ahead = RequestPreview::default();
     for i in 0..arguments {
         if *front.get(at)? != b'$' {
             return None;

@@ -3,14 +3,8 @@
 
 /// Files that exceed the maximum length, each with the maximum number of lines that it may have.
 pub(super) const LONG_FILES: &[(&str, usize)] = &[
-    ("crates/commands/src/families/keyspace_wide.rs", 640),
     ("crates/engine/tests/session/blocking.rs", 601),
     ("crates/import/src/container.rs", 649),
-    ("crates/import/src/job.rs", 867),
-    ("crates/keyspace/src/shard.rs", 639),
-    ("crates/keyspace/src/types/stream/map.rs", 607),
-    ("crates/script/src/cjson.rs", 698),
-    ("crates/server/tests/server/aof.rs", 743),
     ("crates/server/tests/server/http.rs", 653),
 ];
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strand_bench::exchange::{self, Exchange};
 use strand_bench::fill::{self, Collection, Content};
-use strand_bench::load::{self, Measured};
+use strand_bench::load::{self, LoadResult};
 use strand_bench::machine::Machine;
 use strand_bench::options::Options as Common;
 use strand_bench::report::{self, Report, Row, grouped, median};
@@ -208,7 +208,7 @@ fn speed_row(
     options: &Options,
     name: &str,
     alternates: bool,
-    measure: &mut dyn FnMut(usize, f64, u64) -> Result<Measured>,
+    measure: &mut dyn FnMut(usize, f64, u64) -> Result<LoadResult>,
 ) -> Result<Row> {
     let (mut cpu, mut wall) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     let mut trips = [load::histogram()?, load::histogram()?];

@@ -24,12 +24,12 @@ pub(super) struct Noise {
     /// The pauses of these cores. `None` when the kernel does not allow to watch them.
     pauses: Option<Pauses>,
     marked_ns: u64,
-    last: Counted,
+    last: CounterSnapshot,
 }
 
 /// The values of counters at one moment, in nanoseconds.
 #[derive(Clone, Copy)]
-struct Counted {
+struct CounterSnapshot {
     serving_waited: u64,
     others_ran: u64,
     client_waited: u64,
@@ -39,7 +39,7 @@ impl Noise {
     /// Opens the counters, for the current threads of the server.
     pub(super) fn watch(server: &Server) -> Result<Noise> {
         let (server, client) = (ServerFiles::open(server)?, File::open("/proc/thread-self/schedstat")?);
-        let last = Counted { serving_waited: 0, others_ran: 0, client_waited: 0 };
+        let last = CounterSnapshot { serving_waited: 0, others_ran: 0, client_waited: 0 };
         let mut noise = Noise { server, client, pauses: Pauses::watch(&CORES).ok(), marked_ns: 0, last };
         noise.mark();
         Ok(noise)
@@ -63,9 +63,9 @@ impl Noise {
         waited.max(paused)
     }
 
-    fn now(&self) -> Counted {
+    fn now(&self) -> CounterSnapshot {
         let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum();
-        Counted {
+        CounterSnapshot {
             serving_waited: sum(&self.server.serving, WAITED),
             others_ran: sum(&self.server.others, RAN),
             client_waited: counter(&self.client, WAITED),

@@ -7,7 +7,7 @@
 //! microseconds.
 //!
 //! The timer may also leave an idle core asleep, or wake it late. So during the measurement each core has a
-//! thread of the scheduler's idle class ([`Awake`]), which gives way to every other thread at once, and the
+//! thread of the scheduler's idle class ([`IdleSpinners`]), which gives way to every other thread at once, and the
 //! core is never idle. (With these threads 199,000 ticks of 200,000 arrive, and the p99.9 of a quiet probe is
 //! 0.12 ms. Without them 113,000 ticks arrive, and the p99.9 is 0.19 ms.)
 //!
@@ -38,7 +38,7 @@ const SAMPLE: u32 = 9;
 /// The pauses of some cores since the start.
 pub(super) struct Pauses {
     cores: Vec<Core>,
-    _awake: Awake,
+    _awake: IdleSpinners,
 }
 
 impl Pauses {
@@ -48,7 +48,7 @@ impl Pauses {
     /// When the kernel does not allow it.
     pub(super) fn watch(cores: &[usize]) -> Result<Pauses> {
         let ticking = cores.iter().map(|core| Core::open(*core)).collect::<Result<_>>()?;
-        Ok(Pauses { cores: ticking, _awake: Awake::keep(cores)? })
+        Ok(Pauses { cores: ticking, _awake: IdleSpinners::keep(cores)? })
     }
 
     /// Drops the pauses that were noted so far.
@@ -144,14 +144,14 @@ fn covered(mut ranges: Vec<Range<u64>>, window: Range<u64>) -> u64 {
 }
 
 /// One thread for each core that runs when no other thread does. Drop ends the threads.
-struct Awake {
+struct IdleSpinners {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Awake {
-    fn keep(cores: &[usize]) -> Result<Awake> {
-        let mut awake = Awake { ends: Arc::default(), threads: Vec::new() };
+impl IdleSpinners {
+    fn keep(cores: &[usize]) -> Result<IdleSpinners> {
+        let mut awake = IdleSpinners { ends: Arc::default(), threads: Vec::new() };
         for core in cores {
             let (mut only, ends) = (CpuSet::new(), awake.ends.clone());
             only.set(*core);
@@ -171,7 +171,7 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+impl Drop for IdleSpinners {
     fn drop(&mut self) {
         self.ends.store(true, Relaxed);
         // A thread of the scheduler's idle class runs, and so ends, as soon as this thread sleeps in `join`.

@@ -1,7 +1,7 @@
 //! SETIF, DELIF and HREPLACE: writes with a condition, as conditional requests of HTTP need them. Every client can
 //! use them.
 //!
-//! A [`Rule`] is the condition: the key exists, or the key is missing, or the key has a string with a certain
+//! A [`WriteCondition`] is the condition: the key exists, or the key is missing, or the key has a string with a certain
 //! [`Digest`]. It is checked while the key's shard is locked. The reply is 1 (the write was done and the key had
 //! existed), 0 (the write was done and the key had been missing), or null (the condition failed, so nothing was
 //! done).
@@ -22,7 +22,7 @@ use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The argument NX or XX of these commands: see [`Rule::read`].
+/// The argument NX or XX of these commands: see [`WriteCondition::read`].
 pub(crate) const CONDITION: Arg =
     Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional();
 /// The argument SEED of these commands: the seed with which digests are computed.
@@ -55,7 +55,11 @@ const PAIRS_PER_SLICE: usize = 64;
 /// `SETIF key value [NX | XX] [SEED seed] [LIMIT bytes] [MATCH digest ...] [NOMATCH digest ...]
 /// [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
 pub(crate) fn setif(call: &mut Call<'_, '_>) {
-    let rule = match Rule::read(call.args, 3, Takes { digests: true, expiry: true, fields: false }) {
+    let rule = match WriteCondition::read(
+        call.args,
+        3,
+        AcceptedOptions { digests: true, expiry: true, fields: false },
+    ) {
         Ok((rule, _)) => rule,
         Err(text) => return call.reply.error(&text),
     };
@@ -70,7 +74,11 @@ pub(crate) fn setif(call: &mut Call<'_, '_>) {
 
 /// `DELIF key [NX | XX] [SEED seed] [LIMIT bytes] [MATCH digest ...] [NOMATCH digest ...]`. Reply: see the module.
 pub(crate) fn delif(call: &mut Call<'_, '_>) {
-    let rule = match Rule::read(call.args, 2, Takes { digests: true, expiry: false, fields: false }) {
+    let rule = match WriteCondition::read(
+        call.args,
+        2,
+        AcceptedOptions { digests: true, expiry: false, fields: false },
+    ) {
         Ok((rule, _)) => rule,
         Err(text) => return call.reply.error(&text),
     };
@@ -137,8 +145,9 @@ fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize,
 }
 
 /// The rule in the arguments of HREPLACE, and the position of the first field.
-fn read_hreplace(args: Args<'_>) -> Result<(Rule<'_>, usize), Text> {
-    let (rule, from) = Rule::read(args, 2, Takes { digests: false, expiry: true, fields: true })?;
+fn read_hreplace(args: Args<'_>) -> Result<(WriteCondition<'_>, usize), Text> {
+    let (rule, from) =
+        WriteCondition::read(args, 2, AcceptedOptions { digests: false, expiry: true, fields: true })?;
     match args.len() > from && (args.len() - from).is_multiple_of(2) {
         true => Ok((rule, from)),
         false => Err("ERR wrong number of arguments for 'hreplace' command".into()),
@@ -163,7 +172,7 @@ fn answer(reply: &mut Reply<'_>, done: Result<Option<bool>, Text>) {
 }
 
 /// Which options a command accepts.
-struct Takes {
+struct AcceptedOptions {
     digests: bool,
     expiry: bool,
     /// True when the options end with the word FIELDS.
@@ -171,7 +180,7 @@ struct Takes {
 }
 
 /// The condition of a write, and the expiry of the new value.
-struct Rule<'a> {
+struct WriteCondition<'a> {
     seed: u64,
     /// Maximum length of a string that has a digest.
     bytes_max: usize,
@@ -184,10 +193,14 @@ struct Rule<'a> {
     expiry: Option<(ExpiryUnit, usize)>,
 }
 
-impl<'a> Rule<'a> {
+impl<'a> WriteCondition<'a> {
     /// Reads the options, beginning at argument `at`. Also returns the position after FIELDS.
-    fn read(args: Args<'a>, mut at: usize, takes: Takes) -> Result<(Rule<'a>, usize), Text> {
-        let mut rule = Rule {
+    fn read(
+        args: Args<'a>,
+        mut at: usize,
+        takes: AcceptedOptions,
+    ) -> Result<(WriteCondition<'a>, usize), Text> {
+        let mut rule = WriteCondition {
             seed: 0,
             bytes_max: usize::MAX,
             wanted: SmallVec::new(),

@@ -4,7 +4,8 @@
 //! [`super::keyspace_wide`].
 
 use super::collection::read;
-use super::keyspace_wide::{Found, SLICE_KEYS, ScanOf, ScanOptions, cursor};
+use super::keyspace_wide::SLICE_KEYS;
+use super::scan::{CollectedElements, ScanOf, ScanOptions, cursor};
 use crate::call::{Call, LaneCall};
 use crate::parse::wrong_type;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ pub(super) trait Scanned: Collection {
         from: u64,
         count: usize,
         options: &ScanOptions<'_>,
-        found: &mut Found<'_>,
+        found: &mut CollectedElements<'_>,
     ) -> (u64, usize);
 }
 
@@ -34,7 +35,7 @@ pub(super) fn scan<T: Scanned>(call: &mut Call<'_, '_>) {
     };
     let options = ScanOptions::parse(call.args.skip(3), T::OPTIONS);
     read(call, |collection: Option<&T>, reply| {
-        let mut found = Found::new(reply);
+        let mut found = CollectedElements::new(reply);
         let next = match (collection, options) {
             (None, _) => 0,
             (Some(_), Err(text)) => return reply.error(text),
@@ -62,14 +63,14 @@ pub(super) fn scan_long<T: Scanned>(call: &mut LaneCall<'_>) {
     drop(txn);
     let (collection, options) = match (collection.map_err(wrong_type), options) {
         (Err(text), _) | (Ok(Some(_)), Err(text)) => return call.reply.error(text),
-        (Ok(None), _) => return Found::new(call.reply).send(call.reply, 0),
+        (Ok(None), _) => return CollectedElements::new(call.reply).send(call.reply, 0),
         (Ok(Some(collection)), Ok(options)) => (collection, options),
     };
     let go_on = || {
         (call.yield_now)();
         !call.cancel.load(Ordering::Relaxed)
     };
-    let mut found = Found::asking(call.reply, &go_on);
+    let mut found = CollectedElements::interruptible(call.reply, &go_on);
     let (mut next, mut left) = (from, options.count);
     loop {
         let visited;

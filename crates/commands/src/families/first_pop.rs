@@ -7,7 +7,7 @@
 use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::long;
-use crate::on_copy::{self, Told};
+use crate::on_copy::{self, ChangeReport};
 use crate::parse::{Text, wrong_type};
 use crate::wait::{Wait, seconds};
 use strand_keyspace::types::list::End;
@@ -42,7 +42,7 @@ pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments:
         Ok((from, count)) => {
             let (event, command) = T::pop_of(from);
             let (spec, run) = long::row_of(&String::from_utf8_lossy(call.args.at(0)));
-            on_copy::whole(spec, run, call, Some(Told { event, command, count }));
+            on_copy::whole(spec, run, call, Some(ChangeReport { event, command, count }));
         }
         Err(text) => call.reply.error(&text),
     }

@@ -6,7 +6,7 @@
 use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::long::SLICE_ARGUMENTS;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{Text, string_of, wrong_type};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -118,14 +118,14 @@ pub(crate) fn pfmerge_long(call: &mut LaneCall<'_>) {
     let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
     let sparse_bytes_max = sparse_bytes_max(call.keyspace.settings());
-    match optimistic::apply(call, &hashes, &mut Merges { keys, sparse_bytes_max }) {
+    match optimistic::apply(call, &hashes, &mut PfmergeWrite { keys, sparse_bytes_max }) {
         Ok(_) => call.reply.ok(),
         Err(text) => call.reply.error(&text),
     }
 }
 
 /// A PFMERGE on clones of its values.
-struct Merges<'a> {
+struct PfmergeWrite<'a> {
     keys: Vec<Key<'a>>,
     sparse_bytes_max: usize,
 }
@@ -136,7 +136,7 @@ struct Sources {
     error: Option<&'static str>,
 }
 
-impl Write for Merges<'_> {
+impl OptimisticWrite for PfmergeWrite<'_> {
     type Source = Sources;
     type Outcome = Blob;
 

@@ -19,6 +19,7 @@ pub(crate) mod keyspace_wide;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod published;
+mod scan;
 pub(crate) mod set;
 pub(crate) mod sort;
 pub(crate) mod stream;

@@ -121,10 +121,10 @@ fn reply(
     reply.array(elements.len() * options.gets.len().max(1));
     found(options, &elements, keys, &mut |found| {
         match found {
-            Found::Nothing => reply.null(),
-            Found::Int(n) => reply.bulk_int(n),
-            Found::Bytes(bytes) => collection::send(reply, bytes),
-            Found::Str(s) => string::write(reply, s),
+            LookedUp::Nothing => reply.null(),
+            LookedUp::Int(n) => reply.bulk_int(n),
+            LookedUp::Bytes(bytes) => collection::send(reply, bytes),
+            LookedUp::Str(s) => string::write(reply, s),
         }
         !reply.is_over()
     });
@@ -138,11 +138,11 @@ fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Re
     found(options, &elements, keys, &mut |found| {
         let buffer = &mut [0; 20];
         let bytes = match found {
-            Found::Nothing => Bytes::Slice(b""),
-            Found::Int(n) => Bytes::Slice(Member::Int(n).bytes(buffer)),
-            Found::Bytes(bytes) => bytes,
-            Found::Str(StrRef::Blob { blob, .. }) => Bytes::Shared(blob),
-            Found::Str(s) => Bytes::Slice(s.bytes(buffer)),
+            LookedUp::Nothing => Bytes::Slice(b""),
+            LookedUp::Int(n) => Bytes::Slice(Member::Int(n).bytes(buffer)),
+            LookedUp::Bytes(bytes) => bytes,
+            LookedUp::Str(StrRef::Blob { blob, .. }) => Bytes::Shared(blob),
+            LookedUp::Str(s) => Bytes::Slice(s.bytes(buffer)),
         };
         list.push(End::Back, bytes);
         true
@@ -153,7 +153,7 @@ fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Re
 /// Access to the keys that BY and GET name.
 trait Keys {
     /// Calls `visit` with the record at each of `keys`, in order; with `None` for a missing key.
-    fn look(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>));
+    fn visit_records(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>));
     /// Pauses between two pieces of work. Returns false when nobody waits for the result any more.
     fn rest(&mut self) -> bool;
 }
@@ -165,7 +165,7 @@ struct HeldKeys<'l, 'k> {
 }
 
 impl Keys for HeldKeys<'_, '_> {
-    fn look(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
+    fn visit_records(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
         for key in keys {
             visit(self.db.get(&self.keyspace.key(key)));
         }
@@ -323,17 +323,17 @@ fn weigh<'v>(
     };
     let names: Vec<Vec<u8>> = elements.iter().map(|element| pattern.key(element)).collect();
     let mut elements = elements.iter();
-    keys.look(&names, &mut |record| {
+    keys.visit_records(&names, &mut |record| {
         let Some(element) = elements.next() else { return };
         let weight = match (pattern.value(record), alpha) {
-            (Found::Nothing, true) => Some(Weight::Nothing),
-            (Found::Nothing, false) => Some(Weight::Number(0.0)),
-            (Found::Int(n) | Found::Str(StrRef::Int(n)), false) => Some(Weight::Number(n as f64)),
-            (Found::Int(n), true) => Some(Weight::Text(Blob::from(Member::Int(n).bytes(&mut [0; 20])))),
-            (Found::Bytes(bytes), true) => Some(Weight::Text(bytes.to_blob())),
-            (Found::Bytes(bytes), false) => number(&bytes).map(Weight::Number),
-            (Found::Str(s), true) => Some(Weight::Text(s.to_blob())),
-            (Found::Str(s), false) => number(s.bytes(&mut [0; 20])).map(Weight::Number),
+            (LookedUp::Nothing, true) => Some(Weight::Nothing),
+            (LookedUp::Nothing, false) => Some(Weight::Number(0.0)),
+            (LookedUp::Int(n) | LookedUp::Str(StrRef::Int(n)), false) => Some(Weight::Number(n as f64)),
+            (LookedUp::Int(n), true) => Some(Weight::Text(Blob::from(Member::Int(n).bytes(&mut [0; 20])))),
+            (LookedUp::Bytes(bytes), true) => Some(Weight::Text(bytes.to_blob())),
+            (LookedUp::Bytes(bytes), false) => number(&bytes).map(Weight::Number),
+            (LookedUp::Str(s), true) => Some(Weight::Text(s.to_blob())),
+            (LookedUp::Str(s), false) => number(s.bytes(&mut [0; 20])).map(Weight::Number),
         };
         visit(*element, weight);
     });
@@ -358,18 +358,18 @@ fn compare(a: &(Element<'_>, Weight), b: &(Element<'_>, Weight)) -> Ordering {
     }
 }
 
-/// The reply for one element and one pattern of GET.
-enum Found<'a> {
+/// What a pattern of GET or BY names for one element.
+enum LookedUp<'a> {
     Nothing,
     Int(i64),
     Bytes(Bytes<'a>),
     Str(StrRef<'a>),
 }
 
-fn own(element: &Element<'_>, visit: &mut dyn FnMut(Found<'_>) -> bool) -> bool {
+fn visit_element(element: &Element<'_>, visit: &mut dyn FnMut(LookedUp<'_>) -> bool) -> bool {
     match element {
-        Element::Int(n) => visit(Found::Int(*n)),
-        Element::Bytes(bytes) => visit(Found::Bytes(*bytes)),
+        Element::Int(n) => visit(LookedUp::Int(*n)),
+        Element::Bytes(bytes) => visit(LookedUp::Bytes(*bytes)),
     }
 }
 
@@ -379,27 +379,27 @@ fn found(
     options: &Options<'_>,
     elements: &[Element<'_>],
     keys: &mut dyn Keys,
-    visit: &mut dyn FnMut(Found<'_>) -> bool,
+    visit: &mut dyn FnMut(LookedUp<'_>) -> bool,
 ) {
     let per_slice = (SLICE / options.gets.len().max(1)).max(1);
     for slice in elements.chunks(per_slice) {
         let mut goes_on = true;
         if options.gets.is_empty() {
-            goes_on = slice.iter().all(|element| own(element, visit));
+            goes_on = slice.iter().all(|element| visit_element(element, visit));
         }
         // The answers, in the order of the reply. Some of them are known already, and the answers between them must
         // be looked up.
         let mut answers = slice.iter().flat_map(|element| options.gets.iter().map(move |get| (element, get)));
-        let mut known = |visit: &mut dyn FnMut(Found<'_>) -> bool| loop {
+        let mut known = |visit: &mut dyn FnMut(LookedUp<'_>) -> bool| loop {
             match answers.next() {
-                Some((element, Get::Element)) => goes_on = goes_on && own(element, visit),
-                Some((_, Get::Nothing)) => goes_on = goes_on && visit(Found::Nothing),
+                Some((element, Get::Element)) => goes_on = goes_on && visit_element(element, visit),
+                Some((_, Get::Nothing)) => goes_on = goes_on && visit(LookedUp::Nothing),
                 Some((_, Get::Keys(pattern))) => return (Some(pattern), goes_on),
                 None => return (None, goes_on),
             }
         };
         let names = options.names(slice);
-        keys.look(&names, &mut |record| {
+        keys.visit_records(&names, &mut |record| {
             if let (Some(pattern), true) = known(visit) {
                 visit(pattern.value(record));
             }
@@ -417,11 +417,13 @@ impl Pattern<'_> {
         element.with_bytes(|bytes| [self.before, bytes, self.behind].concat())
     }
     /// The value that the pattern selects from the record at the key.
-    fn value<'r>(&self, record: Option<RecordRef<'r>>) -> Found<'r> {
+    fn value<'r>(&self, record: Option<RecordRef<'r>>) -> LookedUp<'r> {
         match (record.map(|record| record.value()), self.field) {
-            (Some(ValueRef::Str(s)), None) => Found::Str(s),
-            (Some(ValueRef::Hash(hash)), Some(field)) => hash.get(field).map_or(Found::Nothing, Found::Bytes),
-            _ => Found::Nothing,
+            (Some(ValueRef::Str(s)), None) => LookedUp::Str(s),
+            (Some(ValueRef::Hash(hash)), Some(field)) => {
+                hash.get(field).map_or(LookedUp::Nothing, LookedUp::Bytes)
+            }
+            _ => LookedUp::Nothing,
         }
     }
 }

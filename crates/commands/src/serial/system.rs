@@ -42,7 +42,7 @@ pub fn encode_command(words: &[Vec<u8>]) -> Vec<u8> {
     words.iter().flat_map(word).collect()
 }
 
-/// The words of the command in a field. `None` when the field has no command.
+/// The words of the command in a field, at least one. `None` when the field has no command.
 pub fn decode_command(mut field: &[u8]) -> Option<Vec<&[u8]>> {
     let mut words = Vec::new();
     while !field.is_empty() {
@@ -51,7 +51,7 @@ pub fn decode_command(mut field: &[u8]) -> Option<Vec<&[u8]>> {
         words.push(word);
         field = rest;
     }
-    Some(words)
+    (!words.is_empty()).then_some(words)
 }
 
 /// The number at the start of `bytes`, and the bytes after the space that follows the number.

@@ -12,6 +12,16 @@ const SORT_LIMIT: Arg =
 const SORT_GET: Arg = Arg::key_pattern("pattern", 1).token("GET").optional().multiple().multiple_token();
 const SORT_ORDER: Arg = Arg::oneof("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional();
 
+/// The condition of EXPIRE, EXPIREAT, PEXPIRE and PEXPIREAT.
+const EXPIRE_CONDITION: Arg = Arg::oneof(
+    "condition",
+    &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+)
+.optional()
+.since("7.0.0");
+/// The history of these four commands.
+const EXPIRE_HISTORY: &[(&str, &str)] = &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")];
+
 /// The arguments of RESTORE and RESTORE-ASKING.
 pub(super) const RESTORE_ARGS: &[Arg] = &[
     Arg::key("key", 0),
@@ -102,32 +112,14 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     CommandSpec::new("expire", "generic", "1.0.0", "O(1)", "Lets a key expire after some seconds.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-        .args(&[
-            Arg::key("key", 0),
-            Arg::integer("seconds"),
-            Arg::oneof(
-                "condition",
-                &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-            )
-            .optional()
-            .since("7.0.0"),
-        ])
-        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+        .args(&[Arg::key("key", 0), Arg::integer("seconds"), EXPIRE_CONDITION])
+        .history(EXPIRE_HISTORY)
         .exec(Exec::Inline(expiry::expire)),
     CommandSpec::new("expireat", "generic", "1.2.0", "O(1)", "Lets a key expire at a unix time in seconds.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-        .args(&[
-            Arg::key("key", 0),
-            Arg::unix_time("unix-time-seconds"),
-            Arg::oneof(
-                "condition",
-                &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-            )
-            .optional()
-            .since("7.0.0"),
-        ])
-        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+        .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), EXPIRE_CONDITION])
+        .history(EXPIRE_HISTORY)
         .exec(Exec::Inline(expiry::expireat)),
     CommandSpec::new(
         "expiretime",
@@ -267,17 +259,8 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     CommandSpec::new("pexpire", "generic", "2.6.0", "O(1)", "Lets a key expire after some milliseconds.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-        .args(&[
-            Arg::key("key", 0),
-            Arg::integer("milliseconds"),
-            Arg::oneof(
-                "condition",
-                &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-            )
-            .optional()
-            .since("7.0.0"),
-        ])
-        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+        .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), EXPIRE_CONDITION])
+        .history(EXPIRE_HISTORY)
         .exec(Exec::Inline(expiry::pexpire)),
     CommandSpec::new(
         "pexpireat",
@@ -288,17 +271,8 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     )
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
-    .args(&[
-        Arg::key("key", 0),
-        Arg::unix_time("unix-time-milliseconds"),
-        Arg::oneof(
-            "condition",
-            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-        )
-        .optional()
-        .since("7.0.0"),
-    ])
-    .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+    .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), EXPIRE_CONDITION])
+    .history(EXPIRE_HISTORY)
     .exec(Exec::Inline(expiry::pexpireat)),
     CommandSpec::new(
         "pexpiretime",

@@ -16,7 +16,7 @@ pub(crate) const HYPERLOGLOG: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
     .args(&[Arg::key("key", 0), Arg::string("element").optional().multiple()])
-    .exec(Exec::Estimated(hyperloglog::pfadd, Cost::Arguments, SlowPath::fields(Merge::Most))),
+    .exec(Exec::Estimated(hyperloglog::pfadd, Cost::Arguments, SlowPath::fields(Merge::Max))),
     CommandSpec::new(
         "pfcount",
         "hyperloglog",

@@ -40,7 +40,7 @@ impl History {
         let mut payload = vec![NAMES];
         payload.extend((self.series.len() as u16).to_le_bytes());
         for series in &self.series {
-            payload.push(u8::from(series.fold == Fold::Most));
+            payload.push(u8::from(series.fold == Fold::Max));
             for text in [&series.name, &series.unit] {
                 payload.push(text.len() as u8);
                 payload.extend(text.as_bytes());
@@ -112,13 +112,13 @@ impl History {
         let count = u16::from_le_bytes(*rest.split_off(..2)?.first_chunk()?);
         numbers.clear();
         for _ in 0..count {
-            let fold = if *rest.split_off_first()? == 1 { Fold::Most } else { Fold::Mean };
+            let fold = if *rest.split_off_first()? == 1 { Fold::Max } else { Fold::Mean };
             let mut text = || {
                 let len = usize::from(*rest.split_off_first()?);
                 std::str::from_utf8(rest.split_off(..len)?).ok()
             };
             let (name, unit) = (text()?, text()?);
-            numbers.push(self.number(name, unit, fold));
+            numbers.push(self.series_number_or_insert(name, unit, fold));
         }
         rest.is_empty().then_some(())
     }

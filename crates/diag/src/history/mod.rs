@@ -25,7 +25,7 @@ pub const LEVELS: usize = 3;
 pub const ROWS_MAX: [usize; LEVELS] = [900, 5760, 8640];
 /// Maximum number of series. Figures of further series are not kept. A server with 16 workers in a control group has 118.
 pub const SERIES_MAX: usize = 124;
-/// Maximum length of a series' name, in bytes.
+/// Maximum length of a series' name, and of its unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Maximum size of all rows in bytes. A level drops whole blocks of rows, so it may hold up to one block more
 /// than its maximum number of rows.
@@ -39,7 +39,7 @@ pub enum Fold {
     /// The coarser row gets the mean of the finer values.
     Mean,
     /// The coarser row gets the largest of the finer values.
-    Most,
+    Max,
 }
 
 /// The name and kind of a series, without its values.
@@ -92,7 +92,7 @@ pub struct History {
     series: Vec<Series>,
     levels: [Rows; LEVELS],
     pending: [Pending; LEVELS],
-    /// Number of figures dropped because the history had [`SERIES_MAX`] series already.
+    /// Number of figures that were dropped: see [`History::refused`].
     refused: u64,
 }
 
@@ -101,13 +101,14 @@ impl History {
     pub fn series(&self) -> &[Series] {
         &self.series
     }
-    /// Number of figures dropped because the history had [`SERIES_MAX`] series already.
+    /// Number of figures that were dropped, because the history had [`SERIES_MAX`] series already, or because the name
+    /// or the unit of a new series had more than [`NAME_BYTES_MAX`] bytes.
     pub fn refused(&self) -> u64 {
         self.refused
     }
-    /// The number of the series with this name. Creates the series if it is new. `None` when it would exceed
-    /// [`SERIES_MAX`].
-    pub fn number(&mut self, name: &str, unit: &str, fold: Fold) -> Option<usize> {
+    /// The number of the series with this name. A new name gets a new series with this unit and this fold. `None` when
+    /// the new series is refused: see [`History::refused`].
+    pub fn series_number_or_insert(&mut self, name: &str, unit: &str, fold: Fold) -> Option<usize> {
         if let Some(at) = self.series.iter().position(|series| series.name == name) {
             return Some(at);
         }
@@ -147,7 +148,8 @@ impl History {
     pub fn is_empty(&self) -> bool {
         (0..LEVELS).all(|level| self.len(level) == 0)
     }
-    /// Number of bytes that the rows of all levels take.
+    /// Number of bytes that the history takes: the rows of all levels, the rows in progress, and the names of the
+    /// series.
     pub fn bytes(&self) -> usize {
         let names = self.series.iter().map(|s| size_of::<Series>() + s.name.len() + s.unit.len());
         let rows = self.levels.iter().map(Rows::bytes);

@@ -88,7 +88,7 @@ impl Recorder {
         self.last_at = Some(at);
         self.row.clear();
         for figure in figures {
-            let Some(number) = self.number(figure) else { continue };
+            let Some(number) = self.series_number_or_insert(figure) else { continue };
             let value = match (figure.kind, self.last[number].replace(figure.value), passed_ms) {
                 // A counter that is smaller than before was reset, and has grown by at least its new value
                 // since.
@@ -107,12 +107,12 @@ impl Recorder {
         self.row.resize(self.history.series().len(), f32::NAN);
         self.history.push(at, &self.row)
     }
-    fn number(&mut self, figure: &Figure) -> Option<usize> {
+    fn series_number_or_insert(&mut self, figure: &Figure) -> Option<usize> {
         if let Some(number) = self.numbers.get(&figure.name) {
             return Some(*number);
         }
-        let fold = if figure.kind == Kind::Peak { Fold::Most } else { Fold::Mean };
-        let number = self.history.number(&figure.name, figure.unit, fold)?;
+        let fold = if figure.kind == Kind::Peak { Fold::Max } else { Fold::Mean };
+        let number = self.history.series_number_or_insert(&figure.name, figure.unit, fold)?;
         self.numbers.insert(figure.name.clone(), number);
         self.last.resize(self.last.len().max(number + 1), None);
         Some(number)

@@ -132,7 +132,7 @@ impl Pending {
         let fold = |(sum, series): (&Sum, &Series)| match (sum.count, series.fold) {
             (0, _) => f32::NAN,
             (n, Fold::Mean) => (sum.sum / f64::from(n)) as f32,
-            (_, Fold::Most) => sum.most,
+            (_, Fold::Max) => sum.most,
         };
         let row = self.sums.iter().zip(series).map(fold).collect();
         self.sums.clear();

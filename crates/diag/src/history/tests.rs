@@ -15,7 +15,8 @@ fn all(history: &History, step_s: Option<u64>) -> Table {
 #[test]
 fn three_levels_keep_their_rows_in_bounded_memory() {
     let mut history = History::default();
-    (0..SERIES_MAX + 5).for_each(|i| _ = history.number(&format!("series.{i}"), "count", Fold::Mean));
+    (0..SERIES_MAX + 5)
+        .for_each(|i| _ = history.series_number_or_insert(&format!("series.{i}"), "count", Fold::Mean));
     assert_eq!((history.series().len(), history.refused()), (SERIES_MAX, 5));
     let row = [1.5f32; SERIES_MAX];
     // 31 days with a row every 5 seconds. The finest level does not need every second.
@@ -32,8 +33,8 @@ fn three_levels_keep_their_rows_in_bounded_memory() {
 #[test]
 fn coarser_rows_are_means_or_the_largest() {
     let mut history = History::default();
-    history.number("mean", "count", Fold::Mean);
-    history.number("most", "us", Fold::Most);
+    history.series_number_or_insert("mean", "count", Fold::Mean);
+    history.series_number_or_insert("most", "us", Fold::Max);
     for s in 0..31 {
         let missing = if s < 15 { f32::NAN } else { s as f32 };
         history.push(second(s), &[s as f32, missing]);
@@ -55,7 +56,7 @@ fn coarser_rows_are_means_or_the_largest() {
 #[test]
 fn the_finest_level_that_reaches_back_serves_a_query() {
     let mut history = History::default();
-    history.number("a", "count", Fold::Mean);
+    history.series_number_or_insert("a", "count", Fold::Mean);
     (0..3000).for_each(|s| _ = history.push(second(s), &[s as f32]));
     let ask = |from: u64| {
         let span = Span { from_ms: second(from).unix_ms, to_ms: i64::MAX, step_s: None, rows_max: 10_000 };
@@ -90,12 +91,12 @@ fn a_clock_that_goes_back_loses_no_row() {
 #[test]
 fn a_file_restores_the_coarse_rows() {
     let mut history = History::default();
-    history.number("a", "bytes", Fold::Mean);
+    history.series_number_or_insert("a", "bytes", Fold::Mean);
     (0..700).for_each(|s| _ = history.push(second(s), &[s as f32]));
     let mut file = Vec::new();
     history.save(&mut file).expect("writing to a vector cannot fail");
     // Append rows that have one more series than those in the file.
-    history.number("b", "us", Fold::Most);
+    history.series_number_or_insert("b", "us", Fold::Max);
     let before = history.len(1);
     (700..=720).for_each(|s| _ = history.push(second(s), &[s as f32, 1.0]));
     assert_eq!(history.len(1), before + 2);
@@ -103,7 +104,7 @@ fn a_file_restores_the_coarse_rows() {
     file.extend(history.row_record(1).expect("there is one"));
     let mut again = History::default();
     // Load the file in a server whose first series has another name.
-    again.number("z", "count", Fold::Mean);
+    again.series_number_or_insert("z", "count", Fold::Mean);
     let loaded = again.load(&mut Cursor::new(&file)).expect("memory is read");
     assert_eq!((loaded.rows, loaded.bytes, loaded.is_cut), (before + 3, file.len() as u64, false));
     let (old, new) = (all(&history, Some(15)), all(&again, Some(15)));

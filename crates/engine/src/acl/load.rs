@@ -3,7 +3,8 @@
 //! An ACL file has a line `user NAME rule ...` for each user, with single blanks and without quotes or comments. It
 //! is applied as a whole or not at all. `user` lines of the configuration file use that file's quotes.
 
-use super::rule::has_blanks;
+use super::password::PASSWORD_BYTES_MAX;
+use super::rule::{RuleError, has_blanks};
 use super::user::User;
 use super::{Acl, DEFAULT_USER};
 use crate::config::text;
@@ -87,25 +88,75 @@ impl Acl {
     /// Applies a `user` line of the configuration: the name and its rules. Each user may have one line.
     ///
     /// # Errors
-    /// The problem, for the administrator.
-    pub(crate) fn configure(&self, words: &[Vec<u8>], all_channels: bool) -> Result<(), String> {
-        let (name, rules) = words.split_first().ok_or("a user line has no name")?;
-        let shown = String::from_utf8_lossy(name);
+    /// What is wrong with the line.
+    pub(crate) fn configure(&self, words: &[Vec<u8>], all_channels: bool) -> Result<(), UsersError> {
+        let (name, rules) = words.split_first().ok_or(UsersError::NoName)?;
+        let user = || lossy(name);
         if has_blanks(name) {
-            return Err(format!("user '{shown}': Spaces not allowed in ACL usernames"));
+            return Err(UsersError::BlanksInName { user: user() });
         }
         let mut rules = merge_selectors(rules.iter().map(|r| r.as_slice()))
-            .map_err(|at| format!("user '{shown}': Unmatched parenthesis in '{}'", lossy(&rules[at])))?;
+            .map_err(|at| UsersError::UnmatchedParenthesis { user: user(), word: lossy(&rules[at]) })?;
         if name == DEFAULT_USER {
             rules.insert(0, b"reset".to_vec());
         } else if self.get(name).is_some() {
-            return Err(format!(
-                "user '{shown}': Duplicate user found. A user can only be defined once in config files"
-            ));
+            return Err(UsersError::Duplicate { user: user() });
         }
-        self.set_user(name, &rules, all_channels)
-            .map_err(|(rule, error)| format!("user '{shown}': '{}': {}", lossy(&rule), error.text()))
+        self.set_user(name, &rules, all_channels).map_err(|(rule, error)| UsersError::Rule {
+            user: user(),
+            rule: lossy(&rule),
+            error,
+        })
     }
+}
+
+/// Why the server cannot start with the users of its configuration or of its ACL file. The texts about a `user` line
+/// are redis-server's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsersError {
+    /// There are `user` lines and an ACL file.
+    #[error("users are declared in the configuration and an aclfile is given: it can only be one of them")]
+    DeclaredTwice,
+    /// `requirepass` is longer than a password may be.
+    #[error("requirepass has more than {PASSWORD_BYTES_MAX} bytes")]
+    LongPassword,
+    /// A `user` line has no further word.
+    #[error("a user line has no name")]
+    NoName,
+    /// The name of a user has blanks.
+    #[error("user '{user}': Spaces not allowed in ACL usernames")]
+    BlanksInName {
+        /// The user's name.
+        user: String,
+    },
+    /// A parenthesis is not closed.
+    #[error("user '{user}': Unmatched parenthesis in '{word}'")]
+    UnmatchedParenthesis {
+        /// The user's name.
+        user: String,
+        /// The word with the open parenthesis.
+        word: String,
+    },
+    /// Two `user` lines have this name.
+    #[error("user '{user}': Duplicate user found. A user can only be defined once in config files")]
+    Duplicate {
+        /// The user's name.
+        user: String,
+    },
+    /// A rule of a user is not valid.
+    #[error("user '{user}': '{rule}': {error}")]
+    Rule {
+        /// The user's name.
+        user: String,
+        /// The rule.
+        rule: String,
+        /// What is wrong with the rule.
+        error: RuleError,
+    },
+    /// The ACL file cannot be read, or has errors. Holds redis-server's text, which lists all errors of the file.
+    #[error("{0}")]
+    File(String),
 }
 
 /// What is wrong with a line of an ACL file.
@@ -129,7 +180,7 @@ fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineE
         .map_err(|_| LineError::At(b": Unmatched parenthesis in selector definition.".to_vec()))?;
     let mut user = User::new(name, 0, all_channels);
     let mut apply = |rule: &Vec<u8>| user.apply(trim(rule, b"\t\r\n"), all_channels).err();
-    let errors = rules.iter().filter_map(|rule| apply(rule).map(|e| e.text())).collect();
+    let errors = rules.iter().filter_map(|rule| apply(rule).map(|e| e.to_string())).collect();
     Ok((user, errors))
 }
 

@@ -15,11 +15,13 @@ mod rule;
 mod selector;
 mod user;
 
+pub use load::UsersError;
 pub(crate) use load::{merge_selectors, rewrite_users};
 pub(crate) use log::{AclLog, Denial, Reason};
 pub(crate) use logins::Logins;
 pub(crate) use password::PASSWORD_BYTES_MAX;
-pub(crate) use rule::{RuleError, c_text, has_blanks};
+pub use rule::RuleError;
+pub(crate) use rule::{c_text, has_blanks};
 pub(crate) use selector::{CHANNELS_AT_ONCE_MAX, Selector};
 pub(crate) use user::{Denied, Rights, User};
 

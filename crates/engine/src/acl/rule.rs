@@ -1,51 +1,38 @@
 //! [`RuleError`]: why a rule cannot be applied, in redis-server's words.
 
-/// Why a rule cannot be applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RuleError {
+/// Why a rule cannot be applied. The text comes after the name of the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
     /// No command or category has this name.
+    #[error("Unknown command or category name in ACL")]
     Unknown,
     /// The text is not a rule, or a pattern contains blanks.
+    #[error("Syntax error")]
     Syntax,
     /// A key pattern follows `~*`.
+    #[error("{}", already("allkeys", "resetkeys", "patterns"))]
     AllKeysAlready,
     /// A channel pattern follows `&*`.
+    #[error("{}", already("allchannels", "resetchannels", "channels"))]
     AllChannelsAlready,
     /// The user does not have the password to remove.
+    #[error("The password you are trying to remove from the user does not exist")]
     NoSuchPassword,
     /// The text is not 64 hexadecimal digits.
+    #[error(
+        "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+    )]
     BadHash,
     /// A subcommand with a first argument, such as `+config|get|port`.
+    #[error("Allowing first-arg of a subcommand is not supported")]
     FirstArgumentOfSubcommand,
     /// The rule would exceed a limit of Strand: what is limited, and the maximum.
+    #[error("There may be at most {1} {0}")]
     TooMany(&'static str, usize),
     /// The password exceeds this maximum length in bytes.
+    #[error("A password may have at most {0} bytes")]
     LongPassword(usize),
-}
-
-impl RuleError {
-    /// The error text after the name of the rule.
-    pub(crate) fn text(self) -> String {
-        match self {
-            RuleError::Unknown => "Unknown command or category name in ACL".into(),
-            RuleError::Syntax => "Syntax error".into(),
-            RuleError::AllKeysAlready => already("allkeys", "resetkeys", "patterns"),
-            RuleError::AllChannelsAlready => already("allchannels", "resetchannels", "channels"),
-            RuleError::NoSuchPassword => {
-                "The password you are trying to remove from the user does not exist".into()
-            }
-            RuleError::BadHash => {
-                "The password hash must be exactly 64 characters and contain only lowercase hexadecimal \
-                 characters"
-                    .into()
-            }
-            RuleError::FirstArgumentOfSubcommand => {
-                "Allowing first-arg of a subcommand is not supported".into()
-            }
-            RuleError::TooMany(what, most) => format!("There may be at most {most} {what}"),
-            RuleError::LongPassword(bytes) => format!("A password may have at most {bytes} bytes"),
-        }
-    }
 }
 
 fn already(flag: &str, reset: &str, list: &str) -> String {

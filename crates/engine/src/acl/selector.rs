@@ -3,7 +3,7 @@
 use super::commands::{CommandSet, TABLE, category, members};
 use super::rule::{RuleError, c_text, has_blanks};
 use crate::pubsub::Topic;
-use crate::session::Own;
+use crate::session::SessionCommand;
 use std::collections::BTreeMap;
 use strand_commands::glob;
 use strand_commands::spec::{Access, CommandSpec};
@@ -27,7 +27,7 @@ pub(crate) struct Selector {
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
     /// The cost of matching a key against all key patterns.
-    pub(super) effort: Effort,
+    pub(super) effort: MatchCost,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Vec<u8>>,
 }
@@ -41,20 +41,20 @@ pub(super) struct KeyPattern {
 
 /// The cost of matching a key against patterns, in pattern elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Effort {
+pub(crate) struct MatchCost {
     /// Elements tried per key, whatever its length.
     pub(crate) per_key: usize,
     /// Number of pattern elements that are tried per byte of a key.
     pub(crate) per_byte: usize,
 }
 
-impl Effort {
-    fn of(pattern: &[u8]) -> Effort {
+impl MatchCost {
+    fn of(pattern: &[u8]) -> MatchCost {
         let (per_key, per_byte) = glob::effort(pattern);
-        Effort { per_key: per_key + COMPARISON_STEPS, per_byte }
+        MatchCost { per_key: per_key + COMPARISON_STEPS, per_byte }
     }
-    pub(super) fn and(self, more: Effort) -> Effort {
-        Effort {
+    pub(super) fn and(self, more: MatchCost) -> MatchCost {
+        MatchCost {
             per_key: self.per_key.saturating_add(more.per_key),
             per_byte: self.per_byte.saturating_add(more.per_byte),
         }
@@ -67,14 +67,14 @@ const COMPARISON_STEPS: usize = 8;
 pub(super) const STEPS_PER_LOOK: usize = 32 * 1024;
 
 /// Asks at intervals whether to continue a check.
-pub(super) struct Pace<'a> {
+pub(super) struct PacedCheck<'a> {
     left: usize,
     go_on: &'a mut dyn FnMut() -> bool,
 }
 
-impl<'a> Pace<'a> {
-    pub(super) fn new(go_on: &'a mut dyn FnMut() -> bool) -> Pace<'a> {
-        Pace { left: STEPS_PER_LOOK, go_on }
+impl<'a> PacedCheck<'a> {
+    pub(super) fn new(go_on: &'a mut dyn FnMut() -> bool) -> PacedCheck<'a> {
+        PacedCheck { left: STEPS_PER_LOOK, go_on }
     }
     #[inline]
     fn spend(&mut self, steps: usize) -> bool {
@@ -100,7 +100,7 @@ impl Selector {
             first_arguments: BTreeMap::new(),
             all_keys: false,
             keys: Vec::new(),
-            effort: Effort::default(),
+            effort: MatchCost::default(),
             all_channels,
             channels: Vec::new(),
         }
@@ -152,7 +152,7 @@ impl Selector {
     fn set_all_keys(&mut self, all: bool) {
         self.all_keys = all;
         self.keys.clear();
-        self.effort = Effort::default();
+        self.effort = MatchCost::default();
     }
     fn set_all_channels(&mut self, all: bool) {
         self.all_channels = all;
@@ -234,7 +234,7 @@ impl Selector {
         if self.keys.len() == PATTERNS_MAX {
             return Err(RuleError::TooMany("key patterns", PATTERNS_MAX));
         }
-        self.effort = self.effort.and(Effort::of(pattern));
+        self.effort = self.effort.and(MatchCost::of(pattern));
         self.keys.push(KeyPattern { pattern: pattern.to_vec(), access });
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Selector {
     }
     /// True when the selector allows all of `access` to `key`.
     pub(super) fn allows_key(&self, key: &[u8], access: Access) -> bool {
-        self.allows_key_paced(key, access, &mut Pace::new(&mut || true)).unwrap_or(false)
+        self.allows_key_paced(key, access, &mut PacedCheck::new(&mut || true)).unwrap_or(false)
     }
     /// True when the selector allows this channel, or exactly this channel pattern.
     pub(super) fn allows_channel(&self, topic: Topic, name: &[u8]) -> bool {
@@ -283,7 +283,7 @@ impl Selector {
         if self.all_channels || args.len() > CHANNELS_AT_ONCE_MAX {
             return None;
         }
-        let channels = Own::of_row(spec)?.channels?;
+        let channels = SessionCommand::of_row(spec)?.channels?;
         let end = if channels.all { args.len() } else { args.len().min(2) };
         (1..end).find(|at| !self.allows_channel(channels.topic, args.at(*at)))
     }
@@ -303,7 +303,12 @@ impl Selector {
         self.all_keys || serving.any(|p| is_open(&p.pattern) && takes(p))
     }
     /// Does what [`Selector::allows_key`] does. `None` when `pace` stopped the check.
-    pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {
+    pub(super) fn allows_key_paced(
+        &self,
+        key: &[u8],
+        access: Access,
+        pace: &mut PacedCheck<'_>,
+    ) -> Option<bool> {
         if self.all_keys {
             return Some(true);
         }

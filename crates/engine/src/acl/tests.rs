@@ -9,7 +9,7 @@ fn rules(line: &str) -> Vec<Vec<u8>> {
 }
 fn set(acl: &Acl, name: &str, line: &str) -> Result<(), String> {
     let done = acl.set_user(name.as_bytes(), &rules(line), false);
-    done.map_err(|(rule, error)| format!("{}: {}", String::from_utf8_lossy(&rule), error.text()))
+    done.map_err(|(rule, error)| format!("{}: {}", String::from_utf8_lossy(&rule), error))
 }
 fn line(acl: &Acl, name: &str) -> String {
     String::from_utf8(acl.get(name.as_bytes()).expect("a user").line()).expect("text")
@@ -463,6 +463,6 @@ fn declared_users_may_be_wrong() {
     for (line, part) in
         [("a on", "Duplicate"), ("b +@x", "Unknown"), ("b (+get", "parenthesis"), ("b\tc on", "Spaces")]
     {
-        assert!(declare(line).unwrap_err().contains(part), "{line}");
+        assert!(declare(line).unwrap_err().to_string().contains(part), "{line}");
     }
 }

@@ -3,7 +3,7 @@
 use super::commands::TABLE;
 use super::password::{Digest, PASSWORD_BYTES_MAX};
 use super::rule::{RuleError, c_text};
-use super::selector::{Effort, PATTERNS_MAX, Pace, Selector};
+use super::selector::{MatchCost, PATTERNS_MAX, PacedCheck, Selector};
 use crate::config::text::split_words;
 use crate::pubsub::Topic;
 use smallvec::SmallVec;
@@ -176,8 +176,8 @@ impl User {
     /// The maximum number of pattern elements that the check of a command tries, from the number and length of its
     /// keys.
     pub(crate) fn steps(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
-        let effort = self.selectors.iter().fold(Effort::default(), |sum, s| sum.and(s.effort));
-        if effort == Effort::default() || spec.keys.is_empty() {
+        let effort = self.selectors.iter().fold(MatchCost::default(), |sum, s| sum.and(s.effort));
+        if effort == MatchCost::default() || spec.keys.is_empty() {
             return 0;
         }
         let many = |k: &KeySpec| !matches!(k.find, FindKeys::Range { last: 0, .. });
@@ -209,7 +209,7 @@ impl User {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), Denied> {
         let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
-        let mut pace = Pace::new(go_on);
+        let mut pace = PacedCheck::new(go_on);
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
         let mut why = Denied::Command;
         for selector in &self.selectors {

@@ -3,9 +3,10 @@
 //! An invalid line stops the reading with an error that names the place ([`ConfigError`]). A valid line without
 //! effect in this version is recorded ([`Note`]), for one report at the start.
 
+use super::error::{ConfigLineError, ValueError};
 use super::nearest::{DIRECTIVES, nearest};
 use super::table::{OptionSpec, find};
-use super::text::{Unsplit, split_words};
+use super::text::{UnbalancedQuotes, split_words};
 use super::value::Value;
 use super::{Config, Opt, default_value};
 use std::fmt;
@@ -40,8 +41,8 @@ pub struct Source {
 pub struct ConfigError {
     /// Where the line is.
     pub place: SourceLine,
-    /// Why the line is invalid. The text names the option.
-    pub reason: String,
+    /// Why the line is invalid.
+    pub reason: ConfigLineError,
 }
 
 /// A line of a source.
@@ -116,22 +117,19 @@ impl Config {
             |line| SourceLine { source: name.clone(), line: if source.is_numbered { line } else { 0 } };
         *files += 1;
         if *files > FILES_MAX {
-            return Err(ConfigError {
-                place: place(0),
-                reason: format!("more than {FILES_MAX} files are included"),
-            });
+            return Err(ConfigError { place: place(0), reason: ConfigLineError::TooManyFiles });
         }
         for (i, line) in source.text.split(|b| *b == b'\n').enumerate() {
-            let failed = |reason: String| ConfigError { place: place(i + 1), reason };
+            let failed = |reason| ConfigError { place: place(i + 1), reason };
             if line.contains(&0) {
-                return Err(failed("there is a NUL byte in this line; the file is no text".into()));
+                return Err(failed(ConfigLineError::NulByte));
             }
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let words = split_words(line).map_err(|Unsplit| {
-                failed(format!("the quotes do not match in {}", shown(first_word(line))))
+            let words = split_words(line).map_err(|UnbalancedQuotes| {
+                failed(ConfigLineError::UnbalancedQuotes(shown(first_word(line))))
             })?;
             let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
             let Some((name, rest)) = words.split_first() else { continue };
@@ -140,27 +138,28 @@ impl Config {
                 continue;
             }
             if depth == INCLUDE_DEPTH_MAX {
-                return Err(failed(format!("files are included more than {INCLUDE_DEPTH_MAX} deep")));
+                return Err(failed(ConfigLineError::TooDeep));
             }
-            for inner in include(&String::from_utf8_lossy(rest[0])).map_err(failed)? {
+            let included = include(&String::from_utf8_lossy(rest[0]));
+            for inner in included.map_err(|text| failed(ConfigLineError::Include(text)))? {
                 self.load_at_depth(&inner, include, depth + 1, files)?;
             }
         }
         Ok(())
     }
     /// Applies one line, split into words.
-    fn take(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), String> {
+    fn take(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
         let Some(option) = find(name) else { return self.take_directive(name, rest, place) };
         let spec = option.spec();
-        let wrong = |reason: &str| explain(spec, name, rest, reason);
+        let wrong = |error| explain(spec, name, rest, error);
         if rest.is_empty() && !spec.takes_words() {
-            return Err(wrong("wrong number of arguments"));
+            return Err(wrong(ValueError::WordCount));
         }
         let mut values = self.values.write();
         // The first line of an option whose lines add up replaces the option's default.
         let was_given = self.given[option as usize].swap(true, Relaxed);
         let before = (was_given || !spec.adds_up()).then_some(&values[option as usize]);
-        let value = Value::parse(spec, rest, before).map_err(|reason| wrong(&reason))?;
+        let value = Value::parse(spec, rest, before).map_err(wrong)?;
         self.put(&mut values, option, value);
         drop(values);
         if let Some(why) = spec.no_effect {
@@ -169,7 +168,7 @@ impl Config {
         Ok(())
     }
     /// Applies a line that does not begin with an option.
-    fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), String> {
+    fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), ConfigLineError> {
         let is = |directive: &str| name.eq_ignore_ascii_case(directive.as_bytes());
         let without_effect = |why| {
             self.note(Note { place, name: shown(name), why, is_default: false });
@@ -183,27 +182,21 @@ impl Config {
             return without_effect("modules are not loaded; their commands are not there");
         }
         if is("rename-command") {
-            return Err("rename-command is not there: a command stays reachable under its name. To take one from clients, \
-                        take it from their users: user default on nopass ~* &* +@all -config"
-                .into());
+            return Err(ConfigLineError::RenameCommand);
         }
         if is("sentinel") {
-            return Err("sentinel is a word of Sentinel's configuration; this is a server".into());
+            return Err(ConfigLineError::Sentinel);
         }
         if DEPRECATED.into_iter().any(is) && rest.len() == 1 {
             return without_effect("redis-server 7.0 does nothing with it either");
         }
         if DIRECTIVES.into_iter().any(is) {
-            return Err(format!("{}: wrong number of arguments", shown(name)));
+            return Err(ConfigLineError::WordCount(shown(name)));
         }
         if name.contains(&b'.') {
             return without_effect("it looks like an option of a module, and modules are not loaded");
         }
-        let meant = match nearest(name) {
-            Some(near) => format!("; did you mean {near}?"),
-            None => "; `strand serve --help` lists the options".into(),
-        };
-        Err(format!("there is no option {}{meant}", shown(name)))
+        Err(ConfigLineError::UnknownOption { name: shown(name), nearest: nearest(name) })
     }
     fn note(&self, note: Note) {
         let mut notes = self.notes.lock();
@@ -215,18 +208,14 @@ impl Config {
     }
 }
 
-/// The error for an invalid line of an option. `reason` is redis-server's.
-fn explain(spec: &OptionSpec, name: &[u8], rest: &[&[u8]], reason: &str) -> String {
-    let given = match spec.is_secret() || rest.is_empty() {
+/// The error for an invalid line of an option.
+fn explain(spec: &OptionSpec, name: &[u8], rest: &[&[u8]], error: ValueError) -> ConfigLineError {
+    let line = match spec.is_secret() || rest.is_empty() {
         true => shown(name),
         false => shown(&[&[name], rest].concat().join(&b' ')),
     };
-    let lists_its_words = reason.starts_with("argument(s) must be") || reason.contains("'yes' or 'no'");
-    let takes = match lists_its_words {
-        true => String::new(),
-        false => format!("; it takes {}", spec.takes()),
-    };
-    format!("{given}: {reason}{takes}")
+    let takes = (!error.says_what_is_taken()).then(|| spec.takes());
+    ConfigLineError::Value { line, error, takes }
 }
 
 fn first_word(line: &[u8]) -> &[u8] {

@@ -5,6 +5,7 @@
 //! CONFIG SET changes it ([`Config::set`]), and typed getters read it. Options of redis-server that have no effect
 //! here are accepted, checked and shown. [`Config::notes`] lists those that were given.
 
+mod error;
 mod load;
 mod nearest;
 mod spec;
@@ -13,6 +14,7 @@ pub mod table;
 pub mod text;
 pub mod value;
 
+pub use error::{ConfigLineError, SetError, SetRefusal, ValueError};
 pub use load::{ConfigError, Include, Note, Source, SourceLine};
 pub use nearest::nearest;
 pub use table::{Change, Kind, OPTIONS, Opt, OptionSpec, find};
@@ -36,20 +38,6 @@ pub struct Config {
     notes: Mutex<Vec<Note>>,
     /// Counts changes. A session reads its settings again when the count has changed.
     generation: AtomicU64,
-}
-
-/// Why CONFIG SET failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SetError {
-    /// There is no such option.
-    Unknown(Vec<u8>),
-    /// The option cannot have this value.
-    Refused {
-        /// The option as the client named it.
-        name: Vec<u8>,
-        /// The reason, in redis-server's words.
-        reason: String,
-    },
 }
 
 impl Default for Config {
@@ -77,21 +65,20 @@ impl Config {
     /// # Errors
     /// For the first refused pair.
     pub fn set(&self, pairs: &[(&[u8], &[u8])], protected_too: bool) -> Result<Vec<Opt>, SetError> {
-        let refused =
-            |name: &[u8], reason: &str| SetError::Refused { name: name.into(), reason: reason.into() };
+        let refused = |name: &[u8], reason| SetError::Refused { name: name.into(), reason };
         let mut options = Vec::with_capacity(pairs.len());
         // As in redis-server, the checks of names come before the checks of values, in argument order.
         for (i, (name, _)) in pairs.iter().enumerate() {
             let option = find(name).ok_or_else(|| SetError::Unknown(name.to_vec()))?;
             match option.spec().change {
-                Change::Startup => return Err(refused(name, "can't set immutable config")),
+                Change::Startup => return Err(refused(name, SetRefusal::Immutable)),
                 Change::Protected if !protected_too => {
-                    return Err(refused(name, "can't set protected config"));
+                    return Err(refused(name, SetRefusal::Protected));
                 }
                 Change::Protected | Change::Anytime => {}
             }
             if pairs[..i].iter().any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
-                return Err(refused(name, "duplicate parameter"));
+                return Err(refused(name, SetRefusal::Duplicate));
             }
             options.push(option);
         }
@@ -106,7 +93,7 @@ impl Config {
                 _ => vec![*text],
             };
             let before = (!spec.adds_up()).then_some(&values[*option as usize]);
-            parsed.push(Value::parse(spec, &words, before).map_err(|reason| refused(name, &reason))?);
+            parsed.push(Value::parse(spec, &words, before).map_err(|error| refused(name, error.into()))?);
         }
         for (option, value) in options.iter().zip(parsed) {
             self.put(&mut values, *option, value);

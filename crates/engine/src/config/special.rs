@@ -2,18 +2,19 @@
 //!
 //! Every function takes the words of a line and returns the [`Value`] in the form of CONFIG GET.
 
+use super::error::ValueError;
 use super::value::{Value, memory, within};
 use strand_keyspace::types::string::parse_int;
 
 /// Maximum number of points of `save`. More points are an error, so that a file cannot fill the memory.
-const SAVE_POINTS_MAX: usize = 1000;
+pub(super) const SAVE_POINTS_MAX: usize = 1000;
 /// Classes of keyspace events that `A` stands for, in the order of CONFIG GET.
 const EVENTS_OF_A: &[u8] = b"g$lshzxetd";
 /// Classes that `A` does not include.
 const EVENTS_BESIDE_A: &[u8] = b"KEmn";
 
 /// `save`: pairs of seconds and changes, added to those of `before`. No word or an empty word removes all.
-pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Value, ValueError> {
     let mut points = match before {
         Some(Value::Words(points)) => points.clone(),
         _ => Vec::new(),
@@ -21,7 +22,6 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
     if matches!(words, [] | [b""]) {
         return Ok(Value::Words(Vec::new()));
     }
-    let invalid = || "Invalid save parameters".to_string();
     // A shell's quotes may put all pairs into one word.
     let split: Vec<&[u8]> = match words {
         [word] => word.split(|b| *b == b' ').filter(|part| !part.is_empty()).collect(),
@@ -29,23 +29,25 @@ pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Val
     };
     let words = &split[..];
     if !words.len().is_multiple_of(2) {
-        return Err(invalid());
+        return Err(ValueError::SavePoints);
     }
     if points.len() + words.len() > 2 * SAVE_POINTS_MAX {
-        return Err(format!("there are more than {SAVE_POINTS_MAX} save points"));
+        return Err(ValueError::TooManySavePoints);
     }
     for (i, word) in words.iter().enumerate() {
         let least = i64::from(i % 2 == 0);
-        let number = parse_int(word).filter(|n| (least..=i32::MAX.into()).contains(n)).ok_or_else(invalid)?;
+        let number = parse_int(word)
+            .filter(|n| (least..=i32::MAX.into()).contains(n))
+            .ok_or(ValueError::SavePoints)?;
         points.push(number.to_string().into_bytes());
     }
     Ok(Value::Words(points))
 }
 
 /// `notify-keyspace-events`: letters, in redis-server's order.
-pub(super) fn keyspace_events(word: &[u8]) -> Result<Value, String> {
+pub(super) fn keyspace_events(word: &[u8]) -> Result<Value, ValueError> {
     if word.iter().any(|b| *b != b'A' && !EVENTS_OF_A.contains(b) && !EVENTS_BESIDE_A.contains(b)) {
-        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into());
+        return Err(ValueError::EventClass);
     }
     let has = |b: &u8| word.contains(b) || (word.contains(&b'A') && EVENTS_OF_A.contains(b));
     let mut shown: Vec<u8> = match EVENTS_OF_A.iter().all(has) {
@@ -57,7 +59,7 @@ pub(super) fn keyspace_events(word: &[u8]) -> Result<Value, String> {
 }
 
 /// `latency-tracking-info-percentiles`: numbers from 0 to 100.
-pub(super) fn percentiles(words: &[&[u8]]) -> Result<Value, String> {
+pub(super) fn percentiles(words: &[&[u8]]) -> Result<Value, ValueError> {
     if matches!(words, [b""]) {
         return Ok(Value::Words(Vec::new()));
     }
@@ -65,11 +67,9 @@ pub(super) fn percentiles(words: &[&[u8]]) -> Result<Value, String> {
     for word in words {
         let number =
             std::str::from_utf8(word).ok().and_then(|w| w.parse::<f64>().ok()).filter(|n| !n.is_nan());
-        let number = number.ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+        let number = number.ok_or(ValueError::NotAPercentile)?;
         if !(0.0..=100.0).contains(&number) {
-            return Err(
-                "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_string()
-            );
+            return Err(ValueError::PercentileOutOfRange);
         }
         shown.push(number.to_string().into_bytes());
     }
@@ -77,39 +77,38 @@ pub(super) fn percentiles(words: &[&[u8]]) -> Result<Value, String> {
 }
 
 /// `oom-score-adj-values`: three numbers.
-pub(super) fn oom_scores(words: &[&[u8]]) -> Result<Value, String> {
+pub(super) fn oom_scores(words: &[&[u8]]) -> Result<Value, ValueError> {
     if words.len() != 3 {
-        return Err("wrong number of arguments".into());
+        return Err(ValueError::WordCount);
     }
-    let invalid = "Invalid oom-score-adj-values, elements must be between -2000 and 2000.";
     let number = |word: &&[u8]| {
-        let number = parse_int(word).filter(|n| (-2000..=2000).contains(n)).ok_or(invalid)?;
+        let number = parse_int(word).filter(|n| (-2000..=2000).contains(n)).ok_or(ValueError::OomScore)?;
         Ok(number.to_string().into_bytes())
     };
-    Ok(Value::Words(words.iter().map(number).collect::<Result<_, &str>>()?))
+    Ok(Value::Words(words.iter().map(number).collect::<Result<_, ValueError>>()?))
 }
 
 /// `replicaof`: a host and a port. `no one`: none.
-pub(super) fn primary(words: &[&[u8]]) -> Result<Value, String> {
-    let [host, port] = words else { return Err("wrong number of arguments".into()) };
+pub(super) fn primary(words: &[&[u8]]) -> Result<Value, ValueError> {
+    let [host, port] = words else { return Err(ValueError::WordCount) };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(Value::Words(Vec::new()));
     }
     match parse_int(port).filter(|port| (0..=65535).contains(port)) {
         Some(port) => Ok(Value::Words(vec![host.to_vec(), port.to_string().into_bytes()])),
-        None => Err("Invalid master port".into()),
+        None => Err(ValueError::PrimaryPort),
     }
 }
 
 /// The words of `known` that are in `words`, in the order of `known`.
-pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
+pub(super) fn flags(words: &[&[u8]], known: &'static [&'static str]) -> Result<Value, ValueError> {
     let is = |word: &[u8], flag: &str| word.eq_ignore_ascii_case(flag.as_bytes());
     if words.is_empty() || words.iter().any(|word| !known.iter().any(|flag| is(word, flag))) {
-        return Err(format!("argument(s) must be one of the following: {}", known.join(", ")));
+        return Err(ValueError::NotOneOf(known));
     }
     let given = |flag: &str| words.iter().any(|word| is(word, flag));
     if given("save") && given("nosave") {
-        return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
+        return Err(ValueError::SaveAndNoSave);
     }
     // The first word of `known` means that none of the other words is set.
     let others = known.iter().skip(1).any(|flag| given(flag));
@@ -118,36 +117,36 @@ pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
 }
 
 /// A number of bytes, or `N%`, stored as `-N`.
-pub(super) fn memory_or_percent(word: &[u8]) -> Result<Value, String> {
+pub(super) fn memory_or_percent(word: &[u8]) -> Result<Value, ValueError> {
     let Some(percent) = word.strip_suffix(b"%") else {
-        let bytes = memory(word).ok_or("argument must be a memory or percent value")?;
+        let bytes = memory(word).ok_or(ValueError::NotMemoryOrPercent)?;
         return within(bytes, 0, i64::MAX);
     };
     match parse_int(percent) {
         Some(percent @ 0..=100) => Ok(Value::Number(-percent)),
-        Some(101..) => Err("percentage argument must be less or equal to 100".into()),
-        _ => Err("argument must be a memory or percent value".into()),
+        Some(101..) => Err(ValueError::PercentTooLarge),
+        _ => Err(ValueError::NotMemoryOrPercent),
     }
 }
 
-/// Parses an octal number between `least` and `most`.
-pub(super) fn octal(word: &[u8], least: i64, most: i64) -> Result<Value, String> {
+/// Parses an octal number between `min` and `max`.
+pub(super) fn octal(word: &[u8], min: i64, max: i64) -> Result<Value, ValueError> {
     let digits = std::str::from_utf8(word).ok().filter(|w| w.bytes().all(|b| b.is_ascii_digit()));
     let number = digits.and_then(|w| i64::from_str_radix(w, 8).ok());
-    match number.ok_or("argument couldn't be parsed as an octal number")? {
-        n if (least..=most).contains(&n) => Ok(Value::Number(n)),
-        _ => Err(format!("argument must be between {least:o} and {most:o} inclusive")),
+    match number.ok_or(ValueError::NotOctal)? {
+        n if (min..=max).contains(&n) => Ok(Value::Number(n)),
+        _ => Err(ValueError::OutOfOctalRange { min, max }),
     }
 }
 
 /// The name of a file or folder in the working folder. Only `dbfilename` may be empty.
-pub(super) fn file_name(option: &str, word: &[u8]) -> Result<Value, String> {
+pub(super) fn file_name(option: &'static str, word: &[u8]) -> Result<Value, ValueError> {
     if word.contains(&b'/') {
         let kind = if option == "appenddirname" { "dirname" } else { "filename" };
-        return Err(format!("{option} can't be a path, just a {kind}"));
+        return Err(ValueError::IsAPath { option, kind });
     }
     if word.is_empty() && option != "dbfilename" {
-        return Err(format!("{option} can't be empty"));
+        return Err(ValueError::IsEmpty(option));
     }
     Ok(Value::Text(word.to_vec()))
 }
@@ -156,7 +155,7 @@ pub(super) fn file_name(option: &str, word: &[u8]) -> Result<Value, String> {
 mod tests {
     use super::*;
 
-    type Parse = fn(&[&[u8]]) -> Result<Value, String>;
+    type Parse = fn(&[&[u8]]) -> Result<Value, ValueError>;
 
     #[test]
     fn they_are_read_and_shown_as_by_redis_server() {
@@ -218,7 +217,7 @@ mod tests {
         ];
         for (parse, text, want) in cases {
             let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-            let shown = parse(&words).map(|value| match value {
+            let shown = parse(&words).map_err(|error| error.to_string()).map(|value| match value {
                 Value::Words(words) => String::from_utf8(words.join(&b' ')).unwrap(),
                 Value::Text(text) => String::from_utf8(text).unwrap(),
                 other => format!("{other:?}"),
@@ -227,7 +226,7 @@ mod tests {
         }
         assert_eq!(memory_or_percent(b"5%"), Ok(Value::Number(-5)));
         assert_eq!(octal(b"755", 0, 0o777), Ok(Value::Number(0o755)));
-        assert_eq!(file_name("appendfilename", b""), Err("appendfilename can't be empty".into()));
+        assert_eq!(file_name("appendfilename", b""), Err(ValueError::IsEmpty("appendfilename")));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 /// A quote that is not closed, or whose closing quote is not followed by a blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsplit;
+pub struct UnbalancedQuotes;
 
 /// Splits a line into words as redis-server does: at blanks, with `"..."` and backslash escapes, and with `'...'` and
 /// only the escape `\'`. A zero byte is an ordinary byte.
 ///
 /// # Errors
 /// When the quotes do not match.
-pub fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, Unsplit> {
+pub fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
     let mut words = Vec::new();
     let mut rest = line;
     loop {
@@ -17,7 +17,7 @@ pub fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, Unsplit> {
         if rest.is_empty() {
             return Ok(words);
         }
-        let (word, after) = next_word(rest).ok_or(Unsplit)?;
+        let (word, after) = next_word(rest).ok_or(UnbalancedQuotes)?;
         words.push(word);
         rest = after;
     }

@@ -1,5 +1,6 @@
 //! Values: from the words of a line to a [`Value`], and back, with redis-server's rules and texts.
 
+use super::error::ValueError;
 use super::spec::{Kind, OptionSpec};
 use super::special;
 
@@ -27,8 +28,12 @@ impl Value {
     /// classes that the words do not name.
     ///
     /// # Errors
-    /// The reason, in redis-server's words.
-    pub(crate) fn parse(spec: &OptionSpec, words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+    /// When the words are no value of the option.
+    pub(crate) fn parse(
+        spec: &OptionSpec,
+        words: &[&[u8]],
+        before: Option<&Value>,
+    ) -> Result<Value, ValueError> {
         match spec.kind {
             Kind::OutputLimits => return limits(words, before),
             Kind::Words => {
@@ -43,22 +48,20 @@ impl Value {
             Kind::Primary => return special::primary(words),
             _ => {}
         }
-        let [word] = words else { return Err("wrong number of arguments".into()) };
+        let [word] = words else { return Err(ValueError::WordCount) };
         match spec.kind {
             Kind::Integer(min, max) => {
                 let n = strand_keyspace::types::string::parse_int(word);
-                within(n.ok_or("argument couldn't be parsed into an integer")?, min, max)
+                within(n.ok_or(ValueError::NotAnInteger)?, min, max)
             }
-            Kind::Memory(min, max) => {
-                within(memory(word).ok_or("argument must be a memory value")?, min, max)
-            }
+            Kind::Memory(min, max) => within(memory(word).ok_or(ValueError::NotMemory)?, min, max),
             Kind::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Value::Number(1)),
             Kind::Bool if word.eq_ignore_ascii_case(b"no") => Ok(Value::Number(0)),
-            Kind::Bool => Err("argument must be 'yes' or 'no'".into()),
+            Kind::Bool => Err(ValueError::NotBool),
             Kind::Choice(choices) => {
                 match choices.iter().position(|c| word.eq_ignore_ascii_case(c.as_bytes())) {
                     Some(i) => Ok(Value::Number(i as i64)),
-                    None => Err(format!("argument(s) must be one of the following: {}", choices.join(", "))),
+                    None => Err(ValueError::NotOneOf(choices)),
                 }
             }
             Kind::Text => Ok(Value::Text(word.to_vec())),
@@ -96,10 +99,10 @@ impl Value {
 }
 
 /// The number, if it is from `min` to `max`.
-pub(super) fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
+pub(super) fn within(n: i64, min: i64, max: i64) -> Result<Value, ValueError> {
     match (min..=max).contains(&n) {
         true => Ok(Value::Number(n)),
-        false => Err(format!("argument must be between {min} and {max} inclusive")),
+        false => Err(ValueError::OutOfRange { min, max }),
     }
 }
 
@@ -131,24 +134,24 @@ fn seconds(word: &[u8]) -> Option<i64> {
     }
 }
 
-fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, ValueError> {
     let mut out = match before {
         Some(Value::Limits(limits)) => *limits,
         _ => [[0; 3]; 3],
     };
     if !words.len().is_multiple_of(4) {
-        return Err("Wrong number of arguments in buffer limit configuration.".into());
+        return Err(ValueError::BufferLimitWordCount);
     }
     for group in words.chunks(4) {
         let class = match group[0].to_ascii_lowercase().as_slice() {
             b"normal" => 0,
             b"slave" | b"replica" => 1,
             b"pubsub" => 2,
-            _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
+            _ => return Err(ValueError::BufferLimitClass),
         };
         let numbers = (memory(group[1]), memory(group[2]), seconds(group[3]));
         let (Some(hard), Some(soft), Some(seconds @ 0..)) = numbers else {
-            return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
+            return Err(ValueError::BufferLimitNumbers);
         };
         out[class] = [hard as u64, soft as u64, seconds as u64];
     }

@@ -25,6 +25,18 @@ pub(super) struct DiskSpace {
     is_last: AtomicBool,
 }
 
+/// The error when the disk has too little free space for a file.
+#[derive(Debug, thiserror::Error)]
+#[error("it would need {} MB of the disk, waiting for {} MB", megabytes(*needed_bytes), megabytes(*missing_bytes))]
+pub(crate) struct DiskTooFull {
+    needed_bytes: u64,
+    missing_bytes: u64,
+}
+
+fn megabytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
 impl Default for DiskSpace {
     fn default() -> DiskSpace {
         DiskSpace { free_bytes: u64::MAX.into(), is_low: false.into(), is_last: false.into() }
@@ -66,20 +78,17 @@ impl Engine {
             store.stand_aside();
         }
         self.host.log(&did);
-        self.diag.acts.note(now.unix_s(), "disk-pressure", did);
+        self.diag.action_log.note(now.unix_s(), "disk-pressure", did);
     }
     /// Checks that the disk has room for another file of about `bytes`.
     ///
     /// # Errors
-    /// The missing space, as text.
-    pub(crate) fn disk_has(&self, bytes: u64) -> Result<(), String> {
+    /// When the disk has less free space than that.
+    pub(crate) fn disk_has(&self, bytes: u64) -> Result<(), DiskTooFull> {
         let free = self.diag.disk.free_bytes.load(Relaxed);
         match bytes.checked_sub(free).filter(|missing| *missing > 0) {
             None => Ok(()),
-            Some(missing) => {
-                let mb = |bytes: u64| bytes.div_ceil(1 << 20);
-                Err(format!("it would need {} MB of the disk, waiting for {} MB", mb(bytes), mb(missing)))
-            }
+            Some(missing_bytes) => Err(DiskTooFull { needed_bytes: bytes, missing_bytes }),
         }
     }
 }

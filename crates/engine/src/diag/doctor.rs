@@ -57,7 +57,7 @@ pub(crate) struct Action {
 
 /// The server's newest actions, and what the decision about the next action needs.
 #[derive(Default)]
-pub(crate) struct Acts {
+pub(crate) struct ActionLog {
     state: Mutex<State>,
 }
 
@@ -100,7 +100,7 @@ const CLIENTS_SHARE: f64 = 0.9;
 /// Evictions per second that make a finding.
 const EVICTIONS_PER_S: f32 = 1.0;
 
-impl Acts {
+impl ActionLog {
     pub(crate) fn all(&self) -> Vec<Action> {
         self.state.lock().actions.iter().cloned().collect()
     }
@@ -148,7 +148,7 @@ impl Engine {
         let full = self.group_is_full().is_some();
         let mono_s = now.mono_us / 1_000_000;
         {
-            let mut state = diag.acts.state.lock();
+            let mut state = diag.action_log.state.lock();
             state.pressed = if pressed || full { state.pressed + 1 } else { 0 };
             let is_due = state.purged_s == 0 || mono_s >= state.purged_s + PURGE_AGAIN_S;
             if state.pressed < PRESSED_SAMPLES || !is_due {
@@ -168,7 +168,7 @@ impl Engine {
              system at once"
         );
         self.host.log(&did);
-        diag.acts.note(now.unix_s(), "memory-pressure", did);
+        diag.action_log.note(now.unix_s(), "memory-pressure", did);
     }
     /// Limits memory before the kernel kills the process. When the control group's memory is almost used up, the memory
     /// in use becomes the limit. Keys are then evicted by `maxmemory-policy`, or commands that need memory are refused
@@ -177,7 +177,7 @@ impl Engine {
         let share = self.group_share();
         let is_limited = self.memory.ceiling_bytes() > 0;
         let is_last = {
-            let mut state = self.diag.acts.state.lock();
+            let mut state = self.diag.action_log.state.lock();
             state.full = if share.is_some_and(|share| share >= LAST_SHARE) { state.full + 1 } else { 0 };
             state.full > PRESSED_SAMPLES
         };
@@ -194,7 +194,7 @@ impl Engine {
         self.look_at_memory();
         self.forget_spare();
         self.host.log(&did);
-        self.diag.acts.note(now.unix_s(), "memory-ceiling", did);
+        self.diag.action_log.note(now.unix_s(), "memory-ceiling", did);
     }
     /// The used share of the control group's memory, when it is nearly full.
     fn group_is_full(&self) -> Option<f32> {
@@ -419,7 +419,7 @@ impl Engine {
                 todo: "Expiries go by the wall clock: let NTP slew it".into(),
             });
         }
-        if let Some((name, ms)) = self.diag.stuck.newest() {
+        if let Some((name, ms)) = self.diag.turn_watch.newest() {
             found.push(Finding {
                 rule: "stuck-worker",
                 level: Level::Warning,
@@ -441,7 +441,7 @@ impl Engine {
     }
     /// The findings and the actions as text.
     pub(crate) fn doctor_text(&self, now: Now) -> String {
-        let (found, acts) = (self.examine(now), self.diag.acts.all());
+        let (found, action_log) = (self.examine(now), self.diag.action_log.all());
         let mut text = String::new();
         if found.is_empty() {
             text.push_str("Nothing is wrong.\n");
@@ -450,7 +450,7 @@ impl Engine {
         for Finding { rule, level, what, todo } in found {
             let _ = writeln!(text, "{}: {what}. [{rule}]\n  To do: {todo}.", level.name());
         }
-        for Action { unix_s, rule, did } in acts {
+        for Action { unix_s, rule, did } in action_log {
             let _ = writeln!(text, "done at {unix_s}: {did}. [{rule}]");
         }
         text

@@ -10,12 +10,12 @@ mod figures;
 pub(crate) mod hot;
 pub(crate) mod otlp;
 mod store;
-pub(crate) mod stuck;
+pub(crate) mod turn_watch;
 
 use crate::config::Opt;
 use crate::{Engine, Now};
 use disk::DiskSpace;
-use doctor::Acts;
+use doctor::ActionLog;
 use figures::Latencies;
 use hot::HotKeys;
 pub(crate) use hot::first_sample;
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use store::Store;
 use strand_diag::history::{Recorder, Stamp};
-use stuck::Stuck;
+use turn_watch::TurnWatch;
 
 /// The folder of the history's file, in the working folder.
 const FOLDER: &str = "strand-history";
@@ -34,9 +34,9 @@ pub(crate) struct Diag {
     pub(crate) recorder: Mutex<Recorder>,
     latencies: Mutex<Latencies>,
     /// The server's own actions.
-    pub(crate) acts: Acts,
+    pub(crate) action_log: ActionLog,
     /// Workers in one turn for too long.
-    pub(crate) stuck: Stuck,
+    pub(crate) turn_watch: TurnWatch,
     /// The most used keys.
     pub(crate) hot: HotKeys,
     /// Free space of the data's disk.
@@ -98,7 +98,7 @@ impl Engine {
     }
     /// The duration of the longest current turn of a worker.
     pub fn longest_turn_us(&self, now: Now) -> u64 {
-        self.diag.stuck.longest_us(now.mono_us)
+        self.diag.turn_watch.longest_us(now.mono_us)
     }
     /// Finds workers in one turn for too long and logs them. Called ten times per second.
     pub(crate) fn look_for_stuck_workers(&self, now: Now) {
@@ -106,7 +106,7 @@ impl Engine {
         if period_us == 0 {
             return;
         }
-        for found in self.diag.stuck.look(period_us, now.mono_us) {
+        for found in self.diag.turn_watch.look(period_us, now.mono_us) {
             let (ms, command) = (found.for_us / 1000, self.stats.ids.name(found.command));
             let place = self.host.worker_place(found.worker);
             let text = format!(
@@ -114,8 +114,12 @@ impl Engine {
                 found.worker, found.client
             );
             self.host.log(&format!("A worker is stuck for {ms} ms: {text}"));
-            self.diag.acts.note(now.unix_s(), "stuck-worker", format!("reported after {ms} ms: {text}"));
-            self.diag.stuck.note(text, ms);
+            self.diag.action_log.note(
+                now.unix_s(),
+                "stuck-worker",
+                format!("reported after {ms} ms: {text}"),
+            );
+            self.diag.turn_watch.note(text, ms);
         }
     }
     /// Loads the history that an earlier process left on the disk, if the configuration asks for it. Call it once,

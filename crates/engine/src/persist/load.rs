@@ -1,10 +1,10 @@
 //! Loads a snapshot. The server already answers, with LOADING except for commands that report on its state.
 
-use super::LOADING;
 use super::loaders::Loaders;
+use super::{DataError, LOADING};
 use crate::config::Opt;
 use crate::session::load_library;
-use crate::{Engine, Now, StartError, TABLE, system_text};
+use crate::{Engine, Now, StartError, TABLE};
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +22,8 @@ use strand_wire::reply::{Protocol, Reply};
 const LOGGED_US: u64 = 5_000_000;
 /// Keys between two readings of the clock.
 const KEYS_PER_LOOK: u64 = 1024;
+/// Maximum number of bytes of a damaged field that are logged.
+const SHOWN_BYTES_MAX: usize = 60;
 
 /// A snapshot to load.
 pub struct Load<'a> {
@@ -104,15 +106,15 @@ impl Engine {
             (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
         }
         let name = self.config.dbfilename();
-        let failed = |why: String| {
-            self.host.log(&why);
+        let failed = |why: DataError| {
+            self.host.log(&why.to_string());
             "ERR Error trying to load the RDB dump, check server logs."
         };
         let (mut source, total_bytes) = self
             .host
             .open_file(&name)
             .and_then(|file| file.ok_or_else(|| io::Error::other("it is not there")))
-            .map_err(|e| failed(system_text(&e)))?;
+            .map_err(|e| failed(DataError::System(e)))?;
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
         self.load_into(load, now).map(drop).map_err(failed)
     }
@@ -125,16 +127,16 @@ impl Engine {
         before: u64,
         total_bytes: u64,
         now: Now,
-    ) -> Result<(Vec<u8>, u64), String> {
+    ) -> Result<(Vec<u8>, u64), DataError> {
         let load = Load { name, source, total_bytes, replace: false };
         let loaded = self.load_part(load, Some(before), now)?;
         Ok((loaded.rest, loaded.bytes))
     }
-    fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, String> {
+    fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, DataError> {
         self.load_part(load, None, now)
     }
     /// `before`: the data is the start of an append-only file, after this many bytes of other files.
-    fn load_part(&self, load: Load<'_>, before: Option<u64>, now: Now) -> Result<file::Loaded, String> {
+    fn load_part(&self, load: Load<'_>, before: Option<u64>, now: Now) -> Result<file::Loaded, DataError> {
         let Load { name, source, total_bytes, replace } = load;
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
@@ -175,20 +177,15 @@ impl Engine {
         let loaded = file::load(source, &self.keyspace, loading, &mut told, &mut put);
         let ended = loaders.map_or(Ok(()), |loaders| loaders.finish(&self.keyspace));
         let loaded = loaded.and_then(|loaded| ended.map(|()| loaded)).map_err(|e| {
-            let offset = e.offset;
-            let problem = e.problem;
-            if before.is_some() {
-                return format!(
-                    "Error reading the RDB preamble of the AOF file {name}: at offset {offset}: {problem}. The file is left as \
-                     it is. `strand check aof {}` tells what is in it",
-                    super::aof::manifest_path(&self.config)
-                );
+            let file::NotLoaded { offset, problem } = e;
+            let name = name.into();
+            match before {
+                Some(_) => {
+                    let manifest = super::aof::manifest_path(&self.config);
+                    DataError::Preamble { name, offset, problem, manifest }
+                }
+                None => DataError::Snapshot { name, offset, problem },
             }
-            format!(
-                "cannot load the snapshot {name}: at offset {offset}: {problem}. The file is left as it is. \
-                 `strand check rdb {name}` tells what is in it; move it away or give another dbfilename to start \
-                 without it"
-            )
         })?;
         let seconds = self.host.mono_us().saturating_sub(began_us) as f64 / 1e6;
         self.host.log(&format!(
@@ -204,7 +201,16 @@ impl Engine {
             }
         }
         for command in &commands {
-            self.define(&system::decode_command(command).unwrap_or_default(), now);
+            match system::decode_command(command) {
+                Some(words) => self.define(&words, now),
+                None => self.host.log(&format!(
+                    "a field {} of {name} is ignored: expected words, each after its length in bytes and a space; \
+                     found {} bytes that begin with {:?}",
+                    system::COMMAND.escape_ascii(),
+                    command.len(),
+                    command[..command.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
+                )),
+            }
         }
         Ok(loaded)
     }

@@ -10,13 +10,15 @@
 //! journal waits to be written, the server makes its last save.
 
 mod aof;
+mod error;
 mod info;
 mod load;
 mod loaders;
 mod save;
 
 pub use aof::FoundAof;
-pub(crate) use aof::{Aof, Began, Mode};
+pub(crate) use aof::{Aof, Mode, RewriteStart};
+pub use error::{Damage, DataError, ManifestProblem};
 pub(crate) use info::info;
 pub use load::Load;
 pub(crate) use load::Reload;

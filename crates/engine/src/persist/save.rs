@@ -23,7 +23,7 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 const NO_SAVE: &str = "ERR";
 
 /// How a save ended.
-enum Ended {
+enum SaveOutcome {
     Done {
         keys: u64,
         /// The length of the written file, in bytes.
@@ -53,22 +53,22 @@ pub(super) fn libraries(engine: &Engine) -> Vec<Vec<u8>> {
     loaded.chain(engine.persist.functions.lock().iter().cloned()).collect()
 }
 
-impl Ended {
+impl SaveOutcome {
     fn reply(&self) -> Result<(), &'static str> {
         match self {
-            Ended::Done { .. } => Ok(()),
-            Ended::Cancelled | Ended::Failed(_) => Err(NO_SAVE),
+            SaveOutcome::Done { .. } => Ok(()),
+            SaveOutcome::Cancelled | SaveOutcome::Failed(_) => Err(NO_SAVE),
         }
     }
 }
 
 /// A writer that counts the bytes written through it.
-struct Counted<'w> {
+struct CountingWriter<'w> {
     out: &'w mut dyn io::Write,
     bytes: u64,
 }
 
-impl io::Write for Counted<'_> {
+impl io::Write for CountingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.out.write(bytes)?;
         self.bytes += n as u64;
@@ -81,7 +81,7 @@ impl io::Write for Counted<'_> {
 
 /// How all shards are locked at the moment of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moment {
+enum SnapshotLock {
     /// The save announces a long lock.
     Announced,
     /// The caller has announced a longer long lock.
@@ -95,12 +95,12 @@ impl Engine {
     /// The text of the error reply.
     pub(crate) fn save(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
-        self.run_save(running, Moment::Announced, now).reply()
+        self.run_save(running, SnapshotLock::Announced, now).reply()
     }
     /// Does what [`Engine::save`] does, for a caller with a long lock on all shards.
     pub(super) fn save_held(&self, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
-        self.run_save(running, Moment::Held, now).reply()
+        self.run_save(running, SnapshotLock::Held, now).reply()
     }
     /// BGSAVE. Returns when the save has begun.
     ///
@@ -109,11 +109,11 @@ impl Engine {
     pub(crate) fn bgsave(self: &Arc<Self>, now: Now) -> Result<(), &'static str> {
         let running = self.begin_save(true, now).ok_or(IN_PROGRESS)?;
         let engine = self.clone();
-        let work = Box::new(move || drop(engine.run_save(running, Moment::Announced, now)));
+        let work = Box::new(move || drop(engine.run_save(running, SnapshotLock::Announced, now)));
         if let Err(why) = self.host.spawn("bgsave", work) {
             let why = system_text(&why);
             self.host.log(&format!("Can't save in background: {why}"));
-            self.save_ended(now, true, &Ended::Failed(why));
+            self.save_ended(now, true, &SaveOutcome::Failed(why));
             return Err(NO_SAVE);
         }
         Ok(())
@@ -223,10 +223,10 @@ impl Engine {
                 // A cancelled save ends after its current slice.
                 self.host.nap_us(super::RETRY_US);
             };
-            match self.run_save(running, Moment::Announced, now) {
-                Ended::Done { changes, .. } if changes == self.keyspace.changes() => return Ok(()),
-                Ended::Done { .. } | Ended::Cancelled => {}
-                Ended::Failed(why) => return Err(why),
+            match self.run_save(running, SnapshotLock::Announced, now) {
+                SaveOutcome::Done { changes, .. } if changes == self.keyspace.changes() => return Ok(()),
+                SaveOutcome::Done { .. } | SaveOutcome::Cancelled => {}
+                SaveOutcome::Failed(why) => return Err(why),
             }
         }
         Ok(())
@@ -250,33 +250,34 @@ impl Engine {
         Some(running)
     }
     /// Writes the snapshot.
-    fn run_save(&self, running: Running, moment: Moment, now: Now) -> Ended {
+    fn run_save(&self, running: Running, moment: SnapshotLock, now: Now) -> SaveOutcome {
         let name = self.config.dbfilename();
         let ended = match name.is_empty() {
             // As in redis-server, saving to an empty name fails.
-            true => Ended::Failed("dbfilename is empty".into()),
+            true => SaveOutcome::Failed("dbfilename is empty".into()),
             false => {
                 if running.background
-                    && let Err(why) = self.disk_has(self.persist.snapshot_bytes())
+                    && let Err(error) = self.disk_has(self.persist.snapshot_bytes())
                 {
                     // The last free blocks of the disk are left to the append-only file.
-                    return self.end_run(&name, Ended::Failed(why), &running, now);
+                    return self.end_run(&name, SaveOutcome::Failed(error.to_string()), &running, now);
                 }
                 let write = || self.write_snapshot(&name, &running, moment);
-                catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| Ended::Failed("it panicked".into()))
+                catch_unwind(AssertUnwindSafe(write))
+                    .unwrap_or_else(|_| SaveOutcome::Failed("it panicked".into()))
             }
         };
         self.end_run(&name, ended, &running, now)
     }
-    fn end_run(&self, name: &str, ended: Ended, running: &Running, now: Now) -> Ended {
+    fn end_run(&self, name: &str, ended: SaveOutcome, running: &Running, now: Now) -> SaveOutcome {
         let text = match (&ended, running.background) {
-            (Ended::Done { keys, .. }, true) => {
+            (SaveOutcome::Done { keys, .. }, true) => {
                 format!("Background saving terminated with success: {keys} keys in {name}")
             }
-            (Ended::Done { keys, .. }, false) => format!("DB saved on disk: {keys} keys in {name}"),
-            (Ended::Cancelled, _) => "Background saving cancelled".into(),
-            (Ended::Failed(why), true) => format!("Background saving error: {name}: {why}"),
-            (Ended::Failed(why), false) => format!("Error saving the DB: {name}: {why}"),
+            (SaveOutcome::Done { keys, .. }, false) => format!("DB saved on disk: {keys} keys in {name}"),
+            (SaveOutcome::Cancelled, _) => "Background saving cancelled".into(),
+            (SaveOutcome::Failed(why), true) => format!("Background saving error: {name}: {why}"),
+            (SaveOutcome::Failed(why), false) => format!("Error saving the DB: {name}: {why}"),
         };
         self.host.log(&text);
         let took_us = self.host.mono_us().saturating_sub(now.mono_us);
@@ -284,7 +285,7 @@ impl Engine {
         self.save_ended(end, running.background, &ended);
         ended
     }
-    fn write_snapshot(&self, name: &str, running: &Running, moment: Moment) -> Ended {
+    fn write_snapshot(&self, name: &str, running: &Running, moment: SnapshotLock) -> SaveOutcome {
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
         let (mut keys, mut bytes, mut changes) = (0, 0, 0);
@@ -293,7 +294,7 @@ impl Engine {
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             let snapshot = {
-                let _long_lock = (moment == Moment::Announced).then(|| self.long_locks.announce(None));
+                let _long_lock = (moment == SnapshotLock::Announced).then(|| self.long_locks.announce(None));
                 let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
                 self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
             };
@@ -313,15 +314,15 @@ impl Engine {
                 pause: &|| self.host.yield_now(),
                 progress: &self.save_progress(running),
             };
-            let mut out = Counted { out, bytes: 0 };
+            let mut out = CountingWriter { out, bytes: 0 };
             keys = save(snapshot, &saving, &mut out)?;
             bytes = out.bytes;
             Ok(())
         });
         match wrote {
-            Ok(()) => Ended::Done { keys, bytes, changes },
-            Err(_) if running.cancel.load(Relaxed) => Ended::Cancelled,
-            Err(why) => Ended::Failed(system_text(&why)),
+            Ok(()) => SaveOutcome::Done { keys, bytes, changes },
+            Err(_) if running.cancel.load(Relaxed) => SaveOutcome::Cancelled,
+            Err(why) => SaveOutcome::Failed(system_text(&why)),
         }
     }
     /// Counts keys, waits for `rdb-key-save-delay`, and stops a cancelled save.
@@ -350,7 +351,7 @@ impl Engine {
             }
         }
     }
-    fn save_ended(&self, now: Now, background: bool, ended: &Ended) {
+    fn save_ended(&self, now: Now, background: bool, ended: &SaveOutcome) {
         let mut state = self.persist.state.lock();
         let Some(running) = state.running.take() else { return };
         state.last_kept_bytes = running.load.map_or(0, |load| load.peak_bytes());
@@ -358,12 +359,12 @@ impl Engine {
             state.last_took_s = now.unix_s() - running.began.unix_s();
         }
         match ended {
-            Ended::Done { changes, bytes, .. } => {
+            SaveOutcome::Done { changes, bytes, .. } => {
                 state.last_bytes = *bytes;
                 (state.saved_changes, state.last_save_s, state.last_ok) = (*changes, now.unix_s(), true);
             }
-            Ended::Failed(_) if background => state.last_ok = false,
-            Ended::Failed(_) | Ended::Cancelled => {}
+            SaveOutcome::Failed(_) if background => state.last_ok = false,
+            SaveOutcome::Failed(_) | SaveOutcome::Cancelled => {}
         }
         drop(state);
         self.look_at_save_errors();

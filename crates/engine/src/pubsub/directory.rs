@@ -42,14 +42,14 @@ impl Counts {
 
 /// Which subscriptions a message reaches.
 #[derive(Debug, Default)]
-pub(super) struct Reach {
+pub(super) struct Recipients {
     /// Number of subscriptions that the message reaches.
     pub(super) receivers: usize,
     /// The offices that have subscribers for the message.
     pub(super) offices: SmallVec<[usize; 8]>,
 }
 
-impl Reach {
+impl Recipients {
     pub(super) fn add(&mut self, counts: &Counts) {
         self.receivers += counts.total();
         for (office, _) in &counts.0 {
@@ -61,11 +61,11 @@ impl Reach {
 }
 
 /// The channels of one part that have subscribers.
-pub(super) type Part = HashMap<Arc<[u8]>, Counts, RandomState>;
+pub(super) type ChannelPart = HashMap<Arc<[u8]>, Counts, RandomState>;
 
 /// All channels of a kind, divided into parts.
 pub(super) struct Topics {
-    parts: [RwLock<Part>; PARTS],
+    parts: [RwLock<ChannelPart>; PARTS],
     hasher: RandomState,
 }
 
@@ -74,7 +74,7 @@ impl Topics {
         Topics { parts: Default::default(), hasher: RandomState::new() }
     }
     /// The part of a channel.
-    pub(super) fn part(&self, channel: &[u8]) -> &RwLock<Part> {
+    pub(super) fn part(&self, channel: &[u8]) -> &RwLock<ChannelPart> {
         &self.parts[self.hasher.hash_one(channel) as usize % PARTS]
     }
     pub(super) fn len(&self) -> usize {
@@ -124,20 +124,20 @@ impl Patterns {
     pub(super) fn effort(&self) -> (usize, usize) {
         self.effort
     }
-    /// Adds the matching patterns after `from` to `reach`. False when it stopped after about `steps` elements; `from`
-    /// is then the place to continue.
+    /// Adds the matching patterns after `from` to `recipients`. False when it stopped after about `steps` elements;
+    /// `from` is then the place to continue.
     pub(super) fn match_some(
         &self,
         channel: &[u8],
         from: &mut Option<Arc<[u8]>>,
         steps: usize,
-        reach: &mut Reach,
+        recipients: &mut Recipients,
     ) -> bool {
         let mut left = steps;
         let begin = from.take().map_or(Bound::Unbounded, Bound::Excluded);
         for (pattern, counts) in self.by_pattern.range::<Arc<[u8]>, _>((begin, Bound::Unbounded)) {
             if matches(pattern, channel, &mut left) {
-                reach.add(counts);
+                recipients.add(counts);
             }
             if left == 0 {
                 *from = Some(pattern.clone());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The error when the inbox exceeds the client's output limit. The client must be closed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Over;
+pub(crate) struct OutputLimitExceeded;
 
 /// The inbox of one client. Any thread puts frames in, and the client's session takes them out.
 #[derive(Debug)]
@@ -77,12 +77,12 @@ impl Inbox {
     ///
     /// # Errors
     /// When the frames exceeded the limit.
-    pub(crate) fn take(&self) -> Result<Vec<Frame>, Over> {
+    pub(crate) fn take(&self) -> Result<Vec<Frame>, OutputLimitExceeded> {
         let mut held = self.held.lock();
         self.filled.store(false, Relaxed);
         self.bytes.store(0, Relaxed);
         if held.over {
-            return Err(Over);
+            return Err(OutputLimitExceeded);
         }
         held.bytes = 0;
         held.taken += held.frames.len() as u64;

@@ -36,7 +36,7 @@ pub(crate) use subscriptions::{Subscriptions, Topic};
 use crate::clients::Client;
 use crate::{Engine, Wake};
 use congestion::Congestion;
-use directory::{Patterns, Reach, Topics};
+use directory::{Patterns, Recipients, Topics};
 use message::Message;
 use office::Office;
 use parking_lot::RwLock;
@@ -90,50 +90,53 @@ impl PubSub {
     }
     /// Sends a message. Returns the number of receiving subscriptions.
     pub(crate) fn publish(&self, kind: Kind, channel: &[u8], payload: &Payload<'_>) -> usize {
-        self.reach(kind, channel, Some(payload))
+        self.recipients(kind, channel, Some(payload))
     }
     /// The number of subscriptions that would receive a message now.
     pub(crate) fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
-        self.reach(kind, channel, None)
+        self.recipients(kind, channel, None)
     }
-    fn reach(&self, kind: Kind, channel: &[u8], payload: Option<&Payload<'_>>) -> usize {
-        let mut reach = Reach::default();
+    fn recipients(&self, kind: Kind, channel: &[u8], payload: Option<&Payload<'_>>) -> usize {
+        let mut recipients = Recipients::default();
         let mut from = None;
         loop {
             let topics = self.topics(kind).part(channel).read();
             let patterns = (kind == Kind::Channel).then(|| self.patterns.read());
             // With very many patterns the lock is released now and then, so that other clients can subscribe.
             if let Some(patterns) = &patterns
-                && !patterns.match_some(channel, &mut from, STEPS_AT_ONCE, &mut reach)
+                && !patterns.match_some(channel, &mut from, STEPS_AT_ONCE, &mut recipients)
             {
                 continue;
             }
             if let Some(counts) = topics.get(channel) {
-                reach.add(counts);
+                recipients.add(counts);
             }
-            if reach.receivers > 0
+            if recipients.receivers > 0
                 && let Some(payload) = payload
             {
                 let message = Arc::new(Message::new(kind, channel, payload));
-                reach
+                recipients
                     .offices
                     .iter()
                     .for_each(|office| self.offices[*office].post(&message, &self.congestion));
             }
-            return reach.receivers;
+            return recipients.receivers;
         }
     }
     /// Sends a message without counting receivers. Only the workers match the patterns.
     pub(crate) fn announce(&self, channel: &[u8], payload: &Payload<'_>) {
-        let mut reach = Reach::default();
+        let mut recipients = Recipients::default();
         let (topics, patterns) = (self.channels.part(channel).read(), self.patterns.read());
-        reach.add(patterns.all());
+        recipients.add(patterns.all());
         if let Some(counts) = topics.get(channel) {
-            reach.add(counts);
+            recipients.add(counts);
         }
-        if !reach.offices.is_empty() {
+        if !recipients.offices.is_empty() {
             let message = Arc::new(Message::new(Kind::Channel, channel, payload));
-            reach.offices.iter().for_each(|office| self.offices[*office].post(&message, &self.congestion));
+            recipients
+                .offices
+                .iter()
+                .for_each(|office| self.offices[*office].post(&message, &self.congestion));
         }
     }
     /// True when PUBLISH to a channel name of this length takes too long for a worker.

@@ -37,7 +37,7 @@ struct Queue {
     last: u64,
     bytes: usize,
     /// The progress of the first message and of those delivered together with it.
-    at: HandedOut,
+    at: DeliveryProgress,
     /// The number of messages that are delivered together.
     together: usize,
     full: bool,
@@ -66,7 +66,7 @@ impl Queue {
 
 /// How far a message was delivered: first to the subscribers of its channel, by client; then pattern after pattern.
 #[derive(Clone, Debug, Default)]
-struct HandedOut {
+struct DeliveryProgress {
     pattern: Option<Arc<[u8]>>,
     /// Clients with smaller ids have the message.
     client: u64,
@@ -75,7 +75,7 @@ struct HandedOut {
 /// The value of `client` when all clients of the channel or pattern have the message.
 const ALL: u64 = u64::MAX;
 
-impl HandedOut {
+impl DeliveryProgress {
     /// True before the first delivery.
     fn is_begin(&self) -> bool {
         self.pattern.is_none() && self.client == 0
@@ -203,7 +203,7 @@ impl Office {
             }
             queue.posts.drain(..messages.len());
             queue.bytes -= messages.iter().map(|message| message.bytes()).sum::<usize>();
-            queue.at = HandedOut::default();
+            queue.at = DeliveryProgress::default();
             let eased = queue.full && !queue.is_over(EASED_PART);
             queue.full &= !eased;
             let more = !queue.posts.is_empty();
@@ -222,7 +222,13 @@ impl Members {
     /// Delivers messages of one channel from `at` on. `number` is the number of the first message. False when `left`
     /// steps are not enough. Several messages together have no pattern subscribers: a client that subscribes to a
     /// pattern meanwhile catches up first.
-    fn hand_out(&self, messages: &[Arc<Message>], number: u64, at: &mut HandedOut, left: &mut usize) -> bool {
+    fn hand_out(
+        &self,
+        messages: &[Arc<Message>],
+        number: u64,
+        at: &mut DeliveryProgress,
+        left: &mut usize,
+    ) -> bool {
         let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
             let topics = match message.kind() {
@@ -242,7 +248,7 @@ impl Members {
         let begin = at.pattern.clone().map_or(Bound::Unbounded, Bound::Included);
         for (pattern, clients) in self.patterns.range::<Arc<[u8]>, _>((begin, Bound::Unbounded)) {
             if at.pattern.as_ref() != Some(pattern) {
-                *at = HandedOut { pattern: Some(pattern.clone()), client: 0 };
+                *at = DeliveryProgress { pattern: Some(pattern.clone()), client: 0 };
             }
             if at.client == ALL || !matches(pattern, message.channel(), left) {
                 at.client = ALL;

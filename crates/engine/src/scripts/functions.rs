@@ -18,6 +18,23 @@ pub(crate) struct Function {
     pub(crate) routes: Arc<Routes>,
 }
 
+/// Why a library is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LibraryError {
+    /// A library has this name. The text is redis-server's.
+    #[error("Library '{0}' already exists")]
+    LibraryExists(String),
+    /// Another library has a function with this name. The text is redis-server's.
+    #[error("Function {0} already exists")]
+    FunctionExists(String),
+    /// There are [`LIBRARIES_MAX`] libraries.
+    #[error("too many libraries")]
+    TooManyLibraries,
+    /// All libraries together would exceed [`CODE_BYTES_MAX`].
+    #[error("the libraries have too many bytes")]
+    TooManyBytes,
+}
+
 /// All libraries and their functions by name.
 #[derive(Clone, Default)]
 pub(crate) struct Functions {
@@ -45,25 +62,23 @@ impl Functions {
     /// Adds a library. `replace`: it may replace a library of its name.
     ///
     /// # Errors
-    /// The text of redis-server's error.
-    pub(crate) fn add(&mut self, library: Library, replace: bool) -> Result<(), String> {
-        let name = String::from_utf8_lossy(&library.name).into_owned();
+    /// When a name is taken or a limit is reached. Nothing is changed then.
+    pub(crate) fn add(&mut self, library: Library, replace: bool) -> Result<(), LibraryError> {
         let old = self.libraries.get(&library.name).cloned();
         if old.is_some() && !replace {
-            return Err(format!("Library '{name}' already exists"));
+            return Err(LibraryError::LibraryExists(String::from_utf8_lossy(&library.name).into_owned()));
         }
         for info in &library.functions {
             let taken = self.functions.get(&info.name).is_some_and(|f| f.library.name != library.name);
             if taken {
-                let function = String::from_utf8_lossy(&info.name);
-                return Err(format!("Function {function} already exists"));
+                return Err(LibraryError::FunctionExists(String::from_utf8_lossy(&info.name).into_owned()));
             }
         }
         if old.is_none() && self.libraries.len() == LIBRARIES_MAX {
-            return Err("too many libraries".into());
+            return Err(LibraryError::TooManyLibraries);
         }
         if self.code_bytes() + library.code.len() > CODE_BYTES_MAX {
-            return Err("the libraries have too many bytes".into());
+            return Err(LibraryError::TooManyBytes);
         }
         self.remove(&library.name);
         let library = Arc::new(library);

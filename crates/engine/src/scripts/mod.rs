@@ -76,16 +76,16 @@ fn count_down(runs: &AtomicU32) -> bool {
     left > 0
 }
 
-/// A script that is known.
+/// A script in the cache, and where its runs go.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct CachedScript {
     pub(crate) script: Script,
     pub(crate) routes: Routes,
 }
 
 #[derive(Default)]
 struct Cache {
-    scripts: HashMap<String, (Arc<Known>, bool), ahash::RandomState>,
+    scripts: HashMap<String, (Arc<CachedScript>, bool), ahash::RandomState>,
     /// Digests of the scripts known only from EVAL, oldest first.
     by_eval: VecDeque<String>,
     loaded_bytes: usize,
@@ -153,7 +153,7 @@ impl Scripts {
         }
     }
     /// The script with this digest in upper or lower case.
-    pub(crate) fn find(&self, sha: &[u8]) -> Option<Arc<Known>> {
+    pub(crate) fn find(&self, sha: &[u8]) -> Option<Arc<CachedScript>> {
         let cache = self.cache.read();
         let sha = std::str::from_utf8(sha).ok()?;
         if let Some((known, _)) = cache.scripts.get(sha) {
@@ -165,7 +165,7 @@ impl Scripts {
     ///
     /// # Errors
     /// When the scripts of SCRIPT LOAD have too many bytes.
-    pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<Known>, Vec<u8>> {
+    pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<CachedScript>, Vec<u8>> {
         let mut cache = self.cache.write();
         let (sha, bytes) = (script.sha.clone(), script.heap_bytes());
         if let Some((known, was_loaded)) = cache.scripts.get_mut(&sha) {
@@ -179,7 +179,7 @@ impl Scripts {
         if loaded && cache.loaded_bytes + bytes > LOADED_BYTES_MAX {
             return Err(TOO_MANY.into());
         }
-        let known = Arc::new(Known { script, routes: Routes::default() });
+        let known = Arc::new(CachedScript { script, routes: Routes::default() });
         cache.scripts.insert(sha.clone(), (known.clone(), loaded));
         cache.bytes += bytes;
         if loaded {

@@ -1,10 +1,10 @@
 //! [`Run`]: one run of a script on its locked shards: the commands that the script may call, and when the run must
 //! stop.
 //!
-//! A first try ([`Mode::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]). If it
-//! is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the lane.
-//! There it holds no shard while it only reads ([`Mode::Past`]): each command runs on copies of the records of one
-//! moment. At the first write it restarts with the declared shards held ([`Mode::Lane`]), or with every shard held
+//! A first attempt ([`Mode::Worker`]) holds the shards of the declared keys and keeps overwritten records ([`Undo`]).
+//! If it is too long for a worker, or needs an undeclared key, its changes are undone. The script then restarts on the
+//! lane. There it holds no shard while it only reads ([`Mode::View`]): each command runs on copies of the records of
+//! one moment. At the first write it restarts with the declared shards held ([`Mode::Lane`]), or with every shard held
 //! ([`Mode::Final`]), where only SCRIPT KILL stops it. So no run waits for a shard while it holds another, no worker
 //! blocks, and a script is still atomic.
 
@@ -15,7 +15,7 @@ use crate::clients::Client;
 use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
-use crate::session::{At, InScripts, Own};
+use crate::session::{DetachedContext, InScripts, SessionCommand};
 use crate::stats::PerCommand;
 use crate::{Engine, Now, TABLE};
 use std::sync::Arc;
@@ -24,13 +24,14 @@ use strand_chain::Chain;
 use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
+use strand_commands::errors;
 use strand_commands::introspect::key_accesses;
 use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, Txn, Viewed};
-use strand_script::{Called, Host, ScriptFlags, VM_BYTES_MAX};
+use strand_script::{CallOutcome, Host, ScriptFlags, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
@@ -46,8 +47,9 @@ pub(crate) enum Mode {
     Worker,
     /// Part of EXEC on a worker. As [`Mode::Worker`], but a long run is an error.
     Bounded,
-    /// On the lane, on copies of the records of one moment ([`Past`]), with nothing held. Only reads. May restart.
-    Past,
+    /// On the lane, on copies of the records of one moment ([`ViewReader`]), with nothing held. Only reads. May
+    /// restart.
+    View,
     /// On the lane. May restart with every shard held.
     Lane,
     /// On the lane with every shard held. Runs to its end.
@@ -56,7 +58,7 @@ pub(crate) enum Mode {
 
 /// Why a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     /// The run is too long for a worker.
     Overrun,
     /// The run needs an undeclared key.
@@ -68,7 +70,7 @@ pub(crate) enum Stop {
     /// SCRIPT KILL or FUNCTION KILL has stopped the run.
     Killed,
     /// No client waits for the run, or the server stops.
-    Gone,
+    ClientGone,
 }
 
 /// The shards that a run holds.
@@ -88,24 +90,24 @@ impl HeldShards<'_> {
     }
 }
 
-/// What a run in [`Mode::Past`] reads: the records of one database at one moment.
+/// What a run in [`Mode::View`] reads: the records of one database at one moment.
 #[derive(Clone, Copy)]
-pub(crate) struct Past<'r> {
+pub(crate) struct ViewReader<'r> {
     pub(crate) db: usize,
-    pub(crate) read: &'r ReadPast<'r>,
+    pub(crate) read: &'r ReadAtMoment<'r>,
 }
 
 /// Reads the record at a key as of the moment of the view.
 ///
 /// # Errors
 /// When the record is not kept, because too much was written since that moment.
-pub(crate) type ReadPast<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, Stop> + 'r;
+pub(crate) type ReadAtMoment<'r> = dyn Fn(&Key<'_>) -> Result<Option<Viewed>, StopReason> + 'r;
 
-/// Maximum number of copies that a run in [`Mode::Past`] keeps for its next commands.
+/// Maximum number of copies that a run in [`Mode::View`] keeps for its next commands.
 const COPIES_MAX: usize = 1024;
 
 /// What a run on a helper thread checks now and then.
-pub(crate) struct OnLane<'r> {
+pub(crate) struct LaneChecks<'r> {
     pub(crate) running: &'r Arc<Running>,
     /// True when the session of the run has ended.
     pub(crate) cancel: &'r AtomicBool,
@@ -130,49 +132,49 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) flags: ScriptFlags,
     /// True when memory was over the limit when the run began.
     pub(crate) out_of_memory: bool,
-    pub(crate) lane: Option<OnLane<'r>>,
-    /// Set in [`Mode::Past`]. Then `txn` holds a keyspace of copies.
-    pub(crate) past: Option<Past<'r>>,
+    pub(crate) lane: Option<LaneChecks<'r>>,
+    /// Set in [`Mode::View`]. Then `txn` holds a keyspace of copies.
+    pub(crate) view_reader: Option<ViewReader<'r>>,
     /// The keys whose records were copied to that keyspace.
     pub(crate) copied: Vec<Box<[u8]>>,
     pub(crate) undo: Undo,
     pub(crate) wrote: bool,
     pub(crate) steps: u64,
     pub(crate) elements: usize,
-    pub(crate) stop: Option<Stop>,
+    pub(crate) stop: Option<StopReason>,
     /// True when CLIENT CACHING came before the command.
     pub(crate) caching: bool,
     /// Actions that wait until the run is done.
-    pub(crate) later: Vec<Later>,
+    pub(crate) deferred: Vec<DeferredAction>,
 }
 
 /// An action that a run that may restart does only when it is done.
-pub(crate) struct Later {
+pub(crate) struct DeferredAction {
     /// The number of the run's events that come before the action.
     after: usize,
-    deed: Deed,
+    action: ActionKind,
 }
 
-/// The kinds of [`Later`] actions.
-enum Deed {
+/// What a [`DeferredAction`] does.
+enum ActionKind {
     /// Publish this message.
     Publish(Kind, Argv),
     /// Remember that the client keeps a copy of a key that the run wrote before.
     Remember(Box<[u8]>),
 }
 
-impl Later {
+impl DeferredAction {
     /// At the end of the run: sends the events of its changes and does the delayed actions, in the order of the
     /// script.
-    pub(crate) fn settle(all: &[Later], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
-        for Later { after, deed } in all {
+    pub(crate) fn settle(all: &[DeferredAction], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
+        for DeferredAction { after, action } in all {
             txn.tell_events_until(*after);
-            match deed {
-                Deed::Publish(kind, argv) => {
+            match action {
+                ActionKind::Publish(kind, argv) => {
                     let args = argv.args();
                     engine.pubsub.publish(*kind, args.at(1), &Payload::of(args, 2));
                 }
-                Deed::Remember(key) => engine.tracking.remember(client, key),
+                ActionKind::Remember(key) => engine.tracking.remember(client, key),
             }
         }
         txn.tell_events();
@@ -192,39 +194,39 @@ const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
 
 /// Runs PING for a script.
-pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+pub(crate) fn ping(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     match argv.args().get(1) {
         Some(text) => reply.bulk(text),
         None => reply.simple("PONG"),
     }
-    Called::Replied
+    CallOutcome::Replied
 }
 
 /// Runs ECHO for a script.
-pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+pub(crate) fn echo(_run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     reply.bulk(argv.args().at(1));
-    Called::Replied
+    CallOutcome::Replied
 }
 
 /// SELECT in a script. Applies to the commands that the script calls afterwards.
-pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+pub(crate) fn select(run: &mut Run<'_, '_>, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     match parse_int(argv.args().at(1)).map(usize::try_from) {
-        None => reply.error("ERR value is not an integer or out of range"),
+        None => reply.error(errors::NOT_AN_INTEGER),
         Some(Ok(db)) if db < run.engine.keyspace.databases() => {
             run.db = db;
             reply.ok();
         }
-        Some(_) => reply.error("ERR DB index is out of range"),
+        Some(_) => reply.error(errors::DB_INDEX_OUT_OF_RANGE),
     }
-    Called::Replied
+    CallOutcome::Replied
 }
 
 /// TIME in a script. The time stands still during a run.
-pub(crate) fn time(run: &mut Run<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> Called {
+pub(crate) fn time(run: &mut Run<'_, '_>, _argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
     reply.array(2);
     reply.bulk_int(run.now.unix_us.div_euclid(1_000_000));
     reply.bulk_int(run.now.unix_us.rem_euclid(1_000_000));
-    Called::Replied
+    CallOutcome::Replied
 }
 
 /// The row of a command that a script calls.
@@ -257,12 +259,12 @@ fn writes_elsewhere(spec: &CommandSpec) -> bool {
 }
 
 impl Run<'_, '_> {
-    fn stopped(&mut self, why: Stop) -> Called {
+    fn stopped(&mut self, why: StopReason) -> CallOutcome {
         self.stop = Some(why);
-        Called::Stop
+        CallOutcome::Stop
     }
-    fn may_begin_anew(&self) -> bool {
-        matches!(self.mode, Mode::Worker | Mode::Bounded | Mode::Past | Mode::Lane)
+    fn may_restart(&self) -> bool {
+        matches!(self.mode, Mode::Worker | Mode::Bounded | Mode::View | Mode::Lane)
     }
     fn is_on_worker(&self) -> bool {
         matches!(self.mode, Mode::Worker | Mode::Bounded)
@@ -314,18 +316,18 @@ impl Run<'_, '_> {
         None
     }
     /// Runs a command on data for the script.
-    fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+    fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let args = argv.args();
         let keyspace = self.txn.keyspace();
         let keys = run::keys_of(spec, args, keyspace);
-        if let Some(past) = self.past {
-            if let Err(why) = self.copy(past, spec, &keys) {
+        if let Some(view_reader) = self.view_reader {
+            if let Err(why) = self.copy(view_reader, spec, &keys) {
                 return self.stopped(why);
             }
         } else if matches!(self.held, HeldShards::Some(_)) {
             let is_held = |key: &Key<'_>| self.held.has(keyspace.shard_of(key.hash));
             if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
-                return self.stopped(Stop::NeedsAll);
+                return self.stopped(StopReason::NeedsAll);
             }
         }
         if self.is_on_worker() {
@@ -335,23 +337,23 @@ impl Run<'_, '_> {
             }
             self.elements = self.elements.saturating_add(elements);
             if self.elements > WORKER_ELEMENTS_MAX {
-                return self.stopped(Stop::Overrun);
+                return self.stopped(StopReason::Overrun);
             }
         }
         let writes = spec.flags.has(Flags::WRITE);
-        if writes && self.may_begin_anew() {
+        if writes && self.may_restart() {
             let kept = !writes_elsewhere(spec)
                 && self.txn.kept_events().1 <= EVENTS_BYTES_MAX
                 && self.undo.save(self.txn, self.db, &keys);
             if !kept {
-                return self.stopped(Stop::NoUndo);
+                return self.stopped(StopReason::NoUndo);
             }
         }
         if spec.flags.has(Flags::READONLY)
             && self.client.tracked.keeps_copies(self.caching)
             && !self.remember(spec, args)
         {
-            return self.stopped(Stop::NoUndo);
+            return self.stopped(StopReason::NoUndo);
         }
         if writes {
             self.wrote = true;
@@ -363,7 +365,7 @@ impl Run<'_, '_> {
         let rights = if run::needs_all_shards(spec) { Rights::of(self.user, spec, args) } else { None };
         let context = Context {
             client: self.client.id,
-            db: if self.past.is_some() { 0 } else { self.db },
+            db: if self.view_reader.is_some() { 0 } else { self.db },
             protocol,
             reply_bytes_max: VM_BYTES_MAX,
             rng: &mut *self.rng,
@@ -380,20 +382,25 @@ impl Run<'_, '_> {
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         self.engine.note_lap(self.client, spec, args, self.now, took_ns);
         if self.is_on_worker() && out.len() > LONG_BYTES {
-            return self.stopped(Stop::Overrun);
+            return self.stopped(StopReason::Overrun);
         }
         if out.len() > VM_BYTES_MAX {
-            return Called::Refused("ERR the reply is too long for a script".into());
+            return CallOutcome::Refused("ERR the reply is too long for a script".into());
         }
-        Called::Replied
+        CallOutcome::Replied
     }
     /// Puts copies of the records at `keys` into the keyspace on which the command runs.
     ///
     /// # Errors
     /// Why the run must stop.
-    fn copy(&mut self, past: Past<'_>, spec: &'static CommandSpec, keys: &[Key<'_>]) -> Result<(), Stop> {
-        if !long::reads_copies(spec) || self.db != past.db {
-            return Err(Stop::NeedsShards);
+    fn copy(
+        &mut self,
+        view_reader: ViewReader<'_>,
+        spec: &'static CommandSpec,
+        keys: &[Key<'_>],
+    ) -> Result<(), StopReason> {
+        if !long::reads_copies(spec) || self.db != view_reader.db {
+            return Err(StopReason::NeedsShards);
         }
         let keyspace = self.txn.keyspace();
         if self.copied.len() + keys.len() > COPIES_MAX {
@@ -407,9 +414,9 @@ impl Run<'_, '_> {
             }
             let of_data = self.engine.keyspace.key(key.bytes);
             if !self.held.has(self.engine.keyspace.shard_of(of_data.hash)) {
-                return Err(Stop::NeedsAll);
+                return Err(StopReason::NeedsAll);
             }
-            if let Some((value, expire_at_ms)) = (past.read)(&of_data)? {
+            if let Some((value, expire_at_ms)) = (view_reader.read)(&of_data)? {
                 self.txn.db(0).insert(key, value, expire_at_ms);
                 self.copied.push(key.bytes.into());
             }
@@ -424,76 +431,84 @@ impl Run<'_, '_> {
             let key = args.at(at);
             // The invalidation of a key that the run wrote is sent at the end of the run, and the copy is newer than
             // that change.
-            if !(self.may_begin_anew() && self.undo.has(self.db, key)) {
+            if !(self.may_restart() && self.undo.has(self.db, key)) {
                 self.engine.tracking.remember(self.client, key);
                 continue;
             }
             let after = self.txn.kept_events().0;
-            let is_known = |later: &&Later| matches!(&later.deed, Deed::Remember(known) if **known == *key);
-            let same = self.later.iter().rev().take_while(|later| later.after == after).find(is_known);
-            if same.is_none() {
-                if self.later.len() >= REMEMBERED_MAX {
+            let is_of_key = |deferred: &DeferredAction| match &deferred.action {
+                ActionKind::Remember(remembered) => **remembered == *key,
+                ActionKind::Publish(..) => false,
+            };
+            let mut newest = self.deferred.iter().rev().take_while(|deferred| deferred.after == after);
+            if !newest.any(is_of_key) {
+                if self.deferred.len() >= REMEMBERED_MAX {
                     return false;
                 }
-                self.later.push(Later { after, deed: Deed::Remember(key.into()) });
+                self.deferred.push(DeferredAction { after, action: ActionKind::Remember(key.into()) });
             }
         }
         true
     }
     /// Runs a session command that scripts may call.
-    fn session(&mut self, own: &Own, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+    fn session(&mut self, own: &SessionCommand, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);
         match own.in_scripts {
             InScripts::Runs(run) => return run(self, argv, &mut reply),
-            InScripts::Apart => {
-                own.run_apart(self.engine, argv.args(), At { db: self.db, now: self.now }, &mut reply);
+            InScripts::Detached => {
+                own.run_detached(
+                    self.engine,
+                    argv.args(),
+                    DetachedContext { db: self.db, now: self.now },
+                    &mut reply,
+                );
             }
-            InScripts::Refused => return Called::Refused(NOT_ALLOWED.into()),
+            InScripts::Refused => return CallOutcome::Refused(NOT_ALLOWED.into()),
         }
-        Called::Replied
+        CallOutcome::Replied
     }
     /// PUBLISH. A run that may restart keeps its messages until it is done.
-    pub(crate) fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+    pub(crate) fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> CallOutcome {
         let args = argv.args();
         let channel = args.at(1);
         if channel.len() > CHANNEL_BYTES_MAX {
             reply.error(&format!("ERR a channel may have at most {CHANNEL_BYTES_MAX} bytes"));
-            return Called::Replied;
+            return CallOutcome::Replied;
         }
         let pubsub = &self.engine.pubsub;
         if self.is_on_worker() && kind == Kind::Channel && pubsub.is_long(channel.len()) {
-            return self.stopped(Stop::Overrun);
+            return self.stopped(StopReason::Overrun);
         }
-        let receivers = if self.may_begin_anew() {
-            let published = self.later.iter().filter_map(|later| match &later.deed {
-                Deed::Publish(_, argv) => Some(argv.heap_bytes()),
-                Deed::Remember(_) => None,
+        let receivers = if self.may_restart() {
+            let published = self.deferred.iter().filter_map(|deferred| match &deferred.action {
+                ActionKind::Publish(_, argv) => Some(argv.heap_bytes()),
+                ActionKind::Remember(_) => None,
             });
             let (messages, bytes) = published.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
             if messages == PUBLISHED_MAX || bytes + args.at(2).len() > PUBLISHED_BYTES_MAX {
-                return self.stopped(Stop::NoUndo);
+                return self.stopped(StopReason::NoUndo);
             }
             let copy: Vec<&[u8]> = args.iter().collect();
-            let deed = Deed::Publish(kind, Argv::from_slices(&copy));
-            self.later.push(Later { after: self.txn.kept_events().0, deed });
+            let action = ActionKind::Publish(kind, Argv::from_slices(&copy));
+            self.deferred.push(DeferredAction { after: self.txn.kept_events().0, action });
             pubsub.receivers(kind, channel)
         } else {
             pubsub.publish(kind, channel, &Payload::of(args, 2))
         };
         reply.int(receivers as i64);
-        Called::Replied
+        CallOutcome::Replied
     }
     /// Checks of long runs: yields, stops when killed, and tells the sessions that wait for the shards once the run is
     /// busy. False: the run must stop.
-    fn look_around(&mut self) -> bool {
+    fn check_interrupts(&mut self) -> bool {
         let threshold_ms = self.engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
         let Some(lane) = &mut self.lane else { return true };
         (lane.yield_now)();
         let why = if lane.running.killed.load(Relaxed) {
-            Some(Stop::Killed)
+            Some(StopReason::Killed)
         } else if (lane.cancel.load(Relaxed) && !self.wrote) || self.engine.scripts.stopping.load(Relaxed) {
-            Some(Stop::Gone)
+            Some(StopReason::ClientGone)
         } else {
             None
         };
@@ -517,21 +532,21 @@ impl Run<'_, '_> {
 }
 
 impl Host for Run<'_, '_> {
-    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let spec = match resolve(argv) {
             Ok(spec) => spec,
-            Err(text) => return Called::Refused(text.into()),
+            Err(text) => return CallOutcome::Refused(text.into()),
         };
         if let Some(text) = self.refusal(spec, argv) {
-            return Called::Refused(text.into());
+            return CallOutcome::Refused(text.into());
         }
         if self.engine.monitors.any() {
             self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Script, self.now);
         }
         match spec.exec {
-            Exec::Session(held) => self.session(Own::of(held), argv, resp3, out),
+            Exec::Session(held) => self.session(SessionCommand::of(held), argv, resp3, out),
             _ if run::handler(spec).is_some() => self.data(spec, argv, resp3, out),
-            _ => Called::Refused(NOT_ALLOWED.into()),
+            _ => CallOutcome::Refused(NOT_ALLOWED.into()),
         }
     }
     fn may(&mut self, argv: &Argv) -> Option<bool> {
@@ -544,10 +559,10 @@ impl Host for Run<'_, '_> {
     fn goes_on(&mut self, steps: u64) -> bool {
         self.steps += steps;
         if self.is_on_worker() && self.steps > WORKER_STEPS_MAX {
-            self.stop = Some(Stop::Overrun);
+            self.stop = Some(StopReason::Overrun);
             return false;
         }
-        self.look_around()
+        self.check_interrupts()
     }
 }
 

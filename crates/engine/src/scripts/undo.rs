@@ -11,12 +11,12 @@ const KEYS_MAX: usize = 1024;
 const ELEMENTS_MAX: usize = 1 << 20;
 
 /// The value and expiry of a key. `None`: the key did not exist.
-type Former = Option<(Value, Option<i64>)>;
+type PreviousRecord = Option<(Value, Option<i64>)>;
 
 /// The former records, by database and key.
 #[derive(Default)]
 pub(crate) struct Undo {
-    former: BTreeMap<(usize, Box<[u8]>), Former>,
+    former: BTreeMap<(usize, Box<[u8]>), PreviousRecord>,
 }
 
 impl Undo {

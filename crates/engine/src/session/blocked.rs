@@ -10,8 +10,8 @@
 //! pusher then tells the session to make the attempt itself. The session keeps its place in the queue meanwhile.
 
 use super::multi::lock;
-use super::run::Next;
-use super::waits::On;
+use super::run::NextStep;
+use super::waits::ParkReason;
 use super::{Session, State, Turn};
 use crate::acl::User;
 use crate::clients::Client;
@@ -66,11 +66,11 @@ pub(super) enum Phase {
     /// The session must make the attempt itself. It was told at this time, in unix milliseconds.
     Coming(Argv, i64),
     /// The wait is over.
-    Over(Over),
+    Over(WaitEnd),
 }
 
 /// How a wait ended.
-pub(super) enum Over {
+pub(super) enum WaitEnd {
     /// Served: the reply, its error code, whether it was cut, the place that was served, and the number of posts to
     /// the client that come before the reply.
     Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, post: u64 },
@@ -85,7 +85,7 @@ pub(super) enum Over {
 /// The result of an attempt for the session.
 enum Attempt {
     /// The wait is over.
-    Over(Over),
+    Over(WaitEnd),
     /// The wait continues: there are not enough elements.
     TooLittle,
     /// The session must make the attempt itself.
@@ -102,29 +102,29 @@ pub(super) struct Blocked {
     bytes: usize,
     until_us: Option<u64>,
     /// What the session waits for, and since when on the clock of [`Now::mono_us`].
-    on: On,
+    on: ParkReason,
     since_us: u64,
     /// The arguments of a wait that no key ends, for the list of commands that waited.
     args: Option<Argv>,
     /// Writes the reply when the timeout ends the wait.
-    nothing: Nothing,
+    nothing: WriteEmptyReply,
 }
 
 /// Writes the reply of a wait without a result.
-pub(super) type Nothing = fn(&mut Reply<'_>);
+pub(super) type WriteEmptyReply = fn(&mut Reply<'_>);
 
 /// A wait that no key ends: its duration in milliseconds and its reply.
-pub(super) struct Pointless {
+pub(super) struct KeylessWait {
     pub(super) timeout_ms: u64,
-    pub(super) nothing: Nothing,
+    pub(super) nothing: WriteEmptyReply,
     /// The wait also ends, with this reply, when the append-only file is on the disk up to this journal offset.
-    pub(super) synced: Option<(u64, Nothing)>,
+    pub(super) synced: Option<(u64, WriteEmptyReply)>,
 }
 
 /// Ends a wait for the disk when the disk has reached an offset.
 struct OnDisk {
     ticket: Arc<Ticket>,
-    reply: Nothing,
+    reply: WriteEmptyReply,
 }
 
 impl Wake for OnDisk {
@@ -136,7 +136,7 @@ impl Wake for OnDisk {
         let mut out = Chain::new();
         (self.reply)(&mut Reply::new(&mut out, self.ticket.protocol));
         let post = self.ticket.client.inbox.number();
-        *phase = Phase::Over(Over::Served { out, error: None, is_over: false, tag: 0, post });
+        *phase = Phase::Over(WaitEnd::Served { out, error: None, is_over: false, tag: 0, post });
         drop(phase);
         self.ticket.client.wake_handle().wake();
     }
@@ -157,7 +157,7 @@ impl Ticket {
     /// `None`: the ticket is served.
     pub(super) fn not_served(&self) -> Option<MutexGuard<'_, Phase>> {
         let phase = self.phase.lock();
-        (!matches!(*phase, Phase::Over(Over::Served { .. }))).then_some(phase)
+        (!matches!(*phase, Phase::Over(WaitEnd::Served { .. }))).then_some(phase)
     }
     /// CLIENT UNBLOCK. False when the ticket is already served.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
@@ -165,7 +165,7 @@ impl Ticket {
         if !matches!(*phase, Phase::Waiting(_)) {
             return false;
         }
-        *phase = Phase::Over(if with_error { Over::Error(UNBLOCKED) } else { Over::TimedOut });
+        *phase = Phase::Over(if with_error { WaitEnd::Error(UNBLOCKED) } else { WaitEnd::TimedOut });
         drop(phase);
         self.wake();
         true
@@ -201,7 +201,7 @@ impl Ticket {
             // BLMOVEM waits until the list has more elements.
             return Attempt::TooLittle;
         }
-        Attempt::Over(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
+        Attempt::Over(WaitEnd::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
     }
 }
 
@@ -219,8 +219,8 @@ impl Waiter for Ticket {
         let attempt = match event {
             Event::Ready => self.attempt(txn, argv.args(), tag),
             Event::Crowded => Attempt::ForSession,
-            Event::KeyGone => Attempt::Over(Over::Error(KEY_GONE)),
-            Event::GroupGone => Attempt::Over(Over::Error(GROUP_GONE)),
+            Event::KeyGone => Attempt::Over(WaitEnd::Error(KEY_GONE)),
+            Event::GroupGone => Attempt::Over(WaitEnd::Error(GROUP_GONE)),
         };
         match attempt {
             Attempt::Over(over) => {
@@ -230,7 +230,7 @@ impl Waiter for Ticket {
             Attempt::TooLittle => WaiterOutcome::TooLittle,
             Attempt::ForSession => {
                 *phase = Phase::Coming(std::mem::take(argv), txn.now_ms());
-                WaiterOutcome::Told
+                WaiterOutcome::ToldToFetch
             }
         }
     }
@@ -261,7 +261,7 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
 }
 
 /// Registrations at keys that could not be removed at once.
-struct Leaving {
+struct LateUnregistration {
     ticket: Arc<Ticket>,
     places: Vec<(u32, Box<[u8]>, Registration)>,
     /// The session was told at this time (unix milliseconds) to make the attempt and did not. The next waiter gets
@@ -269,7 +269,7 @@ struct Leaving {
     told_ms: Option<i64>,
 }
 
-impl Drop for Leaving {
+impl Drop for LateUnregistration {
     fn drop(&mut self) {
         let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.places_db);
         for (_, key, place) in self.places.drain(..) {
@@ -283,13 +283,13 @@ impl Drop for Leaving {
 
 impl Session {
     /// Runs a command that waits when it finds nothing.
-    pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+    pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
         let next = self.try_blocking(spec, now);
         // CLIENT CACHING applies to this command, also when the command runs later.
         self.flags.caching &= matches!(self.state, State::Postponed);
         next
     }
-    fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+    fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
         // The wait of a session that was told to make the attempt itself.
         let coming = self.coming.take();
         self.last_command = self.engine.stats.ids.of(spec);
@@ -311,7 +311,7 @@ impl Session {
             drop(keys);
             self.laps.take_back();
             (self.argv, self.coming, self.state) = (in_hand, coming, State::Postponed);
-            return Next::Stop(Turn::AwaitWake);
+            return NextStep::Stop(Turn::AwaitWake);
         };
         let too_long = is_long(spec, args, &mut txn, self.db, &keys);
         drop(keys);
@@ -375,10 +375,10 @@ impl Session {
         self.lap_ends(spec, now);
         self.argv.clear();
         if !self.take_reply(out, ran.error, ran.is_over) {
-            return Next::Stop(Turn::Abort);
+            return NextStep::Stop(Turn::Abort);
         }
         self.command_ends();
-        Next::Go
+        NextStep::Continue
     }
     /// Leaves a ticket at the keys that `argv` waits for. Their shards are locked.
     fn leave_ticket(
@@ -401,11 +401,21 @@ impl Session {
         for (tag, key, place) in &places {
             txn.db(places_db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
         }
-        let nothing: Nothing = |reply| reply.null_array();
-        Blocked { ticket, places, turn, bytes, until_us, on: On::Keys, since_us: 0, args: None, nothing }
+        let nothing: WriteEmptyReply = |reply| reply.null_array();
+        Blocked {
+            ticket,
+            places,
+            turn,
+            bytes,
+            until_us,
+            on: ParkReason::Keys,
+            since_us: 0,
+            args: None,
+            nothing,
+        }
     }
     /// Starts a wait that no key ends, for the session's current command.
-    pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
+    pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &KeylessWait, now: Now) -> NextStep {
         let argv = std::mem::take(&mut self.argv);
         let words: Vec<&[u8]> = argv.args().iter().collect();
         let args = Some(Argv::from_slices(&words));
@@ -417,7 +427,7 @@ impl Session {
             }
         }
         let until_us = until(now, wait.timeout_ms);
-        let on = if wait.synced.is_some() { On::Disk } else { On::Replicas };
+        let on = if wait.synced.is_some() { ParkReason::Disk } else { ParkReason::Replicas };
         let (places, since_us, nothing) = (Vec::new(), now.mono_us, wait.nothing);
         self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, on, since_us, args, nothing }, true)
     }
@@ -431,12 +441,12 @@ impl Session {
             if until_us.is_none_or(|until_us| now.mono_us < until_us) {
                 return Some(Turn::Blocked { until_mono_us: until_us });
             }
-            *phase = Phase::Over(Over::TimedOut);
+            *phase = Phase::Over(WaitEnd::TimedOut);
         }
         let over = match &mut *phase {
             // The ticket stays in the phase `Coming` while the session makes the attempt.
             Phase::Coming(argv, _) => Err(std::mem::take(argv)),
-            Phase::Over(over) => Ok(std::mem::replace(over, Over::Left)),
+            Phase::Over(over) => Ok(std::mem::replace(over, WaitEnd::Left)),
             Phase::Waiting(_) => unreachable!("seen to above"),
         };
         drop(phase);
@@ -451,7 +461,7 @@ impl Session {
                 self.has_come();
                 self.was_parked(now);
                 match next {
-                    Next::Stop(turn) => Some(turn),
+                    NextStep::Stop(turn) => Some(turn),
                     _ => None,
                 }
             }
@@ -462,22 +472,22 @@ impl Session {
             }
         }
     }
-    fn wait_ends(&mut self, blocked: Blocked, over: Over) -> Option<Turn> {
+    fn wait_ends(&mut self, blocked: Blocked, over: WaitEnd) -> Option<Turn> {
         let (nothing, mut served) = (blocked.nothing, None);
-        if let Over::Served { tag, .. } = &over {
+        if let WaitEnd::Served { tag, .. } = &over {
             served = Some(*tag);
         }
         self.unblocked(blocked, served);
         match over {
-            Over::Served { out, error, is_over, post, .. } => {
+            WaitEnd::Served { out, error, is_over, post, .. } => {
                 self.take_post_until(post);
                 if !self.take_reply(out, error, is_over) {
                     return Some(Turn::Abort);
                 }
                 self.take_post();
             }
-            Over::Error(text) => self.fail(PerCommand::Failed, text.as_bytes()),
-            Over::TimedOut | Over::Left => nothing(&mut self.reply()),
+            WaitEnd::Error(text) => self.fail(PerCommand::Failed, text.as_bytes()),
+            WaitEnd::TimedOut | WaitEnd::Left => nothing(&mut self.reply()),
         }
         self.command_ends();
         None
@@ -517,21 +527,21 @@ impl Session {
         })
     }
     /// Starts to wait with a ticket. `is_new`: the session has not waited for this command before.
-    fn block(&mut self, blocked: Blocked, is_new: bool) -> Next {
+    fn block(&mut self, blocked: Blocked, is_new: bool) -> NextStep {
         let until_mono_us = blocked.until_us;
         if is_new {
             self.engine.clients.blocked(until_mono_us.is_some());
         }
         self.client.set_ticket(Some(blocked.ticket.clone()));
         self.state = State::Blocked(Box::new(blocked));
-        Next::Stop(Turn::Blocked { until_mono_us })
+        NextStep::Stop(Turn::Blocked { until_mono_us })
     }
     /// Ends a wait and leaves its places. The place that was served is already gone.
     fn unblocked(&mut self, blocked: Blocked, served: Option<u32>) {
         let Blocked { ticket, mut places, until_us, .. } = blocked;
         self.client.set_ticket(None);
         self.engine.clients.unblocked(until_us.is_some());
-        let phase = std::mem::replace(&mut *ticket.phase.lock(), Phase::Over(Over::Left));
+        let phase = std::mem::replace(&mut *ticket.phase.lock(), Phase::Over(WaitEnd::Left));
         let told_ms = match phase {
             Phase::Coming(_, told_ms) => Some(told_ms),
             Phase::Waiting(_) | Phase::Over(_) => None,
@@ -543,7 +553,7 @@ impl Session {
         });
         if !places.is_empty() {
             // A shard is locked, perhaps for long. A helper thread waits for it, not the worker.
-            self.engine.host.reclaim(Box::new(Leaving { ticket, places, told_ms }));
+            self.engine.host.reclaim(Box::new(LateUnregistration { ticket, places, told_ms }));
         }
     }
     /// Sends a reply that was made elsewhere. False when the reply is too long, which ends the session.

@@ -25,7 +25,7 @@ const LOOKS_MAX: usize = 10_000;
 
 /// The outcome of a command on keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ran {
+pub(super) enum DataOutcome {
     /// The command is done.
     Done,
     /// The command is too long for a worker, as its data shows. It has had no effect.
@@ -46,10 +46,10 @@ impl Session {
         spec: &'static CommandSpec,
         handler: fn(&mut Call<'_, '_>),
         now: Now,
-    ) -> Ran {
+    ) -> DataOutcome {
         let elements = self.elements(spec);
         self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, handler, now) }
+        if elements > LONG_ELEMENTS { DataOutcome::TooLong } else { self.data::<true>(spec, handler, now) }
     }
 
     /// Runs a command on keys: locks their shards and calls the handler. `ESTIMATED`: its cost is variable.
@@ -59,7 +59,7 @@ impl Session {
         spec: &'static CommandSpec,
         handler: fn(&mut Call<'_, '_>),
         now: Now,
-    ) -> Ran {
+    ) -> DataOutcome {
         let args = self.argv.args();
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
@@ -90,13 +90,13 @@ impl Session {
             }
         };
         if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut txn) {
-            return Ran::Blocked;
+            return DataOutcome::Blocked;
         }
         if ESTIMATED && spec.cost().is_in_the_data() {
             let elements = cost::elements_at(spec.cost(), args, &mut txn, self.db, &keys);
             self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {
-                return Ran::TooLong;
+                return DataOutcome::TooLong;
             }
         }
         if self.flags.no_touch {
@@ -118,7 +118,7 @@ impl Session {
             // The command has only read, so it can be undone by dropping its reply.
             let mut all = std::mem::take(out);
             *out = all.split_to(out_before);
-            return Ran::TooLong;
+            return DataOutcome::TooLong;
         }
         let lookups = call.txn.lookups();
         self.meter.lookups.hits += lookups.hits;
@@ -128,7 +128,7 @@ impl Session {
             stats.error(self.client.peer.worker, code);
             stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
         }
-        Ran::Done
+        DataOutcome::Done
     }
 }
 

@@ -1,7 +1,7 @@
 //! The differences between framings: [`Requests`] decodes, [`Replies`] holds encoded replies. The rest of a session
 //! does not depend on the framing.
 
-use super::{Mute, SessionSettings};
+use super::{ReplyMode, SessionSettings};
 use crate::Framing;
 use crate::pubsub::Frame;
 use strand_chain::Chain;
@@ -11,7 +11,7 @@ use strand_wire::reply::{Protocol, Reply};
 use strand_wire::resp::{self, Progress};
 
 /// A request that cannot be decoded.
-pub(super) struct Broken {
+pub(super) struct UndecodableRequest {
     /// The text of the error reply.
     pub(super) text: Vec<u8>,
     /// True when the start of the next request is known.
@@ -49,11 +49,11 @@ impl Requests {
         input: &mut Chain,
         argv: &mut Argv,
         counted_bytes: &mut usize,
-    ) -> Result<Progress, Broken> {
+    ) -> Result<Progress, UndecodableRequest> {
         match self {
-            Requests::Resp(decoder) => {
-                decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: false })
-            }
+            Requests::Resp(decoder) => decoder
+                .decode(input, argv)
+                .map_err(|e| UndecodableRequest { text: e.message(), goes_on: false }),
             Requests::Pack4(decoder) => decode_frame(decoder, input, argv, counted_bytes),
         }
     }
@@ -62,7 +62,7 @@ impl Requests {
         &self,
         front: &'a [u8],
         requests_max: usize,
-        visit: &mut dyn FnMut(resp::Ahead<'a>),
+        visit: &mut dyn FnMut(resp::RequestPreview<'a>),
     ) -> usize {
         match self {
             Requests::Resp(_) => resp::look_ahead(front, requests_max, visit),
@@ -113,10 +113,10 @@ fn decode_frame(
     input: &mut Chain,
     argv: &mut Argv,
     counted_bytes: &mut usize,
-) -> Result<Progress, Broken> {
+) -> Result<Progress, UndecodableRequest> {
     let decoded = decoder.decode(input, argv);
     *counted_bytes = counted_bytes.saturating_sub(decoder.take_dropped_bytes());
-    decoded.map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
+    decoded.map_err(|e| UndecodableRequest { text: e.message(), goes_on: !e.is_lost() })
 }
 
 /// The encoded output of a session.
@@ -128,21 +128,27 @@ pub(super) struct Replies {
     /// The chain for replies that the client does not want (CLIENT REPLY).
     sink: Chain,
     /// Which replies the client wants (CLIENT REPLY).
-    pub(super) mute: Mute,
+    pub(super) reply_mode: ReplyMode,
     framing: Framing,
 }
 
 impl Replies {
     pub(super) fn new(framing: Framing) -> Replies {
-        Replies { out: Chain::new(), reply: Chain::new(), sink: Chain::new(), mute: Mute::No, framing }
+        Replies {
+            out: Chain::new(),
+            reply: Chain::new(),
+            sink: Chain::new(),
+            reply_mode: ReplyMode::On,
+            framing,
+        }
     }
     /// The chain for this command's reply.
     #[inline]
     pub(super) fn target(&mut self) -> &mut Chain {
-        match (self.mute, self.framing) {
-            (Mute::No | Mute::SkipNext, Framing::Resp) => &mut self.out,
-            (Mute::No | Mute::SkipNext, Framing::Pack4) => &mut self.reply,
-            (Mute::Off | Mute::Skip, _) => &mut self.sink,
+        match (self.reply_mode, self.framing) {
+            (ReplyMode::On | ReplyMode::SkipNext, Framing::Resp) => &mut self.out,
+            (ReplyMode::On | ReplyMode::SkipNext, Framing::Pack4) => &mut self.reply,
+            (ReplyMode::Off | ReplyMode::Skip, _) => &mut self.sink,
         }
     }
     /// The chain for acknowledgements of subscriptions. A client gets them even with CLIENT REPLY OFF.
@@ -176,7 +182,7 @@ impl Replies {
     }
     /// True when the client wants the reply of the current command.
     pub(super) fn is_wanted(&self) -> bool {
-        matches!(self.mute, Mute::No | Mute::SkipNext)
+        matches!(self.reply_mode, ReplyMode::On | ReplyMode::SkipNext)
     }
     /// True when a reply of this length cannot be sent.
     pub(super) fn is_too_long(&self, bytes: usize) -> bool {
@@ -189,13 +195,13 @@ impl Replies {
     /// Ends the current command: CLIENT REPLY advances.
     #[inline]
     pub(super) fn command_ends(&mut self) {
-        if self.mute == Mute::No && self.framing == Framing::Resp {
+        if self.reply_mode == ReplyMode::On && self.framing == Framing::Resp {
             return;
         }
         self.seal();
-        self.mute = match self.mute {
-            Mute::SkipNext => Mute::Skip,
-            Mute::Skip => Mute::No,
+        self.reply_mode = match self.reply_mode {
+            ReplyMode::SkipNext => ReplyMode::Skip,
+            ReplyMode::Skip => ReplyMode::On,
             same => same,
         };
     }

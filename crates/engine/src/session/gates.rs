@@ -2,9 +2,9 @@
 //! command's name.
 
 use super::needs::Lane;
-use super::own::{Kind, Own, kind_of};
-use super::run::Next;
-use super::waits::On;
+use super::run::NextStep;
+use super::session_command::{Kind, SessionCommand, kind_of};
+use super::waits::ParkReason;
 use super::{Session, Turn};
 use crate::Now;
 use crate::admission::Admission;
@@ -26,13 +26,13 @@ pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 impl Session {
     /// The gates that few commands need. `Some`: the command does not run now.
     #[cold]
-    pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
+    pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<NextStep> {
         let flags = self.flags_in_hand(found.spec);
-        self.again.is_told &= self.again.is_retry;
+        self.retry.is_in_monitors &= self.retry.is_retry;
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
             if self.identity.is_removed {
-                return Some(Next::Stop(self.close()));
+                return Some(NextStep::Stop(self.close()));
             }
         }
         if found.spec.flags.has(Flags::PROTECTED)
@@ -75,8 +75,8 @@ impl Session {
             return Some(self.reject(found.spec, text.as_bytes()));
         }
         if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
-            self.postpone(On::Pause, now);
-            return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+            self.postpone(ParkReason::Pause, now);
+            return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
         }
         // This gate comes after the pause gate, because a pause freezes the data. As in redis-server, nothing is
         // evicted or denied during a pause.
@@ -85,8 +85,8 @@ impl Session {
             if self.engine.headroom.is_near()
                 && let Some(until_mono_us) = self.client.pace.ask(bytes as u64, now.mono_us)
             {
-                self.postpone(On::Memory, now);
-                return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+                self.postpone(ParkReason::Memory, now);
+                return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
             }
         }
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
@@ -94,8 +94,8 @@ impl Session {
             match self.engine.admit(self.slot(), bytes, now) {
                 Admission::Granted => {}
                 Admission::Later { at_us: until_mono_us } => {
-                    self.postpone(On::Memory, now);
-                    return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+                    self.postpone(ParkReason::Memory, now);
+                    return Some(NextStep::Stop(Turn::Sleep { until_mono_us }));
                 }
                 Admission::Refused => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
             }
@@ -111,15 +111,15 @@ impl Session {
             && self.may_publish(flags)
             && self.engine.pubsub.wait(&self.client)
         {
-            self.postpone(On::Subscribers, now);
-            return Some(Next::Stop(Turn::AwaitWake));
+            self.postpone(ParkReason::Subscribers, now);
+            return Some(NextStep::Stop(Turn::AwaitWake));
         }
         if self.engine.long_locks.any() && self.meets_a_hold(found.spec) {
             if let Some(is_function) = self.meets_a_busy_script(found.spec) {
                 return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
             }
-            self.postpone(On::Shard, now);
-            return Some(Next::Stop(Turn::AwaitWake));
+            self.postpone(ParkReason::Shard, now);
+            return Some(NextStep::Stop(Turn::AwaitWake));
         }
         if self.engine.monitors.any() {
             self.tell_monitors(found.spec, now);
@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// The gate for loading, saving and failed saves.
-    fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<Next> {
+    fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<NextStep> {
         let is_ping = kind_of(found.spec) == Kind::Ping;
         match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
             Verdict::Runs => None,
@@ -137,10 +137,10 @@ impl Session {
             // A queued command does not wait now, but later as a part of EXEC.
             Verdict::Waits(_) if self.queues(found.spec) => None,
             Verdict::Waits(until_mono_us) => {
-                self.postpone(On::Snapshot, now);
-                Some(Next::Stop(Turn::Sleep { until_mono_us }))
+                self.postpone(ParkReason::Snapshot, now);
+                Some(NextStep::Stop(Turn::Sleep { until_mono_us }))
             }
-            Verdict::Ends => Some(Next::Stop(self.close())),
+            Verdict::Ends => Some(NextStep::Stop(self.close())),
         }
     }
 
@@ -217,5 +217,5 @@ impl Session {
 
 /// True for the commands that RESP2's subscriber mode allows.
 fn may_listener_call(spec: &CommandSpec) -> bool {
-    Own::of_row(spec).is_some_and(|own| own.is_for_listeners)
+    SessionCommand::of_row(spec).is_some_and(|own| own.is_for_listeners)
 }

@@ -2,7 +2,7 @@
 
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
-use super::own::{At, Kind, Own, kind_of};
+use super::session_command::{DetachedContext, Kind, SessionCommand, kind_of};
 use super::transaction::Transaction;
 use super::waits::{Postponed, Waits};
 use super::{Session, State, script};
@@ -67,7 +67,7 @@ pub struct LaneJob {
     /// The transaction that EXEC runs.
     pub(super) transaction: Option<Transaction>,
     /// The script that EVAL or FCALL runs, if the session found it.
-    pub(super) script: Option<script::Task>,
+    pub(super) script: Option<script::ScriptCall>,
     /// When the job left its session, in nanoseconds on the clock of [`Now`], and its waits before that.
     pub(super) left_ns: u64,
     pub(super) postponed: Option<Box<Postponed>>,
@@ -223,7 +223,12 @@ impl LaneJob {
                 script::run_on_lane(engine, &mut call, &self, user, now);
             }
             Exec::Session(held) => {
-                Own::of(held).run_apart(engine, args, At { db: self.db, now }, call.reply);
+                SessionCommand::of(held).run_detached(
+                    engine,
+                    args,
+                    DetachedContext { db: self.db, now },
+                    call.reply,
+                );
             }
             Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
             Exec::Container => unreachable!("no job is made of it"),

@@ -44,7 +44,7 @@ impl Laps {
         } else if !self.is_fresh {
             self.began_ns = engine.host.mono_ns();
         }
-        engine.diag.stuck.runs(slot, id);
+        engine.diag.turn_watch.runs(slot, id);
         (self.id, self.n) = (id, 1);
     }
     /// Removes the last command that began: it is retried later or runs elsewhere.

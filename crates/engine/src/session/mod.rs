@@ -13,12 +13,12 @@ mod lane;
 mod laps;
 mod multi;
 mod needs;
-mod own;
 mod permit;
 mod rehearsal;
 mod run;
 mod samples;
 mod script;
+mod session_command;
 mod settings;
 mod state;
 mod subscriptions;
@@ -29,9 +29,9 @@ mod watch;
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{GROUPS as SESSION_GROUPS, REDIS_VERSION, load_library};
 pub use lane::{LaneDone, LaneJob};
-pub(crate) use own::{At, InFiles, InScripts, Kind, Own};
 pub(crate) use script::replay as replay_script;
-pub(crate) use waits::{CAUSES, On, Waits};
+pub(crate) use session_command::{DetachedContext, InFiles, InScripts, Kind, SessionCommand};
+pub(crate) use waits::{CAUSES, ParkReason, Waits};
 
 use crate::clients::{Client, Snapshot};
 use crate::pubsub::Subscriptions;
@@ -42,7 +42,9 @@ use framing::{Replies, Requests};
 use laps::Laps;
 use multi::Queue;
 use settings::SessionSettings;
-use state::{Again, Awaited, ClientFlags, DiskWait, Identity, Mute, OutputWatch, Sample, State, TurnMeter};
+use state::{
+    ClientFlags, DiskWait, Identity, LoginWait, OutputWatch, ReplyMode, RetryState, Sample, State, TurnMeter,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -131,7 +133,7 @@ pub struct Session {
     output: OutputWatch,
     disk: DiskWait,
     sample: Sample,
-    again: Again,
+    retry: RetryState,
     tally: Tally,
     laps: Laps,
     /// What the current command waits for, or has waited for.
@@ -144,7 +146,7 @@ pub struct Session {
     reading_body: bool,
     last_active_us: u64,
     /// What the client must do before `login-timeout` passes.
-    awaited: Awaited,
+    login_wait: LoginWait,
     /// The commands queued since MULTI.
     queue: Option<Box<Queue>>,
     /// The keys of WATCH.
@@ -162,7 +164,7 @@ pub struct Session {
     /// it has tried.
     coming: Option<Box<Blocked>>,
     /// A script that is about to move to a helper thread.
-    leaving_script: Option<script::Task>,
+    leaving_script: Option<script::ScriptCall>,
 }
 
 impl Session {
@@ -222,7 +224,7 @@ impl Session {
             },
             disk: DiskWait::default(),
             sample: Sample { next: crate::diag::first_sample(rng_seed), is_on: false, out_bytes: 0 },
-            again: Again::default(),
+            retry: RetryState::default(),
             settings,
             rng: fastrand::Rng::with_seed(rng_seed),
             tally: Tally::default(),
@@ -232,7 +234,7 @@ impl Session {
             frame_bytes: 0,
             reading_body: false,
             last_active_us: now.mono_us,
-            awaited: Awaited::Nothing,
+            login_wait: LoginWait::Nothing,
             queue: None,
             watch: Watch::default(),
             leaving: None,
@@ -250,7 +252,7 @@ impl Session {
     /// Starts `login-timeout`. It runs until the client has logged in (where it must) and has sent a whole request.
     /// Call it before the first turn, for a door with one session per connection.
     pub fn await_login(&mut self, now: Now) {
-        self.awaited = Awaited::Login { since_us: now.mono_us };
+        self.login_wait = LoginWait::Login { since_us: now.mono_us };
     }
     /// The client id (CLIENT ID).
     pub fn id(&self) -> u64 {
@@ -330,11 +332,11 @@ impl Session {
     }
     /// When the session stops waiting for a login or for the rest of the first request.
     fn login_deadline_us(&self) -> Option<u64> {
-        let (since_us, is_awaited) = match (&self.awaited, &self.state) {
-            (Awaited::Login { since_us }, State::Ready | State::Draining | State::Postponed) => {
+        let (since_us, is_awaited) = match (&self.login_wait, &self.state) {
+            (LoginWait::Login { since_us }, State::Ready | State::Draining | State::Postponed) => {
                 (since_us, self.must_log_in())
             }
-            (Awaited::Head { since_us }, State::Ready) => {
+            (LoginWait::Head { since_us }, State::Ready) => {
                 (since_us, (1..=FIRST_HEAD_BYTES_MAX).contains(&self.frame_bytes))
             }
             _ => return None,

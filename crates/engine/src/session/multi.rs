@@ -9,8 +9,8 @@
 use super::data::lock_taken_shards;
 use super::lane::is_hard_pattern;
 use super::laps::{Laps, may_be_slow};
-use super::own::{At, InMulti, Kind, Own, kind_of};
-use super::run::Next;
+use super::run::NextStep;
+use super::session_command::{DetachedContext, InMulti, Kind, SessionCommand, kind_of};
 use super::transaction::{Transaction, no_longer_allowed, rights_beyond};
 use super::{Session, Turn, script};
 use crate::clients::Client;
@@ -28,7 +28,7 @@ use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
 /// What a command of this file returns.
-type Outcome = Result<Next, Vec<u8>>;
+type Outcome = Result<NextStep, Vec<u8>>;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
@@ -79,7 +79,7 @@ impl Queue {
 }
 
 /// A part of EXEC's reply.
-enum Part {
+enum ReplyPart {
     Encoded(Chain),
     /// A command that runs after the shards are unlocked: its index in the queue, and the selected database.
     Later(usize, usize),
@@ -95,7 +95,7 @@ impl Session {
         self.queue = Some(Box::new(Queue { commands, ..Queue::default() }));
         self.guard();
         self.reply().ok();
-        Ok(Next::Go)
+        Ok(NextStep::Continue)
     }
     /// `DISCARD`. Reply: OK.
     pub(super) fn discard(&mut self) -> Outcome {
@@ -104,7 +104,7 @@ impl Session {
         }
         self.end_transaction();
         self.reply().ok();
-        Ok(Next::Go)
+        Ok(NextStep::Continue)
     }
     /// Drops the queued commands and the watched keys.
     pub(super) fn end_transaction(&mut self) {
@@ -121,7 +121,7 @@ impl Session {
     /// True when the command is queued instead of run.
     #[inline]
     pub(super) fn queues(&self, spec: &CommandSpec) -> bool {
-        let runs = || Own::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Runs));
+        let runs = || SessionCommand::of_row(spec).is_some_and(|own| matches!(own.in_multi, InMulti::Runs));
         self.queue.is_some() && !runs()
     }
     /// The flags of the current command. EXEC includes the flags of the queued commands.
@@ -132,7 +132,7 @@ impl Session {
         }
     }
     /// Queues the current command, which has passed the gates.
-    pub(super) fn enqueue(&mut self, found: &Resolved) -> Next {
+    pub(super) fn enqueue(&mut self, found: &Resolved) -> NextStep {
         let spec = found.spec;
         if !is_allowed(spec, self.argv.args()) {
             return self.reject(spec, NOT_ALLOWED.as_bytes());
@@ -156,11 +156,11 @@ impl Session {
         queue.commands.push(Queued { spec, argv });
         if queue.bytes > self.settings.query_bytes_max {
             self.end_transaction();
-            return Next::Stop(self.over_query_limit());
+            return NextStep::Stop(self.over_query_limit());
         }
         self.reply().queued();
         self.command_ends();
-        Next::Go
+        NextStep::Continue
     }
     /// `EXEC`. Reply: an array of the commands' replies, or null when a watched key has changed.
     pub(super) fn exec(&mut self, now: Now) -> Outcome {
@@ -173,7 +173,7 @@ impl Session {
         if data_alone && (queue.takes_lane || elements > LONG_ELEMENTS) {
             self.leaving = Some(self.transaction(queue));
             self.guard();
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         let client = self.client.clone();
@@ -183,13 +183,13 @@ impl Session {
             // The whole transaction waits, and EXEC is retried.
             self.watch = std::mem::take(&mut transaction.watch);
             self.queue = Some(std::mem::take(&mut transaction.queue));
-            return Ok(Next::Taken);
+            return Ok(NextStep::ShardLocked);
         };
         if data_alone && transaction.elements_in_data(&mut txn, self.db) > LONG_ELEMENTS {
             drop(txn);
             self.leaving = Some(transaction);
             self.guard();
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         txn.set_no_touch(self.flags.no_touch);
         let unchanged = transaction.watch.is_unchanged(&txn);
@@ -205,29 +205,34 @@ impl Session {
         self.guard();
         if !unchanged {
             self.reply().null_array();
-            return Ok(Next::Go);
+            return Ok(NextStep::Continue);
         }
         self.reply().array(transaction.queue.len());
         for part in parts {
             match part {
-                Part::Encoded(chain) => self.reply().raw(chain),
-                Part::Later(at, db) => {
+                ReplyPart::Encoded(chain) => self.reply().raw(chain),
+                ReplyPart::Later(at, db) => {
                     let Queued { spec, argv } = &transaction.queue.commands[at];
                     let Exec::Session(held) = spec.exec else { continue };
                     let began_ns = engine.host.mono_ns();
                     let mut reply = self.reply();
-                    Own::of(held).run_apart(&engine, argv.args(), At { db, now }, &mut reply);
+                    SessionCommand::of(held).run_detached(
+                        &engine,
+                        argv.args(),
+                        DetachedContext { db, now },
+                        &mut reply,
+                    );
                     let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
                     engine.note_lap(&client, spec, argv.args(), now, took_ns);
                 }
             }
         }
         self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        Ok(Next::Go)
+        Ok(NextStep::Continue)
     }
 
     /// Runs the queued commands on `txn`, one after the other.
-    fn run_queued(&mut self, commands: &[Queued], txn: &mut Txn<'_>, now: Now) -> Vec<Part> {
+    fn run_queued(&mut self, commands: &[Queued], txn: &mut Txn<'_>, now: Now) -> Vec<ReplyPart> {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let (mut parts, mut out) = (Vec::new(), Chain::new());
         let (mut laps, slot) = (Laps::default(), self.slot());
@@ -245,12 +250,12 @@ impl Session {
                 self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Client(&self.client), now);
             }
             laps.begin(&self.engine, slot, id, alone, now);
-            let own = Own::of_row(spec);
+            let own = SessionCommand::of_row(spec);
             match own.map(|own| (own, own.kind)) {
                 Some((_, Kind::Script(command))) => {
                     let (engine, client, user) =
                         (self.engine.clone(), self.client.clone(), self.identity.user.clone());
-                    let caller = script::Caller {
+                    let context = script::CallContext {
                         engine: &engine,
                         client: &client,
                         user: &user,
@@ -261,7 +266,7 @@ impl Session {
                     };
                     let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
                     if let Some(code) =
-                        script::in_transaction(command, argv.args(), caller, txn, None, &mut reply)
+                        script::in_transaction(command, argv.args(), context, txn, None, &mut reply)
                     {
                         self.engine.stats.error(self.slot(), &code);
                         self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
@@ -269,7 +274,10 @@ impl Session {
                 }
                 Some((own, _)) if matches!(own.in_multi, InMulti::After) => {
                     laps.take_back();
-                    parts.extend([Part::Encoded(std::mem::take(&mut out)), Part::Later(at, self.db)]);
+                    parts.extend([
+                        ReplyPart::Encoded(std::mem::take(&mut out)),
+                        ReplyPart::Later(at, self.db),
+                    ]);
                 }
                 Some((own, _)) => self.run_session_command(own, argv.args(), &mut out, now),
                 None => {
@@ -294,21 +302,21 @@ impl Session {
             }
         }
         laps.pause(&self.engine, slot, now);
-        parts.push(Part::Encoded(out));
+        parts.push(ReplyPart::Encoded(out));
         parts
     }
     /// Runs a session command that touches no data. Its reply goes to `out`.
-    fn run_session_command(&mut self, own: &Own, args: Args<'_>, out: &mut Chain, now: Now) {
+    fn run_session_command(&mut self, own: &SessionCommand, args: Args<'_>, out: &mut Chain, now: Now) {
         let before = std::mem::take(self.replies.target());
         let outcome = own.run(self, args, now);
         let mut reply = std::mem::replace(self.replies.target(), before);
         match outcome {
-            Ok(Next::Detach) => {
+            Ok(NextStep::Detach) => {
                 let engine = self.engine.clone();
                 let mut reply = Reply::new(out, self.protocol);
-                return own.run_apart(&engine, args, At { db: self.db, now }, &mut reply);
+                return own.run_detached(&engine, args, DetachedContext { db: self.db, now }, &mut reply);
             }
-            Ok(Next::Block(wait)) => (wait.nothing)(&mut Reply::new(&mut reply, self.protocol)),
+            Ok(NextStep::Block(wait)) => (wait.nothing)(&mut Reply::new(&mut reply, self.protocol)),
             Ok(_) => {}
             Err(text) => Reply::new(&mut reply, self.protocol).error_bytes(&text),
         }
@@ -331,7 +339,7 @@ fn is_allowed(spec: &CommandSpec, args: Args<'_>) -> bool {
     if spec.flags.has(Flags::NO_MULTI) {
         return false;
     }
-    match Own::of_row(spec).map(|own| own.in_multi) {
+    match SessionCommand::of_row(spec).map(|own| own.in_multi) {
         Some(InMulti::Refused) => false,
         Some(InMulti::QueuedIf(is_allowed)) => is_allowed(args),
         Some(InMulti::Queued | InMulti::After | InMulti::Runs) => true,

@@ -8,12 +8,12 @@
 //! are slowed ([`crate::headroom`]).
 
 use super::multi::Queued;
-use super::run::Next;
+use super::run::NextStep;
 use super::script::runs_script;
-use super::waits::On;
+use super::waits::ParkReason;
 use super::{Session, Turn};
 use crate::Now;
-use crate::headroom::{Admitted, refusal};
+use crate::headroom::{WorkAdmission, refusal};
 use strand_commands::call::RunsOn;
 use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::long;
@@ -53,23 +53,23 @@ pub(super) enum Lane {
 
 impl Session {
     /// Sends the current command to a helper thread for long commands.
-    pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+    pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> NextStep {
         self.send_to(Lane::Usual, spec, now)
     }
     /// Sends the current command to a helper thread once its expected memory is free. Every job leaves its session
     /// here.
-    pub(super) fn send_to(&mut self, lane: Lane, spec: &'static CommandSpec, now: Now) -> Next {
+    pub(super) fn send_to(&mut self, lane: Lane, spec: &'static CommandSpec, now: Now) -> NextStep {
         let mut reservation = None;
         if self.engine.headroom.is_known() {
             let bytes = self.needed_bytes(lane, spec, now);
             match self.engine.admit_work(bytes, self.postponed_us(now), now) {
-                Admitted::Now(promised) => reservation = promised,
-                Admitted::Later { at_us: until_mono_us } => {
+                WorkAdmission::Now(promised) => reservation = promised,
+                WorkAdmission::Later { at_us: until_mono_us } => {
                     self.stays();
-                    self.postpone(On::Memory, now);
-                    return Next::Stop(Turn::Sleep { until_mono_us });
+                    self.postpone(ParkReason::Memory, now);
+                    return NextStep::Stop(Turn::Sleep { until_mono_us });
                 }
-                Admitted::Refused { missing_bytes } => {
+                WorkAdmission::Refused { missing_bytes } => {
                     (self.leaving, self.leaving_script) = (None, None);
                     let name = self.engine.stats.ids.name(self.last_command).replace('|', " ");
                     return self.reject(spec, refusal(&name, bytes, missing_bytes).as_bytes());
@@ -84,7 +84,7 @@ impl Session {
         let mut job = self.park(spec, if lane == Lane::Hard { RunsOn::Hard } else { RunsOn::Lane });
         job.unchecked = lane == Lane::Unchecked;
         job.reservation = reservation;
-        Next::Stop(Turn::Lane(job))
+        NextStep::Stop(Turn::Lane(job))
     }
     /// Takes back what EXEC or a script prepared for its job. The command is retried from its beginning.
     fn stays(&mut self) {

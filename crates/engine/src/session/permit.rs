@@ -1,6 +1,6 @@
 //! The session's user: its rights and its login.
 
-use super::run::Next;
+use super::run::NextStep;
 use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
 use crate::acl::{Denial, Denied, Reason, TABLE, User};
 use crate::clients::Client;
@@ -128,7 +128,7 @@ impl Session {
 
     /// Refuses the current command when its user may not run it.
     #[cold]
-    pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<Next> {
+    pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<NextStep> {
         let args = self.argv.args();
         let denied = self.identity.user.check(spec, args, &mut || true).err()?;
         self.last_command = self.engine.stats.ids.of(spec);

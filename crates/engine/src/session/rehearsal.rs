@@ -7,8 +7,8 @@
 //!    into the draft slice by slice, as they were at that moment.
 //! 3. At a second moment the shards are locked again. If no other client wrote one of the keys since the first moment,
 //!    the transaction happens now: its changes are promised ([`strand_keyspace::Promises`]), and its effects go to the
-//!    journal. Otherwise everything begins anew. Of a try that begins anew, no client has seen anything, and nothing is
-//!    counted.
+//!    journal. Otherwise the rehearsal restarts. Of a rehearsal that restarts, no client has seen anything, and nothing
+//!    is counted.
 //! 4. The promises are carried out, slice by slice.
 //!
 //! A transaction that only reads happens at the first moment, and is done after the second step.
@@ -42,7 +42,7 @@ struct Needs<'a> {
 }
 
 /// The outcome of one command of the transaction.
-struct Came {
+struct RehearsedCommand {
     took_ns: u64,
     /// The error code of an error reply.
     failed: Option<Box<[u8]>>,
@@ -51,9 +51,9 @@ struct Came {
 }
 
 /// The outcome of one attempt to run the transaction.
-enum Tried {
+enum Rehearsal {
     /// The replies of the commands, and the outcome of each command.
-    Done(Chain, Vec<Came>),
+    Done(Chain, Vec<RehearsedCommand>),
     /// A watched key had changed.
     Dirty,
     /// Another client wrote one of the keys.
@@ -85,22 +85,22 @@ impl Transaction {
         for _ in 0..TRIES {
             let draft = call.keyspace.draft(std::array::from_fn(|_| call.rng.u64(..)));
             let mut on_draft = draft.lock_shard(0, call.now_ms);
-            let tried = self.try_on(&mut on_draft, &needs, call, job);
-            match tried {
-                Tried::Done(out, came) => {
+            let rehearsal = self.try_on(&mut on_draft, &needs, call, job);
+            match rehearsal {
+                Rehearsal::Done(out, outcomes) => {
                     on_draft.tell_events_at(call.keyspace);
                     call.lookups = on_draft.lookups();
-                    self.count(&came, call, job, now);
+                    self.count(&outcomes, call, job, now);
                     call.reply.array(self.queue.len());
                     call.reply.raw(out);
                     return true;
                 }
-                Tried::Dirty => {
+                Rehearsal::Dirty => {
                     on_draft.forget();
                     call.reply.null_array();
                     return true;
                 }
-                Tried::Overtaken => on_draft.forget(),
+                Rehearsal::Overtaken => on_draft.forget(),
             }
         }
         false
@@ -122,7 +122,7 @@ impl Transaction {
         needs: &Needs<'_>,
         call: &mut LaneCall<'_>,
         job: &LaneJob,
-    ) -> Tried {
+    ) -> Rehearsal {
         let keyspace = call.keyspace;
         // Removes expired records and carries out older promises at the keys. Later, both would count as changes of the
         // keys.
@@ -130,7 +130,7 @@ impl Transaction {
         let wanted = keyspace.view_keys(&needs.keys);
         let mut txn = call.lock_shards(self.shards());
         if !self.watch.is_unchanged(&txn) {
-            return Tried::Dirty;
+            return Rehearsal::Dirty;
         }
         let view = txn.view(job.db, wanted);
         drop(txn);
@@ -138,8 +138,8 @@ impl Transaction {
         // A transaction that only reads happens at the moment of the view. But a client that keeps copies of keys must
         // hear of every later change, and its reads are remembered only from now on.
         let is_over_now = !self.writes() && !job.client.tracked.keeps_copies(job.caching);
-        let Some((out, came)) = self.run_commands(on_draft, needs, &view, is_over_now, call, job) else {
-            return Tried::Overtaken;
+        let Some((out, outcomes)) = self.run_commands(on_draft, needs, &view, is_over_now, call, job) else {
+            return Rehearsal::Overtaken;
         };
         let mut promises = on_draft.take_promises(keyspace, job.db, &|| call.pause());
         if !self.writes() {
@@ -148,7 +148,7 @@ impl Transaction {
             on_draft.forget_effects_since(EffectsMark::default());
         }
         if is_over_now {
-            return Tried::Done(out, came);
+            return Rehearsal::Done(out, outcomes);
         }
         let is_promised = |(nth, key): &(usize, &Key<'_>)| {
             pause_at(*nth, call);
@@ -158,18 +158,18 @@ impl Transaction {
             needs.keys.iter().enumerate().filter(is_promised).map(|(_, key)| *key).collect();
         let mut txn = call.lock_shards(self.shards());
         if !self.watch.is_unchanged(&txn) {
-            return Tried::Dirty;
+            return Rehearsal::Dirty;
         }
         let is_recorded = on_draft.keyspace().journal().is_on();
         if !view.is_unchanged(&txn) || keyspace.journal().is_on() != is_recorded {
-            return Tried::Overtaken;
+            return Rehearsal::Overtaken;
         }
         txn.take_effects_of(on_draft);
         txn.promise(job.db, promises);
         drop(txn);
         drop(view);
         in_slices(call, job.db, &promised, |txn, key| _ = txn.db(job.db).peek(key));
-        Tried::Done(out, came)
+        Rehearsal::Done(out, outcomes)
     }
     /// Runs the commands on the draft. `None`: another client has written one of the keys, and `is_over_now` is false.
     fn run_commands<'k>(
@@ -180,9 +180,9 @@ impl Transaction {
         is_over_now: bool,
         call: &mut LaneCall<'k>,
         job: &LaneJob,
-    ) -> Option<(Chain, Vec<Came>)> {
+    ) -> Option<(Chain, Vec<RehearsedCommand>)> {
         let commands = &self.queue.commands;
-        let (mut out, mut came) = (Chain::new(), Vec::with_capacity(commands.len()));
+        let (mut out, mut outcomes) = (Chain::new(), Vec::with_capacity(commands.len()));
         let (mut copied, mut next) = (0, 0);
         while next < commands.len() {
             let fit = needs.ends[next + 1..].iter().take_while(|end| **end - copied <= SLICE_ARGUMENTS);
@@ -193,7 +193,7 @@ impl Transaction {
                 return None;
             }
             for queued in &commands[next..end] {
-                came.push(self.run_command(queued, on_draft, &mut out, call, job));
+                outcomes.push(self.run_command(queued, on_draft, &mut out, call, job));
             }
             next = end;
             if is_over_now && out.len() > call.reply.room_left() {
@@ -201,7 +201,7 @@ impl Transaction {
             }
             call.pause();
         }
-        Some((out, came))
+        Some((out, outcomes))
     }
     fn run_command(
         &self,
@@ -210,10 +210,10 @@ impl Transaction {
         out: &mut Chain,
         call: &mut LaneCall<'_>,
         job: &LaneJob,
-    ) -> Came {
+    ) -> RehearsedCommand {
         if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
             Reply::new(out, job.protocol).error(&no_longer_allowed(denied));
-            return Came { took_ns: 0, failed: None, refused: true };
+            return RehearsedCommand { took_ns: 0, failed: None, refused: true };
         }
         self.engine.remember(&job.client, job.caching, spec, argv.args());
         let context = Context {
@@ -229,16 +229,16 @@ impl Transaction {
             yield_now();
             true
         };
-        let ran = run::pausing(spec, argv.args(), on_draft, out, &pause, context);
+        let outcome = run::pausing(spec, argv.args(), on_draft, out, &pause, context);
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
-        Came { took_ns, failed: ran.error.map(Vec::into_boxed_slice), refused: false }
+        RehearsedCommand { took_ns, failed: outcome.error.map(Vec::into_boxed_slice), refused: false }
     }
     /// Counts the commands that have run, and sends them to the clients in MONITOR.
-    fn count(&self, came: &[Came], call: &LaneCall<'_>, job: &LaneJob, now: Now) {
+    fn count(&self, outcomes: &[RehearsedCommand], call: &LaneCall<'_>, job: &LaneJob, now: Now) {
         let (engine, slot) = (&self.engine, job.client.peer.worker);
-        for (nth, (Queued { spec, argv }, came)) in self.queue.commands.iter().zip(came).enumerate() {
+        for (nth, (Queued { spec, argv }, outcome)) in self.queue.commands.iter().zip(outcomes).enumerate() {
             pause_at(nth, call);
-            if came.refused {
+            if outcome.refused {
                 continue;
             }
             let id = engine.stats.ids.of(spec);
@@ -246,8 +246,8 @@ impl Transaction {
             if engine.monitors.any() {
                 engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
             }
-            engine.note_lap(&job.client, spec, argv.args(), now, came.took_ns);
-            if let Some(code) = &came.failed {
+            engine.note_lap(&job.client, spec, argv.args(), now, outcome.took_ns);
+            if let Some(code) = &outcome.failed {
                 engine.stats.error(slot, code);
                 engine.stats.command(slot, id, PerCommand::Failed, 1);
             }

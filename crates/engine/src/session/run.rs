@@ -4,12 +4,12 @@
 //! Every command passes this code, so it is short: no shared counter, one lock, and clock readings shared by
 //! neighbouring commands ([`super::laps`]). Gates look only at the table's flags, never at the command's name.
 
-use super::blocked::Pointless;
-use super::data::Ran;
+use super::blocked::KeylessWait;
+use super::data::DataOutcome;
 use super::needs::Lane;
-use super::own::{Kind, Own, kind_of};
-use super::waits::On;
-use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
+use super::session_command::{Kind, SessionCommand, kind_of};
+use super::waits::ParkReason;
+use super::{COMMANDS_PER_TURN_MAX, LoginWait, Session, State, Turn};
 use crate::monitors::Caller;
 use crate::stats::{PerCommand, Stat};
 use crate::{Now, TABLE};
@@ -52,22 +52,22 @@ const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 const LONE_REQUEST_BYTES_MAX: usize = 512;
 
 /// What the session does after a command.
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// The session runs the next command.
-    Go,
+    Continue,
     /// The turn ends. The session's state says why.
     Stop(Turn),
     /// The command moves to a helper thread. Only from a session's command.
     Detach,
     /// A shard of the command is under a long lock. The session retries the command after a wake-up.
-    Taken,
+    ShardLocked,
     /// A part of the command is done. The next part runs in the next turn. Only a session's own command returns this.
-    GoOn,
+    Yield,
     /// The command waits for this cause and is retried at this time, on the clock of [`Now::mono_us`]. Only from a
     /// session's command.
-    Postpone(On, u64),
+    Postpone(ParkReason, u64),
     /// A wait that no key ends. Only from a session's command.
-    Block(Pointless),
+    Block(KeylessWait),
 }
 
 impl Session {
@@ -103,14 +103,14 @@ impl Session {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
             self.abort();
         }
-        if !matches!(self.awaited, Awaited::Nothing) {
+        if !matches!(self.login_wait, LoginWait::Nothing) {
             self.look_at_login(now);
         }
         let out_before = self.replies.out.len();
         self.look_for_post();
-        self.engine.diag.stuck.begins(self.client.peer.worker, self.client.id, now.mono_us);
+        self.engine.diag.turn_watch.begins(self.client.peer.worker, self.client.id, now.mono_us);
         let turn = self.work(now);
-        self.engine.diag.stuck.ends(self.client.peer.worker);
+        self.engine.diag.turn_watch.ends(self.client.peer.worker);
         self.laps.pause(&self.engine, self.client.peer.worker, now);
         // A command that ends the session has also written a reply.
         self.replies.seal();
@@ -158,8 +158,8 @@ impl Session {
     /// Ends the session when `login-timeout` has passed.
     #[cold]
     fn look_at_login(&mut self, now: Now) {
-        if matches!(self.awaited, Awaited::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
-            self.awaited = Awaited::Head { since_us: now.mono_us };
+        if matches!(self.login_wait, LoginWait::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
+            self.login_wait = LoginWait::Head { since_us: now.mono_us };
         }
         if self.login_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
@@ -195,13 +195,13 @@ impl Session {
             State::Postponed => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
-                self.again.is_retry = true;
+                self.retry.is_retry = true;
                 let next = self.execute(now);
-                self.again.is_retry = false;
+                self.retry.is_retry = false;
                 self.was_parked(now);
                 self.engine.long_locks.has_run(self.client.id);
                 self.has_come();
-                if let Next::Stop(turn) = next {
+                if let NextStep::Stop(turn) = next {
                     return turn;
                 }
             }
@@ -250,7 +250,7 @@ impl Session {
                 self.frame_bytes = self.input.len() + self.requests.held_bytes();
                 continue;
             }
-            if let Next::Stop(turn) = self.execute(now) {
+            if let NextStep::Stop(turn) = self.execute(now) {
                 return turn;
             }
         }
@@ -306,7 +306,7 @@ impl Session {
 
     /// Executes the current command.
     #[inline]
-    pub(super) fn execute(&mut self, now: Now) -> Next {
+    pub(super) fn execute(&mut self, now: Now) -> NextStep {
         let found = match TABLE.resolve(self.argv.args()) {
             Ok(found) => found,
             Err(text) => return self.unresolved(&text),
@@ -334,12 +334,12 @@ impl Session {
             } else {
                 self.estimated(spec, run, now)
             };
-            if ran == Ran::Blocked {
+            if ran == DataOutcome::Blocked {
                 self.laps.take_back();
-                self.postpone(On::Shard, now);
-                return Next::Stop(Turn::AwaitWake);
+                self.postpone(ParkReason::Shard, now);
+                return NextStep::Stop(Turn::AwaitWake);
             }
-            if ran == Ran::TooLong {
+            if ran == DataOutcome::TooLong {
                 self.laps.take_back();
                 return self.send_to_lane(spec, now);
             }
@@ -350,12 +350,12 @@ impl Session {
             }
             self.argv.clear();
             self.command_ends();
-            return Next::Go;
+            return NextStep::Continue;
         }
         match spec.exec {
             Exec::Inline(_) | Exec::Estimated(..) => unreachable!("seen to above"),
             Exec::Session(held) => {
-                let own = Own::of(held);
+                let own = SessionCommand::of(held);
                 let alone = self.lap_begins(spec, now);
                 let argv = std::mem::take(&mut self.argv);
                 let held = self.replies.len();
@@ -363,37 +363,38 @@ impl Session {
                 let wrote = self.replies.len().saturating_sub(held);
                 self.meter.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
-                let is_over = !matches!(outcome, Ok(Next::Taken | Next::Detach));
+                let is_over = !matches!(outcome, Ok(NextStep::ShardLocked | NextStep::Detach));
                 if own.kind == Kind::Exec && is_over && self.engine.monitors.any() {
                     let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
                     self.engine.tell_monitors(spec, args, self.db, caller, now);
                 }
-                if let Ok(Next::Taken | Next::GoOn | Next::Postpone(..) | Next::Detach) = outcome {
+                use NextStep::{Detach, Postpone, ShardLocked, Yield};
+                if let Ok(ShardLocked | Yield | Postpone(..) | Detach) = outcome {
                     self.laps.take_back();
                 }
-                if let Ok(Next::Taken) = outcome {
-                    self.postpone(On::Shard, now);
-                    return Next::Stop(Turn::AwaitWake);
+                if let Ok(NextStep::ShardLocked) = outcome {
+                    self.postpone(ParkReason::Shard, now);
+                    return NextStep::Stop(Turn::AwaitWake);
                 }
-                if let Ok(Next::GoOn) = outcome {
+                if let Ok(NextStep::Yield) = outcome {
                     self.state = State::Postponed;
-                    return Next::Stop(Turn::Again);
+                    return NextStep::Stop(Turn::Again);
                 }
-                if let Ok(Next::Postpone(on, until_mono_us)) = outcome {
+                if let Ok(NextStep::Postpone(on, until_mono_us)) = outcome {
                     self.postpone(on, now);
-                    return Next::Stop(Turn::Sleep { until_mono_us });
+                    return NextStep::Stop(Turn::Sleep { until_mono_us });
                 }
-                if let Ok(Next::Block(wait)) = &outcome {
+                if let Ok(NextStep::Block(wait)) = &outcome {
                     self.lap_ends(spec, now);
                     self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                     return self.block_for(spec, wait, now);
                 }
-                if let Ok(Next::Detach) = outcome {
+                if let Ok(NextStep::Detach) = outcome {
                     return self.send_to_lane(spec, now);
                 }
                 match &outcome {
                     // Record the command now, because its arguments are gone when the session wakes.
-                    Ok(Next::Stop(Turn::Sleep { until_mono_us })) => {
+                    Ok(NextStep::Stop(Turn::Sleep { until_mono_us })) => {
                         self.laps.take_back();
                         let took_ns = until_mono_us.saturating_sub(now.mono_us) * 1000;
                         self.engine.note_lap(&self.client, spec, self.argv.args(), now, took_ns);
@@ -404,9 +405,9 @@ impl Session {
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
                     // A command that ends the turn has set the session's state itself.
-                    Ok(Next::Stop(turn)) => {
+                    Ok(NextStep::Stop(turn)) => {
                         self.argv.clear();
-                        return Next::Stop(turn);
+                        return NextStep::Stop(turn);
                     }
                     Ok(_) => {}
                     Err(text) => self.fail(PerCommand::Failed, &text),
@@ -433,11 +434,11 @@ impl Session {
         }
         self.argv.clear();
         self.command_ends();
-        Next::Go
+        NextStep::Continue
     }
 
     #[cold]
-    pub(super) fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> Next {
+    pub(super) fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> NextStep {
         self.last_command = self.engine.stats.ids.of(spec);
         if kind_of(spec) == Kind::Exec {
             self.end_transaction();
@@ -450,12 +451,12 @@ impl Session {
         }
         self.argv.clear();
         self.command_ends();
-        Next::Go
+        NextStep::Continue
     }
 
     /// Replies to an unknown command or subcommand, or to a wrong number of arguments.
     #[cold]
-    fn unresolved(&mut self, text: &[u8]) -> Next {
+    fn unresolved(&mut self, text: &[u8]) -> NextStep {
         let args = self.argv.args();
         let row = TABLE.lookup(args.at(0)).map(|c| {
             let mut subs = c.subcommands.iter();
@@ -463,14 +464,14 @@ impl Session {
         });
         match row {
             Some(spec) => self.reject(spec, text),
-            None if HTTP_WORDS.iter().any(|w| args.at(0).eq_ignore_ascii_case(w)) => Next::Stop(self.close()),
+            None if HTTP_WORDS.iter().any(|word| args.is(0, word)) => NextStep::Stop(self.close()),
             None => {
                 self.last_command = u32::MAX;
                 self.break_queue();
                 self.fail(PerCommand::Rejected, text);
                 self.argv.clear();
                 self.command_ends();
-                Next::Go
+                NextStep::Continue
             }
         }
     }
@@ -575,7 +576,7 @@ impl Session {
         let (slot, stats) = (self.client.peer.worker, &self.engine.stats);
         let commands = self.tally.fold(slot, stats);
         if commands > 0 && !self.must_log_in() {
-            self.awaited = Awaited::Nothing;
+            self.login_wait = LoginWait::Nothing;
         }
         for (stat, n) in [
             (Stat::Commands, commands),
@@ -595,4 +596,4 @@ impl Session {
 
 /// The words that begin a line only in an HTTP request. A web page may have made a browser send such a request. As in
 /// redis-server, the connection closes before a command hidden in the body is reached.
-const HTTP_WORDS: [&[u8]; 2] = [b"post", b"host:"];
+const HTTP_WORDS: [&str; 2] = ["post", "host:"];

@@ -83,10 +83,10 @@ pub(super) struct Sample {
 
 /// State of the current command if it ran before and had to wait.
 #[derive(Default)]
-pub(super) struct Again {
+pub(super) struct RetryState {
     pub(super) is_retry: bool,
     /// True when MONITOR's clients have already got the command.
-    pub(super) is_told: bool,
+    pub(super) is_in_monitors: bool,
 }
 
 /// What a session is waiting for.
@@ -110,7 +110,7 @@ pub(super) enum State {
 }
 
 /// What the client must do before `login-timeout` passes.
-pub(super) enum Awaited {
+pub(super) enum LoginWait {
     /// Nothing: a request was served, or the door sets no limit.
     Nothing,
     /// The login, if a password is set. Otherwise the first byte, without a limit.
@@ -121,9 +121,9 @@ pub(super) enum Awaited {
 
 /// Which replies the client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mute {
+pub(super) enum ReplyMode {
     /// The client wants all replies.
-    No,
+    On,
     /// The client wants no replies.
     Off,
     /// The client does not want the reply of the next command.

@@ -1,9 +1,9 @@
 //! A session's subscriptions, and how it takes its messages. [`crate::pubsub`] brings the messages there.
 //!
-//! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`Next::GoOn`]).
+//! SUBSCRIBE and UNSUBSCRIBE of very many channels run in slices, one per turn ([`NextStep::Yield`]).
 
 use super::commands::Outcome;
-use super::run::Next;
+use super::run::NextStep;
 use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, Denied, User};
 use crate::clients::Client;
@@ -22,6 +22,8 @@ const PATTERNS_MAX: usize = 10_000;
 const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of subscriptions that one turn begins or ends.
 pub(super) const AT_ONCE_MAX: usize = 1024;
+/// Number of subscriptions that end between two yields of the processor: about 20 microseconds.
+const LEFT_BETWEEN_YIELDS: usize = 64;
 /// When the channel rules of a user change, the subscriptions of its sessions are checked against the new rules. With
 /// more pattern elements to try than this (some milliseconds) the session is closed without a check.
 const RECHECK_STEPS_MAX: usize = 1 << 20;
@@ -62,7 +64,7 @@ impl Session {
                 }
             }
             self.progress.checked = end;
-            return Ok(Next::GoOn);
+            return Ok(NextStep::Yield);
         }
         let begin = self.progress.done.max(1);
         let end = begin.saturating_add(slice).min(args.len());
@@ -89,26 +91,26 @@ impl Session {
         }
         if self.subscriptions.set(topic).is_empty() && !self.progress.is_begun() {
             self.acknowledge(word, topic, None);
-            return Ok(Next::Go);
+            return Ok(NextStep::Continue);
         }
         for _ in 0..slice {
             let Some(name) = self.subscriptions.set(topic).last().cloned() else {
                 self.progress = Progress::default();
-                return Ok(Next::Go);
+                return Ok(NextStep::Continue);
             };
             self.leave(topic, &name);
             self.acknowledge(word, topic, Some(&name));
         }
         self.progress.done = 1;
-        Ok(Next::GoOn)
+        Ok(NextStep::Yield)
     }
     fn after_slice(&mut self, end: usize, args: Args<'_>) -> Outcome {
         self.progress.done = end;
         if end < args.len() {
-            return Ok(Next::GoOn);
+            return Ok(NextStep::Yield);
         }
         self.progress = Progress::default();
-        Ok(Next::Go)
+        Ok(NextStep::Continue)
     }
     /// Ends as many subscriptions as a turn allows, without a reply. False when more are left.
     pub(super) fn leave_some(&mut self) -> bool {
@@ -256,7 +258,8 @@ impl Session {
     /// Ends the subscriptions at the end of the session. Many of them end on a helper thread.
     pub(super) fn end_subscriptions(&mut self) {
         let held = std::mem::take(&mut self.subscriptions);
-        let mut leaving = Leaving { engine: self.engine.clone(), client: self.client.clone(), held };
+        let mut leaving =
+            EndedSubscriptions { engine: self.engine.clone(), client: self.client.clone(), held };
         if leaving.held.len() > AT_ONCE_MAX {
             self.engine.host.reclaim(Box::new(leaving));
         } else {
@@ -266,22 +269,28 @@ impl Session {
 }
 
 /// The subscriptions of an ended session. Dropping this ends them.
-struct Leaving {
+struct EndedSubscriptions {
     engine: Arc<Engine>,
     client: Arc<Client>,
     held: Subscriptions,
 }
 
-impl Leaving {
+impl EndedSubscriptions {
     fn end(&mut self) {
+        let mut ended = 0usize;
         while let Some((topic, name)) = self.held.any() {
+            ended += 1;
+            // The helper thread, which ends many subscriptions, may share its core with a worker.
+            if ended.is_multiple_of(LEFT_BETWEEN_YIELDS) {
+                self.engine.host.yield_now();
+            }
             self.engine.pubsub.leave(&self.client, topic, &name, &Subscriptions::default());
             self.held.remove(topic, &name);
         }
     }
 }
 
-impl Drop for Leaving {
+impl Drop for EndedSubscriptions {
     fn drop(&mut self) {
         self.end();
     }

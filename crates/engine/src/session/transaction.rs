@@ -6,8 +6,8 @@
 
 use super::lane::LaneJob;
 use super::multi::{Queue, Queued};
-use super::own::{Kind, kind_of};
 use super::script;
+use super::session_command::{Kind, kind_of};
 use super::watch::Watch;
 use crate::acl::{Denied, Rights, User};
 use crate::monitors::Caller;
@@ -144,11 +144,25 @@ impl Transaction {
                     let user = &job.user;
                     let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
                     let caching = job.caching;
-                    let caller =
-                        script::Caller { engine, client: &job.client, user, db: job.db, now, rng, caching };
+                    let script_context = script::CallContext {
+                        engine,
+                        client: &job.client,
+                        user,
+                        db: job.db,
+                        now,
+                        rng,
+                        caching,
+                    };
                     let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
-                    let job = Some((&*call, engine.host.mono_us()));
-                    script::in_transaction(command, argv.args(), caller, &mut txn, job, &mut reply)
+                    let lane_run = Some(script::LaneRun { call, began_us: engine.host.mono_us() });
+                    script::in_transaction(
+                        command,
+                        argv.args(),
+                        script_context,
+                        &mut txn,
+                        lane_run,
+                        &mut reply,
+                    )
                 }
                 _ => run::whole(spec, argv.args(), &mut txn, &mut out, context),
             };

@@ -15,7 +15,7 @@ use strand_wire::args::Args;
 
 /// Why a command was parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum On {
+pub(crate) enum ParkReason {
     /// The command needs a shard that is under a long lock.
     Shard,
     /// The command waits for the end of CLIENT PAUSE.
@@ -36,34 +36,34 @@ pub(crate) enum On {
     Logins,
 }
 
-/// Number of reasons in [`On`].
-pub(crate) const CAUSES: usize = On::ALL.len();
+/// Number of reasons in [`ParkReason`].
+pub(crate) const CAUSES: usize = ParkReason::ALL.len();
 
-impl On {
+impl ParkReason {
     /// All causes, in the order of their numbers.
-    pub(crate) const ALL: [On; 9] = [
-        On::Shard,
-        On::Pause,
-        On::Memory,
-        On::Subscribers,
-        On::Snapshot,
-        On::Disk,
-        On::Keys,
-        On::Replicas,
-        On::Logins,
+    pub(crate) const ALL: [ParkReason; 9] = [
+        ParkReason::Shard,
+        ParkReason::Pause,
+        ParkReason::Memory,
+        ParkReason::Subscribers,
+        ParkReason::Snapshot,
+        ParkReason::Disk,
+        ParkReason::Keys,
+        ParkReason::Replicas,
+        ParkReason::Logins,
     ];
     /// The name of the reason, as users see it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            On::Shard => "shard",
-            On::Pause => "pause",
-            On::Memory => "memory",
-            On::Subscribers => "subscribers",
-            On::Snapshot => "snapshot",
-            On::Disk => "disk",
-            On::Keys => "keys",
-            On::Replicas => "replicas",
-            On::Logins => "logins",
+            ParkReason::Shard => "shard",
+            ParkReason::Pause => "pause",
+            ParkReason::Memory => "memory",
+            ParkReason::Subscribers => "subscribers",
+            ParkReason::Snapshot => "snapshot",
+            ParkReason::Disk => "disk",
+            ParkReason::Keys => "keys",
+            ParkReason::Replicas => "replicas",
+            ParkReason::Logins => "logins",
         }
     }
 }
@@ -72,7 +72,7 @@ impl On {
 #[derive(Clone, Debug)]
 pub(crate) struct Postponed {
     since_us: u64,
-    on: On,
+    on: ParkReason,
     /// The holder of the shard, where known.
     holder: Option<Arc<str>>,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Waits {
     /// Microseconds for which the command was parked.
     pub(crate) parked_us: u64,
     /// The reason why the command was parked, if it was.
-    pub(crate) on: Option<On>,
+    pub(crate) on: Option<ParkReason>,
     /// The holder of the shard, where known.
     pub(crate) holder: Option<Arc<str>>,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Waits {
 impl Waits {
     /// The name of what the command waited for, if the command was parked.
     pub(crate) fn cause(&self) -> Option<&'static str> {
-        self.on.map(On::name)
+        self.on.map(ParkReason::name)
     }
     /// The waits of a command that may have been parked until now.
     pub(crate) fn of(postponed: Option<&Postponed>, now: Now) -> Waits {
@@ -110,14 +110,15 @@ impl Waits {
 impl Session {
     /// Parks the current command. The command is retried when the session is woken.
     #[cold]
-    pub(super) fn postpone(&mut self, on: On, now: Now) {
+    pub(super) fn postpone(&mut self, on: ParkReason, now: Now) {
         self.state = State::Postponed;
         // The wait for a key is over. A wait for the server begins, and its duration is measured from now.
-        if let Some(keys) = self.postponed.take_if(|postponed| postponed.on == On::Keys) {
+        if let Some(keys) = self.postponed.take_if(|postponed| postponed.on == ParkReason::Keys) {
             self.engine.note_parked(self.last_command, &Waits::of(Some(&keys), now));
         }
         if self.postponed.is_none() {
-            let holder = self.engine.long_locks.holder_for(self.client.id).filter(|_| on == On::Shard);
+            let holder =
+                self.engine.long_locks.holder_for(self.client.id).filter(|_| on == ParkReason::Shard);
             self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, on, holder }));
             // This makes the command a sample, so that it is timed alone.
             self.sample.next = 0;
@@ -126,7 +127,7 @@ impl Session {
     /// Records that the current command has waited for a key since `since_us` and now makes an attempt itself. A wait
     /// that is already recorded continues.
     pub(super) fn has_waited_for_keys(&mut self, since_us: u64) {
-        let on = On::Keys;
+        let on = ParkReason::Keys;
         self.postponed.get_or_insert_with(|| Box::new(Postponed { since_us, on, holder: None }));
     }
     /// When the wait of the current command began, if it waits.
@@ -140,7 +141,7 @@ impl Session {
         &mut self,
         spec: &'static CommandSpec,
         args: Option<Args<'_>>,
-        on: On,
+        on: ParkReason,
         since_us: u64,
         now: Now,
     ) {
@@ -171,7 +172,7 @@ impl Session {
     #[cold]
     pub(super) fn has_awaited_disk(&mut self, now: Now) {
         let since_us = std::mem::take(&mut self.disk.since_us);
-        let postponed = Postponed { since_us, on: On::Disk, holder: None };
+        let postponed = Postponed { since_us, on: ParkReason::Disk, holder: None };
         self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
     }
 }
@@ -195,7 +196,7 @@ impl Engine {
         waits: &Waits,
     ) {
         // A client that waits for a key asked for that wait.
-        let parked_us = if waits.on == Some(On::Keys) { 0 } else { waits.parked_us };
+        let parked_us = if waits.on == Some(ParkReason::Keys) { 0 } else { waits.parked_us };
         for (event, us) in [(Event::CommandQueued, waits.queued_us), (Event::CommandParked, parked_us)] {
             self.stats.events.note(event, us, now.unix_s());
         }

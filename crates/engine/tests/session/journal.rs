@@ -5,7 +5,7 @@ use crate::fixture::{Peer, Server, Stop, command};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
-use strand_commands::replay::{Others, Replay, ReplayError};
+use strand_commands::replay::{Replay, ReplayError, RunOther};
 use strand_commands::serial::dataset_digest;
 use strand_engine::Now;
 use strand_keyspace::Keyspace;
@@ -276,7 +276,7 @@ fn a_journal_of_several_workers_makes_the_data_again() {
     }
     for mut argv in all {
         let line = shown(&argv);
-        let none: Others<'_> = &mut |_, _, _| Err(ReplayError::Refused("it"));
+        let none: RunOther<'_> = &mut |_, _, _| Err(ReplayError::Refused("it"));
         let run = replay.command(&twin, &mut argv, now_ms, none);
         let error = run.err().map(|why| why.to_string()).or(replay.first_error.take());
         assert!(error.is_none(), "seed {seed}: {error:?}: {line}");

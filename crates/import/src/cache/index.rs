@@ -3,6 +3,7 @@
 //! Three tables in one redb file. Changes become durable in groups, and at the end. A kill loses the last group: these
 //! parts are fetched again. If a cache was not closed, the next opening removes all files that the index does not know.
 
+use super::error::{CacheError, OpenError};
 use crate::container::digest;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use std::collections::BTreeSet;
@@ -41,43 +42,43 @@ pub(super) struct Index {
     changes: u32,
 }
 
-/// The text of an error.
-fn said(error: impl std::fmt::Display) -> String {
-    format!("the cache's index: {error}")
+/// An error of the index, from any error of the library.
+fn index(error: impl Into<redb::Error>) -> CacheError {
+    CacheError::Index(error.into())
 }
 
 impl Index {
     /// Opens the index in `folder`. An index that cannot be read is deleted, with all files of the cache.
-    pub(super) fn open(folder: &Path) -> Result<Index, Failure> {
+    pub(super) fn open(folder: &Path) -> Result<Index, OpenError> {
         let file = folder.join(INDEX);
         let is_dirty = folder.join(MARK).exists() || !file.exists();
         let (index, is_dirty) = match Index::load(folder, &file) {
-            Err(Failure::Damaged) => {
+            Err(OpenError::Damaged) => {
                 let _ = std::fs::remove_file(&file);
                 (Index::load(folder, &file)?, true)
             }
             opened => (opened?, is_dirty),
         };
         if is_dirty {
-            index.sweep().map_err(|_| Failure::Damaged)?;
+            index.sweep().map_err(|_| OpenError::Damaged)?;
         }
-        std::fs::write(folder.join(MARK), b"").map_err(Failure::Io)?;
+        std::fs::write(folder.join(MARK), b"").map_err(OpenError::Io)?;
         Ok(index)
     }
 
-    fn load(folder: &Path, file: &Path) -> Result<Index, Failure> {
+    fn load(folder: &Path, file: &Path) -> Result<Index, OpenError> {
         let database = Database::builder().set_cache_size(MEMORY_BYTES).create(file)?;
-        let write = database.begin_write().map_err(|_| Failure::Damaged)?;
+        let write = database.begin_write().map_err(|_| OpenError::Damaged)?;
         let next_use = {
             let tables = write.open_table(OBJECTS).is_ok() && write.open_table(PARTS).is_ok();
-            let uses = write.open_table(USES).map_err(|_| Failure::Damaged)?;
-            let last = uses.last().map_err(|_| Failure::Damaged)?.map(|(number, _)| number.value());
+            let uses = write.open_table(USES).map_err(|_| OpenError::Damaged)?;
+            let last = uses.last().map_err(|_| OpenError::Damaged)?.map(|(number, _)| number.value());
             if !tables {
-                return Err(Failure::Damaged);
+                return Err(OpenError::Damaged);
             }
             last.map_or(0, |last| last.saturating_add(1))
         };
-        write.commit().map_err(|_| Failure::Damaged)?;
+        write.commit().map_err(|_| OpenError::Damaged)?;
         Ok(Index { folder: folder.to_path_buf(), database, next_use, used: BTreeSet::new(), changes: 0 })
     }
 
@@ -87,15 +88,15 @@ impl Index {
         object: u128,
         version: u128,
         offset: u64,
-    ) -> Result<Option<(u32, u128)>, String> {
-        let read = self.database.begin_read().map_err(said)?;
-        let objects = read.open_table(OBJECTS).map_err(said)?;
-        let known = objects.get(object).map_err(said)?.map(|entry| entry.value().0);
+    ) -> Result<Option<(u32, u128)>, CacheError> {
+        let read = self.database.begin_read().map_err(index)?;
+        let objects = read.open_table(OBJECTS).map_err(index)?;
+        let known = objects.get(object).map_err(index)?.map(|entry| entry.value().0);
         if known != Some(version) {
             return Ok(None);
         }
-        let parts = read.open_table(PARTS).map_err(said)?;
-        let part = parts.get((object, offset)).map_err(said)?.map(|entry| entry.value());
+        let parts = read.open_table(PARTS).map_err(index)?;
+        let part = parts.get((object, offset)).map_err(index)?.map(|entry| entry.value());
         if part.is_some() {
             self.used.insert(object);
             if self.used.len() > USED_MAX {
@@ -112,44 +113,46 @@ impl Index {
         version: u128,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<(), String> {
-        let part = (u32::try_from(bytes.len()).map_err(said)?, u128::from_le_bytes(digest(bytes)));
+    ) -> Result<(), CacheError> {
+        let len = u32::try_from(bytes.len()).expect("a part has at most PART_BYTES_MAX bytes");
+        let part = (len, u128::from_le_bytes(digest(bytes)));
         let folder = self.folder.clone();
         self.change(|write, next_use| {
             let known =
-                write.open_table(OBJECTS).map_err(said)?.get(object).map_err(said)?.map(|e| e.value());
+                write.open_table(OBJECTS).map_err(index)?.get(object).map_err(index)?.map(|e| e.value());
             let is_other = known.is_some_and(|(known, ..)| known != version);
             if is_other {
                 remove(write, &folder, object)?;
             }
             let before = known.filter(|_| !is_other);
-            let mut uses = write.open_table(USES).map_err(said)?;
+            let mut uses = write.open_table(USES).map_err(index)?;
             if let Some((_, used, _)) = before {
-                uses.remove(used).map_err(said)?;
+                uses.remove(used).map_err(index)?;
             }
-            uses.insert(*next_use, object).map_err(said)?;
+            uses.insert(*next_use, object).map_err(index)?;
             let count = before.map_or(0, |(_, _, parts)| parts) + 1;
-            let mut objects = write.open_table(OBJECTS).map_err(said)?;
-            objects.insert(object, (version, *next_use, count)).map_err(said)?;
+            let mut objects = write.open_table(OBJECTS).map_err(index)?;
+            objects.insert(object, (version, *next_use, count)).map_err(index)?;
             *next_use += 1;
-            let mut parts = write.open_table(PARTS).map_err(said)?;
-            parts.insert((object, offset), part).map_err(said)?;
+            let mut parts = write.open_table(PARTS).map_err(index)?;
+            parts.insert((object, offset), part).map_err(index)?;
             Ok(())
         })
     }
 
     /// Removes the object, whatever its version.
-    pub(super) fn remove(&mut self, object: u128) -> Result<(), String> {
+    pub(super) fn remove(&mut self, object: u128) -> Result<(), CacheError> {
         let folder = self.folder.clone();
         self.used.remove(&object);
         self.change(|write, _| remove(write, &folder, object))
     }
 
     /// Removes the object that was not used for the longest time. Returns false when there is no object.
-    pub(super) fn remove_oldest(&mut self) -> Result<bool, String> {
+    pub(super) fn remove_oldest(&mut self) -> Result<bool, CacheError> {
         let folder = self.folder.clone();
         self.change(|write, _| {
-            let first = write.open_table(USES).map_err(said)?.first().map_err(said)?.map(|(_, o)| o.value());
+            let first =
+                write.open_table(USES).map_err(index)?.first().map_err(index)?.map(|(_, o)| o.value());
             let Some(object) = first else { return Ok(false) };
             remove(write, &folder, object)?;
             Ok(true)
@@ -159,25 +162,25 @@ impl Index {
     /// Makes one change of the tables. The uses since the last change are part of it.
     fn change<T>(
         &mut self,
-        make: impl FnOnce(&WriteTransaction, &mut u64) -> Result<T, String>,
-    ) -> Result<T, String> {
-        let mut write = self.database.begin_write().map_err(said)?;
+        make: impl FnOnce(&WriteTransaction, &mut u64) -> Result<T, CacheError>,
+    ) -> Result<T, CacheError> {
+        let mut write = self.database.begin_write().map_err(index)?;
         self.changes += 1;
         let is_synced = self.changes >= CHANGES_PER_SYNC;
         let durability = if is_synced { Durability::Immediate } else { Durability::None };
-        write.set_durability(durability).map_err(said)?;
+        write.set_durability(durability).map_err(index)?;
         for object in std::mem::take(&mut self.used) {
-            let mut objects = write.open_table(OBJECTS).map_err(said)?;
-            let known = objects.get(object).map_err(said)?.map(|entry| entry.value());
+            let mut objects = write.open_table(OBJECTS).map_err(index)?;
+            let known = objects.get(object).map_err(index)?.map(|entry| entry.value());
             let Some((version, used, parts)) = known else { continue };
-            let mut uses = write.open_table(USES).map_err(said)?;
-            uses.remove(used).map_err(said)?;
-            uses.insert(self.next_use, object).map_err(said)?;
-            objects.insert(object, (version, self.next_use, parts)).map_err(said)?;
+            let mut uses = write.open_table(USES).map_err(index)?;
+            uses.remove(used).map_err(index)?;
+            uses.insert(self.next_use, object).map_err(index)?;
+            objects.insert(object, (version, self.next_use, parts)).map_err(index)?;
             self.next_use += 1;
         }
         let made = make(&write, &mut self.next_use)?;
-        write.commit().map_err(said)?;
+        write.commit().map_err(index)?;
         if is_synced {
             self.changes = 0;
         }
@@ -185,9 +188,9 @@ impl Index {
     }
 
     /// Removes the files that are not in the index.
-    fn sweep(&self) -> Result<(), String> {
-        let read = self.database.begin_read().map_err(said)?;
-        let objects = read.open_table(OBJECTS).map_err(said)?;
+    fn sweep(&self) -> Result<(), CacheError> {
+        let read = self.database.begin_read().map_err(index)?;
+        let objects = read.open_table(OBJECTS).map_err(index)?;
         let Ok(folders) = std::fs::read_dir(self.folder.join("objects")) else { return Ok(()) };
         for folder in folders.flatten() {
             for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {
@@ -219,50 +222,17 @@ impl Drop for Index {
 }
 
 /// Removes the object from all tables, and its file from the disk.
-fn remove(write: &WriteTransaction, folder: &Path, object: u128) -> Result<(), String> {
-    let mut objects = write.open_table(OBJECTS).map_err(said)?;
-    let Some((version, used, _)) = objects.remove(object).map_err(said)?.map(|entry| entry.value()) else {
+fn remove(write: &WriteTransaction, folder: &Path, object: u128) -> Result<(), CacheError> {
+    let mut objects = write.open_table(OBJECTS).map_err(index)?;
+    let Some((version, used, _)) = objects.remove(object).map_err(index)?.map(|entry| entry.value()) else {
         return Ok(());
     };
-    write.open_table(USES).map_err(said)?.remove(used).map_err(said)?;
-    let mut parts = write.open_table(PARTS).map_err(said)?;
-    parts.retain_in((object, 0)..=(object, u64::MAX), |_, _| false).map_err(said)?;
-    match std::fs::remove_file(path(folder, object, version)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(said(error)),
+    write.open_table(USES).map_err(index)?.remove(used).map_err(index)?;
+    let mut parts = write.open_table(PARTS).map_err(index)?;
+    parts.retain_in((object, 0)..=(object, u64::MAX), |_, _| false).map_err(index)?;
+    let path = path(folder, object, version);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(CacheError::File { path, error }),
         _ => Ok(()),
-    }
-}
-
-/// Why an index cannot be opened.
-pub(super) enum Failure {
-    /// Another process, or another cache of this process, has the index open.
-    Taken,
-    Damaged,
-    Io(std::io::Error),
-}
-
-impl Failure {
-    /// The failure in words for a person.
-    pub(super) fn said(self, folder: &Path) -> String {
-        let folder = folder.display();
-        match self {
-            Failure::Taken => format!("{folder}: another run of this source uses this cache"),
-            Failure::Damaged => format!("{folder}: the cache's index cannot be made"),
-            Failure::Io(error) => format!("{folder}: {error}"),
-        }
-    }
-}
-
-impl From<redb::DatabaseError> for Failure {
-    fn from(error: redb::DatabaseError) -> Failure {
-        match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => Failure::Taken,
-            redb::DatabaseError::Storage(redb::StorageError::Io(error))
-                if error.kind() != std::io::ErrorKind::InvalidData =>
-            {
-                Failure::Io(error)
-            }
-            _ => Failure::Damaged,
-        }
     }
 }

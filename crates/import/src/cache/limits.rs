@@ -28,13 +28,10 @@ impl Shares {
     /// The shares that cachefilesd uses where its configuration file names none.
     pub const UNSAID: Shares = Shares { run: 7, cull: 5, stop: 1 };
 
-    fn check(self, letter: char) -> Result<(), String> {
-        let Shares { run, cull, stop } = self;
-        match stop < cull && cull < run && run < 100 {
+    fn check(self, letter: char) -> Result<(), ContentError> {
+        match self.stop < self.cull && self.cull < self.run && self.run < 100 {
             true => Ok(()),
-            false => Err(format!(
-                "expected {letter}stop < {letter}cull < {letter}run < 100%, not {stop}%, {cull}%, {run}%"
-            )),
+            false => Err(ContentError::Order { letter, shares: self }),
         }
     }
 }
@@ -73,7 +70,53 @@ pub enum LimitsError {
         /// The file.
         file: PathBuf,
         /// The line, and what is wrong with it.
-        why: String,
+        why: ContentError,
+    },
+}
+
+/// What is wrong with the content of a file of limits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentError {
+    /// A command that needs a share has something else.
+    #[error(
+        "line {line}: {command} {value:?} is no share of the disk: expected a percentage of 0% to 99%, as 7%"
+    )]
+    Share {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The command.
+        command: String,
+        /// What stands behind the command.
+        value: String,
+    },
+    /// `dir` without a folder.
+    #[error("line {line}: dir has no folder: expected dir PATH")]
+    Dir {
+        /// The number of the line, from 1.
+        line: usize,
+    },
+    /// The line begins with a word that is no command.
+    #[error(
+        "line {line}: {command:?} is no command of cachefilesd.conf: expected dir, brun, bcull, bstop, frun, fcull, \
+         fstop or nocull"
+    )]
+    Command {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The word.
+        command: String,
+    },
+    /// The three shares of one resource contradict each other.
+    #[error(
+        "expected {letter}stop < {letter}cull < {letter}run < 100%, not {stop}%, {cull}%, {run}%",
+        stop = shares.stop, cull = shares.cull, run = shares.run
+    )]
+    Order {
+        /// `b` for blocks, `f` for files.
+        letter: char,
+        /// The shares.
+        shares: Shares,
     },
 }
 
@@ -89,22 +132,24 @@ pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), LimitsError
     parse(&text).map_err(|why| LimitsError::Content { file: file.into(), why })
 }
 
-fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
+fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), ContentError> {
     let mut limits = Limits { blocks: Shares::UNSAID, files: Shares::UNSAID, culls: true };
     let mut folder = None;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
+    for (number, text) in text.lines().enumerate() {
+        let (line, text) = (number + 1, text.trim());
+        if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let (name, value) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+        let (name, value) = text.split_once([' ', '\t']).unwrap_or((text, ""));
         let value = value.trim();
         let share = || {
             let number_of = value.strip_suffix('%').and_then(|digits| digits.parse::<u8>().ok());
-            number_of.ok_or_else(|| format!("line {}: {name} {value:?} is no share like 7%", number + 1))
+            let wrong = || ContentError::Share { line, command: name.to_owned(), value: value.to_owned() };
+            number_of.ok_or_else(wrong)
         };
         match name {
-            "dir" if !value.is_empty() => folder = Some(PathBuf::from(value)),
+            "dir" if value.is_empty() => return Err(ContentError::Dir { line }),
+            "dir" => folder = Some(PathBuf::from(value)),
             "brun" => limits.blocks.run = share()?,
             "bcull" => limits.blocks.cull = share()?,
             "bstop" => limits.blocks.stop = share()?,
@@ -114,7 +159,7 @@ fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
             "nocull" => limits.culls = false,
             // These keywords concern only the kernel's own cache.
             "tag" | "secctx" | "culltable" | "debug" | "resume_thresholds" => {}
-            _ => return Err(format!("line {}: {name:?} is no command of cachefilesd.conf", number + 1)),
+            _ => return Err(ContentError::Command { line, command: name.to_owned() }),
         }
     }
     limits.blocks.check('b')?;
@@ -165,10 +210,10 @@ mod tests {
             ("bcull 8%", "bstop < bcull < brun"),
             ("fstop 5%", "fstop < fcull"),
             ("brun 100%", "< 100%"),
-            ("dir", "no command"),
+            ("dir", "line 1: dir has no folder"),
             ("colour red", "\"colour\""),
         ] {
-            let error = parse(bad).unwrap_err();
+            let error = parse(bad).unwrap_err().to_string();
             assert!(error.contains(said), "{bad:?}: {error}");
         }
         assert!(read_config(Path::new("/no/such/file")).unwrap_err().to_string().contains("/no/such/file"));

@@ -10,12 +10,14 @@
 //! open. So runs that read different sources at once all have a cache.
 
 mod culling;
+mod error;
 mod index;
 pub mod limits;
 pub(crate) mod texts;
 
 use crate::container::digest;
-use index::{Failure, Index};
+use error::{CacheError, OpenError};
+use index::Index;
 use limits::{Free, Limits};
 use std::fs::File;
 use std::io;
@@ -143,10 +145,10 @@ impl DiskCache {
     ///
     /// # Errors
     /// The reason why the cache cannot be used, for a person: another process has it, or the folder cannot be written.
-    pub(crate) fn open(options: &CacheOptions, source: &[u8]) -> Result<Arc<DiskCache>, String> {
+    pub(crate) fn open(options: &CacheOptions, source: &[u8]) -> Result<Arc<DiskCache>, CacheError> {
         let name = u128::from_le_bytes(digest(source));
         let folder = options.folder.join(FOLDER).join(format!("{name:032x}"));
-        let failed = |error: io::Error| format!("{}: {error}", folder.display());
+        let failed = |error| CacheError::File { path: folder.clone(), error };
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,14 +162,14 @@ impl DiskCache {
         Ok(cache)
     }
 
-    fn with(folder: PathBuf, limits: Limits, probe: Box<Probe>) -> Result<DiskCache, String> {
+    fn with(folder: PathBuf, limits: Limits, probe: Box<Probe>) -> Result<DiskCache, CacheError> {
         let mut opened = Index::open(&folder);
         for _ in 1..OPENS_MAX {
-            let Err(Failure::Taken) = opened else { break };
+            let Err(OpenError::Taken) = opened else { break };
             std::thread::sleep(OPEN_PAUSE);
             opened = Index::open(&folder);
         }
-        let index = opened.map_err(|failure| failure.said(&folder))?;
+        let index = opened.map_err(|error| CacheError::Open { folder: folder.clone(), error })?;
         let state = State { index, is_culling: false, failures: 0, aside: None };
         Ok(DiskCache { folder, limits, probe, state: Mutex::new(state) })
     }
@@ -204,7 +206,7 @@ impl DiskCache {
                 put.culled = culled;
                 put.refused = !room;
             }
-            Err(error) => self.state().fail(error.to_string()),
+            Err(error) => self.state().fail(CacheError::File { path: self.folder.clone(), error }),
         }
         if put.refused {
             return put;
@@ -221,7 +223,7 @@ impl DiskCache {
                 // A half-written part is removed. It would fill the disk for nothing.
                 let _ = state.index.remove(of.object);
                 let _ = std::fs::remove_file(&path);
-                Err(format!("{}: {error}", path.display()))
+                Err(CacheError::File { path, error })
             }
         };
         put.stored = state.judge(stored).is_some();
@@ -244,13 +246,13 @@ impl DiskCache {
 impl State {
     /// Returns the value, and counts an error as a failure. Only a part that was stored ends a row of failures, because
     /// reads still succeed on a full disk.
-    fn judge<T>(&mut self, result: Result<T, String>) -> Option<T> {
+    fn judge<T>(&mut self, result: Result<T, CacheError>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
-    fn fail(&mut self, error: String) {
+    fn fail(&mut self, error: CacheError) {
         self.failures += 1;
         if self.failures >= FAILURES_MAX {
-            self.aside = Some(error);
+            self.aside = Some(error.to_string());
         }
     }
 }
@@ -273,7 +275,7 @@ impl CacheUse {
     pub fn open(options: &CacheOptions, source: &[u8]) -> CacheUse {
         let (cache, aside) = match DiskCache::open(options, source) {
             Ok(cache) => (Some(cache), None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(error.to_string())),
         };
         CacheUse { cache, counts: CacheCounts { aside, ..CacheCounts::default() }.into() }
     }

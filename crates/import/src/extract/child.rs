@@ -9,7 +9,7 @@
 //! [`serve`] is the other end of the socket.
 
 use super::pdf::PROCESS_BYTES as PDF_PROCESS_BYTES;
-use super::{Content, DOCUMENT_BYTES_MAX, TIME_MAX};
+use super::{Content, DOCUMENT_BYTES_MAX, ExtractError, TIME_MAX};
 use crate::fields::Fields;
 use crate::memory::{Loan, Memory};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit, set_parent_process_death_signal};
@@ -101,7 +101,7 @@ impl Extractor {
         bytes: &[u8],
         path: &[u8],
         fields: &mut Fields,
-    ) -> Result<(), String> {
+    ) -> Result<(), ExtractError> {
         let _loan = (content == Content::Pdf).then(|| self.memory.lend(PDF_PROCESS_BYTES, path));
         let Some(program) = self.program.as_ref().filter(|_| is_for_a_child(content, bytes.len())) else {
             return super::extract(content, bytes, fields);
@@ -117,32 +117,24 @@ impl Extractor {
                 Ok((answer, failure)) => {
                     self.child = Some(child);
                     fields.add(answer);
-                    return failure.map_or(Ok(()), Err);
+                    return failure.map_or(Ok(()), |told| Err(ExtractError::Reported(told)));
                 }
-                Err(Broken::Late) => {
-                    return Err(format!(
-                        "its extraction took more than {:.0} s",
-                        program.time.as_secs_f64().ceil()
-                    ));
-                }
+                Err(Broken::Late) => return Err(ExtractError::Late(program.time)),
                 // The process may have been killed, or the document before may be the cause of its death. So a second
                 // process tries this document.
                 Err(Broken::Ended(_)) if !died => died = true,
                 Err(Broken::Ended(how)) => {
-                    let most = program.memory_bytes >> 20;
-                    return Err(format!(
-                        "its extraction broke off ({how}; it may take {most} MiB of memory)"
-                    ));
+                    return Err(ExtractError::BrokeOff { how, memory_mib: program.memory_bytes >> 20 });
                 }
             }
         }
     }
 
-    fn start(&mut self, program: &ExtractorProgram, path: &[u8]) -> Result<Running, String> {
+    fn start(&mut self, program: &ExtractorProgram, path: &[u8]) -> Result<Running, ExtractError> {
         let loan = self.memory.for_extractor(path);
         let started = Running::start(program, loan);
         self.started += 1;
-        started.map_err(|error| format!("the extractor cannot be started: {error}"))
+        started.map_err(ExtractError::Start)
     }
 }
 
@@ -311,8 +303,8 @@ pub fn serve(mut socket: UnixStream) -> io::Result<()> {
         // Free the document, so that the process holds none of it while it waits for the next document.
         document = Vec::new();
         let mut body = Vec::new();
-        if let Err(reason) = &done {
-            crate::fields::put(&mut body, reason.as_bytes());
+        if let Err(error) = &done {
+            crate::fields::put(&mut body, error.to_string().as_bytes());
         }
         fields.encode(&mut body, |_| true);
         socket.write_all(&[u8::from(done.is_ok())])?;
@@ -349,7 +341,10 @@ mod tests {
             let mut expected = Fields::default();
             let told = super::super::extract(content, document.as_bytes(), &mut expected);
             assert!(fields.present().eq(expected.present()), "{content:?}");
-            assert_eq!((failure, is_whole), (told.err(), fields_are_whole(&expected, body, is_whole)));
+            assert_eq!(
+                (failure, is_whole),
+                (told.err().map(|error| error.to_string()), fields_are_whole(&expected, body, is_whole))
+            );
         }
         let (fields, _) = converse(&ours, Content::Json, br#"{"a":{"b":1}}"#, far()).unwrap();
         assert!(fields.present().any(|field| field == ("json.a.b", &b"1"[..])));
@@ -370,7 +365,7 @@ mod tests {
         let slow = ExtractorProgram { time: Duration::from_millis(50), ..sh("exec sleep 1000") };
         let mut extractor = Extractor::new(Some(slow), Memory::default());
         let late = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-        assert_eq!(late, "its extraction took more than 1 s");
+        assert_eq!(late.to_string(), "its extraction took more than 1 s");
         assert!(extractor.child.is_none());
         for (script, told) in [
             (
@@ -384,12 +379,12 @@ mod tests {
         ] {
             let mut extractor = Extractor::new(Some(sh(script)), Memory::default());
             let ended = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-            assert_eq!((ended.as_str(), extractor.started()), (told, 2));
+            assert_eq!((ended.to_string().as_str(), extractor.started()), (told, 2));
         }
         let none = ExtractorProgram::new("/no/such/program", []);
         let mut extractor = Extractor::new(Some(none), Memory::default());
         let none = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-        assert!(none.starts_with("the extractor cannot be started"), "{none}");
+        assert!(matches!(none, ExtractError::Start(_)), "{none}");
     }
 
     #[test]
@@ -400,7 +395,7 @@ mod tests {
             let mut extractor = Extractor::new(Some(sh(script)), Memory::default());
             let mut fields = Fields::default();
             let told = extractor.extract(Content::Word, b"x", b"a.docx", &mut fields).unwrap_err();
-            assert!(told.contains("broke off") && fields.present().count() == 0, "{told}");
+            assert!(matches!(told, ExtractError::BrokeOff { .. }) && fields.present().count() == 0, "{told}");
         }
     }
 
@@ -412,7 +407,7 @@ mod tests {
         gone.child.wait().unwrap();
         extractor.child = Some(gone);
         let told = extractor.extract(Content::Word, b"x", b"a.docx", &mut Fields::default()).unwrap_err();
-        assert!(extractor.started() == 1 && told.contains("broke off"), "{told}");
+        assert!(extractor.started() == 1 && matches!(told, ExtractError::BrokeOff { .. }), "{told}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! No tree is built. So deep nesting costs nothing, and no stack can overflow. Scripts and styles are left out. An element
 //! that begins a block begins a line. Cells of a row are divided by a tab.
 
-use super::Text;
+use super::{ExtractError, Text};
 use crate::fields::Fields;
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::tendril::StrTendril;
@@ -31,7 +31,7 @@ pub(super) fn looks_like_html(beginning: &[u8]) -> bool {
 }
 
 /// Adds the page's text, and its title to `fields`.
-pub(super) fn extract(page: &str, text: &mut Text, fields: &mut Fields) -> Result<(), String> {
+pub(super) fn extract(page: &str, text: &mut Text, fields: &mut Fields) -> Result<(), ExtractError> {
     let sink = Sink {
         text: RefCell::new(std::mem::replace(text, Text::new())),
         title: RefCell::default(),

@@ -8,12 +8,14 @@
 
 mod charset;
 pub mod child;
+mod error;
 mod html;
 mod office;
 mod pdf;
 mod tables;
 
 use crate::fields::Fields;
+pub(crate) use error::ExtractError;
 pub(crate) use office::push_characters;
 use std::time::{Duration, Instant};
 
@@ -145,7 +147,7 @@ impl Content {
 ///
 /// # Errors
 /// The reason why the document could not be read, or not all of it.
-pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
+pub(crate) fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), ExtractError> {
     let mut text = Text::new();
     let read = match content {
         Content::Html => html::extract(&charset::decode_html(bytes), &mut text, fields),
@@ -196,9 +198,9 @@ impl Text {
         self.is_full || self.text.len() >= TEXT_BYTES_MAX
     }
     /// Fails when the time is over.
-    fn check_time(&self) -> Result<(), String> {
+    fn check_time(&self) -> Result<(), ExtractError> {
         match self.started.elapsed() > TIME_MAX {
-            true => Err(format!("its extraction took more than {} s", TIME_MAX.as_secs())),
+            true => Err(ExtractError::Late(TIME_MAX)),
             false => Ok(()),
         }
     }

@@ -4,8 +4,8 @@
 //! OpenDocument, becomes a line. A row of a spreadsheet becomes a line of cells. The unpacked size is bounded as for any
 //! archive.
 
-use super::{Content, Text};
-use crate::source::archive::unzipped;
+use super::{Content, ExtractError, Text};
+use crate::source::archive::{Parts, unzipped};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::io::{BufRead, BufReader};
@@ -14,6 +14,8 @@ use std::io::{BufRead, BufReader};
 const PARTS_BYTES_MAX: u64 = 512 << 20;
 /// Maximum number of bytes of a spreadsheet's shared strings that are held.
 const STRINGS_BYTES_MAX: usize = 64 << 20;
+/// The part of a spreadsheet with the strings that the cells of all sheets share.
+const SHARED_STRINGS: &str = "xl/sharedStrings.xml";
 /// Events between two looks at the clock.
 const EVENTS_PER_LOOK: usize = 4096;
 
@@ -28,22 +30,22 @@ const SLIDES: Shape = Shape { text: &["t"], line: &["p", "br"] };
 const OPEN_DOCUMENT: Shape = Shape { text: &["p", "h"], line: &["p", "h", "line-break", "table-row"] };
 
 /// Adds the file's text.
-pub(super) fn extract(content: Content, bytes: &[u8], text: &mut Text) -> Result<(), String> {
-    let mut parts = unzipped(bytes, PARTS_BYTES_MAX)?;
+pub(super) fn extract(content: Content, bytes: &[u8], text: &mut Text) -> Result<(), ExtractError> {
+    let mut parts = unzipped(bytes, PARTS_BYTES_MAX).map_err(ExtractError::Zip)?;
     let mut names: Vec<String> = parts.names().filter(|name| is_wanted(content, name)).collect();
     // Slide 10 comes after slide 9.
     names.sort_by_key(|name| (name.len(), name.clone()));
     if names.is_empty() {
-        return Err("there is no text part in it".to_owned());
+        return Err(ExtractError::NoText);
     }
     if content == Content::Sheets {
-        let strings = match parts.open("xl/sharedStrings.xml")? {
-            Some(part) => shared_strings(BufReader::new(part), text)?,
+        let strings = match open(&mut parts, SHARED_STRINGS)? {
+            Some(part) => shared_strings(part, text)?,
             None => Vec::new(),
         };
         for name in &names {
-            if let Some(part) = parts.open(name)? {
-                sheet(BufReader::new(part), &strings, text)?;
+            if let Some(part) = open(&mut parts, name)? {
+                sheet(part, &strings, text)?;
             }
         }
         return Ok(());
@@ -54,12 +56,21 @@ pub(super) fn extract(content: Content, bytes: &[u8], text: &mut Text) -> Result
         _ => OPEN_DOCUMENT,
     };
     for name in &names {
-        if let Some(part) = parts.open(name)? {
-            read_part(BufReader::new(part), &shape, text)?;
+        if let Some(part) = open(&mut parts, name)? {
+            read_part(part, &shape, text)?;
             text.end_line();
         }
     }
     Ok(())
+}
+
+/// Opens the part `name`. `None` when the file has no such part.
+fn open<'n>(
+    parts: &mut Parts,
+    name: &'n str,
+) -> Result<Option<Part<'n, impl BufRead + use<>>>, ExtractError> {
+    let part = parts.open(name).map_err(ExtractError::Zip)?;
+    Ok(part.map(|part| Part::new(name, BufReader::new(part))))
 }
 
 fn is_wanted(content: Content, name: &str) -> bool {
@@ -79,37 +90,45 @@ fn is_wanted(content: Content, name: &str) -> bool {
     }
 }
 
-/// The next event. Looks at the bounds. `None` at the end, or when there is no room for more text.
-fn next<'b>(
-    xml: &mut Reader<impl BufRead>,
-    buffer: &'b mut Vec<u8>,
-    seen: &mut usize,
-    text: &Text,
-) -> Result<Option<Event<'b>>, String> {
-    buffer.clear();
-    *seen += 1;
-    if seen.is_multiple_of(EVENTS_PER_LOOK) {
-        text.check_time()?;
+/// The XML of one part, read event by event.
+struct Part<'n, R> {
+    name: &'n str,
+    xml: Reader<R>,
+    buffer: Vec<u8>,
+    seen: usize,
+}
+
+impl<'n, R: BufRead> Part<'n, R> {
+    fn new(name: &'n str, part: R) -> Part<'n, R> {
+        let mut xml = Reader::from_reader(part);
+        xml.config_mut().check_end_names = false;
+        Part { name, xml, buffer: Vec::new(), seen: 0 }
     }
-    if text.is_full() {
-        return Ok(None);
-    }
-    match xml.read_event_into(buffer) {
-        Ok(Event::Eof) => Ok(None),
-        Ok(event) => Ok(Some(event)),
-        Err(error) => Err(format!("its XML is damaged: {error}")),
+
+    /// The next event. Looks at the bounds. `None` at the end, or when there is no room for more text.
+    fn next(&mut self, text: &Text) -> Result<Option<Event<'_>>, ExtractError> {
+        self.buffer.clear();
+        self.seen += 1;
+        if self.seen.is_multiple_of(EVENTS_PER_LOOK) {
+            text.check_time()?;
+        }
+        if text.is_full() {
+            return Ok(None);
+        }
+        match self.xml.read_event_into(&mut self.buffer) {
+            Ok(Event::Eof) => Ok(None),
+            Ok(event) => Ok(Some(event)),
+            Err(error) => {
+                let offset = self.xml.error_position();
+                Err(ExtractError::Xml { part: self.name.to_owned(), offset, error })
+            }
+        }
     }
 }
 
-fn reader<R: BufRead>(part: R) -> Reader<R> {
-    let mut xml = Reader::from_reader(part);
-    xml.config_mut().check_end_names = false;
-    xml
-}
-
-fn read_part(part: impl BufRead, shape: &Shape, text: &mut Text) -> Result<(), String> {
-    let (mut xml, mut buffer, mut seen, mut inside) = (reader(part), Vec::new(), 0, 0usize);
-    while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
+fn read_part(mut part: Part<'_, impl BufRead>, shape: &Shape, text: &mut Text) -> Result<(), ExtractError> {
+    let mut inside = 0usize;
+    while let Some(event) = part.next(text)? {
         match event {
             Event::Start(e) if shape.text.contains(&e.local_name().as_ref()) => inside += 1,
             Event::End(e) => {
@@ -151,10 +170,9 @@ pub(crate) fn push_characters(event: &Event<'_>, push: &mut dyn FnMut(&str)) {
 }
 
 /// The strings that the cells of all sheets share.
-fn shared_strings(part: impl BufRead, text: &Text) -> Result<Vec<String>, String> {
-    let (mut xml, mut buffer, mut seen) = (reader(part), Vec::new(), 0);
+fn shared_strings(mut part: Part<'_, impl BufRead>, text: &Text) -> Result<Vec<String>, ExtractError> {
     let (mut strings, mut bytes, mut is_text) = (Vec::new(), 0, false);
-    while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
+    while let Some(event) = part.next(text)? {
         match event {
             Event::Start(e) if e.local_name().as_ref() == "si" => strings.push(String::new()),
             Event::Start(e) if e.local_name().as_ref() == "t" => is_text = true,
@@ -171,17 +189,16 @@ fn shared_strings(part: impl BufRead, text: &Text) -> Result<Vec<String>, String
             _ => {}
         }
         if bytes + strings.len() * size_of::<String>() > STRINGS_BYTES_MAX {
-            return Err(format!("its strings have more than {STRINGS_BYTES_MAX} bytes"));
+            return Err(ExtractError::Strings { bytes_max: STRINGS_BYTES_MAX });
         }
     }
     Ok(strings)
 }
 
-fn sheet(part: impl BufRead, strings: &[String], text: &mut Text) -> Result<(), String> {
-    let (mut xml, mut buffer, mut seen) = (reader(part), Vec::new(), 0);
+fn sheet(mut part: Part<'_, impl BufRead>, strings: &[String], text: &mut Text) -> Result<(), ExtractError> {
     // A cell's value is in `v`, or in `t` of `is`. The cell's attribute `t` says its type.
     let (mut value, mut is_value, mut is_shared) = (String::new(), false, false);
-    while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
+    while let Some(event) = part.next(text)? {
         match event {
             Event::Start(e) => match e.local_name().as_ref() {
                 "c" => {

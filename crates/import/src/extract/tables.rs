@@ -4,7 +4,7 @@
 //! becomes one field of lines. There are up to [`JSON_FIELDS_MAX`] such fields. Of a table the columns' names and the
 //! number of rows are fields.
 
-use super::Text;
+use super::{ExtractError, Text};
 use crate::fields::Fields;
 use serde_json::Value;
 
@@ -20,14 +20,14 @@ const COLUMNS_MAX: usize = 1024;
 const ROWS_PER_LOOK: u64 = 1024;
 
 /// Adds a JSON value's scalars to `fields` and to the text.
-pub(super) fn json(bytes: &[u8], text: &mut Text, fields: &mut Fields) -> Result<(), String> {
+pub(super) fn json(bytes: &[u8], text: &mut Text, fields: &mut Fields) -> Result<(), ExtractError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     // The library bounds the depth of nesting.
     let value: Value = match serde_json::from_slice(bytes) {
         Ok(value) => value,
         Err(error) => {
             text.push(&super::charset::decode(bytes));
-            return Err(format!("it is no JSON: {error}"));
+            return Err(ExtractError::Json(error));
         }
     };
     walk("", &value, text, fields);
@@ -88,7 +88,12 @@ fn put(path: &str, value: &str, text: &mut Text, fields: &mut Fields) {
 }
 
 /// Adds a table's cells to the text, its columns and number of rows to `fields`.
-pub(super) fn table(table: &str, delimiter: u8, text: &mut Text, fields: &mut Fields) -> Result<(), String> {
+pub(super) fn table(
+    table: &str,
+    delimiter: u8,
+    text: &mut Text,
+    fields: &mut Fields,
+) -> Result<(), ExtractError> {
     let mut builder = csv::ReaderBuilder::new();
     let first = table.lines().next().unwrap_or_default();
     // Spreadsheets write semicolons between cells where a comma stands in numbers.
@@ -97,7 +102,7 @@ pub(super) fn table(table: &str, delimiter: u8, text: &mut Text, fields: &mut Fi
     let mut reader =
         builder.has_headers(false).flexible(true).delimiter(delimiter).from_reader(table.as_bytes());
     let (mut record, mut rows) = (csv::StringRecord::new(), 0u64);
-    while reader.read_record(&mut record).map_err(|error| format!("it is no table: {error}"))? {
+    while reader.read_record(&mut record).map_err(ExtractError::Table)? {
         if rows == 0 {
             let names: Vec<&str> = record.iter().take(COLUMNS_MAX).map(str::trim).collect();
             fields.set_text("columns", &names.join("\n"));
@@ -123,7 +128,7 @@ pub(super) fn table(table: &str, delimiter: u8, text: &mut Text, fields: &mut Fi
 mod tests {
     use super::*;
 
-    fn read(run: impl FnOnce(&mut Text, &mut Fields) -> Result<(), String>) -> (String, Fields) {
+    fn read(run: impl FnOnce(&mut Text, &mut Fields) -> Result<(), ExtractError>) -> (String, Fields) {
         let (mut text, mut fields) = (Text::new(), Fields::default());
         run(&mut text, &mut fields).unwrap();
         (text.finish().to_owned(), fields)

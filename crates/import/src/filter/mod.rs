@@ -10,11 +10,13 @@
 //! Where tokens are made of content, a container's token says what is below it. The same tree under another filter is
 //! another container. So [`Filtered`] makes a token of the tree's token and the filter's digest.
 
+mod error;
 mod ignoring;
 mod size;
 
+pub use error::FilterError;
 pub use ignoring::Ignoring;
-pub use size::ByteSize;
+pub use size::{ByteSize, SizeError};
 
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
 use crate::source::{FLAGS_KEY, ListError, Listing, Source, Tokens, asks_its_source, parts};
@@ -72,8 +74,8 @@ impl Filter {
     /// The filter of these options. `None` when they want every document.
     ///
     /// # Errors
-    /// The reason why an option is wrong, in words for a person.
-    pub(crate) fn new(options: &FilterOptions) -> Result<Option<Filter>, String> {
+    /// The reason why an option is wrong.
+    pub(crate) fn new(options: &FilterOptions) -> Result<Option<Filter>, FilterError> {
         let mut seen = Vec::new();
         let mut globs = OverrideBuilder::new("");
         for (option, sign, list) in
@@ -81,19 +83,20 @@ impl Filter {
         {
             for glob in list {
                 if glob.is_empty() || glob.starts_with('!') {
-                    return Err(format!("{option} {glob:?}: a glob is not empty and has no '!' in front"));
+                    return Err(FilterError::Sign { option, glob: glob.clone() });
                 }
                 let glob = format!("{sign}{glob}");
-                globs.add(&glob).map_err(|error| format!("{option} {glob:?}: {error}"))?;
-                seen.push(glob);
+                globs.add(&glob).map_err(|error| FilterError::Glob { option, glob: glob.clone(), error })?;
+                seen.push(format!("{option}={glob}"));
             }
         }
         let mut ignored = GitignoreBuilder::new("");
         for file in &options.exclude_from {
-            for line in read_lines(file)? {
+            for (number, line) in read_lines(file)?.into_iter().enumerate() {
                 let added = ignored.add_line(Some(file.clone()), &line);
-                added.map_err(|error| format!("--exclude-from {}: {error}", file.display()))?;
-                seen.push(format!("#{line}"));
+                let wrong = |error| FilterError::Line { file: file.clone(), line: number + 1, error };
+                added.map_err(wrong)?;
+                seen.push(format!("--exclude-from={line}"));
             }
         }
         let mut types = TypesBuilder::new();
@@ -104,15 +107,13 @@ impl Filter {
                 types.add(name, glob).expect("the table has good names and globs");
             }
         }
-        for (sign, list) in [("t", &options.types), ("T", &options.types_not)] {
-            for name in list {
-                if sign == "t" {
-                    types.select(name)
-                } else {
-                    types.negate(name)
-                };
-                seen.push(format!("{sign}{name}"));
-            }
+        for name in &options.types {
+            types.select(name);
+            seen.push(format!("--type={name}"));
+        }
+        for name in &options.types_not {
+            types.negate(name);
+            seen.push(format!("--type-not={name}"));
         }
         let least = options.min_size.map_or(0, |size| size.0);
         let most = options.max_size.map_or(u64::MAX, |size| size.0);
@@ -120,13 +121,14 @@ impl Filter {
             return Ok(None);
         }
         if seen.len() > GLOBS_MAX {
-            return Err(format!("more than {GLOBS_MAX} globs and lines of exclusions"));
+            return Err(FilterError::TooMany { found: seen.len() });
         }
         seen.push(format!("{least}-{most}"));
+        let build = |options| move |error| FilterError::Build { options, error };
         Ok(Some(Filter {
-            globs: globs.build().map_err(|error| format!("--include, --exclude: {error}"))?,
-            ignored: ignored.build().map_err(|error| format!("--exclude-from: {error}"))?,
-            types: types.build().map_err(|error| format!("--type, --type-not: {error}"))?,
+            globs: globs.build().map_err(build("--include, --exclude"))?,
+            ignored: ignored.build().map_err(build("--exclude-from"))?,
+            types: types.build().map_err(build("--type, --type-not"))?,
             sizes: least..=most,
             digest: digest(seen.join("\0").as_bytes()),
         }))
@@ -159,14 +161,14 @@ impl Filter {
     }
 }
 
-fn read_lines(file: &Path) -> Result<Vec<String>, String> {
-    let failed = |error: std::io::Error| format!("--exclude-from {}: {error}", file.display());
+fn read_lines(file: &Path) -> Result<Vec<String>, FilterError> {
+    let failed = |error| FilterError::Read { file: file.to_owned(), error };
     let opened = std::fs::File::open(file).map_err(failed)?;
     let mut text = Vec::new();
     let mut limited = std::io::Read::take(opened, EXCLUDE_FILE_BYTES_MAX + 1);
     std::io::Read::read_to_end(&mut limited, &mut text).map_err(failed)?;
     if text.len() as u64 > EXCLUDE_FILE_BYTES_MAX {
-        return Err(format!("--exclude-from {}: more than {EXCLUDE_FILE_BYTES_MAX} bytes", file.display()));
+        return Err(FilterError::FileTooLarge { file: file.to_owned() });
     }
     let text = String::from_utf8_lossy(&text);
     Ok(text.trim_start_matches('\u{feff}').lines().map(str::to_owned).collect())
@@ -290,7 +292,7 @@ mod tests {
         assert!(!f.takes_folder(b"build") && f.takes_folder(b"x/build"));
         let missing =
             FilterOptions { exclude_from: vec![dir.path().join("none")], ..FilterOptions::default() };
-        assert!(Filter::new(&missing).unwrap_err().contains("none"));
+        assert!(Filter::new(&missing).unwrap_err().to_string().contains("none"));
     }
 
     #[test]
@@ -304,7 +306,7 @@ mod tests {
         assert!(not.takes_name(b"a.txt", false) && !not.takes_name(b"a.eml", false));
         assert!(!not.takes_name(b"1700.M1", true));
         let unknown = FilterOptions { types: list(&["no-such"]), ..FilterOptions::default() };
-        assert!(Filter::new(&unknown).unwrap_err().contains("no-such"));
+        assert!(Filter::new(&unknown).unwrap_err().to_string().contains("no-such"));
     }
 
     #[test]
@@ -315,6 +317,8 @@ mod tests {
         }
         let digests = [
             filter(|o| o.include = list(&["a"])).digest,
+            filter(|o| o.include = list(&["tc"])).digest,
+            filter(|o| o.include = list(&["--type=c"])).digest,
             filter(|o| o.exclude = list(&["a"])).digest,
             filter(|o| o.types = list(&["c"])).digest,
             filter(|o| o.types_not = list(&["c"])).digest,

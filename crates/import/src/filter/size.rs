@@ -7,11 +7,16 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-impl FromStr for ByteSize {
-    type Err = String;
+/// The error for a text that is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no size: expected a number of bytes, or a number with k, M, G or T behind it")]
+pub struct SizeError(String);
 
-    fn from_str(text: &str) -> Result<ByteSize, String> {
-        let bad = || format!("{text:?} is no size: expected a number with k, M, G or T behind it, or none");
+impl FromStr for ByteSize {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<ByteSize, SizeError> {
+        let bad = || SizeError(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
         let plain = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
         let shift = match plain.as_bytes().last() {

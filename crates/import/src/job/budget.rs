@@ -41,10 +41,15 @@ impl Default for MaxDelete {
     }
 }
 
+/// The error for a text that is no [`MaxDelete`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: expected a number of documents, or 0% to 100%")]
+pub struct MaxDeleteError(String);
+
 impl std::str::FromStr for MaxDelete {
-    type Err = String;
-    fn from_str(text: &str) -> Result<MaxDelete, String> {
-        let expected = || "a number of documents, or 0% to 100%".to_owned();
+    type Err = MaxDeleteError;
+    fn from_str(text: &str) -> Result<MaxDelete, MaxDeleteError> {
+        let expected = || MaxDeleteError(text.to_owned());
         match text.strip_suffix('%') {
             Some(number) => match number.parse() {
                 Ok(percent @ 0..=100) => Ok(MaxDelete::Percent(percent)),

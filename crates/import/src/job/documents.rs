@@ -351,9 +351,9 @@ impl Job<'_> {
                         bytes.iter().for_each(|bytes| cache.keep(version, 0, bytes));
                     }
                     fields = Some(extracted);
-                    error = error.or(failure);
+                    error = error.or_else(|| failure.map(|failure| failure.to_string()));
                 }
-                Err(reason) => return self.dead(place, token, &reason, false, builder),
+                Err(error) => return self.dead(place, token, &error.to_string(), false, builder),
             }
         }
         let error = error.as_deref();

@@ -2,11 +2,11 @@
 //! nothing, and compares the server with the source ([`Mode::Verify`]).
 
 use super::{ERROR_NOTE, Job, nested, view};
-use crate::ImportError;
 use crate::container::{Builder, Entry, Kind};
 use crate::document::EXTRACTOR_VERSION;
 use crate::source::{AT_NOTE, FLAGS_KEY, ListError, Listing, Skipped, Tokens};
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known};
+use crate::{ImportError, OptionError};
 
 /// The purpose of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,11 +35,7 @@ impl Job<'_> {
         if known.recorded && !known.interrupted && old.producer() == EXTRACTOR_VERSION {
             return Ok(());
         }
-        let text = format!(
-            "there is no complete import of {:?} by this version of strand to retry failures of: import it whole first",
-            self.options.into
-        );
-        Err(ImportError::Options(text))
+        Err(OptionError::NothingToRetry { dataset: self.options.into.clone() }.into())
     }
 
     /// The recorded container, in which the failed documents have the entries of a new listing. The source is listed

@@ -1,5 +1,5 @@
 //! The progress of a run, reported to its [`Progress`](crate::Progress) and to the server. Clients ask the server for
-//! it by `IMPORT.VERSION STATUS` and `/v1/import`.
+//! it by `IMPORT.STATUS` and `/v1/import`.
 //!
 //! The plan of a run ([`super::budget`]) compares the listings with the records before anything is read. So each run
 //! but a dataset's first knows how many documents it will read. A new folder has no record. Its documents are added

@@ -1,8 +1,9 @@
 //! [`Definition`]: a job's source, its sink and its times. It is read from JSON. A TOML file is turned into JSON first.
 
-use super::JobError;
+use super::DefinitionError;
 use super::schedule::{self, Trigger};
 use crate::filter::ByteSize;
+use croner::errors::CronError;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ pub const NAME_BYTES_MAX: usize = 128;
 /// Maximum number of options of one job.
 pub const OPTIONS_MAX: usize = 256;
 /// The keys of a definition.
-const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 12] = [
     "name", "source", "into", "server", "to", "every", "cron", "watch", "jitter", "priority", "rate",
     "options",
 ];
@@ -65,50 +66,54 @@ impl Definition {
     ///
     /// # Errors
     /// The reason why it is wrong.
-    pub fn parse(given: Map<String, Value>) -> Result<Definition, JobError> {
-        Definition::read(given).map_err(JobError::Definition)
-    }
-    fn read(given: Map<String, Value>) -> Result<Definition, String> {
+    pub fn parse(given: Map<String, Value>) -> Result<Definition, DefinitionError> {
         if let Some(odd) = given.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(format!("{odd:?} is no key of a job; there are {}", KEYS.join(", ")));
+            return Err(DefinitionError::Key { key: odd.clone() });
         }
-        let text = |key: &str| match given.get(key) {
+        let text = |key: &'static str| match given.get(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
-            Some(_) => Err(format!("{key}: expected a text")),
+            Some(_) => Err(DefinitionError::Text { key }),
         };
-        let needed = |key: &str| text(key)?.ok_or_else(|| format!("{key} is missing"));
+        let needed = |key: &'static str| text(key)?.ok_or(DefinitionError::Missing { key });
+        let time = |key: &'static str| {
+            let read =
+                |value: String| schedule::duration(&value).ok_or(DefinitionError::Duration { key, value });
+            text(key)?.map(read).transpose()
+        };
         let name = needed("name")?;
         if name.len() > NAME_BYTES_MAX
             || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
         {
-            return Err(format!(
-                "name: up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores"
-            ));
+            return Err(DefinitionError::Name(name));
         }
         let source = needed("source")?;
         if source.starts_with('-') {
-            return Err("source: begins with a hyphen".to_owned());
+            return Err(DefinitionError::Source(source));
         }
-        let trigger = match (text("every")?, text("cron")?) {
-            (Some(_), Some(_)) => return Err("every and cron: one of them".to_owned()),
-            (Some(every), None) => Trigger::Every(schedule::duration(&every)?),
-            (None, Some(cron)) => schedule::cron(&cron)?,
+        let trigger = match (time("every")?, text("cron")?) {
+            (Some(_), Some(_)) => return Err(DefinitionError::Times),
+            (Some(every), None) => Trigger::Every(every),
+            (None, Some(value)) => {
+                let wrong =
+                    |error: CronError| DefinitionError::Cron { value: value.clone(), why: error.to_string() };
+                schedule::cron(&value).map_err(wrong)?
+            }
             (None, None) => Trigger::Demand,
         };
-        let watch = text("watch")?.map(|text| schedule::duration(&text)).transpose()?;
+        let watch = time("watch")?;
         if watch.is_some() && (source.contains("://") || source.starts_with("restic:")) {
-            return Err("watch: only a folder can be watched".to_owned());
+            return Err(DefinitionError::Watch(source));
         }
-        let jitter = text("jitter")?.map_or(Ok(Duration::ZERO), |text| schedule::duration(&text))?;
+        let jitter = time("jitter")?.unwrap_or(Duration::ZERO);
         let priority = match given.get("priority") {
             None => 0,
             Some(number) => {
-                number.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or("priority: expected a number")?
+                number.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or(DefinitionError::Priority)?
             }
         };
         let rate = text("rate")?.map(|text| text.parse::<ByteSize>().map(|size| size.0.max(1)));
-        let rate = rate.transpose().map_err(|error| format!("rate: {error}"))?;
+        let rate = rate.transpose().map_err(DefinitionError::Rate)?;
         Ok(Definition {
             into: text("into")?.unwrap_or_else(|| name.clone()),
             server: text("server")?,
@@ -144,9 +149,9 @@ impl Definition {
     }
 }
 
-fn options(given: Option<&Value>) -> Result<Vec<String>, String> {
+fn options(given: Option<&Value>) -> Result<Vec<String>, DefinitionError> {
     let Some(given) = given else { return Ok(Vec::new()) };
-    let expected = || "options: expected a list of texts".to_owned();
+    let expected = || DefinitionError::Options;
     let given = given.as_array().filter(|list| list.len() <= OPTIONS_MAX).ok_or_else(expected)?;
     let options = given.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(expected));
     let options = options.collect::<Result<Vec<_>, _>>()?;
@@ -156,7 +161,7 @@ fn options(given: Option<&Value>) -> Result<Vec<String>, String> {
         option == "--" || short || OPTIONS_REFUSED.contains(&name(option).as_str())
     };
     match options.iter().find(|option| is_refused(option)) {
-        Some(odd) => Err(format!("options: {odd} is not for jobs")),
+        Some(odd) => Err(DefinitionError::Refused(odd.clone())),
         None => Ok(options),
     }
 }
@@ -165,7 +170,7 @@ fn options(given: Option<&Value>) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    fn parse(json: &str) -> Result<Definition, JobError> {
+    fn parse(json: &str) -> Result<Definition, DefinitionError> {
         Definition::parse(serde_json::from_str(json).unwrap())
     }
 

@@ -1,6 +1,8 @@
-//! [`JobError`]: why the board or a definition refuses.
+//! [`JobError`] and [`DefinitionError`]: why the board or a definition refuses.
 
 use super::board::JOBS_MAX;
+use super::definition::{KEYS, NAME_BYTES_MAX, OPTIONS_MAX};
+use crate::filter::SizeError;
 
 /// Why a job is not as it was asked for. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +22,71 @@ pub enum JobError {
     /// The board has no room for another job.
     #[error("there are {JOBS_MAX} jobs already")]
     Full,
-    /// The definition is wrong. The text names the key.
-    #[error("{0}")]
-    Definition(String),
+}
+
+/// Why a definition of a job is wrong. The text names the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DefinitionError {
+    /// The definition is no object.
+    #[error("expected an object of JSON")]
+    NoObject,
+    /// A key is unknown.
+    #[error("{key:?} is no key of a job; there are {}", KEYS.join(", "))]
+    Key {
+        /// The key.
+        key: String,
+    },
+    /// A key that every definition has is missing.
+    #[error("{key} is missing")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// The value of a key is no text, or an empty one.
+    #[error("{key}: expected a text")]
+    Text {
+        /// The key.
+        key: &'static str,
+    },
+    /// The name of the job is too long, or has other characters in it.
+    #[error("name {0:?}: expected up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores")]
+    Name(String),
+    /// The source looks like an option.
+    #[error("source {0:?}: begins with a hyphen")]
+    Source(String),
+    /// A job has an interval and a time.
+    #[error("every and cron: expected one of them")]
+    Times,
+    /// The value of a key is no length of time.
+    #[error("{key} {value:?}: expected a number and ms, s, m, h or d, as 10m")]
+    Duration {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The value of `cron` cannot be read.
+    #[error("cron {value:?}: {why}: expected five fields, as \"30 4 * * 1-5\"")]
+    Cron {
+        /// The value.
+        value: String,
+        /// What is wrong, in the library's words.
+        why: String,
+    },
+    /// The source cannot be watched.
+    #[error("watch: only a folder can be watched, not {0:?}")]
+    Watch(String),
+    /// The priority is no number.
+    #[error("priority: expected a number from {} to {}", i32::MIN, i32::MAX)]
+    Priority,
+    /// The rate is no size.
+    #[error("rate: {0}")]
+    Rate(SizeError),
+    /// The options are not a list of texts, or too many.
+    #[error("options: expected a list of texts, up to {OPTIONS_MAX} of them")]
+    Options,
+    /// A job does not take this option.
+    #[error("options: {0} is not for jobs")]
+    Refused(String),
 }

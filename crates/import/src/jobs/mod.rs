@@ -12,5 +12,5 @@ pub mod schedule;
 
 pub use board::{Action, Board, Report, Work};
 pub use definition::Definition;
-pub use error::JobError;
+pub use error::{DefinitionError, JobError};
 pub use ledger::Ledger;

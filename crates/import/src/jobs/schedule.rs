@@ -1,6 +1,7 @@
 //! The times at which a job is due: after an interval, by cron's five fields, or when somebody asks.
 
 use croner::Cron;
+use croner::errors::CronError;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -16,33 +17,28 @@ pub enum Trigger {
     Cron(Box<Cron>),
 }
 
-/// Reads a length of time: `90s`, `10m`, `2h`, `1d`, `500ms`.
-///
-/// # Errors
-/// The text says what was expected.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let expected = || format!("{text:?}: expected a number and ms, s, m, h or d, as 10m");
-    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(expected)?;
+/// Reads a length of time: `90s`, `10m`, `2h`, `1d`, `500ms`. `None` for every other text.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().map_err(|_| expected())?;
+    let number: u64 = number.parse().ok()?;
     let ms = match unit {
         "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(expected()),
+        _ => return None,
     };
-    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(expected)
+    number.checked_mul(ms).map(Duration::from_millis)
 }
 
 /// Reads cron's fields.
 ///
 /// # Errors
-/// The library's words.
-pub(crate) fn cron(text: &str) -> Result<Trigger, String> {
-    let cron = Cron::from_str(text).map_err(|error| format!("cron {text:?}: {error}"))?;
-    Ok(Trigger::Cron(Box::new(cron)))
+/// The library's error.
+pub(crate) fn cron(text: &str) -> Result<Trigger, CronError> {
+    Ok(Trigger::Cron(Box::new(Cron::from_str(text)?)))
 }
 
 /// The time at which a job is due next, in milliseconds since 1970. `last_ms` is the time of the job's last start, if
@@ -73,9 +69,9 @@ mod tests {
     #[test]
     fn lengths_of_time() {
         let read = |text| duration(text).map(|d| d.as_millis());
-        assert_eq!((read("500ms"), read("10m"), read("1d")), (Ok(500), Ok(600_000), Ok(86_400_000)));
+        assert_eq!((read("500ms"), read("10m"), read("1d")), (Some(500), Some(600_000), Some(86_400_000)));
         for bad in ["", "10", "m", "1.5h", "-1s", "99999999999999999999d", "1w"] {
-            assert!(duration(bad).is_err(), "{bad:?}");
+            assert!(duration(bad).is_none(), "{bad:?}");
         }
     }
 

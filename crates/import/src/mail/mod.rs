@@ -6,6 +6,9 @@
 //! of nested messages, and writes addresses and dates for the fields. The list of fields is [`crate::fields::FIELDS`].
 
 pub mod cost;
+mod error;
+
+pub(crate) use error::MailError;
 
 use crate::fields::Fields;
 use mail_parser::{Address, HeaderName, Message, MessageParser, MimeHeaders, PartType};
@@ -68,37 +71,37 @@ pub fn looks_like_mail(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// The reason why it is a dead letter.
-pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
+pub(crate) fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), MailError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err("the file is empty".into());
+        return Err(MailError::Empty);
     }
     let (message, _) = strip_mbox_line(bytes);
     let first = message.split(|b| *b == b'\n').next().unwrap_or(&[]);
     if header_name(first).is_none() {
         let binary = memchr::memchr(0, &message[..message.len().min(4096)]).is_some();
-        return Err(if binary { "the file is binary, not mail" } else { "there is no header field" }.into());
+        return Err(if binary { MailError::Binary } else { MailError::NoHeader });
     }
     cost::check(message)?;
     with_stack(message.len(), || parse(message, fields))?
 }
 
 /// Calls `parse` on a stack that is large enough for a message of `bytes` bytes.
-pub(crate) fn with_stack<T: Send>(bytes: usize, parse: impl FnOnce() -> T + Send) -> Result<T, String> {
+pub(crate) fn with_stack<T: Send>(bytes: usize, parse: impl FnOnce() -> T + Send) -> Result<T, MailError> {
     if bytes <= OWN_STACK_BYTES_MAX {
         return Ok(parse());
     }
     std::thread::scope(|scope| {
         let stack = std::thread::Builder::new().stack_size(bytes * STACK_PER_BYTE);
         match stack.spawn_scoped(scope, parse) {
-            Ok(thread) => thread.join().map_err(|_| "the parser failed".to_owned()),
-            Err(error) => Err(format!("no memory to parse {bytes} bytes: {error}")),
+            Ok(thread) => thread.join().map_err(|_| MailError::Panic),
+            Err(error) => Err(MailError::Stack { bytes, error }),
         }
     })
 }
 
-fn parse(message: &[u8], fields: &mut Fields) -> Result<(), String> {
+fn parse(message: &[u8], fields: &mut Fields) -> Result<(), MailError> {
     let Some(parsed) = PARSER.parse(message) else {
-        return Err("no header field could be read".into());
+        return Err(MailError::Unreadable);
     };
     set_headers(&parsed, fields);
     let mut body = String::new();
@@ -252,7 +255,7 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn fields_of(text: &str) -> Result<Fields, String> {
+    fn fields_of(text: &str) -> Result<Fields, MailError> {
         let mut fields = Fields::default();
         extract(text.as_bytes(), &mut fields).map(|()| fields)
     }
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn reasons_of_dead_letters() {
-        let reason = |text: &str| fields_of(text).unwrap_err();
+        let reason = |text: &str| fields_of(text).unwrap_err().to_string();
         assert_eq!(reason(""), "the file is empty");
         assert_eq!(reason(" \r\n\n"), "the file is empty");
         assert_eq!(reason("just words\nno header\n"), "there is no header field");

@@ -68,15 +68,61 @@ pub enum Names {
     Listed(Vec<(String, String)>),
 }
 
-impl FromStr for Destination {
-    type Err = String;
+/// Why a text is no [`Destination`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestinationError {
+    /// The text has the form of no sink.
+    #[error("expected -, file:PATH, ndjson:PATH, xml:PATH or solr+http://host:8983/solr/collection")]
+    Form,
+    /// The path of a file is missing.
+    #[error("a path is missing behind the colon")]
+    NoPath,
+    /// The ending of a file's name does not say how documents are written.
+    #[error("a file's name ends in .ndjson, .jsonl or .xml; else say ndjson:PATH or xml:PATH")]
+    Ending,
+    /// The place of a collection has another form.
+    #[error("expected solr+http://host:8983/solr/collection")]
+    Collection,
+    /// The address of a server of the collection is wrong. The error has no password in it.
+    #[error("{host}: {error}")]
+    Host {
+        /// The server.
+        host: String,
+        /// What is wrong.
+        error: <Url as FromStr>::Err,
+    },
+    /// The value of an option of the collection is no number.
+    #[error("{key}={value}: expected a number")]
+    Number {
+        /// The option.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// A collection has no such option.
+    #[error(
+        "{0}: expected commitWithin=MILLISECONDS, commit=true, names=dynamic, fields=ours:theirs,... or \
+         patience=SECONDS"
+    )]
+    Unknown(String),
+    /// A pair of field names lacks one.
+    #[error("fields={0}: a name is missing: expected fields=ours:theirs,... or fields=name,...")]
+    NoName(String),
+    /// A field would replace the key of the documents.
+    #[error("fields={0}: the field id is the document's key: expected another name than id")]
+    Key(String),
+}
 
-    fn from_str(text: &str) -> Result<Destination, String> {
+impl FromStr for Destination {
+    type Err = DestinationError;
+
+    fn from_str(text: &str) -> Result<Destination, DestinationError> {
         if let Some(location) = text.strip_prefix("solr+") {
             return SolrTarget::parse(location).map(Destination::Solr);
         }
         let lines = |format, path: &str| match path {
-            "" => Err("a path is missing behind the colon".to_owned()),
+            "" => Err(DestinationError::NoPath),
             "-" => Ok(Destination::Lines { format, path: None }),
             path => Ok(Destination::Lines { format, path: Some(path.into()) }),
         };
@@ -87,19 +133,17 @@ impl FromStr for Destination {
             Some(("file", path)) => match Path::new(path).extension().and_then(|e| e.to_str()) {
                 Some("ndjson" | "jsonl") => lines(Format::Ndjson, path),
                 Some("xml") => lines(Format::Xml, path),
-                _ => Err("a file's name ends in .ndjson, .jsonl or .xml; else say ndjson:PATH or xml:PATH"
-                    .to_owned()),
+                _ => Err(DestinationError::Ending),
             },
-            _ => Err("expected -, file:PATH, ndjson:PATH, xml:PATH or solr+http://host:8983/solr/collection"
-                .to_owned()),
+            _ => Err(DestinationError::Form),
         }
     }
 }
 
 impl SolrTarget {
     /// `http://[user:password@]host:port[,host:port...]/solr/collection[?option=value&...]`.
-    fn parse(location: &str) -> Result<SolrTarget, String> {
-        let expected = || "expected solr+http://host:8983/solr/collection".to_owned();
+    fn parse(location: &str) -> Result<SolrTarget, DestinationError> {
+        let expected = || DestinationError::Collection;
         let (scheme, rest) = location.split_once("://").ok_or_else(expected)?;
         if !["http", "https"].contains(&scheme) {
             return Err(expected());
@@ -115,7 +159,7 @@ impl SolrTarget {
         let at = if login.is_empty() { "" } else { "@" };
         let parse = |host: &str| {
             Url::parse(&format!("{scheme}://{login}{at}{host}/{path}"))
-                .map_err(|error| format!("{host}: {error}"))
+                .map_err(|error| DestinationError::Host { host: host.to_owned(), error })
         };
         let servers = hosts.split(',').take(SERVERS_MAX).map(parse).collect::<Result<Vec<_>, _>>()?;
         let mut target = SolrTarget {
@@ -127,19 +171,15 @@ impl SolrTarget {
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let number = || value.parse::<u64>().map_err(|_| format!("{key}={value}: expected a number"));
+            let no_number = |_| DestinationError::Number { key: key.to_owned(), value: value.to_owned() };
+            let number = || value.parse::<u64>().map_err(no_number);
             match key {
                 "commitWithin" => target.commit_within = Duration::from_millis(number()?),
                 "patience" => target.patience = Duration::from_secs(number()?),
                 "commit" => target.commit = value == "true",
                 "names" if value == "dynamic" => target.names = Names::Dynamic,
                 "fields" => target.names = Names::Listed(listed(value)?),
-                _ => {
-                    return Err(format!(
-                        "{pair}: expected commitWithin=MILLISECONDS, commit=true, names=dynamic, fields=ours:theirs,... or \
-                         patience=SECONDS"
-                    ));
-                }
+                _ => return Err(DestinationError::Unknown(pair.to_owned())),
             }
         }
         Ok(target)
@@ -147,10 +187,10 @@ impl SolrTarget {
 }
 
 /// Reads pairs from `subject:title_t,body`.
-fn listed(text: &str) -> Result<Vec<(String, String)>, String> {
+fn listed(text: &str) -> Result<Vec<(String, String)>, DestinationError> {
     let pair = |word: &str| match word.split_once(':').unwrap_or((word, word)) {
-        ("", _) | (_, "") => Err(format!("fields={text}: a name is missing")),
-        (_, "id") => Err("the field id is the document's key".to_owned()),
+        ("", _) | (_, "") => Err(DestinationError::NoName(text.to_owned())),
+        (_, "id") => Err(DestinationError::Key(text.to_owned())),
         (ours, theirs) => Ok((ours.to_owned(), theirs.to_owned())),
     };
     text.split(',').map(pair).collect()

@@ -6,8 +6,8 @@
 use super::outlet::Feed;
 use super::update::{self, Envelope, Kind};
 use super::{Format, Rejected};
-use crate::ImportError;
 use crate::fields::Fields;
+use crate::{ImportError, SinkError};
 use serde_json::{Map, Value};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -179,6 +179,6 @@ fn lossy(value: &[u8]) -> Value {
     String::from_utf8_lossy(value).into_owned().into()
 }
 
-pub(super) fn sink_error(sink: &str, error: impl std::fmt::Display) -> ImportError {
-    ImportError::Sink { sink: sink.to_owned(), reason: error.to_string() }
+pub(super) fn sink_error(sink: &str, reason: impl Into<SinkError>) -> ImportError {
+    ImportError::Sink { sink: sink.to_owned(), reason: reason.into() }
 }

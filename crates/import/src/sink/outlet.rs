@@ -2,9 +2,9 @@
 
 use super::records::Stored;
 use super::{Records, Rejected, Sink};
-use crate::ImportError;
 use crate::container::Digest;
 use crate::fields::Fields;
+use crate::{ImportError, OptionError};
 use std::collections::HashSet;
 
 /// A receiver of whole documents: it takes puts and deletes.
@@ -89,7 +89,7 @@ impl Sink for Outlet {
         Ok(rejected)
     }
     fn difference(&mut self, _path: &[u8], _fields: &Fields) -> Result<Option<String>, ImportError> {
-        Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()))
+        Err(OptionError::VerifyElsewhere.into())
     }
     /// The records are written last. If the run dies before that, the next run puts the same documents again.
     fn finish(&mut self, _version: Option<&Digest>) -> Result<Option<String>, ImportError> {

@@ -6,7 +6,7 @@
 use super::{Destination, SolrTarget};
 use crate::container::Container;
 use crate::versions::damaged;
-use crate::{ImportError, ImportOptions};
+use crate::{ImportError, ImportOptions, OptionError};
 use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition, TableError, WriteTransaction};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -118,10 +118,7 @@ impl File {
 fn default_folder() -> Result<PathBuf, ImportError> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
-    let missing = || {
-        ImportError::Options("neither XDG_STATE_HOME nor HOME is set: name a folder by --state".to_owned())
-    };
-    Ok(base.ok_or_else(missing)?.join("strand"))
+    Ok(base.ok_or(OptionError::NoStateFolder)?.join("strand"))
 }
 
 /// A file name for this dataset and this destination. It has the dataset's letters and digits, and a digest that makes
@@ -147,6 +144,6 @@ fn file_name(dataset: &str, to: &Destination) -> String {
     format!("{plain}-{}.redb", &digest.to_hex()[..16])
 }
 
-fn state_error(path: &Path, error: impl std::fmt::Display) -> ImportError {
-    ImportError::State { path: path.to_path_buf(), reason: error.to_string() }
+fn state_error(path: &Path, error: impl Into<redb::Error>) -> ImportError {
+    ImportError::State { path: path.to_path_buf(), error: Box::new(error.into()) }
 }

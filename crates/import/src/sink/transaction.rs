@@ -2,9 +2,9 @@
 //! run is over. Then EXEC publishes them. A run that ends before that has changed nothing.
 
 use super::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
-use crate::ImportError;
 use crate::connection::{Connection, Target, refused};
 use crate::versions::unexpected;
+use crate::{ImportError, OptionError};
 use std::collections::{BTreeSet, VecDeque};
 use strand_wire::client::Value;
 
@@ -46,9 +46,7 @@ impl Transaction {
     /// Adds a command.
     pub(super) fn queue<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<(), ImportError> {
         if self.queued >= COMMANDS_MAX {
-            let text =
-                format!("--atomic: more than {COMMANDS_MAX} commands; import in several runs, or without it");
-            return Err(ImportError::Options(text));
+            return Err(OptionError::AtomicTooLarge { commands_max: COMMANDS_MAX }.into());
         }
         while self.under_way.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
             self.acknowledge()?;

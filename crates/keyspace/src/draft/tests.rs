@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::journal::Arg;
-use crate::journal::Sent;
+use crate::journal::SentArgs;
 use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
 use crate::{Changed, HashValue, KeyEvent, KeyHash, Listener, StrRef};
 use parking_lot::Mutex;
@@ -23,17 +23,17 @@ type InWords = BTreeMap<Place, (Vec<u8>, Option<i64>)>;
 
 /// A listener that collects the events of each key.
 #[derive(Debug, Default)]
-struct Told(Mutex<BTreeMap<Place, Events>>);
+struct EventLog(Mutex<BTreeMap<Place, Events>>);
 
-impl Listener for Told {
+impl Listener for EventLog {
     fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         self.0.lock().entry((db, key.to_vec())).or_default().push((event, changed, by));
     }
     fn tell_all(&self) {}
 }
 
-fn keyspace(seed: u64) -> (Keyspace, Arc<Told>) {
-    let (keyspace, told) = (Keyspace::new(4, DATABASES, [seed, 2, 3, 4]), Arc::<Told>::default());
+fn keyspace(seed: u64) -> (Keyspace, Arc<EventLog>) {
+    let (keyspace, told) = (Keyspace::new(4, DATABASES, [seed, 2, 3, 4]), Arc::<EventLog>::default());
     keyspace.set_listener(told.clone());
     keyspace.settings().listens.store(LISTENER, Relaxed);
     (keyspace, told)
@@ -73,7 +73,7 @@ fn command(txn: &mut Txn<'_>, db: usize, name: &str, rng: &mut fastrand::Rng) {
             }
         }
     }
-    txn.end_command(db, || Sent::Args([Arg::Bytes(b"DO"), Arg::Bytes(name.as_bytes())].into_iter()));
+    txn.end_command(db, || SentArgs::Args([Arg::Bytes(b"DO"), Arg::Bytes(name.as_bytes())].into_iter()));
 }
 
 /// Takes all bytes out of the keyspace's journal.

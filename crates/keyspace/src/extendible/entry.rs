@@ -50,7 +50,7 @@ pub(super) enum Body<'a> {
 
 /// All parts of an item that are stored in the heap.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Written<'a> {
+pub(super) struct EntryParts<'a> {
     /// The key. Not stored in the heap when it lies outside.
     pub(super) key: &'a [u8],
     /// 24 bits of usage. `None` in tables that do not keep usage.
@@ -60,7 +60,7 @@ pub(super) struct Written<'a> {
     pub(super) body: Body<'a>,
 }
 
-impl Written<'_> {
+impl EntryParts<'_> {
     fn flags(&self) -> u8 {
         let kind = match self.body {
             Body::Int(_) => INT,
@@ -95,7 +95,7 @@ impl Written<'_> {
             }
         }
     }
-    /// Maximum number of bytes that [`Written::push`] appends.
+    /// Maximum number of bytes that [`EntryParts::push`] appends.
     #[inline]
     pub(super) fn room(&self) -> usize {
         const LENGTHS_BYTES: usize = 4;
@@ -211,7 +211,7 @@ impl EntryLayout {
     /// Overwrites the entry by `new`, which has an equal key, if both take equal room. Otherwise changes nothing
     /// and returns false.
     #[inline]
-    pub(super) fn overwrite(&self, heap: &mut [u8], new: &Written<'_>) -> bool {
+    pub(super) fn overwrite(&self, heap: &mut [u8], new: &EntryParts<'_>) -> bool {
         let same = match new.body {
             Body::Bytes(bytes, _) => bytes.len() == self.value().len() && self.flags & KIND == BYTES,
             _ => true,
@@ -300,7 +300,7 @@ mod tests {
             for used in [None, Some(0xabcdef)] {
                 for expiry_ms in [i64::MAX, i64::MIN, 5] {
                     for body in bodies {
-                        let new = Written { key, used, expiry_ms, body };
+                        let new = EntryParts { key, used, expiry_ms, body };
                         let start = heap.len();
                         new.push(&mut heap);
                         assert!(heap.len() - start <= new.room());
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn only_what_fits_is_overwritten() {
-        let new = |body, expiry_ms| Written { key: b"k", used: Some(1), expiry_ms, body };
+        let new = |body, expiry_ms| EntryParts { key: b"k", used: Some(1), expiry_ms, body };
         let mut heap = Vec::new();
         new(Body::Bytes(b"abc", false), 9).push(&mut heap);
         let before = heap.clone();
@@ -335,7 +335,9 @@ mod tests {
             assert!(!place.overwrite(&mut heap, &other));
             assert_eq!(heap, before);
         }
-        assert!(place.overwrite(&mut heap, &Written { used: Some(2), ..new(Body::Bytes(b"xyz", true), 10) }));
+        assert!(
+            place.overwrite(&mut heap, &EntryParts { used: Some(2), ..new(Body::Bytes(b"xyz", true), 10) })
+        );
         let place = EntryLayout::of(&heap, 0);
         assert_eq!((place.body(&heap), place.expiry_ms(&heap)), (Body::Bytes(b"xyz", true), 10));
         assert_eq!(place.used(&heap), 2);

@@ -45,7 +45,7 @@ pub(crate) enum Content<'a, V> {
 
 /// An item on its way into a table.
 #[derive(Debug)]
-pub(crate) struct New<'a, V> {
+pub(crate) struct NewItem<'a, V> {
     pub(crate) key: &'a [u8],
     /// 24 bits of usage, for tables that track it.
     pub(crate) used: Option<u32>,

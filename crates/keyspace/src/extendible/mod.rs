@@ -23,7 +23,7 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use item::{Content, Entries, Item, New, OffHeap, Payload};
+pub(crate) use item::{Content, Entries, Item, NewItem, OffHeap, Payload};
 pub(crate) use segment::{Segment, class_bytes};
 
 use smallvec::SmallVec;
@@ -65,7 +65,7 @@ pub(crate) trait Positions: Clone {
 
 /// The place of an item. Valid until the table is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct Location {
     segment: u32,
     bucket: u32,
     /// Start of the item's entry in the segment's heap.
@@ -209,10 +209,10 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     }
     /// Finds the item with this key. `position` is the key's position.
     #[inline]
-    pub(crate) fn locate(&self, position: u64, key: &[u8]) -> Option<At> {
+    pub(crate) fn locate(&self, position: u64, key: &[u8]) -> Option<Location> {
         let segment = self.segment_of(position)?;
         let (bucket, start) = self.segments[segment].find(position, key)?;
-        Some(At { segment: segment as u32, bucket: bucket as u32, start: start as u32 })
+        Some(Location { segment: segment as u32, bucket: bucket as u32, start: start as u32 })
     }
     /// Prefetches `bytes` bytes of the entry that is probably at `position`. Only its tag is compared; the entry
     /// itself is not read.
@@ -270,27 +270,27 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// # Panics
     /// May panic when the table was changed after the place was located.
     #[inline]
-    pub(crate) fn at(&self, at: At) -> Item<'_, V> {
+    pub(crate) fn at(&self, at: Location) -> Item<'_, V> {
         self.segments[at.segment as usize].item(at.start as usize)
     }
     /// Sets the usage of the item at this place.
     #[inline]
-    pub(crate) fn set_used(&mut self, at: At, used: u32) {
+    pub(crate) fn set_used(&mut self, at: Location, used: u32) {
         self.segment_mut(at.segment as usize).set_used(at.start as usize, used);
     }
     /// Lets `change` write to the value of the item at this place. Returns `None` when the value lies in the
     /// segment's heap and not outside.
-    pub(crate) fn change_outside<R>(&mut self, at: At, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+    pub(crate) fn change_outside<R>(&mut self, at: Location, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         self.counted(at.segment as usize, |segment| segment.change_outside(at.bucket as usize, change))
     }
     /// Sets the expiry of the item at this place, which has this key (`i64::MAX`: never). The item moves.
-    pub(crate) fn set_expiry(&mut self, at: At, key: &[u8], expiry_ms: i64) {
+    pub(crate) fn set_expiry(&mut self, at: Location, key: &[u8], expiry_ms: i64) {
         let i = at.segment as usize;
         self.counted(i, |segment| segment.set_expiry(at.bucket as usize, key, expiry_ms));
         self.lower_expiry(i, expiry_ms);
     }
     /// Adds an item at `position`. The item's key must not be in the table.
-    pub(crate) fn insert_new(&mut self, position: u64, new: New<'_, V>) {
+    pub(crate) fn insert_new(&mut self, position: u64, new: NewItem<'_, V>) {
         let i = self.room_for(position);
         self.lower_expiry(i, new.expiry_ms);
         let items = self.segments[i].table.len();
@@ -309,7 +309,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     }
     /// Replaces the item at this place by a new item with an equal key. Returns the former outside value. The item
     /// moves.
-    pub(crate) fn replace(&mut self, at: At, new: New<'_, V>) -> Option<V> {
+    pub(crate) fn replace(&mut self, at: Location, new: NewItem<'_, V>) -> Option<V> {
         let i = at.segment as usize;
         self.lower_expiry(i, new.expiry_ms);
         self.counted(i, |segment| segment.replace(at.bucket as usize, new))
@@ -318,7 +318,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     ///
     /// # Panics
     /// When the table was changed after the place was located.
-    pub(crate) fn remove_at(&mut self, at: At) -> Option<V> {
+    pub(crate) fn remove_at(&mut self, at: Location) -> Option<V> {
         let i = at.segment as usize;
         let value = self.counted(i, |segment| segment.remove(at.bucket as usize));
         self.len -= 1;

@@ -5,8 +5,8 @@
 //! longer fits. When the heap is full and an eighth of it is garbage, the live entries are copied to a new heap. So
 //! a segment's memory stays close to the size of its contents, and no copy is larger than a segment.
 
-use super::entry::{self, Body, EntryLayout, INLINE_BYTES_MAX, Written};
-use super::item::{Entries, Item, Keyed, New, OffHeap, OffHeapSlot, Payload};
+use super::entry::{self, Body, EntryLayout, EntryParts, INLINE_BYTES_MAX};
+use super::item::{Entries, Item, Keyed, NewItem, OffHeap, OffHeapSlot, Payload};
 use super::{SEGMENT_ITEMS_MAX, spread};
 use hashbrown::HashTable;
 
@@ -140,17 +140,17 @@ impl<V: OffHeap> Segment<V> {
         self.table.iter().map(|handle| handle.start())
     }
     /// Adds an item whose key is not in the segment. `position_of` computes the position of any key.
-    pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
+    pub(super) fn insert(&mut self, new: NewItem<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let long = new.key.len() > self.inline_bytes_max();
         let body = self.settle(long.then_some((new.key, position)), new.payload);
-        let written = Written { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
+        let written = EntryParts { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
         self.reserve(written.room());
         let handle = Handle::new(self.entries.heap.len());
         written.push(&mut self.entries.heap);
         self.add(handle, position, position_of);
     }
     /// Replaces the item in `bucket` by `new`, which has an equal key. Returns the former outside value.
-    pub(super) fn replace(&mut self, bucket: usize, new: New<'_, V>) -> Option<V> {
+    pub(super) fn replace(&mut self, bucket: usize, new: NewItem<'_, V>) -> Option<V> {
         let place = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
         let (body, former) = match (place.body(&self.entries.heap), new.payload) {
             (Body::OffHeap(number, with_key), payload)
@@ -166,7 +166,7 @@ impl<V: OffHeap> Segment<V> {
             }
             (_, payload) => (self.settle(None, payload), None),
         };
-        let written = Written { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
+        let written = EntryParts { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
         self.rewrite(bucket, &place, &written);
         self.close_gaps();
         former
@@ -235,7 +235,7 @@ impl<V: OffHeap> Segment<V> {
                 Body::Bytes(&copy[..bytes.len()], edited)
             }
         };
-        self.rewrite(bucket, &place, &Written { key, used, expiry_ms, body });
+        self.rewrite(bucket, &place, &EntryParts { key, used, expiry_ms, body });
     }
     /// Makes room in the heap for `bytes` more bytes of entries.
     pub(super) fn reserve(&mut self, bytes: usize) {
@@ -323,7 +323,7 @@ impl<V: OffHeap> Segment<V> {
     /// Writes the item in `bucket`, whose entry is `place`. Overwrites the entry if the new one fits there. Otherwise
     /// appends the new entry to the heap.
     #[inline]
-    fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &Written<'_>) {
+    fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &EntryParts<'_>) {
         if place.overwrite(&mut self.entries.heap, written) {
             return;
         }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes the position of a key from the key's first eight bytes, so that a test chooses it.
 #[derive(Debug, Clone)]
-struct Told;
+struct PositionFromKey;
 
-impl Positions for Told {
+impl Positions for PositionFromKey {
     fn position(&self, key: &[u8]) -> u64 {
         u64::from_le_bytes(key[..8].try_into().expect("8 bytes of position"))
     }
@@ -31,7 +31,7 @@ impl OffHeap for Large {
     }
 }
 
-type Tested = ExtendibleTable<Large, Told>;
+type Tested = ExtendibleTable<Large, PositionFromKey>;
 
 /// A key: a position, a number, and `more` extra bytes.
 fn key(position: u64, number: u32, more: usize) -> Vec<u8> {
@@ -67,15 +67,15 @@ fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
     }
 }
 fn put(table: &mut Tested, key: &[u8], value: &[u8], expiry_ms: i64) {
-    let position = Told.position(key);
-    let new = New { key, used: Some(7), expiry_ms, payload: payload(value) };
+    let position = PositionFromKey.position(key);
+    let new = NewItem { key, used: Some(7), expiry_ms, payload: payload(value) };
     match table.locate(position, key) {
         Some(at) => drop(table.replace(at, new)),
         None => table.insert_new(position, new),
     }
 }
 fn take(table: &mut Tested, key: &[u8]) -> bool {
-    let at = table.locate(Told.position(key), key);
+    let at = table.locate(PositionFromKey.position(key), key);
     at.map(|at| table.remove_at(at)).is_some()
 }
 
@@ -104,7 +104,9 @@ impl Tested {
             let size = 1u64 << (POSITION_BITS - u32::from(self.base_bits + segment.depth));
             assert_eq!(segment.start % size, 0);
             for item in segment.items() {
-                assert!((segment.start..segment.start + size).contains(&Told.position(item.key())));
+                assert!(
+                    (segment.start..segment.start + size).contains(&PositionFromKey.position(item.key()))
+                );
                 assert!(segment.expiry_ms <= item.expiry_ms());
                 assert_eq!(item.used(), 7);
             }
@@ -131,7 +133,7 @@ proptest! {
         turns in prop::collection::vec((any::<bool>(), 1..2000usize), 1..6),
     ) {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let (mut table, mut twin) = (Tested::new(base_bits, Told), BTreeMap::new());
+        let (mut table, mut twin) = (Tested::new(base_bits, PositionFromKey), BTreeMap::new());
         // The table's positions are the highest positions of all.
         let range = 1u64 << (POSITION_BITS - u32::from(base_bits));
         let start = (1 << POSITION_BITS) - range;
@@ -171,7 +173,7 @@ proptest! {
             while let Some(from) = next {
                 let mut stretch = Vec::new();
                 let (visited, then) = table.scan_step(from, step, &mut |item| {
-                    stretch.push((Told.position(item.key()), item.key().to_vec()));
+                    stretch.push((PositionFromKey.position(item.key()), item.key().to_vec()));
                 });
                 prop_assert_eq!(visited, stretch.len());
                 stretch.sort_unstable();
@@ -186,7 +188,7 @@ proptest! {
 
 #[test]
 fn all_of_one_position_stay_together_and_cost_little_directory() {
-    let mut table = Tested::new(4, Told);
+    let mut table = Tested::new(4, PositionFromKey);
     let position = 0x123_4567_89ab;
     let position = position & ((1 << POSITION_BITS) - 1);
     for number in 0..3000 {
@@ -210,7 +212,7 @@ fn all_of_one_position_stay_together_and_cost_little_directory() {
 #[test]
 fn churn_at_one_size_neither_grows_nor_moves_more_than_a_segment() {
     let mut rng = fastrand::Rng::with_seed(2);
-    let mut table = Tested::new(0, Told);
+    let mut table = Tested::new(0, PositionFromKey);
     let mut there = Vec::new();
     let mut bytes_max_after_growth = 0;
     for i in 0..60_000u32 {
@@ -233,14 +235,14 @@ fn churn_at_one_size_neither_grows_nor_moves_more_than_a_segment() {
 #[test]
 fn expiry_opens_only_segments_with_something_due() {
     let mut rng = fastrand::Rng::with_seed(4);
-    let mut table = Tested::new(0, Told);
+    let mut table = Tested::new(0, PositionFromKey);
     let mut due: BTreeMap<i64, usize> = BTreeMap::new();
     for number in 0..20_000 {
         let expiry_ms = if number % 10 == 0 { i64::MAX } else { rng.i64(1..1000) };
         *due.entry(expiry_ms).or_default() += 1;
         let new = key(spread_out(&mut rng), number, 0);
         put(&mut table, &new, &value(&mut rng), if number % 2 == 0 { expiry_ms } else { i64::MAX });
-        let at = table.locate(Told.position(&new), &new).expect("just inserted");
+        let at = table.locate(PositionFromKey.position(&new), &new).expect("just inserted");
         table.set_expiry(at, &new, expiry_ms);
     }
     for now_ms in [0, 1, 10, 500, 998, 999, 1000] {
@@ -266,7 +268,7 @@ fn expiry_opens_only_segments_with_something_due() {
 
 #[test]
 fn an_empty_table_holds_nothing() {
-    let mut table = Tested::new(6, Told);
+    let mut table = Tested::new(6, PositionFromKey);
     let one = key(5, 5, 0);
     assert_eq!((table.heap_bytes(), table.locate(5, &one), table.iter().count()), (0, None, 0));
     assert_eq!(table.scan_step(0, 10, &mut |_| panic!("nothing is there")), (0, None));
@@ -279,12 +281,13 @@ fn an_empty_table_holds_nothing() {
 
 #[test]
 fn an_outside_value_is_changed_in_place_and_counted() {
-    let mut table = Tested::new(0, Told);
+    let mut table = Tested::new(0, PositionFromKey);
     let (large, small) = (key(1, 1, 0), key(2, 2, 0));
     put(&mut table, &large, b"@", i64::MAX);
     put(&mut table, &small, b"v", i64::MAX);
     let before = table.heap_bytes();
-    let at = |table: &Tested, key: &[u8]| table.locate(Told.position(key), key).expect("it is there");
+    let at =
+        |table: &Tested, key: &[u8]| table.locate(PositionFromKey.position(key), key).expect("it is there");
     assert_eq!(table.change_outside(at(&table, &large), |v| v.0.resize(101, b'o')), Some(()));
     assert_eq!(table.change_outside(at(&table, &small), |_| panic!("it lies in the table")), None);
     assert_eq!(table.heap_bytes() - before, 100);
@@ -294,7 +297,7 @@ fn an_outside_value_is_changed_in_place_and_counted() {
 #[test]
 fn keys_made_to_collide_get_segments_of_their_own_size() {
     // The keys are like those of a client that knows ten bits of each key's position.
-    let mut table = Tested::new(0, Told);
+    let mut table = Tested::new(0, PositionFromKey);
     let mut rng = fastrand::Rng::with_seed(6);
     for number in 0..20_000 {
         let position = spread_out(&mut rng) >> 10;
@@ -308,7 +311,7 @@ fn keys_made_to_collide_get_segments_of_their_own_size() {
 #[test]
 fn a_crowded_segment_loses_nothing() {
     // 24 MB of keys and values. Their positions share 25 bits, so no segment can be split.
-    let mut table = Tested::new(0, Told);
+    let mut table = Tested::new(0, PositionFromKey);
     let keys: Vec<_> = (0..24_000).map(|number| key(u64::from(number), number, 500)).collect();
     for (i, key) in keys.iter().enumerate() {
         put(&mut table, key, &[b'a' + (i % 26) as u8; INLINE_BYTES_MAX], i64::MAX);
@@ -316,7 +319,7 @@ fn a_crowded_segment_loses_nothing() {
     assert_eq!((table.len(), table.shape().segment_items_max), (keys.len(), keys.len()));
     table.check();
     for (i, key) in keys.iter().enumerate() {
-        let at = table.locate(Told.position(key), key).expect("it was put there");
+        let at = table.locate(PositionFromKey.position(key), key).expect("it was put there");
         assert_eq!(stored(table.at(at).content()), [b'a' + (i % 26) as u8; INLINE_BYTES_MAX]);
         // A new value of any form is stored where the key is: in the heap or outside.
         put(&mut table, key, if i % 2 == 0 { b"@changed" } else { b"#111" }, 1);
@@ -340,7 +343,7 @@ struct Weighed(std::rc::Rc<std::cell::Cell<usize>>);
 impl Positions for Weighed {
     fn position(&self, key: &[u8]) -> u64 {
         self.0.set(self.0.get() + key.len());
-        Told.position(key)
+        PositionFromKey.position(key)
     }
 }
 
@@ -351,8 +354,8 @@ fn long_keys_are_hashed_by_who_brings_them_only() {
     let mut rng = fastrand::Rng::with_seed(7);
     let keys: Vec<_> = (0..5000).map(|number| key(spread_out(&mut rng), number, 1000)).collect();
     for key in &keys {
-        let new = New { key, used: None, expiry_ms: 1, payload: Payload::Int(1) };
-        table.insert_new(Told.position(key), new);
+        let new = NewItem { key, used: None, expiry_ms: 1, payload: Payload::Int(1) };
+        table.insert_new(PositionFromKey.position(key), new);
     }
     let mut seen = 0;
     let mut next = Some(0);
@@ -360,7 +363,7 @@ fn long_keys_are_hashed_by_who_brings_them_only() {
         next = table.scan_step(from, 100, &mut |_| seen += 1).1;
     }
     for key in &keys[..4900] {
-        let at = table.locate(Told.position(key), key).expect("it is there");
+        let at = table.locate(PositionFromKey.position(key), key).expect("it is there");
         table.remove_at(at);
     }
     let mut expired = 0;
@@ -375,7 +378,7 @@ fn long_keys_are_hashed_by_who_brings_them_only() {
 fn places_of_outside_values_are_given_back() {
     let mut rng = fastrand::Rng::with_seed(8);
     let keys: Vec<_> = (0..600).map(|number| key(spread_out(&mut rng), number, 0)).collect();
-    let (mut used, mut fresh) = (Tested::new(0, Told), Tested::new(0, Told));
+    let (mut used, mut fresh) = (Tested::new(0, PositionFromKey), Tested::new(0, PositionFromKey));
     keys.iter().for_each(|key| put(&mut used, key, b"@outside", i64::MAX));
     for key in &keys {
         put(&mut used, key, b"#1", i64::MAX);
@@ -389,7 +392,7 @@ fn places_of_outside_values_are_given_back() {
 
 #[test]
 fn copied_items_of_every_form_outlive_their_table() {
-    let (mut table, rng) = (Tested::new(0, Told), &mut fastrand::Rng::with_seed(3));
+    let (mut table, rng) = (Tested::new(0, PositionFromKey), &mut fastrand::Rng::with_seed(3));
     for number in 0..3_000 {
         let key = key(spread_out(rng), number, [0, 200, INLINE_BYTES_MAX][rng.usize(..3)]);
         put(&mut table, &key, &value(rng), if rng.bool() { i64::MAX } else { 5 });
@@ -410,7 +413,7 @@ fn copied_items_of_every_form_outlive_their_table() {
 #[test]
 fn a_table_that_expects_its_items_hardly_moves_them() {
     for items in [0, 100, 776, 777, 20_000, 100_000] {
-        let (mut table, rng) = (Tested::new(2, Told), &mut fastrand::Rng::with_seed(items as u64));
+        let (mut table, rng) = (Tested::new(2, PositionFromKey), &mut fastrand::Rng::with_seed(items as u64));
         let start = 3 << (POSITION_BITS - 2);
         let keys: Vec<_> =
             (0..items as u32).map(|number| key(start | spread_out(rng) >> 2, number, 0)).collect();

@@ -41,7 +41,7 @@ impl Arg<'_> {
 
 /// The arguments of a command as the client has sent them.
 #[derive(Clone, Copy, Debug)]
-pub enum Sent<'a, I> {
+pub enum SentArgs<'a, I> {
     /// The number of arguments, and all arguments encoded in RESP, each with its header.
     Encoded(usize, &'a [u8]),
     /// The arguments of the effect, one by one.
@@ -121,10 +121,10 @@ impl Encoded {
             self.bytes.extend_from_slice(b"\r\n");
         }
     }
-    fn sent<'a>(&mut self, sent: Sent<'a, impl ExactSizeIterator<Item = Arg<'a>>>) {
+    fn sent<'a>(&mut self, sent: SentArgs<'a, impl ExactSizeIterator<Item = Arg<'a>>>) {
         match sent {
-            Sent::Args(args) => self.command(args),
-            Sent::Encoded(args, bytes) => {
+            SentArgs::Args(args) => self.command(args),
+            SentArgs::Encoded(args, bytes) => {
                 self.header(b'*', args);
                 self.bytes.extend_from_slice(bytes);
             }
@@ -150,11 +150,12 @@ pub(crate) struct Effects {
     /// True when the recorded commands are independent of each other, so that they need no MULTI.
     are_apart: bool,
     /// Arguments of all calls of [`Effects::gone`]. When a command is undone, these effects are recorded again.
-    gone: Vec<Gone>,
+    gone: Vec<GoneKey>,
 }
 
+/// A key that is gone by expiry or eviction, or of which these fields are.
 #[derive(Debug)]
-struct Gone {
+struct GoneKey {
     db: usize,
     key: Vec<u8>,
     fields: Vec<Vec<u8>>,
@@ -185,7 +186,7 @@ impl Effects {
     /// Ends the current command. If it changed something and named no effect, the command as the client sent it is
     /// recorded.
     #[inline]
-    pub(crate) fn end<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> Sent<'a, I>)
+    pub(crate) fn end<'a, I>(&mut self, db: usize, sent: impl FnOnce() -> SentArgs<'a, I>)
     where
         I: ExactSizeIterator<Item = Arg<'a>>,
     {
@@ -207,17 +208,17 @@ impl Effects {
     }
     /// Records an effect that does not belong to the current command, such as the expiry of a key.
     pub(crate) fn add<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
-        self.add_sent(db, Sent::Args(args));
+        self.add_sent(db, SentArgs::Args(args));
     }
     #[inline]
-    fn add_sent<'a>(&mut self, db: usize, sent: Sent<'a, impl ExactSizeIterator<Item = Arg<'a>>>) {
+    fn add_sent<'a>(&mut self, db: usize, sent: SentArgs<'a, impl ExactSizeIterator<Item = Arg<'a>>>) {
         self.select(db);
         self.encoded.sent(sent);
         self.commands += 1;
     }
     /// Records that expiry or eviction removed a key, or only these `fields` of it, if there are any.
     pub(crate) fn gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
-        self.gone.push(Gone { db, key: key.to_vec(), fields: fields.to_vec() });
+        self.gone.push(GoneKey { db, key: key.to_vec(), fields: fields.to_vec() });
         self.add_gone(db, key, fields);
     }
     fn add_gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
@@ -241,7 +242,7 @@ impl Effects {
         let EffectsMark { bytes, blobs, db, commands, gone } = mark;
         self.encoded.truncate(bytes, blobs);
         (self.db, self.commands, self.changes) = (db, commands, 0);
-        for Gone { db, key, fields } in self.gone.split_off(gone) {
+        for GoneKey { db, key, fields } in self.gone.split_off(gone) {
             self.gone(db, &key, &fields);
         }
     }
@@ -299,8 +300,8 @@ mod tests {
     fn words<'a>(line: &'a str) -> Vec<Arg<'a>> {
         line.split(' ').map(|word| Arg::Bytes(word.as_bytes())).collect()
     }
-    fn sent<'a>(line: &'a str) -> Sent<'a, std::vec::IntoIter<Arg<'a>>> {
-        Sent::Args(words(line).into_iter())
+    fn sent<'a>(line: &'a str) -> SentArgs<'a, std::vec::IntoIter<Arg<'a>>> {
+        SentArgs::Args(words(line).into_iter())
     }
     fn text(effects: &mut Effects) -> String {
         let mut out = Chain::new();

@@ -12,7 +12,7 @@
 pub(crate) mod effects;
 mod padding;
 
-pub use effects::{Arg, EffectsMark, Sent};
+pub use effects::{Arg, EffectsMark, SentArgs};
 pub use padding::padding;
 
 use effects::Effects;
@@ -114,7 +114,7 @@ struct Merger {
 
 /// A transaction that has a position in the stream, but has not written its bytes there yet.
 #[derive(Debug)]
-pub(crate) struct Placed<'j> {
+pub(crate) struct PlacedEffects<'j> {
     journal: &'j Journal,
     offset: u64,
     len: usize,
@@ -212,14 +212,14 @@ impl Journal {
     }
     /// Gives a transaction with effects its position in the stream; `None` if there are no effects. Call this while
     /// the transaction's shards are held.
-    pub(crate) fn place(&self, mut effects: Box<Effects>) -> Option<Placed<'_>> {
+    pub(crate) fn place(&self, mut effects: Box<Effects>) -> Option<PlacedEffects<'_>> {
         if !effects.close() {
             keep(effects);
             return None;
         }
         let len = effects.len();
         let offset = self.tail.0.fetch_add(len as u64, SeqCst);
-        Some(Placed { journal: self, offset, len, effects: Some(effects) })
+        Some(PlacedEffects { journal: self, offset, len, effects: Some(effects) })
     }
     fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
         self.with_lane(|lane| {
@@ -263,7 +263,7 @@ fn keep(mut effects: Box<Effects>) {
     }
 }
 
-impl Placed<'_> {
+impl PlacedEffects<'_> {
     /// Writes the bytes of the transaction. Call this after the shards are released.
     pub(crate) fn put(mut self) {
         if let Some(mut effects) = self.effects.take() {
@@ -273,7 +273,7 @@ impl Placed<'_> {
     }
 }
 
-impl Drop for Placed<'_> {
+impl Drop for PlacedEffects<'_> {
     /// After a panic before the bytes were written: fills the hole in the stream with a command that changes
     /// nothing.
     fn drop(&mut self) {

@@ -173,7 +173,7 @@ fn a_panic_leaves_no_lock_and_no_half_effect() {
         for key in [&b"before"[..], name] {
             txn.begin_command(|| (crate::KeyEvent::NONE, false), true, 1);
             txn.db(0).set_str(&keyspace.key(key), crate::StrRef::of(b"1"), None);
-            txn.end_command(0, || Sent::Args([b"SET".into(), Arg::Bytes(key), b"1".into()].into_iter()));
+            txn.end_command(0, || SentArgs::Args([b"SET".into(), Arg::Bytes(key), b"1".into()].into_iter()));
         }
     };
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| set(b"panic")));

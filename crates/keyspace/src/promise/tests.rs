@@ -2,7 +2,7 @@
 //! between.
 
 use super::*;
-use crate::journal::Sent;
+use crate::journal::SentArgs;
 use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
 use crate::{KeyEvent, KeyHash};
 use std::collections::BTreeMap;
@@ -134,7 +134,7 @@ fn a_promise_is_its_own_work_wherever_it_is_carried_out() {
     let mut txn = keyspace.lock(&[key.hash], NOW_MS);
     txn.begin_command(|| (KeyEvent::NONE, true), true, 7);
     assert!(txn.db(0).get(&key).is_some());
-    txn.end_command(0, || Sent::Args(std::iter::empty()));
+    txn.end_command(0, || SentArgs::Args(std::iter::empty()));
     drop(txn);
     carry_out(&keyspace, 0, "b");
     assert_eq!(keyspace.journal().tail(), tail);

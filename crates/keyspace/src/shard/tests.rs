@@ -14,7 +14,7 @@ fn check(keyspace: &Keyspace) {
     for place in &keyspace.shards {
         let shard = place.lock.lock();
         let others = shard.others.iter().map(|(slot, table)| table.sums(*slot));
-        assert_eq!(others.fold(Sums::default(), Sums::and), shard.others_sums);
+        assert_eq!(others.fold(Sums::default(), Sums::plus), shard.others_sums);
         assert!(shard.others.iter().all(|(_, t)| shard.others_expiry_ms <= t.records.expiry_ms()));
         assert!(shard.others.is_sorted_by_key(|(slot, _)| *slot));
         let sums = shard.sums();

@@ -257,7 +257,7 @@ impl FieldType {
     /// negative argument as a large number, as redis-server does. So does a signed type if the argument is so small
     /// that its distance to the type's largest number needs more than 64 bits: that argument saturates at the
     /// largest number.
-    pub fn given(self, value: i64) -> i128 {
+    pub fn set_argument(self, value: i64) -> i128 {
         let most = i64::MAX >> (64 - self.bits.max(1));
         match self.signed {
             true if self.bits == 64 || most.checked_sub(value).is_some() => value.into(),
@@ -356,7 +356,7 @@ mod tests {
             prop_assert_eq!(kind.get(&bytes, offset), read(&bytes));
             bytes.resize(bytes.len().max((offset + width).div_ceil(8) as usize), 0x55);
             let before = bits(&bytes);
-            let fitted = kind.fit(kind.given(value), Overflow::Wrap).expect("wraps");
+            let fitted = kind.fit(kind.set_argument(value), Overflow::Wrap).expect("wraps");
             kind.put(&mut bytes, offset, fitted);
             prop_assert_eq!(kind.get(&bytes, offset), fitted);
             for (i, bit) in before.iter().enumerate().filter(|(i, _)| !(offset..offset + width).contains(&(*i as u64))) {
@@ -375,7 +375,7 @@ mod tests {
             (i8, 300, 44, 127),
             (u8, 256, 0, 255),
             (u8, -1, 255, 0),
-            (u8, u8.given(-1), 255, 255),
+            (u8, u8.set_argument(-1), 255, 255),
             (i64, i128::from(i64::MAX) + 1, i64::MIN, i64::MAX),
             (i64, i128::from(i64::MIN) - 1, i64::MAX, i64::MIN),
             (kind(false, 63), 1i128 << 63, 0, i64::MAX),

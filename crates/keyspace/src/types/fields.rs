@@ -3,7 +3,7 @@
 
 use super::Bytes;
 use crate::extendible::{
-    Content, ExtendibleTable, Item, New, OffHeap, POSITION_BITS, Payload, Positions, Segment, position_of,
+    Content, ExtendibleTable, Item, NewItem, OffHeap, POSITION_BITS, Payload, Positions, Segment, position_of,
 };
 use std::sync::OnceLock;
 use strand_chain::Blob;
@@ -69,7 +69,7 @@ impl Fields {
             }
             Bytes::Shared(blob) => Payload::OffHeap(blob.clone()),
         };
-        let new = New { key: field, used: None, expiry_ms: i64::MAX, payload };
+        let new = NewItem { key: field, used: None, expiry_ms: i64::MAX, payload };
         let position = self.0.position(field);
         match self.0.locate(position, field) {
             Some(at) => {
@@ -89,7 +89,7 @@ impl Fields {
             return false;
         }
         let payload = Payload::Bytes(b"", false);
-        self.0.insert_new(position, New { key: field, used: None, expiry_ms: i64::MAX, payload });
+        self.0.insert_new(position, NewItem { key: field, used: None, expiry_ms: i64::MAX, payload });
         true
     }
     /// Removes `field`. Returns true when it existed.

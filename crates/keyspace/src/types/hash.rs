@@ -6,14 +6,14 @@
 //! five fields of 256 bytes ran at 0.92 M operations per processor second as a table, and at 1.18 M packed (`make
 //! versus ARGS='--only "HSET p30"'`).
 
-mod mortal;
+mod expiring;
 
 use super::fields::Fields;
 use super::packed::Packed;
 use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use crate::extendible::INLINE_BYTES_MAX;
-use mortal::Mortal;
+use expiring::ExpiringHash;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use super::fields::key_fields_with;
@@ -42,7 +42,7 @@ enum Form {
 enum Boxed {
     Table(Fields),
     /// A hash in which some field expires, or in which some field expired earlier.
-    Mortal(Mortal),
+    Expiring(ExpiringHash),
 }
 
 impl Default for Form {
@@ -65,7 +65,7 @@ impl HashValue {
             Form::Packed(packed) => packed.get(field).map(Bytes::Slice),
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => fields.get(field),
-                Boxed::Mortal(mortal) => mortal.get(field),
+                Boxed::Expiring(expiring) => expiring.get(field),
             },
         }
     }
@@ -102,23 +102,23 @@ impl HashValue {
         match &mut self.0 {
             Form::Boxed(boxed) => match &mut **boxed {
                 Boxed::Table(fields) => fields.set(field, value),
-                Boxed::Mortal(mortal) => mortal.set(field, value, settings),
+                Boxed::Expiring(expiring) => expiring.set(field, value, settings),
             },
             Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
     /// Like [`HashValue::set`], but keeps the field's expiry.
     pub fn update<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
-        match self.mortal_mut() {
-            Some(mortal) => mortal.update(field, value.into(), settings),
+        match self.expiring_mut() {
+            Some(expiring) => expiring.update(field, value.into(), settings),
             None => self.set(field, value, settings),
         }
     }
     /// Expiry of `field` (unix milliseconds). `None`: there is no such field. `Some(None)`: the field never
     /// expires.
     pub fn expiry_ms(&self, field: &[u8]) -> Option<Option<i64>> {
-        match self.mortal() {
-            Some(mortal) => mortal.expiry_ms(field),
+        match self.expiring() {
+            Some(expiring) => expiring.expiry_ms(field),
             None => self.get(field).map(|_| None),
         }
     }
@@ -128,57 +128,57 @@ impl HashValue {
         if self.get(field).is_none() {
             return false;
         }
-        if self.mortal().is_none() {
+        if self.expiring().is_none() {
             if expiry_ms.is_none() {
                 return true;
             }
             let plain = std::mem::take(self);
-            self.0 = Form::Boxed(Box::new(Boxed::Mortal(Mortal::new(plain))));
+            self.0 = Form::Boxed(Box::new(Boxed::Expiring(ExpiringHash::new(plain))));
         }
-        if let Some(mortal) = self.mortal_mut() {
-            mortal.set_expiry(field, expiry_ms.map(|at| at.min(EXPIRY_MS_MAX)), settings);
+        if let Some(expiring) = self.expiring_mut() {
+            expiring.set_expiry(field, expiry_ms.map(|at| at.min(EXPIRY_MS_MAX)), settings);
         }
         true
     }
     /// The fields with an expiry, each with its expiry (unix milliseconds), the earliest first.
     pub fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
-        self.mortal().into_iter().flat_map(Mortal::expiries)
+        self.expiring().into_iter().flat_map(ExpiringHash::expiries)
     }
     /// The earliest expiry of a field (unix milliseconds). `i64::MAX` when no field expires.
     #[inline]
     pub fn next_expiry_ms(&self) -> i64 {
-        self.mortal().map_or(i64::MAX, Mortal::next_expiry_ms)
+        self.expiring().map_or(i64::MAX, ExpiringHash::next_expiry_ms)
     }
     /// Expires the fields that are due at `now_ms`. Calls `gone` with each of them, and returns their number. Only
     /// about a hundred fields are removed per call; the others are hidden until later calls remove them.
     pub fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
-        self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms, gone))
+        self.expiring_mut().map_or(0, |expiring| expiring.expire(now_ms, gone))
     }
     /// Expiry of the hash's key, `i64::MAX` for never. Only valid while some field expires.
     pub(crate) fn key_expiry_ms(&self) -> i64 {
-        self.mortal().map_or(i64::MAX, |mortal| mortal.key_expiry_ms)
+        self.expiring().map_or(i64::MAX, |expiring| expiring.key_expiry_ms)
     }
     pub(crate) fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
-        if let Some(mortal) = self.mortal_mut() {
-            mortal.key_expiry_ms = expiry_ms;
+        if let Some(expiring) = self.expiring_mut() {
+            expiring.key_expiry_ms = expiry_ms;
         }
     }
     #[inline]
-    fn mortal(&self) -> Option<&Mortal> {
+    fn expiring(&self) -> Option<&ExpiringHash> {
         match &self.0 {
             Form::Packed(_) => None,
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(_) => None,
-                Boxed::Mortal(mortal) => Some(mortal),
+                Boxed::Expiring(expiring) => Some(expiring),
             },
         }
     }
-    fn mortal_mut(&mut self) -> Option<&mut Mortal> {
+    fn expiring_mut(&mut self) -> Option<&mut ExpiringHash> {
         match &mut self.0 {
             Form::Packed(_) => None,
             Form::Boxed(boxed) => match &mut **boxed {
                 Boxed::Table(_) => None,
-                Boxed::Mortal(mortal) => Some(mortal),
+                Boxed::Expiring(expiring) => Some(expiring),
             },
         }
     }
@@ -187,7 +187,7 @@ impl HashValue {
             Form::Packed(_) => None,
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => Some(fields),
-                Boxed::Mortal(_) => None,
+                Boxed::Expiring(_) => None,
             },
         }
     }
@@ -200,7 +200,7 @@ impl HashValue {
             Form::Packed(packed) => packed.remove(field),
             Form::Boxed(boxed) => match &mut **boxed {
                 Boxed::Table(fields) => fields.remove(field),
-                Boxed::Mortal(mortal) => mortal.remove(field),
+                Boxed::Expiring(expiring) => expiring.remove(field),
             },
         }
     }
@@ -213,7 +213,7 @@ impl HashValue {
         let packed = packed.into_iter().flat_map(Packed::iter);
         let packed = packed.map(|(field, value)| (Bytes::Slice(field), Bytes::Slice(value)));
         let table = self.table().into_iter().flat_map(|fields| fields.iter());
-        packed.chain(table).chain(self.mortal().into_iter().flat_map(|mortal| mortal.iter()))
+        packed.chain(table).chain(self.expiring().into_iter().flat_map(|expiring| expiring.iter()))
     }
     /// HSCAN with Redis's guarantee: calls `visit` for about `count` fields, starting at `cursor`. Returns the next
     /// cursor; 0 at the end. A packed hash is visited whole. The cost grows with `count` plus one segment.
@@ -225,7 +225,7 @@ impl HashValue {
             }
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => fields.scan(cursor, count, visit),
-                Boxed::Mortal(mortal) => mortal.scan(cursor, count, visit),
+                Boxed::Expiring(expiring) => expiring.scan(cursor, count, visit),
             },
         }
     }
@@ -236,7 +236,7 @@ impl HashValue {
             Form::Packed(packed) => self.iter().nth(rng.usize(..packed.len())),
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => fields.random(rng),
-                Boxed::Mortal(mortal) => mortal.random(rng),
+                Boxed::Expiring(expiring) => expiring.random(rng),
             },
         }
     }
@@ -269,14 +269,14 @@ impl Collection for HashValue {
             Form::Packed(packed) => packed.len(),
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => fields.len(),
-                Boxed::Mortal(mortal) => mortal.len(),
+                Boxed::Expiring(expiring) => expiring.len(),
             },
         }
     }
     fn encoding(&self) -> &'static str {
-        match (&self.0, self.mortal()) {
+        match (&self.0, self.expiring()) {
             (Form::Packed(packed), _) if !packed.is_outgrown() => "listpack",
-            (_, Some(mortal)) if mortal.plain().encoding() == "listpack" => "listpackex",
+            (_, Some(expiring)) if expiring.plain().encoding() == "listpack" => "listpackex",
             _ => "hashtable",
         }
     }
@@ -285,7 +285,7 @@ impl Collection for HashValue {
             Form::Packed(packed) => packed.heap_bytes(),
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => size_of::<Boxed>() + fields.heap_bytes(),
-                Boxed::Mortal(mortal) => size_of::<Boxed>() + mortal.heap_bytes(),
+                Boxed::Expiring(expiring) => size_of::<Boxed>() + expiring.heap_bytes(),
             },
         }
     }
@@ -294,7 +294,7 @@ impl Collection for HashValue {
             Form::Packed(_) => 2,
             Form::Boxed(boxed) => match &**boxed {
                 Boxed::Table(fields) => fields.parts(),
-                Boxed::Mortal(mortal) => mortal.parts(),
+                Boxed::Expiring(expiring) => expiring.parts(),
             },
         }
     }
@@ -315,8 +315,8 @@ impl Collection for HashValue {
             (Form::Packed(a), Form::Packed(b)) => a.is_same(b),
             (Form::Boxed(a), Form::Boxed(b)) => match (&**a, &**b) {
                 (Boxed::Table(a), Boxed::Table(b)) => a.is_same(b),
-                (Boxed::Mortal(a), Boxed::Mortal(b)) => a.is_same(b),
-                (Boxed::Table(_), Boxed::Mortal(_)) | (Boxed::Mortal(_), Boxed::Table(_)) => false,
+                (Boxed::Expiring(a), Boxed::Expiring(b)) => a.is_same(b),
+                (Boxed::Table(_), Boxed::Expiring(_)) | (Boxed::Expiring(_), Boxed::Table(_)) => false,
             },
             (Form::Packed(_), Form::Boxed(_)) | (Form::Boxed(_), Form::Packed(_)) => false,
         }
@@ -328,7 +328,7 @@ impl Collection for HashValue {
                 Boxed::Table(fields) => {
                     fields.into_pieces().for_each(|segments| hand_out(Box::new(segments)));
                 }
-                Boxed::Mortal(mortal) => mortal.into_pieces(hand_out),
+                Boxed::Expiring(expiring) => expiring.into_pieces(hand_out),
             },
         }
     }
@@ -341,7 +341,7 @@ impl Collection for HashValue {
             (Form::Boxed(boxed), _) => match (&**boxed, step) {
                 (Boxed::Table(fields), 1) => fields.prefetch(),
                 (Boxed::Table(fields), _) => fields.prefetch_items(),
-                (Boxed::Mortal(_), _) => return false,
+                (Boxed::Expiring(_), _) => return false,
             },
         }
         matches!(self.0, Form::Boxed(_)) && step < 2

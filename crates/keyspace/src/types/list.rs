@@ -5,7 +5,7 @@
 //! a tree when it grows beyond [`PACKED_BYTES_MAX`], or gets an element longer than [`INLINE_BYTES_MAX`]. Such an
 //! element has a blob of its own, which replies can share.
 
-use super::tree::{self, Cut, Element, Layout, New, Page, Strings, Tree};
+use super::tree::{self, Cut, Element, Layout, NewElement, Page, Strings, Tree};
 use super::{Bytes, Collection, Piece};
 use crate::extendible::INLINE_BYTES_MAX;
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl Layout for Positional {
 
 /// Memory that was freed by a removal. If many elements were removed, drop this value while no lock is held.
 #[derive(Debug, Default)]
-pub struct Rest(Cut);
+pub struct FreedElements(Cut);
 
 impl ListValue {
     /// An empty list, which is packed.
@@ -156,13 +156,13 @@ impl ListValue {
     ///
     /// # Panics
     /// When `range` is not within the list.
-    pub fn remove(&mut self, range: Range<usize>) -> Rest {
+    pub fn remove(&mut self, range: Range<usize>) -> FreedElements {
         match &mut self.0 {
             Form::Packed(page) => {
                 page.remove(range, false);
-                Rest::default()
+                FreedElements::default()
             }
-            Form::Tree(tree) => Rest(tree.remove_range(range)),
+            Form::Tree(tree) => FreedElements(tree.remove_range(range)),
         }
     }
     /// Removes elements that equal `value`, but at most `max` of them, starting at `end`. Returns the number of
@@ -202,7 +202,7 @@ impl ListValue {
         if let Form::Packed(page) = &self.0 {
             let mut tree = Tree::new();
             for (bytes, _) in page.iter(0) {
-                tree.push_back(New::inline(bytes, &[]));
+                tree.push_back(NewElement::inline(bytes, &[]));
             }
             self.0 = Form::Tree(Box::new(tree));
         }
@@ -271,7 +271,7 @@ impl Collection for ListValue {
     }
 }
 
-impl Rest {
+impl FreedElements {
     /// Number of heap bytes that are freed when this value is dropped.
     pub fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
@@ -308,13 +308,13 @@ fn bytes_of(element: Element<'_>) -> Bytes<'_> {
         None => Bytes::Slice(element.inline),
     }
 }
-fn element<'a>(value: &'a Bytes<'a>) -> New<'a> {
+fn element<'a>(value: &'a Bytes<'a>) -> NewElement<'a> {
     let outside = match value {
-        short if short.len() <= INLINE_BYTES_MAX => return New::inline(short, &[]),
+        short if short.len() <= INLINE_BYTES_MAX => return NewElement::inline(short, &[]),
         Bytes::Slice(long) => Blob::from(*long),
         Bytes::Shared(long) => (*long).clone(),
     };
-    New { head: &[], body: &[], outside: Some(outside) }
+    NewElement { head: &[], body: &[], outside: Some(outside) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! [`ZSetValue`]: members with scores, in the order of scores and, for equal scores, of the members' bytes. A small
 //! sorted set is one packed page. A large one is a tree and a table.
 //!
-//! In both forms an element is its score (a [`Written`] of one to nine bytes), followed by its member. A member
+//! In both forms an element is its score (an [`EncodedScore`] of one to nine bytes), followed by its member. A member
 //! longer than [`INLINE_BYTES_MAX`] has a blob of its own. The table gives the score of a member. With the score,
 //! the tree finds the member's element.
 
@@ -9,10 +9,10 @@ mod score;
 #[cfg(test)]
 mod tests;
 
-use self::score::Written;
+use self::score::EncodedScore;
 use super::fields::FieldPositions;
 use super::string::parse_int;
-use super::tree::{self, Element, FoundPage, Layout, New, Page, Place, Strings, Tree};
+use super::tree::{self, Element, FoundPage, Layout, NewElement, Page, SeekTarget, Strings, Tree};
 use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use crate::extendible::{
@@ -62,7 +62,7 @@ impl Layout for Scored {
     const PAGE_BYTES: usize = 4096;
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
         let ((low_score, low), (score, high)) = (entry(left), entry(right));
-        out.extend_from_slice(&Written::whole(score));
+        out.extend_from_slice(&EncodedScore::whole(score));
         if low_score < score {
             return None; // The empty member comes before all others with its score.
         }
@@ -85,12 +85,12 @@ impl Layout for Scored {
 }
 
 /// The place at which a member with this score is, or would be, in the tree.
-fn place_of<'m>(member: &'m [u8], score: f64) -> Place<impl FnMut(Element<'_>) -> bool + 'm> {
+fn place_of<'m>(member: &'m [u8], score: f64) -> SeekTarget<impl FnMut(Element<'_>) -> bool + 'm> {
     let before = move |element: Element<'_>| {
         let (other_score, other) = entry(element);
         is_before(&other, other_score, member, score)
     };
-    Place { score: Some(score), before }
+    SeekTarget { score: Some(score), before }
 }
 
 /// The score of a member that is too long for the table's heap, so the table stores the score outside, too.
@@ -182,7 +182,7 @@ impl ZSetValue {
                     let (score, member) = entry(element);
                     before(&member, score)
                 };
-                large.tree.partition_point(Place { score: None, before })
+                large.tree.partition_point(SeekTarget { score: None, before })
             }
         }
     }
@@ -242,7 +242,7 @@ impl ZSetValue {
                 let (other, other_score) = packed_entry(bytes);
                 is_before(&other, other_score, &member, score)
             });
-            page.insert(at, [&Written::of(packed_score), &member], false, page.used_bytes() / 8);
+            page.insert(at, [&EncodedScore::of(packed_score), &member], false, page.used_bytes() / 8);
             return if found.is_some() { Set::Updated } else { Set::Added };
         }
         self.set_large(member, score)
@@ -393,7 +393,7 @@ impl Large {
     }
     fn set(&mut self, member: Bytes<'_>, score: f64) -> Set {
         let payload = Payload::Int(score.to_bits() as i64);
-        let new = extendible::New { key: &member, used: None, expiry_ms: i64::MAX, payload };
+        let new = extendible::NewItem { key: &member, used: None, expiry_ms: i64::MAX, payload };
         let position = self.table.position(&member);
         let done = match self.table.locate(position, &member) {
             Some(at) => {
@@ -410,14 +410,14 @@ impl Large {
                 Set::Added
             }
         };
-        let written = Written::of(score);
+        let written = EncodedScore::of(score);
         let outside = match member {
             short if short.len() <= INLINE_BYTES_MAX => None,
             Bytes::Slice(long) => Some(Blob::from(long)),
             Bytes::Shared(long) => Some(long.clone()),
         };
         let body: &[u8] = if outside.is_some() { &[] } else { &member };
-        let new = New { head: &written, body, outside };
+        let new = NewElement { head: &written, body, outside };
         self.tree.insert_ordered(place_of(&member, score), new);
         done
     }

@@ -78,7 +78,7 @@ fn who_is_told_to_come_keeps_those_behind_waiting_and_who_left_does_not() {
     let space = Keyspace::new(4, 1, [1, 2, 3, 4]);
     let (told, left, behind): (Arc<Taker>, Arc<Taker>, Arc<Taker>) = Default::default();
     left.answers.lock().push(WaiterOutcome::Left);
-    told.answers.lock().extend([WaiterOutcome::Comes, WaiterOutcome::Told]);
+    told.answers.lock().extend([WaiterOutcome::Comes, WaiterOutcome::ToldToFetch]);
     waits(&space, b"k", Wanted::List, &left, 0);
     let registration = waits(&space, b"k", Wanted::List, &told, 0);
     waits(&space, b"k", Wanted::List, &behind, 0);

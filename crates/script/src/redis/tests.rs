@@ -1,7 +1,7 @@
 //! `redis.call` and `redis.pcall` with every kind of argument and reply. The server's tests compare both with
 //! redis-server.
 
-use crate::state::{Called, Host};
+use crate::state::{CallOutcome, Host};
 use crate::vm::{Ended, Input, Limits, Script, VM_BYTES_MAX, Vm};
 use strand_chain::Chain;
 use strand_wire::args::Argv;
@@ -11,7 +11,7 @@ use strand_wire::reply::{Protocol, Reply};
 struct Replies;
 
 impl Host for Replies {
-    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> CallOutcome {
         let args = argv.args();
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(out, protocol);
@@ -43,11 +43,11 @@ impl Host for Replies {
                 reply.set(1);
                 reply.bulk(b"m");
             }
-            b"stop" => return Called::Stop,
+            b"stop" => return CallOutcome::Stop,
             b"panic" => panic!("on purpose"),
-            _ => return Called::Refused("ERR unknown".into()),
+            _ => return CallOutcome::Refused("ERR unknown".into()),
         }
-        Called::Replied
+        CallOutcome::Replied
     }
     fn may(&mut self, _argv: &Argv) -> Option<bool> {
         Some(true)

@@ -11,11 +11,11 @@ struct Echo {
 }
 
 impl Host for Echo {
-    fn call(&mut self, argv: &Argv, _resp3: bool, out: &mut Chain) -> state::Called {
+    fn call(&mut self, argv: &Argv, _resp3: bool, out: &mut Chain) -> state::CallOutcome {
         let mut reply = Reply::new(out, Protocol::Resp2);
         reply.array(argv.len());
         argv.args().iter().for_each(|arg| reply.bulk(arg));
-        state::Called::Replied
+        state::CallOutcome::Replied
     }
     fn may(&mut self, _argv: &Argv) -> Option<bool> {
         Some(true)

@@ -11,7 +11,7 @@ use super::matcher::Counts;
 use super::simulate::NONE;
 use super::walk::{Failed, Full, Lazy, Patience, Steps, walk};
 use regex_automata::dfa::{StartKind, dense};
-use regex_automata::hybrid::dfa as lazy;
+use regex_automata::hybrid::{BuildError, dfa as lazy};
 use regex_automata::nfa::thompson::NFA;
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::{Anchored, Input, MatchKind, PatternID, PatternSet};
@@ -64,8 +64,12 @@ impl Machine {
     /// Builds the engines of `nfa`. If `how` says reverse, `nfa` is the NFA of the reversed patterns.
     ///
     /// # Errors
-    /// The library's reason.
-    pub(crate) fn new(nfa: NFA, prefilter: Option<Prefilter>, how: &Build) -> Result<Machine, String> {
+    /// The library's error.
+    pub(crate) fn new(
+        nfa: NFA,
+        prefilter: Option<Prefilter>,
+        how: &Build,
+    ) -> Result<Machine, Box<BuildError>> {
         let prefilter = prefilter.filter(Prefilter::is_fast);
         let anchored = if how.reverse { Anchored::Yes } else { Anchored::No };
         let config = dense::Config::new()
@@ -88,10 +92,7 @@ impl Machine {
                         .unicode_word_boundary(true)
                         .cache_capacity(*bytes)
                         .skip_cache_capacity_check(true);
-                    lazy::Builder::new()
-                        .configure(config)
-                        .build_from_nfa(nfa.clone())
-                        .map_err(|e| e.to_string())
+                    lazy::Builder::new().configure(config).build_from_nfa(nfa.clone()).map_err(Box::new)
                 };
                 Engine::Lazy(how.tiers.iter().map(build).collect::<Result<_, _>>()?)
             }

@@ -71,7 +71,7 @@ impl Pattern {
         let literal = required_literal(&hir);
         let Options { dfa_bytes, tiers, .. } = options;
         let build = Build { kind: MatchKind::LeftmostFirst, reverse: false, dfa_bytes, tiers };
-        let machine = Machine::new(nfa, prefilter, &build).map_err(does_not_compile)?;
+        let machine = Machine::new(nfa, prefilter, &build).map_err(|e| does_not_compile(&*e))?;
         let hir_bytes = hir_bytes(&hir);
         Ok(Pattern { hir, hir_bytes, literal, machine, options, reverse: OnceLock::new() })
     }
@@ -170,7 +170,7 @@ pub(crate) fn build_many(patterns: &[Hir], options: Options) -> Result<Machine, 
     let prefilter = Prefilter::from_hirs_prefix(MatchKind::All, patterns);
     let Options { dfa_bytes, tiers, .. } = options;
     let build = Build { kind: MatchKind::All, reverse: false, dfa_bytes, tiers };
-    Machine::new(nfa, prefilter, &build).map_err(does_not_compile)
+    Machine::new(nfa, prefilter, &build).map_err(|e| does_not_compile(&*e))
 }
 
 fn build_nfa(patterns: &[Hir], reverse: bool, captures: WhichCaptures) -> Result<NFA, SearchError> {
@@ -185,12 +185,12 @@ fn build_nfa(patterns: &[Hir], reverse: bool, captures: WhichCaptures) -> Result
             Some(_) => SearchError::Refused(format!(
                 "ERR The pattern is too big: its automaton exceeds {NFA_BYTES_MAX} bytes"
             )),
-            None => does_not_compile(e.to_string()),
+            None => does_not_compile(&e),
         }
     })
 }
 
-fn does_not_compile(why: String) -> SearchError {
+fn does_not_compile(why: &dyn std::error::Error) -> SearchError {
     SearchError::Refused(format!("ERR The pattern does not compile: {why}"))
 }
 

@@ -103,12 +103,12 @@ impl Bundle {
     /// Reads a bundle from a file and checks all of it.
     ///
     /// # Errors
-    /// A description of the problem.
-    pub fn read(path: &Path) -> Result<Bundle, String> {
-        Bundle::read_from(File::open(path).map_err(|e| e.to_string())?)
+    /// When the file cannot be read, is no bundle, or was changed.
+    pub fn read(path: &Path) -> Result<Bundle, BundleError> {
+        Bundle::read_from(File::open(path).map_err(BundleError::Open)?)
     }
-    fn read_from(from: impl Read) -> Result<Bundle, String> {
-        let broken = |e: io::Error| format!("it is no bundle, or is damaged: {e}");
+    fn read_from(from: impl Read) -> Result<Bundle, BundleError> {
+        let broken = BundleError::Broken;
         let mut decoder = zstd::Decoder::new(from).map_err(broken)?;
         decoder.window_log_max(WINDOW_LOG_MAX).map_err(broken)?;
         let mut tar = tar::Archive::new(decoder.take(BUNDLE_BYTES_MAX));
@@ -116,44 +116,41 @@ impl Bundle {
         for entry in tar.entries().map_err(broken)? {
             let mut entry = entry.map_err(broken)?;
             if entries.len() > ENTRIES_MAX {
-                return Err(format!("it has more than {ENTRIES_MAX} entries"));
+                return Err(BundleError::TooMany);
             }
             let name = String::from_utf8(entry.path_bytes().into_owned()).unwrap_or_default();
             if !is_plain(&name) || !entry.header().entry_type().is_file() {
-                return Err(format!("the entry {:?} is no plain file", name.escape_debug().to_string()));
+                return Err(BundleError::NoFile(name));
             }
             let mut bytes = Vec::new();
             entry.by_ref().take(ENTRY_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(broken)?;
             if bytes.len() as u64 > ENTRY_BYTES_MAX {
-                return Err(format!("the entry {name} is longer than {ENTRY_BYTES_MAX} bytes"));
+                return Err(BundleError::TooLong(name));
             }
             entries.push(Entry { name, bytes });
         }
         if entries.first().is_none_or(|first| first.name != MANIFEST) {
-            return Err("it has no manifest".into());
+            return Err(BundleError::NoManifest);
         }
         let manifest = entries.remove(0).bytes;
         Bundle::check(manifest, entries)
     }
     /// Compares the entries with the manifest.
-    fn check(manifest: Vec<u8>, entries: Vec<Entry>) -> Result<Bundle, String> {
-        let said: Value = serde_json::from_slice(&manifest).map_err(|e| format!("its manifest: {e}"))?;
+    fn check(manifest: Vec<u8>, entries: Vec<Entry>) -> Result<Bundle, BundleError> {
+        let said: Value = serde_json::from_slice(&manifest).map_err(BundleError::Manifest)?;
         if said["form"] != FORM {
-            return Err("its manifest is of another form".into());
+            return Err(BundleError::Form);
         }
         let rows = said["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
         if rows.len() != entries.len() {
-            return Err(format!("it has {} entries, and its manifest {}", entries.len(), rows.len()));
+            return Err(BundleError::Count { entries: entries.len(), rows: rows.len() });
         }
         for (row, entry) in rows.iter().zip(&entries) {
             let fits = row["name"] == entry.name.as_str()
                 && row["bytes"] == entry.bytes.len()
                 && row["sha256"] == digest(&entry.bytes).as_str();
             if !fits {
-                return Err(format!(
-                    "the entry {} is not what the manifest says: the bundle was changed",
-                    entry.name
-                ));
+                return Err(BundleError::Changed(entry.name.clone()));
             }
         }
         Ok(Bundle {
@@ -163,6 +160,46 @@ impl Bundle {
             manifest,
         })
     }
+}
+
+/// Why a file is not taken for a bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The file cannot be opened.
+    #[error("{0}")]
+    Open(io::Error),
+    /// The archive cannot be read.
+    #[error("it is no bundle, or is damaged: {0}")]
+    Broken(io::Error),
+    /// The archive has too many entries.
+    #[error("it has more than {ENTRIES_MAX} entries")]
+    TooMany,
+    /// An entry leads out of the archive, or is a link.
+    #[error("the entry {name:?} is no plain file", name = .0.escape_debug().to_string())]
+    NoFile(String),
+    /// An entry is too long.
+    #[error("the entry {0} is longer than {ENTRY_BYTES_MAX} bytes")]
+    TooLong(String),
+    /// The first entry is not the manifest.
+    #[error("it has no manifest")]
+    NoManifest,
+    /// The manifest is no JSON.
+    #[error("its manifest: {0}")]
+    Manifest(serde_json::Error),
+    /// Another version of the program made the bundle.
+    #[error("its manifest is of another form: expected the form {FORM}")]
+    Form,
+    /// The manifest lists other entries than there are.
+    #[error("it has {entries} entries, and its manifest {rows}")]
+    Count {
+        /// The number of entries.
+        entries: usize,
+        /// The number of entries in the manifest.
+        rows: usize,
+    },
+    /// An entry is not the one that the manifest lists.
+    #[error("the entry {0} is not what the manifest says: the bundle was changed")]
+    Changed(String),
 }
 
 /// True when `name` is a relative path without `.` and `..`.
@@ -204,7 +241,7 @@ mod tests {
         let path = folder.path().join("b.tar.zst");
         let bundle = bundle();
         assert!(bundle.write(&path).expect("it is ours") > 0);
-        assert_eq!(Bundle::read(&path), Ok(bundle.clone()));
+        assert_eq!(Bundle::read(&path).expect("it was written"), bundle);
         assert_eq!(bundle.write(&path).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
     }
 
@@ -213,7 +250,7 @@ mod tests {
         let good = bundle();
         let (manifest, second) = (good.manifest.as_slice(), good.entries[1].bytes.as_slice());
         let refused = |files: &[(&str, &[u8])], why: &str| {
-            let text = Bundle::read_from(packed(files).as_slice()).expect_err("it is refused");
+            let text = Bundle::read_from(packed(files).as_slice()).expect_err("it is refused").to_string();
             assert!(text.contains(why), "{text}");
         };
         assert!(

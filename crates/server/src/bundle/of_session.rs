@@ -1,13 +1,13 @@
 //! The bundle of the HTTP door: the connection's session runs the commands, and a helper thread makes the archive.
 
 use super::contents::{ASKED, assemble};
-use crate::driver::LOWEST_NICE;
+use crate::driver::priority;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_http::session_client::Value;
-use strand_http::{Bundler, Packer};
+use strand_http::{Bundler, PackError, Packer};
 use strand_wire::client::Value as Reply;
 
 /// True while a bundle is being made. Only one bundle is made at a time, because the replies take some 20 MB.
@@ -39,24 +39,25 @@ impl Packer for Place {
         self: Box<Self>,
         replies: Vec<Result<Value, Vec<u8>>>,
         secrets: Vec<Vec<u8>>,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, PackError>>>> {
         let (done, packed) = tokio::sync::oneshot::channel();
         let work = move || {
-            // Set the lowest priority, so that the worker on this core runs first. If the system refuses, the thread
-            // works at normal priority.
-            let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
+            // The worker on this core runs first, unless the bundle would never be made.
+            if !priority::starves() {
+                priority::lower();
+            }
             let replies =
                 replies.into_iter().map(|reply| reply.map_or_else(Reply::Error, of_value)).collect();
             let bytes = assemble(replies, secrets, false).bytes();
             // Drop the right first, because a client that has its bundle may ask for the next one at once.
             drop(self);
             // This fails only when the client has disconnected.
-            let _ = done.send(bytes.map_err(|e| e.to_string()));
+            let _ = done.send(bytes.map_err(PackError::Archive));
         };
         let begun = std::thread::Builder::new().name("bundle".into()).spawn(work);
         Box::pin(async move {
-            begun.map_err(|e| format!("no thread makes the bundle: {e}"))?;
-            packed.await.map_err(|_| "the bundle could not be made, see the log".to_string())?
+            begun.map_err(PackError::Thread)?;
+            packed.await.map_err(|_| PackError::Panic)?
         })
     }
 }

@@ -3,11 +3,11 @@
 
 use clap::Args;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use strand_aof::check::{Problem, Report, check};
-use strand_aof::manifest::{self, Manifest};
+use strand_aof::check::{Problem, check};
+use strand_aof::manifest::{self, Manifest, NoManifest};
 
 /// Number of bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -42,8 +42,30 @@ pub fn run(args: &AofArgs) -> ExitCode {
     }
 }
 
-fn check_all(args: &AofArgs) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("{}: {e}", args.file.display());
+/// Why an append-only file is not valid, or not repaired.
+#[derive(Debug, thiserror::Error)]
+enum AofError {
+    #[error("{path}: {error}", path = path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("{path}: {error}", path = path.display())]
+    Manifest { path: PathBuf, error: NoManifest },
+    #[error(
+        "{path}: offset {offset}: what is later begins here, and this is not the last file; nothing is cut",
+        path = path.display()
+    )]
+    LaterElsewhere { path: PathBuf, offset: u64 },
+    #[error("{path}: not valid: {problem}{hint}", path = path.display())]
+    Invalid { path: PathBuf, problem: Problem, hint: &'static str },
+    #[error("{path}: not valid, and cannot be mended by cutting it: {problem}", path = path.display())]
+    Unmendable { path: PathBuf, problem: Problem },
+    #[error("nothing is changed")]
+    NotAgreed,
+    #[error("cannot cut {path}: {error}", path = path.display())]
+    Cut { path: PathBuf, error: io::Error },
+}
+
+fn check_all(args: &AofArgs) -> Result<(), AofError> {
+    let failed = |error| AofError::Read { path: args.file.clone(), error };
     let mut head = Vec::new();
     File::open(&args.file).and_then(|file| file.take(16).read_to_end(&mut head)).map_err(failed)?;
     if !MANIFEST_STARTS.iter().any(|start| head.starts_with(start)) {
@@ -55,7 +77,8 @@ fn check_all(args: &AofArgs) -> Result<(), String> {
     File::open(&args.file)
         .and_then(|file| file.take(manifest::BYTES_MAX).read_to_end(&mut text))
         .map_err(failed)?;
-    let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", args.file.display()))?;
+    let manifest =
+        Manifest::parse(&text).map_err(|error| AofError::Manifest { path: args.file.clone(), error })?;
     let folder = args.file.parent().unwrap_or(Path::new(""));
     let files: Vec<_> = manifest.to_load().collect();
     for (at, file) in files.iter().enumerate() {
@@ -69,10 +92,11 @@ fn check_all(args: &AofArgs) -> Result<(), String> {
 }
 
 /// Checks one file, and truncates it on request.
-fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), String> {
+fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), AofError> {
     let shown = path.display();
-    let file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
-    let bytes = file.metadata().map_err(|e| format!("{shown}: {e}"))?.len();
+    let failed = |error| AofError::Read { path: path.to_owned(), error };
+    let file = File::open(path).map_err(failed)?;
+    let bytes = file.metadata().map_err(failed)?.len();
     let report = check(BufReader::with_capacity(READ_BYTES, file), args.truncate_to_timestamp);
     if let Some(rdb) = &report.rdb {
         print(&super::check::text(path, rdb));
@@ -86,44 +110,45 @@ fn check_one(args: &AofArgs, path: &Path, is_last: bool) -> Result<(), String> {
     }
     if let Some(until) = report.until_time.filter(|_| report.problem.is_none()) {
         if !is_last {
-            return Err(format!(
-                "{shown}: offset {until}: what is later begins here, and this is not the last file; nothing is cut"
-            ));
+            return Err(AofError::LaterElsewhere { path: path.to_owned(), offset: until });
         }
         return cut(args, path, bytes, until);
     }
-    let Some(problem) = &report.problem else { return Ok(()) };
+    let Some(problem) = report.problem else { return Ok(()) };
+    let can_be_cut = can_be_cut(&problem);
+    let path = path.to_owned();
     if !args.fix {
-        let hint = if can_be_cut(&report) && is_last { "; --fix cuts the rest off" } else { "" };
-        return Err(format!("{shown}: not valid: {problem}{hint}"));
+        let hint = if can_be_cut && is_last { "; --fix cuts the rest off" } else { "" };
+        return Err(AofError::Invalid { path, problem, hint });
     }
-    if !can_be_cut(&report) {
-        return Err(format!("{shown}: not valid, and cannot be mended by cutting it: {problem}"));
+    if !can_be_cut {
+        return Err(AofError::Unmendable { path, problem });
     }
     if !is_last {
-        return Err(format!("{shown}: not valid: {problem}; it is not the last file, so it is not cut"));
+        let hint = "; it is not the last file, so it is not cut";
+        return Err(AofError::Invalid { path, problem, hint });
     }
     say(format_args!("{shown}: {problem}"));
-    cut(args, path, bytes, report.good_bytes)
+    cut(args, &path, bytes, report.good_bytes)
 }
 
 /// True when truncation can repair the file. Truncation cannot repair a damaged RDB part.
-fn can_be_cut(report: &Report) -> bool {
-    !matches!(report.problem, Some(Problem::Rdb { .. }) | None)
+fn can_be_cut(problem: &Problem) -> bool {
+    !matches!(problem, Problem::Rdb { .. })
 }
 
-fn cut(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<(), String> {
+fn cut(args: &AofArgs, path: &Path, bytes: u64, good_bytes: u64) -> Result<(), AofError> {
     let shown = path.display();
     say(format_args!(
         "This will shrink {shown} from {bytes} bytes, with {} bytes, to {good_bytes} bytes",
         bytes - good_bytes
     ));
     if !args.yes && !is_agreed() {
-        return Err("nothing is changed".into());
+        return Err(AofError::NotAgreed);
     }
     let file = OpenOptions::new().write(true).open(path);
     file.and_then(|file| file.set_len(good_bytes).and_then(|()| file.sync_all()))
-        .map_err(|e| format!("cannot cut {shown}: {e}"))?;
+        .map_err(|error| AofError::Cut { path: path.to_owned(), error })?;
     say(format_args!("{shown}: cut to {good_bytes} bytes"));
     Ok(())
 }

@@ -51,10 +51,10 @@ pub fn text(connection: &mut Connection, args: &[&str]) -> Result<Vec<u8>, Impor
     match connection.call(args)? {
         Value::Bulk(text) | Value::Simple(text) => Ok(text),
         Value::Verbatim(_, text) => Ok(text),
-        Value::Error(why) => {
-            Err(ImportError::Options(format!("{}: {}", args.join(" "), String::from_utf8_lossy(&why))))
+        _ => {
+            let text = "unexpected reply: expected a string".to_owned();
+            Err(ImportError::Refused { command: args.join(" "), text })
         }
-        _ => Err(ImportError::Options(format!("{}: the answer is no text", args.join(" ")))),
     }
 }
 

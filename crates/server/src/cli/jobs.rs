@@ -3,7 +3,8 @@
 use super::display::{print_line, printable, safe, seconds};
 use super::import::exit_code;
 use super::json;
-use crate::jobs::client;
+use crate::jobs::ServiceError;
+use crate::jobs::client::{self, AskError};
 use crate::jobs::config::LISTEN;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -65,7 +66,7 @@ pub enum JobsCommand {
         #[arg(value_name = "NAME")]
         dataset: String,
     },
-    /// Run the service: jobs by interval, by cron and on demand, within one memory budget (docs/importing.md describes FILE)
+    /// Run the service: jobs by interval, by cron and on demand, within one memory budget (docs/jobs.md describes FILE)
     Serve {
         /// The definitions, in TOML
         #[arg(value_name = "FILE")]
@@ -163,17 +164,27 @@ pub fn run(args: JobsArgs) -> ExitCode {
         _ => match ask_service(&args) {
             Ok(code) => code,
             Err(error) => {
+                let text = safe(&error.to_string());
                 if args.json {
-                    json::print_error(&safe(&error), 1);
+                    json::print_error(&text, 1);
                 }
-                eprintln!("strand jobs: {}", safe(&error));
+                eprintln!("strand jobs: {text}");
                 ExitCode::FAILURE
             }
         },
     }
 }
 
-fn ask_service(args: &JobsArgs) -> Result<ExitCode, String> {
+/// Why a request to the service fails, or the service itself.
+#[derive(Debug, thiserror::Error)]
+enum JobsError {
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    #[error(transparent)]
+    Serve(#[from] ServiceError),
+}
+
+fn ask_service(args: &JobsArgs) -> Result<ExitCode, JobsError> {
     let (address, token) =
         (args.service.as_deref().unwrap_or(LISTEN), std::env::var("STRAND_JOBS_TOKEN").ok());
     let given = match &args.command {

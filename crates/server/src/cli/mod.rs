@@ -10,6 +10,7 @@ mod check_aof;
 pub mod diff;
 pub mod display;
 pub mod doctor;
+pub mod error;
 mod extract;
 pub mod filters;
 pub mod import;

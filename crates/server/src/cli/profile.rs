@@ -3,6 +3,7 @@
 
 use super::display::{print_line, safe};
 use super::doctor::{ServerArgs, text};
+use super::error::CliError;
 use clap::{Args, ValueEnum};
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -52,15 +53,15 @@ pub fn run(args: ProfileArgs) -> ExitCode {
     match take(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("strand profile: {}", safe(&why));
+            eprintln!("strand profile: {}", safe(&why.to_string()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn take(args: &ProfileArgs) -> Result<(), String> {
-    let mut connection = args.server.connect().map_err(|e| e.to_string())?;
-    let mut ask = |words: &[&str]| text(&mut connection, words).map_err(|e| e.to_string());
+fn take(args: &ProfileArgs) -> Result<(), CliError> {
+    let mut connection = args.server.connect()?;
+    let mut ask = |words: &[&str]| text(&mut connection, words);
     let started;
     let mut words = match args.kind {
         ProfileKind::Heap => vec!["DIAG", "PROFILE", "HEAP"],
@@ -89,7 +90,7 @@ fn take(args: &ProfileArgs) -> Result<(), String> {
     let output = args.output.clone().unwrap_or_else(|| name.into());
     let file = OpenOptions::new().write(true).create_new(true).open(&output);
     file.and_then(|mut file| file.write_all(&bytes))
-        .map_err(|e| format!("cannot write {}: {e}", output.display()))?;
+        .map_err(|error| CliError::Write { path: output.clone(), error })?;
     print_line(&format!("{}: {} bytes; go tool pprof -top {0}", output.display(), bytes.len()));
     Ok(())
 }

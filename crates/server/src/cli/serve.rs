@@ -5,13 +5,15 @@
 
 use crate::driver;
 use std::fmt::Write;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use strand_commands::glob;
 use strand_engine::Config;
-use strand_engine::config::{Change, OPTIONS, OptionSpec, Source, text_of_arguments};
+use strand_engine::config::{
+    Change, ConfigError, OPTIONS, OptionSpec, Source, text::NoOption, text_of_arguments,
+};
 
 /// Maximum length of a configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -28,14 +30,44 @@ pub struct ServeArgs {
 
 /// Runs the server. Returns the exit code of the process.
 pub fn run(args: ServeArgs) -> ExitCode {
-    let served = configure(&args.arguments).and_then(|(config, file)| driver::serve(config, file));
-    match served {
+    let fail = |error: &dyn std::error::Error| {
+        eprintln!("strand: {error}");
+        ExitCode::FAILURE
+    };
+    let (config, file) = match configure(&args.arguments) {
+        Ok(configured) => configured,
+        Err(error) => return fail(&error),
+    };
+    match driver::serve(config, file) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("strand: {text}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// Why the command line or the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum ConfigureError {
+    #[error("cannot find the configuration file {path}: {error}", path = path.display())]
+    Path { path: PathBuf, error: io::Error },
+    #[error("cannot read the configuration file {path}: {error}", path = path.display())]
+    File { path: PathBuf, error: ReadError },
+    #[error("cannot read the configuration from stdin: {0}")]
+    Stdin(ReadError),
+    #[error("the pattern {pattern:?} names more than {INCLUDED_MAX} files")]
+    TooMany { pattern: String },
+    #[error("{0}")]
+    Arguments(NoOption),
+    #[error("{0}")]
+    Line(ConfigError),
+}
+
+/// Why a configuration cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it is longer than {FILE_BYTES_MAX} bytes")]
+    TooLong,
 }
 
 /// Every option with its type, default and meaning, for `strand serve --help`.
@@ -68,7 +100,7 @@ fn describe(text: &mut String, option: &OptionSpec) {
 }
 
 /// Reads the file, then stdin, then the options. Later values win.
-fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), String> {
+fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), ConfigureError> {
     let (mut rest, mut file, mut stdin) = (arguments, None, false);
     if let [first, more @ ..] = rest
         && !first.starts_with('-')
@@ -85,21 +117,21 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), String> 
         load(&config, read(path)?)?;
     }
     if stdin {
-        let text = bounded(&mut std::io::stdin().lock())
-            .map_err(|why| format!("cannot read the configuration from stdin: {why}"))?;
+        let text = bounded(&mut io::stdin().lock()).map_err(ConfigureError::Stdin)?;
         load(&config, Source { name: "stdin".into(), text, is_numbered: true })?;
     }
-    let text = text_of_arguments(rest).map_err(|why| why.to_string())?.into_bytes();
+    let text = text_of_arguments(rest).map_err(ConfigureError::Arguments)?.into_bytes();
     load(&config, Source { name: "command line".into(), text, is_numbered: false })?;
     Ok((config, file))
 }
 
-fn load(config: &Config, source: Source) -> Result<(), String> {
-    config.load(&source, &mut include).map_err(|e| e.to_string())
+fn load(config: &Config, source: Source) -> Result<(), ConfigureError> {
+    let mut include = |path: &str| include(path).map_err(|error| error.to_string());
+    config.load(&source, &mut include).map_err(ConfigureError::Line)
 }
 
 /// The files that an `include` matches. A pattern may match no file.
-fn include(path: &str) -> Result<Vec<Source>, String> {
+fn include(path: &str) -> Result<Vec<Source>, ConfigureError> {
     match path.contains(['*', '?', '[']) {
         true => expand(path)?.iter().map(|path| read(path)).collect(),
         false => Ok(vec![read(Path::new(path))?]),
@@ -108,7 +140,7 @@ fn include(path: &str) -> Result<Vec<Source>, String> {
 
 /// The files that a pattern matches, sorted. As in a shell, wildcards match neither a `/` nor a dot at the start
 /// of a name.
-fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
+fn expand(pattern: &str) -> Result<Vec<PathBuf>, ConfigureError> {
     let mut found = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         let mut deeper = Vec::new();
@@ -128,7 +160,7 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
             }
         }
         if deeper.len() > INCLUDED_MAX {
-            return Err(format!("the pattern {pattern:?} names more than {INCLUDED_MAX} files"));
+            return Err(ConfigureError::TooMany { pattern: pattern.to_owned() });
         }
         found = deeper;
     }
@@ -137,23 +169,22 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<Source, String> {
-    let read = || bounded(&mut std::fs::File::open(path).map_err(|e| e.to_string())?);
-    let text = read().map_err(|e| format!("cannot read the configuration file {}: {e}", path.display()))?;
+fn read(path: &Path) -> Result<Source, ConfigureError> {
+    let read = || bounded(&mut std::fs::File::open(path)?);
+    let text = read().map_err(|error| ConfigureError::File { path: path.to_owned(), error })?;
     Ok(Source { name: path.display().to_string(), text, is_numbered: true })
 }
 
 /// Reads `from` to its end, but at most [`FILE_BYTES_MAX`] bytes.
-fn bounded(from: &mut dyn Read) -> Result<Vec<u8>, String> {
+fn bounded(from: &mut dyn Read) -> Result<Vec<u8>, ReadError> {
     let mut text = Vec::new();
-    from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
+    from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
     match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(format!("it is longer than {FILE_BYTES_MAX} bytes")),
+        true => Err(ReadError::TooLong),
         false => Ok(text),
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, String> {
-    std::path::absolute(path)
-        .map_err(|e| format!("cannot find the configuration file {}: {e}", path.display()))
+fn absolute(path: &Path) -> Result<PathBuf, ConfigureError> {
+    std::path::absolute(path).map_err(|error| ConfigureError::Path { path: path.to_owned(), error })
 }

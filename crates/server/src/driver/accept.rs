@@ -1,6 +1,7 @@
 //! The main thread's loop. It accepts connections at every door and passes each socket to the worker with the
 //! fewest. It also handles signals, SHUTDOWN and CONFIG SET.
 
+use super::ServeError;
 use super::clock::Clock;
 use super::door::{Arrival, Door, Listener};
 use super::host::Request;
@@ -40,14 +41,14 @@ pub struct Until<'a> {
 /// Accepts connections until the server must stop. Returns the time that running commands then have to finish.
 ///
 /// # Errors
-/// When the runtime cannot take over the listeners.
+/// When the runtime cannot take over the listeners, or the data cannot be loaded.
 pub async fn accept_until_stopped(
     engine: &Arc<Engine>,
     listeners: Vec<Listener>,
     tls: &Tls,
     workers: &[Worker],
     until: Until<'_>,
-) -> io::Result<Duration> {
+) -> Result<Duration, ServeError> {
     let Until { mut inbox, level, signals, manager, clock } = until;
     let grace = Duration::from_millis(STOP_GRACE_MS);
     // The handler is set before the server reports that it is ready, because a SIGHUP without a handler would end the
@@ -103,7 +104,7 @@ pub async fn accept_until_stopped(
             },
             request = inbox.recv() => match request {
                 Some(Request::Loaded(Ok(()))) => ready.say(manager),
-                Some(Request::Loaded(Err(why))) => return Err(io::Error::other(why)),
+                Some(Request::Loaded(Err(error))) => return Err(error.into()),
                 Some(Request::Changed(name)) => changed(engine, workers, level, &name),
                 Some(Request::Stop(request)) => {
                     tracing::info!("SHUTDOWN: stopping");

@@ -4,7 +4,7 @@
 //! [`open`] listens at every configured door and returns a [`Listener`] for each address. A connection accepted
 //! there is an [`Arrival`].
 
-use super::listen;
+use super::listen::{self, BindError};
 use rustls::ServerConfig;
 use std::fmt;
 use std::io;
@@ -93,8 +93,8 @@ pub struct Arrival {
 /// free port if there is no other door, and no door otherwise.
 ///
 /// # Errors
-/// When an address is not available. The text is for the user.
-pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
+/// When an address is not available.
+pub fn open(config: &Config) -> Result<Vec<Listener>, BindError> {
     let named = [
         ("tls-port", config.tls_port(), Door { protocol: Protocol::Resp, tls: true }),
         ("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4, tls: false }),
@@ -105,8 +105,7 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
     let plain = (plain.1 > 0 || others.is_empty()).then_some(plain);
     let mut listeners = Vec::new();
     for (option, port, door) in plain.into_iter().chain(others) {
-        let sockets = listen::listen(&config.bind(), port, config.tcp_backlog() as i32, option)
-            .map_err(|e| e.to_string())?;
+        let sockets = listen::listen(&config.bind(), port, config.tcp_backlog() as i32, option)?;
         listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door }));
     }
     Ok(listeners)
@@ -121,7 +120,7 @@ const HTTP_PORT_DEFAULT: u16 = 8379;
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>, String> {
+pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>, BindError> {
     let doors = [
         ("http-port", config.http_port(), Door { protocol: Protocol::Http, tls: false }),
         ("tls-http-port", config.tls_http_port(), Door { protocol: Protocol::Http, tls: true }),
@@ -134,7 +133,7 @@ pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>,
             Err(e) if port == HTTP_PORT_DEFAULT && e.is_in_use() => {
                 tracing::warn!("HTTP is not served: {e}");
             }
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(e),
         }
     }
     Ok(listeners)

@@ -414,10 +414,10 @@ impl HostFigures for ServerHost {
         super::system::report(&self.profiles.stacks(&threads, false))
     }
     fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, NoProfile> {
-        self.profiles.take(ask).map_err(NoProfile)
+        self.profiles.take(ask).map_err(|error| NoProfile(error.to_string()))
     }
     fn memory_profiles(&self) -> Result<[Vec<u8>; 4], NoProfile> {
-        self.profiles.memory().map_err(NoProfile)
+        self.profiles.memory().map_err(|error| NoProfile(error.to_string()))
     }
     fn sample_heap(&self, on: bool) {
         if let Err(why) = self.profiles.sample_heap(on) {

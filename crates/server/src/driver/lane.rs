@@ -18,6 +18,7 @@
 
 use super::clock::Clock;
 use super::fair::{Fair, Owner, SlotKind};
+use super::priority;
 use super::wake::WakeCell;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -43,8 +44,6 @@ pub fn lane_threads(workers: usize) -> usize {
 
 /// Number of helper threads for hard jobs.
 const HARD_THREADS: usize = 2;
-/// Nice value of threads that a worker never waits for.
-pub const LOWEST_NICE: i32 = 19;
 
 /// Number of helper threads that take no heavy jobs.
 const LIGHT_THREADS: usize = 2;
@@ -183,9 +182,7 @@ impl LanePool {
         for i in 0..HARD_THREADS {
             let queue = queue.clone();
             thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
-                // On Linux a call without an id affects only the calling thread. A failure only means longer
-                // waits.
-                let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
+                priority::lower();
                 while let Some((owner, ticket)) = queue.take_hard() {
                     serve(&queue, ticket, clock);
                     queue.hard_ended(&owner);

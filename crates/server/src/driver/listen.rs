@@ -48,11 +48,8 @@ impl BindError {
     }
 }
 
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+/// Has no `source`, because the text has the cause in it.
+impl std::error::Error for BindError {}
 
 /// Listens on every address of `bind`: `127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, or a host
 /// name. An entry with a leading `-` is skipped when the machine does not have it. With `port` 0 the first address

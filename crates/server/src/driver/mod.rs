@@ -11,6 +11,7 @@ mod clock;
 mod connection;
 mod disk;
 mod door;
+mod error;
 mod fair;
 mod files;
 mod folder;
@@ -24,6 +25,7 @@ mod manager;
 mod otlp;
 mod page_cache;
 mod peer;
+pub mod priority;
 mod profiles;
 mod signal;
 mod stacks;
@@ -36,11 +38,10 @@ mod tls_stream;
 mod wake;
 mod worker;
 
-pub use lane::LOWEST_NICE;
-
 use accept::{Signals, Until, accept_until_stopped};
 use clock::Clock;
 use door::{Door, Listener};
+pub use error::ServeError;
 use host::{Loops, Request, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use manager::Manager;
@@ -50,8 +51,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use strand_engine::config::{find, text};
-use strand_engine::{Config, Engine, FoundAof, Load, OpenedFile, ServerFacts, StartError};
+use strand_engine::config::{ConfigError, find, text};
+use strand_engine::{Config, DataError, Engine, FoundAof, Load, OpenedFile, ServerFacts, StartError};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
 use tls::Tls;
@@ -70,15 +71,15 @@ const SAVE_END_MS_MAX: usize = 5_000;
 /// Runs a server with `config` until SIGINT, SIGTERM or SHUTDOWN. CONFIG REWRITE writes to `config_file`.
 ///
 /// # Errors
-/// When it cannot start. The text is for the user.
-pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String> {
+/// When it cannot start.
+pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeError> {
     enter_dir(&config)?;
     let level =
-        logging::start(&config).map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
+        logging::start(&config).map_err(|error| ServeError::LogFile { file: config.logfile(), error })?;
     logging::log_panics();
     report(&config);
     let clients = allow_clients(&config)?;
-    let tls = Tls::start(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?;
+    let tls = Tls::start(&config).map_err(ServeError::Tls)?;
     let listeners = door::open(&config)?;
     if config.port() == 0
         && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
@@ -89,18 +90,22 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     give_back_freed_pages();
     symbols::start();
     start(config, config_file, listeners, Arc::new(tls), level, clients)
-        .map_err(|e| format!("cannot start: {e}"))
 }
 
+/// The nice value of the allocator's threads. A worker on the same core goes first. The threads still get some percent
+/// of a core beside programs that never sleep: they hold locks that readers of the allocator's figures need. (At the
+/// lowest priority they got 0.5 %, and INFO and bundles waited for half a minute.)
+const PURGE_NICE: i32 = 10;
+
 /// Starts threads of the allocator that return freed pages to the system even when nobody allocates. They work in
-/// small pieces and at the lowest priority, so that no worker on the same core waits for them.
+/// small pieces and at a low priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
     if let Err(e) = strand_pages::in_pieces() {
         tracing::warn!("freed memory goes back to the system in large pieces: {e}");
     }
     let start = || {
         // On Linux a call without an id affects only the calling thread. A failure only means longer waits.
-        let _ = rustix::process::setpriority_process(None, lane::LOWEST_NICE);
+        let _ = rustix::process::setpriority_process(None, PURGE_NICE);
         // A thread inherits the priority of the thread that starts it. So end the threads from the process start
         // first.
         let _ = tikv_jemalloc_ctl::background_thread::write(false);
@@ -119,7 +124,7 @@ fn start(
     tls: Arc<Tls>,
     level: logging::LogLevel,
     clients: (usize, usize),
-) -> io::Result<()> {
+) -> Result<(), ServeError> {
     let clock = Clock::start();
     let workers = worker_count(&config);
     let shards = match config.shards() {
@@ -142,14 +147,13 @@ fn start(
         clock,
     ));
     let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
-    engine.load_users().map_err(io::Error::other)?;
+    engine.load_users()?;
     engine.open_history();
     engine.sample_heap();
     host.set_checks(checks::Settings::read(engine.config().tcp_backlog(), clients).judge());
-    lock_snapshot(&engine, &host).map_err(io::Error::other)?;
-    let data = find_data(&engine, clock).map_err(io::Error::other)?;
-    let http = door::open_http(engine.config(), engine.needs_password());
-    listeners.extend(http.map_err(io::Error::other)?);
+    lock_snapshot(&engine, &host)?;
+    let data = find_data(&engine, clock)?;
+    listeners.extend(door::open_http(engine.config(), engine.needs_password())?);
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let shared = Shared { engine: engine.clone(), clock, lanes, loops };
     let rings = shared.loops.wants_rings();
@@ -174,7 +178,7 @@ fn start(
         let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
         manager.stopping();
-        stop(workers, grace, &mut signals).await
+        Ok::<(), ServeError>(stop(workers, grace, &mut signals).await?)
     })?;
     engine.end_aof();
     end_saves(&engine);
@@ -187,7 +191,7 @@ fn start(
 
 /// Locks the snapshot for this server from the start, if there are `save` points. A server with default save
 /// points leaves the snapshot to the server that has the lock.
-fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
+fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), ServeError> {
     let config = engine.config();
     if config.save_points().is_empty() {
         return Ok(());
@@ -195,9 +199,10 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> io::Result<()> {
     match host.lock_snapshot(&config.dbfilename()) {
         Err(why) if why.kind() == io::ErrorKind::WouldBlock && config.has_default_save_points() => {
             tracing::warn!("{why}. No snapshots are written here: `save` is empty");
-            config.set(&[(b"save", b"")], false).map(drop).map_err(|e| io::Error::other(format!("{e:?}")))
+            let emptied = config.set(&[(b"save", b"")], false);
+            emptied.map(drop).map_err(|e| ServeError::SavePoints(format!("{e:?}")))
         }
-        Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(why),
+        Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(why.into()),
         Err(why) => {
             // As in redis-server, the server starts anyway. The save fails later, and writers then get the error of the
             // save.
@@ -225,8 +230,8 @@ fn find_data(engine: &Engine, clock: Clock) -> Result<Data, StartError> {
         return Ok(Data::Aof(found));
     }
     let name = engine.config().dbfilename();
-    let file =
-        disk::open(&name).map_err(|e| StartError::Files(format!("cannot open the snapshot {name}: {e}")))?;
+    let file = disk::open(&name)
+        .map_err(|why| StartError::Files(DataError::OpenSnapshot { name: name.clone(), why }))?;
     let Some(file) = file else { return Ok(Data::None) };
     engine.begin_loading(file.1, clock.now());
     Ok(Data::Snapshot(file))
@@ -253,9 +258,7 @@ fn load_data(
             }
         };
         let done = catch_unwind(AssertUnwindSafe(load));
-        let done = done.unwrap_or_else(|_| {
-            Err(StartError::Data("loading the data failed inside the server, see its log".into()))
-        });
+        let done = done.unwrap_or(Err(StartError::Data(DataError::Panicked)));
         // The receiver is gone when the server is already stopping.
         let _ = loaded.send(Request::Loaded(done));
     };
@@ -291,12 +294,13 @@ async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> i
 }
 
 /// Changes to the folder of the option `dir`, and sets the option to the process's absolute working folder.
-fn enter_dir(config: &Config) -> Result<(), String> {
+fn enter_dir(config: &Config) -> Result<(), ServeError> {
     let dir = config.dir();
-    let here = files::change_dir(&dir).map_err(|why| {
-        format!("cannot go to the working folder (dir) {}: {why}", String::from_utf8_lossy(&dir))
+    let here = files::change_dir(&dir).map_err(|error| {
+        let dir = String::from_utf8_lossy(&dir).into_owned();
+        ServeError::Folder { dir, error }
     })?;
-    settle(config, &format!("dir {}", text::quote(&here)))
+    Ok(settle(config, &format!("dir {}", text::quote(&here)))?)
 }
 
 /// Logs the given options that have no effect: one line for each that changes something in redis-server, and one
@@ -340,7 +344,7 @@ fn wants_rings(config: &Config) -> bool {
 
 /// Lowers `maxclients` to what the limit of open files allows, as redis-server does, and logs that. Returns the
 /// wanted and the allowed number.
-fn allow_clients(config: &Config) -> Result<(usize, usize), String> {
+fn allow_clients(config: &Config) -> Result<(usize, usize), ConfigError> {
     let wanted = config.maxclients();
     let allowed = files::clients_max(wanted, worker_count(config));
     if allowed < wanted {
@@ -351,8 +355,8 @@ fn allow_clients(config: &Config) -> Result<(usize, usize), String> {
 }
 
 /// Sets an option to the value in use, so that INFO and CONFIG GET show this value.
-fn settle(config: &Config, line: &str) -> Result<(), String> {
-    config.load_text(line).map_err(|e| e.to_string())
+fn settle(config: &Config, line: &str) -> Result<(), ConfigError> {
+    config.load_text(line)
 }
 
 fn worker_count(config: &Config) -> usize {

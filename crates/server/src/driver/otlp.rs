@@ -34,6 +34,7 @@ pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
             [("/v1/metrics", engine.otlp_metrics()), ("/v1/traces", engine.otlp_traces(&mut cursor))];
         let sent = bodies.iter().filter_map(|(path, body)| Some((path, body.as_ref()?)));
         let result = sent.map(|(path, body)| post(&endpoint, path, body)).find_map(Result::err);
+        let result = result.map(|error| error.to_string());
         // Log an error only when it differs from the last one.
         if result != trouble {
             match &result {
@@ -53,25 +54,34 @@ fn parts(endpoint: &str) -> Option<(&str, &str)> {
     (!host.is_empty() && host.contains(':')).then_some((host, path.trim_end_matches('/')))
 }
 
-fn post(endpoint: &str, path: &str, body: &str) -> Result<(), String> {
-    let (host, prefix) = parts(endpoint).ok_or("it is not http://HOST:PORT")?;
-    let text = |e: io::Error| e.to_string();
-    let address = host.to_socket_addrs().map_err(text)?.next().ok_or("it has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(text)?;
-    stream
-        .set_write_timeout(Some(PATIENCE))
-        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-        .map_err(text)?;
+/// Why a collector did not take what was sent.
+#[derive(Debug, thiserror::Error)]
+enum PostError {
+    #[error("it is not http://HOST:PORT")]
+    Endpoint,
+    #[error("it has no address")]
+    NoAddress,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it answered {line:?}: expected the status 200", line = .0.escape_default().to_string())]
+    Status(String),
+}
+
+fn post(endpoint: &str, path: &str, body: &str) -> Result<(), PostError> {
+    let (host, prefix) = parts(endpoint).ok_or(PostError::Endpoint)?;
+    let address = host.to_socket_addrs()?.next().ok_or(PostError::NoAddress)?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.set_read_timeout(Some(PATIENCE)))?;
     let head = format!(
         "POST {prefix}{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).map_err(text)?;
+    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
     let mut answer = [0; ANSWER_BYTES_MAX];
     let mut length = 0;
     while length < answer.len() && !answer[..length].contains(&b'\n') {
-        match stream.read(&mut answer[length..]).map_err(text)? {
+        match stream.read(&mut answer[length..])? {
             0 => break,
             more => length += more,
         }
@@ -80,7 +90,7 @@ fn post(endpoint: &str, path: &str, body: &str) -> Result<(), String> {
     let line = answer.lines().next().unwrap_or_default();
     match line.split(' ').nth(1) {
         Some(status) if status.starts_with('2') => Ok(()),
-        _ => Err(format!("it answered {:?}", line.escape_default().to_string())),
+        _ => Err(PostError::Status(line.to_owned())),
     }
 }
 

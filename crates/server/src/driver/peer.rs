@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
-use strand_commands::migrate::{Lost, NotConnected, PeerLink, Target};
+use strand_commands::migrate::{ConnectionLost, NotConnected, PeerLink, Target};
 
 /// After this number of sent bytes, the timeout starts again.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -41,23 +41,25 @@ struct Peer {
 }
 
 impl PeerLink for Peer {
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionLost> {
         for piece in bytes.chunks(PIECE_BYTES) {
             let deadline = Deadline::in_(self.timeout);
             let mut rest = piece;
             while !rest.is_empty() {
-                self.stream.set_write_timeout(Some(deadline.left().ok_or(Lost)?)).map_err(|_| Lost)?;
+                self.stream
+                    .set_write_timeout(Some(deadline.left().ok_or(ConnectionLost)?))
+                    .map_err(|_| ConnectionLost)?;
                 match self.stream.write(rest) {
-                    Ok(0) => return Err(Lost),
+                    Ok(0) => return Err(ConnectionLost),
                     Ok(sent) => rest = &rest[sent..],
                     Err(e) if is_no_failure(e.kind()) => {}
-                    Err(_) => return Err(Lost),
+                    Err(_) => return Err(ConnectionLost),
                 }
             }
         }
         Ok(())
     }
-    fn line(&mut self) -> Result<Vec<u8>, Lost> {
+    fn line(&mut self) -> Result<Vec<u8>, ConnectionLost> {
         let deadline = Deadline::in_(self.timeout);
         let mut looked_at = 0;
         loop {
@@ -71,15 +73,17 @@ impl PeerLink for Peer {
             }
             looked_at = self.input.len();
             if looked_at > LINE_BYTES_MAX {
-                return Err(Lost);
+                return Err(ConnectionLost);
             }
-            self.stream.set_read_timeout(Some(deadline.left().ok_or(Lost)?)).map_err(|_| Lost)?;
+            self.stream
+                .set_read_timeout(Some(deadline.left().ok_or(ConnectionLost)?))
+                .map_err(|_| ConnectionLost)?;
             let mut more = [0; 4096];
             match self.stream.read(&mut more) {
-                Ok(0) => return Err(Lost),
+                Ok(0) => return Err(ConnectionLost),
                 Ok(n) => self.input.extend_from_slice(&more[..n]),
                 Err(e) if is_no_failure(e.kind()) => {}
-                Err(_) => return Err(Lost),
+                Err(_) => return Err(ConnectionLost),
             }
         }
     }

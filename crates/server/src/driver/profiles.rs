@@ -8,14 +8,13 @@
 //! Names of functions are looked up when a profile is read ([`super::symbols`]). jemalloc has no labels, so the
 //! functions in a stack show the purpose of its memory ([`label`]).
 
-use super::stacks::Stacks;
-use super::symbols::{Symbols, apart};
+use super::stacks::{Stacks, StacksError};
+use super::symbols::{NoNames, Symbols, apart};
 use parking_lot::Mutex;
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::{MemfdFlags, memfd_create};
-use std::fmt::Display;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -60,21 +59,60 @@ struct Running {
     until: Instant,
 }
 
-const BUSY: &str = "BUSY a profile is being taken: one at a time";
+/// Why there is no profile. The text is an error reply.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Another profile is being taken.
+    #[error("BUSY a profile is being taken: one at a time")]
+    Busy,
+    /// The client does not know the number of the profile that is being taken.
+    #[error("ERR no such profile is being taken")]
+    Unknown,
+    /// The sampling of allocations cannot be turned on or off.
+    #[error("ERR allocations cannot be sampled: {0}")]
+    Allocations(tikv_jemalloc_ctl::Error),
+    /// The allocator was configured without sampling.
+    #[error("ERR the allocator was started without sampling (prof:false)")]
+    NoSampling,
+    /// The sampling of processor time cannot be started.
+    #[error("ERR processor time cannot be sampled: {0}")]
+    Start(pprof::Error),
+    /// The samples of processor time cannot be read.
+    #[error("ERR {0}")]
+    Samples(pprof::Error),
+    /// The allocator does not write its profile.
+    #[error("ERR the allocator's profile cannot be written: {0}")]
+    Dump(tikv_jemalloc_ctl::Error),
+    /// The file of the allocator's profile cannot be made or read.
+    #[error("ERR the allocator's profile cannot be written: {0}")]
+    File(io::Error),
+    /// The allocator's profile is too long.
+    #[error("ERR the allocator's profile has {bytes} bytes, more than {DUMP_BYTES_MAX}")]
+    TooLong {
+        /// The length of the profile.
+        bytes: u64,
+    },
+    /// Nothing looks up the names of the functions.
+    #[error("ERR {0}")]
+    Names(NoNames),
+    /// The profile cannot be compressed.
+    #[error("ERR {0}")]
+    Compress(io::Error),
+}
 
 impl Profiles {
     /// Turns the sampling of allocations on or off.
     ///
     /// # Errors
     /// When the allocator was built without sampling.
-    pub fn sample_heap(&self, on: bool) -> Result<(), String> {
-        b"prof.active\0".name().write(on).map_err(|e| format!("ERR allocations cannot be sampled: {e}"))
+    pub fn sample_heap(&self, on: bool) -> Result<(), ProfileError> {
+        b"prof.active\0".name().write(on).map_err(ProfileError::Allocations)
     }
     /// Serves DIAG PROFILE. Returns the bytes of the answer.
     ///
     /// # Errors
     /// An error reply.
-    pub fn take(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
+    pub fn take(&self, ask: ProfileAsk) -> Result<Vec<u8>, ProfileError> {
         match ask {
             ProfileAsk::Heap { folded } => self.counted(Counted::Heap, folded),
             ProfileAsk::Allocs { folded } => self.counted(Counted::Allocs, folded),
@@ -93,37 +131,37 @@ impl Profiles {
     /// The stacks of threads of this process. See [`super::stacks::take`].
     ///
     /// # Errors
-    /// A description for users. Also while processor time is sampled: both need the one signal handler.
-    pub fn stacks(&self, threads: &[i32], at_once: bool) -> Result<Stacks, String> {
+    /// Also while processor time is sampled, because both need the one signal handler.
+    pub fn stacks(&self, threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
         let running = self.cpu.lock();
         match *running {
-            Some(_) => Err("there are no stacks of the program while processor time is sampled".into()),
+            Some(_) => Err(StacksError::Sampled),
             None => super::stacks::take(threads, at_once),
         }
     }
-    fn start(&self, seconds: u64) -> Result<Vec<u8>, String> {
+    fn start(&self, seconds: u64) -> Result<Vec<u8>, ProfileError> {
         let mut running = self.cpu.lock();
         if running.is_some() {
-            return Err(BUSY.into());
+            return Err(ProfileError::Busy);
         }
         // Leave these libraries out, because an unwinder in them may deadlock on its own locks.
         let hz = cpu_hz(std::thread::available_parallelism().map_or(1, |cores| cores.get()));
         let builder = ProfilerGuardBuilder::default().frequency(hz as i32);
         let builder = builder.blocklist(&["libc.so", "libgcc", "pthread", "vdso"]);
-        let guard = builder.build().map_err(|e| format!("ERR processor time cannot be sampled: {e}"))?;
+        let guard = builder.build().map_err(ProfileError::Start)?;
         let began = Instant::now();
         let id = rand_id();
         *running = Some(Running { id, hz, guard, began, until: began + Duration::from_secs(seconds) });
         Ok(id.to_string().into_bytes())
     }
-    fn stop(&self, id: u64, folded: bool) -> Result<Vec<u8>, String> {
+    fn stop(&self, id: u64, folded: bool) -> Result<Vec<u8>, ProfileError> {
         let mut place = self.cpu.lock();
         let is_its = place.as_ref().is_some_and(|running| running.id == id);
-        let running = place.take_if(|_| is_its).ok_or("ERR no such profile is being taken")?;
+        let running = place.take_if(|_| is_its).ok_or(ProfileError::Unknown)?;
         let took = running.began.elapsed();
         let ns = 1_000_000_000 / i64::from(running.hz);
-        let report = apart(move || running.guard.report().build()).map_err(|e| format!("ERR {e}"))?;
-        let report = report.map_err(|e| format!("ERR {e}"))?;
+        let report = apart(move || running.guard.report().build()).map_err(ProfileError::Names)?;
+        let report = report.map_err(ProfileError::Samples)?;
         let samples = report.data.iter().map(|(stack, count)| {
             let symbols = stack.frames.iter().flatten();
             let frames: Vec<Frame> = symbols
@@ -147,7 +185,7 @@ impl Profiles {
         };
         encode(&profile, folded)
     }
-    fn counted(&self, counted: Counted, folded: bool) -> Result<Vec<u8>, String> {
+    fn counted(&self, counted: Counted, folded: bool) -> Result<Vec<u8>, ProfileError> {
         encode(&self.dump(&[counted])?.profile(counted), folded)
     }
     /// The memory profiles of one moment: all allocations, folded and as pprof, then the memory in use, folded and as
@@ -155,7 +193,7 @@ impl Profiles {
     ///
     /// # Errors
     /// An error reply.
-    pub fn memory(&self) -> Result<[Vec<u8>; 4], String> {
+    pub fn memory(&self) -> Result<[Vec<u8>; 4], ProfileError> {
         let both = [Counted::Allocs, Counted::Heap];
         let dump = self.dump(&both)?;
         let [allocs, heap] = both.map(|counted| dump.profile(counted));
@@ -163,8 +201,8 @@ impl Profiles {
     }
     /// Reads a new dump of the allocator, and looks up the names of the functions in its stacks. Stacks without
     /// anything `wanted` are left out.
-    fn dump(&self, wanted: &[Counted]) -> Result<Dump, String> {
-        let Some(_only) = self.heap.try_lock() else { return Err(BUSY.into()) };
+    fn dump(&self, wanted: &[Counted]) -> Result<Dump, ProfileError> {
+        let Some(_only) = self.heap.try_lock() else { return Err(ProfileError::Busy) };
         let text = dump()?;
         let time_ns = now_ns();
         let wanted = wanted.to_vec();
@@ -175,7 +213,7 @@ impl Profiles {
                 stacks.filter(|(_, counts)| wanted.iter().any(|counted| counts[counted.first()] > 0));
             stacks.map(|(addresses, counts)| (symbols.frames(&addresses), counts)).collect()
         };
-        Ok(Dump { stacks: apart(named).map_err(|e| format!("ERR {e}"))?, time_ns })
+        Ok(Dump { stacks: apart(named).map_err(ProfileError::Names)?, time_ns })
     }
 }
 
@@ -240,41 +278,40 @@ fn now_ns() -> i64 {
 }
 
 /// Encodes the profile: compressed by gzip, or as folded stacks with the second of the profile's values.
-fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
+fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, ProfileError> {
     if folded {
         return Ok(profile.folded(1).into_bytes());
     }
     let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(|e| format!("ERR {e}"))
+    out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(ProfileError::Compress)
 }
 
 /// Returns the text of jemalloc's heap dump. jemalloc can write a dump only to a file, so this uses one file in memory for
 /// all dumps: a full disk, or one that is slow, is no hindrance.
-fn dump() -> Result<String, String> {
+fn dump() -> Result<String, ProfileError> {
     static FILE: OnceLock<(File, &'static [u8])> = OnceLock::new();
     if b"opt.prof\0".name().read() != Ok(true) {
-        return Err("ERR the allocator was started without sampling (prof:false)".into());
+        return Err(ProfileError::NoSampling);
     }
-    let failed = |e: &dyn Display| format!("ERR the allocator's profile cannot be written: {e}");
     let (file, path) = match FILE.get() {
         Some(made) => made,
         None => {
-            let file: File =
-                memfd_create("heap-profile", MemfdFlags::CLOEXEC).map_err(|e| failed(&e))?.into();
+            let made = memfd_create("heap-profile", MemfdFlags::CLOEXEC);
+            let file: File = made.map_err(|e| ProfileError::File(e.into()))?.into();
             // jemalloc's interface wants a name that lives for ever.
             let path = format!("/proc/self/fd/{}\0", file.as_raw_fd()).into_bytes().leak();
             FILE.get_or_init(|| (file, path))
         }
     };
-    b"prof.dump\0".name().write(*path).map_err(|e| failed(&e))?;
-    let length = file.metadata().map_err(|e| failed(&e))?.len();
+    b"prof.dump\0".name().write(*path).map_err(ProfileError::Dump)?;
+    let length = file.metadata().map_err(ProfileError::File)?.len();
     let mut text = vec![0; usize::try_from(length.min(DUMP_BYTES_MAX)).unwrap_or(0)];
     let read = match length <= DUMP_BYTES_MAX {
-        true => file.read_exact_at(&mut text, 0).map_err(|e| failed(&e)),
-        false => Err(format!("ERR the allocator's profile has {length} bytes")),
+        true => file.read_exact_at(&mut text, 0).map_err(ProfileError::File),
+        false => Err(ProfileError::TooLong { bytes: length }),
     };
     // This frees the memory of the file.
-    file.set_len(0).map_err(|e| failed(&e))?;
+    file.set_len(0).map_err(ProfileError::File)?;
     read.map(|()| String::from_utf8_lossy(&text).into_owned())
 }
 

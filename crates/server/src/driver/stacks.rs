@@ -6,7 +6,7 @@
 //! that blocks the signal (the allocator's own) or that is in an uninterruptible call.
 
 use super::profiles::Profiles;
-use super::symbols::{Symbols, apart};
+use super::symbols::{NoNames, Symbols, apart};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -35,19 +35,35 @@ const HANDLER: &str = "perf_signal_handler";
 /// The stack of each thread that answered: the functions, innermost first, by thread id.
 pub type Stacks = HashMap<i32, Vec<Frame>>;
 
+/// Why there are no stacks.
+#[derive(Debug, thiserror::Error)]
+pub enum StacksError {
+    /// Both need the one signal handler.
+    #[error("there are no stacks of the program while processor time is sampled")]
+    Sampled,
+    /// The sampler does not start.
+    #[error("there are no stacks of the program: {0}")]
+    Sampler(pprof::Error),
+    /// A thread cannot be asked for its stack.
+    #[error("there are no stacks of the program: {0}")]
+    Signal(io::Error),
+    /// Nothing looks up the names of the functions.
+    #[error(transparent)]
+    Names(#[from] NoNames),
+}
+
 /// The stacks of these threads of the process. `at_once`: the sampler starts on the calling thread, because the threads
 /// are in a state that may end soon. The caller must not sample processor time at the same time.
 ///
 /// # Errors
 /// When the sampler does not start, or the kernel has no descriptors of threads.
-pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, String> {
-    let failed = |e: &dyn std::fmt::Display| format!("there are no stacks of the program: {e}");
+pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, StacksError> {
     // These libraries are left out: an interrupted unwinder would be entered again. The C library does not need to be
     // left out: a thread that waits is in it, and the unwinder finds its tables there without a lock.
     let builder = ProfilerGuardBuilder::default().frequency(TICKS_HZ).blocklist(&["libgcc", "vdso"]);
     // The sampler reads the tables of names when it starts.
     let guard = if at_once { builder.build() } else { apart(move || builder.build())? };
-    let guard = guard.map_err(|e| failed(&e))?;
+    let guard = guard.map_err(StacksError::Sampler)?;
     let mut found = Vec::new();
     let (mut seen, until) = (HashSet::new(), Instant::now() + ALL_MAX);
     for tid in threads.iter().take(THREADS_MAX) {
@@ -59,14 +75,14 @@ pub fn take(threads: &[i32], at_once: bool) -> Result<Stacks, String> {
             // Leave the thread out, because it did not answer or has ended.
             Ok(None) => {}
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
-            Err(e) => return Err(failed(&e)),
+            Err(e) => return Err(StacksError::Signal(e)),
         }
     }
-    apart(move || {
+    Ok(apart(move || {
         drop(guard);
         let mut symbols = Symbols::default();
         found.into_iter().map(|(tid, addresses)| (tid, own(symbols.frames(&addresses)))).collect()
-    })
+    })?)
 }
 
 /// Sends the signal to the thread `tid`, and waits until the handler has recorded the stack. `seen`: the threads that
@@ -117,7 +133,7 @@ pub fn place(profiles: &Profiles, name: &str) -> String {
             format!("its stack: {}", names.join(" < "))
         }
         Ok(None) => "it does not answer the signal for its stack".into(),
-        Err(why) => why.clone(),
+        Err(why) => why.to_string(),
     };
     format!("{place}; {stack}")
 }
@@ -175,7 +191,7 @@ mod tests {
         waiting.map(|thread| thread.join()).expect("a thread").expect("it ends");
         working.map(|thread| thread.join()).expect("a thread").expect("it ends");
         if pidfd_open(rustix::thread::gettid(), of_thread()).is_err() {
-            let why = stacks.expect("an answer").expect_err("the kernel is older");
+            let why = stacks.expect("an answer").expect_err("the kernel is older").to_string();
             assert!(why.contains("no stacks of the program") && line.contains(&why), "{why} {line}");
             return;
         }
@@ -187,7 +203,7 @@ mod tests {
         // This is no separate test, because stacks and CPU profiles need the same signal handler.
         let id = profiles.take(ProfileAsk::CpuStart { seconds: 1 }).expect("no other profile is taken");
         let why = profiles.stacks(&threads, false).expect_err("it is busy");
-        assert!(why.contains("while processor time is sampled"), "{why}");
+        assert!(matches!(why, StacksError::Sampled), "{why}");
         let id = String::from_utf8(id).expect("a number").parse().expect("a number");
         assert!(profiles.take(ProfileAsk::CpuStop { id, folded: true }).is_ok());
     }

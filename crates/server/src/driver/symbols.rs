@@ -5,14 +5,18 @@
 //! so a worker on the same core goes first. At the priority of workers, a worker waited for the end of a time slice. Net
 //! p99.9 of a GET beside `strand bundle` (`make cliffs ARGS='--only "9 strand bundle" --scale 0.25'`, the server on one
 //! core): 4.2 ms before, 0.4 to 0.5 ms now; nice 10 gained a quarter of that. The price: while a load takes all of the
-//! one core, a bundle takes 2.0 s in place of 0.5 s (quick profile).
+//! one core, a bundle takes 2.0 s in place of 0.5 s (quick profile). Where the lowest priority starves
+//! ([`priority::starves`]), a second thread works at the usual priority.
+//!
+//! A bundle asks for names four times. So the tables are kept for [`TABLES_KEPT`] after the last question.
 
-use super::LOWEST_NICE;
+use super::priority;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread;
+use std::time::Duration;
 use strand_diag::profile::Frame;
 
 /// The names of functions by address, each looked up once.
@@ -47,38 +51,60 @@ fn resolve(address: usize) -> Vec<Frame> {
     frames
 }
 
-/// The thread of [`apart`]. `None` when the system could not create it.
-static THREAD: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| {
-    let (sender, works) = channel::<Work>();
-    let serve = move || {
-        // On Linux a call without an id affects only the calling thread. A failure only means longer waits.
-        let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
-        works.into_iter().for_each(|work| work());
-    };
-    thread::Builder::new().name("names".into()).spawn(serve).ok().map(|_| sender)
-});
+/// The tables of names take tens of megabytes. They are freed when nobody has asked for a name for this time.
+const TABLES_KEPT: Duration = Duration::from_secs(2);
+
+/// The thread of [`apart`] with the lowest priority. `None` when the system could not create it.
+static LOWEST: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names", priority::lower));
+/// The thread of [`apart`] for a machine on which the lowest priority starves.
+static USUAL: LazyLock<Option<Sender<Work>>> = LazyLock::new(|| spawn("names-usual", || ()));
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Starts the thread of [`apart`]. Without this call it starts with its first work.
-pub fn start() {
-    LazyLock::force(&THREAD);
+fn spawn(name: &str, begin: fn()) -> Option<Sender<Work>> {
+    let (sender, works) = channel();
+    let run = move || {
+        begin();
+        serve(&works);
+    };
+    thread::Builder::new().name(name.into()).spawn(run).ok().map(|_| sender)
 }
 
-/// Runs `work`, which looks names up, on a thread of the lowest priority, and waits for its end. Frees the tables of
-/// names after it, because they take tens of megabytes.
+fn serve(works: &Receiver<Work>) {
+    while let Ok(mut work) = works.recv() {
+        loop {
+            work();
+            match works.recv_timeout(TABLES_KEPT) {
+                Ok(next) => work = next,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+        backtrace::clear_symbol_cache();
+    }
+}
+
+/// Starts the thread of the lowest priority. Without this call it starts with its first work.
+pub fn start() {
+    LazyLock::force(&LOWEST);
+}
+
+/// The thread that looks names up does not run, or its work panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no thread looks up the names of functions")]
+pub struct NoNames;
+
+/// Runs `work`, which looks names up, on a thread of its own, and waits for its end.
 ///
 /// # Errors
-/// A description for users when there is no such thread, or `work` panics.
-pub fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    let failed = || "no thread looks up the names of functions".to_string();
+/// When there is no such thread, or `work` panics.
+pub fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoNames> {
     let (done, result) = sync_channel(1);
     let work = move || {
-        let made = catch_unwind(AssertUnwindSafe(work));
-        backtrace::clear_symbol_cache();
         // The caller waits for this message.
-        let _ = done.send(made);
+        let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
     };
-    THREAD.as_ref().and_then(|thread| thread.send(Box::new(work)).ok()).ok_or_else(failed)?;
-    result.recv().map_err(|_| failed())?.map_err(|_| failed())
+    let thread = if priority::starves() { &*USUAL } else { &*LOWEST };
+    thread.as_ref().and_then(|thread| thread.send(Box::new(work)).ok()).ok_or(NoNames)?;
+    result.recv().map_err(|_| NoNames)?.map_err(|_| NoNames)
 }

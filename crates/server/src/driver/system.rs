@@ -3,7 +3,7 @@
 //! A figure that the kernel does not have (no pressure figures, no control group) is left out. The counters of
 //! threads are summed by name while the threads exist, so the sums never decrease when a thread ends.
 
-use super::stacks::Stacks;
+use super::stacks::{Stacks, StacksError};
 use procfs::process::{Process, Task};
 use procfs::{CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
 use rustix::process::Signal;
@@ -221,7 +221,7 @@ pub fn threads() -> Vec<i32> {
 
 /// The system's own texts, for a bundle, and the stacks of the threads. Yields the core after each file, because a
 /// worker may wait for the core.
-pub fn report(stacks: &Result<Stacks, String>) -> Vec<(String, String)> {
+pub fn report(stacks: &Result<Stacks, StacksError>) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = REPORTED
         .iter()
         .filter_map(|path| {

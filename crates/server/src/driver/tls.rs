@@ -10,9 +10,11 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{
-    NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
+    NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::{CipherSuite, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,8 +60,8 @@ impl Tls {
     /// The configuration for the doors of `config`.
     ///
     /// # Errors
-    /// When a door needs TLS and it is not usable. The text is for the user.
-    pub fn start(config: &Config) -> Result<Tls, String> {
+    /// When a door needs TLS and it is not usable.
+    pub fn start(config: &Config) -> Result<Tls, TlsError> {
         let tls = Tls::default();
         if config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0 {
             *tls.current.write() = Some(Arc::new(server_config(config)?));
@@ -70,7 +72,7 @@ impl Tls {
     ///
     /// # Errors
     /// When files or options are unusable. The former configuration stays in use.
-    pub fn reload(&self, config: &Config) -> Result<bool, String> {
+    pub fn reload(&self, config: &Config) -> Result<bool, TlsError> {
         let _one = self.reloading.lock();
         if self.current().is_none() {
             return Ok(false);
@@ -85,19 +87,131 @@ impl Tls {
     }
 }
 
-fn server_config(config: &Config) -> Result<ServerConfig, String> {
+/// Why the TLS configuration cannot be used. Where redis-server has a text, it begins with redis-server's.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// An option that TLS needs is empty.
+    #[error("No {0} configured!")]
+    NoFile(&'static str),
+    /// A name is none of the suites.
+    #[error("{option}: '{name}' is none of {}", known.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(":"))]
+    Cipher {
+        /// The option.
+        option: &'static str,
+        /// The name.
+        name: String,
+        /// The suites that the option may name.
+        known: &'static [(&'static str, CipherSuite)],
+    },
+    /// An old version of TLS.
+    #[error("tls-protocols: {0} is broken and not supported: expected TLSv1.2, TLSv1.3")]
+    OldVersion(String),
+    /// A name is no version of TLS.
+    #[error("tls-protocols: '{0}' is none of TLSv1.2, TLSv1.3")]
+    Version(String),
+    /// No suite belongs to one of the versions.
+    #[error("tls-protocols and tls-ciphers do not go together: {0}")]
+    Suites(rustls::Error),
+    /// Clients need certificates, and no authority is named that may sign the certificates.
+    #[error(
+        "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
+         tls-auth-clients are enabled!"
+    )]
+    NoAuthorities,
+    /// The authorities in a file or folder cannot be read.
+    #[error("Failed to configure CA certificate(s): {path}: {error}")]
+    Authorities {
+        /// The file or folder.
+        path: String,
+        /// What is wrong.
+        error: FileError,
+    },
+    /// No client certificate can be checked with the authorities.
+    #[error("Failed to configure CA certificate(s): {0}")]
+    Verifier(VerifierBuilderError),
+    /// The server's certificate cannot be read.
+    #[error("Failed to load certificate: {path}: {error}")]
+    Certificate {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        error: FileError,
+    },
+    /// The server's private key cannot be read.
+    #[error("Failed to load private key: {path}: {error}")]
+    Key {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        error: FileError,
+    },
+    /// The certificate and the key do not belong together.
+    #[error("{certificate} and {key} cannot be used: {error}")]
+    Pair {
+        /// The file of the certificate.
+        certificate: String,
+        /// The file of the key.
+        key: String,
+        /// What is wrong.
+        error: rustls::Error,
+    },
+}
+
+/// Why a file of certificates or of a key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The operating system refused the call.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The file has none of the sections that are looked for.
+    #[error("no such PEM section in it")]
+    NoSection,
+    /// A section of the file is damaged.
+    #[error("{0}")]
+    Pem(PemError),
+    /// The file has no certificate.
+    #[error("no certificate in it")]
+    NoCertificate,
+    /// The certificate cannot be an authority.
+    #[error("{0}")]
+    Authority(rustls::Error),
+    /// The key is encrypted in a form that is not read.
+    #[error("encrypted in OpenSSL's old way: `openssl pkcs8 -topk8` makes a file that can be read")]
+    OldEncryption,
+    /// The key is encrypted.
+    #[error("it is encrypted, and there is no tls-key-file-pass")]
+    NoPassword,
+    /// The encrypted key is damaged.
+    #[error("{0}")]
+    EncryptedKey(pkcs8::Error),
+    /// The key is encrypted with another password.
+    #[error("tls-key-file-pass does not open it")]
+    WrongPassword,
+}
+
+impl From<PemError> for FileError {
+    fn from(error: PemError) -> FileError {
+        match error {
+            PemError::Io(error) => FileError::Io(error),
+            PemError::NoItemsFound => FileError::NoSection,
+            other => FileError::Pem(other),
+        }
+    }
+}
+
+fn server_config(config: &Config) -> Result<ServerConfig, TlsError> {
     let word = |option: Opt| String::from_utf8_lossy(&config.text(option)).into_owned();
     let (cert_file, key_file) = (word(Opt::TlsCertFile), word(Opt::TlsKeyFile));
     if cert_file.is_empty() {
-        return Err("No tls-cert-file configured!".into());
+        return Err(TlsError::NoFile("tls-cert-file"));
     }
     if key_file.is_empty() {
-        return Err("No tls-key-file configured!".into());
+        return Err(TlsError::NoFile("tls-key-file"));
     }
     let provider = Arc::new(provider(&word(Opt::TlsCiphers), &word(Opt::TlsCiphersuites))?);
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions(&word(Opt::TlsProtocols))?)
-        .map_err(|e| format!("tls-protocols and tls-ciphers do not go together: {e}"))?;
+        .map_err(TlsError::Suites)?;
     let auth = word(Opt::TlsAuthClients);
     let builder = if auth == "no" {
         builder.with_no_client_auth()
@@ -105,17 +219,17 @@ fn server_config(config: &Config) -> Result<ServerConfig, String> {
         let roots = Arc::new(roots(&word(Opt::TlsCaCertFile), &word(Opt::TlsCaCertDir))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         let verifier = if auth == "optional" { verifier.allow_unauthenticated() } else { verifier };
-        builder.with_client_cert_verifier(
-            verifier.build().map_err(|e| format!("Failed to configure CA certificate(s): {e}"))?,
-        )
+        builder.with_client_cert_verifier(verifier.build().map_err(TlsError::Verifier)?)
     };
     let chain = certificates(Path::new(&cert_file))
-        .map_err(|e| format!("Failed to load certificate: {cert_file}: {e}"))?;
+        .map_err(|error| TlsError::Certificate { path: cert_file.clone(), error })?;
     let key = private_key(&key_file, &config.text(Opt::TlsKeyFilePass))
-        .map_err(|e| format!("Failed to load private key: {key_file}: {e}"))?;
-    let mut server = builder
-        .with_single_cert(chain, key)
-        .map_err(|e| format!("{cert_file} and {key_file} cannot be used: {e}"))?;
+        .map_err(|error| TlsError::Key { path: key_file.clone(), error })?;
+    let mut server = builder.with_single_cert(chain, key).map_err(|error| TlsError::Pair {
+        certificate: cert_file,
+        key: key_file,
+        error,
+    })?;
     server.ignore_client_order = config.number(Opt::TlsPreferServerCiphers) == 1;
     server.session_storage = match config.number(Opt::TlsSessionCaching) {
         1 => Arc::new(Sessions {
@@ -135,7 +249,7 @@ fn server_config(config: &Config) -> Result<ServerConfig, String> {
 
 /// The crypto provider: ring with the suites of `tls-ciphers` and `tls-ciphersuites`, in their order. An empty option
 /// means all suites.
-fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String> {
+fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, TlsError> {
     let mut provider = ring::default_provider();
     let mut wanted = Vec::new();
     for (option, names, known) in
@@ -146,10 +260,8 @@ fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String>
             continue;
         }
         for name in names.split([':', ',', ' ']).filter(|n| !n.is_empty()) {
-            let suite = known.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).ok_or_else(|| {
-                let all: Vec<&str> = known.iter().map(|(n, _)| *n).collect();
-                format!("{option}: '{name}' is none of {}", all.join(":"))
-            })?;
+            let unknown = || TlsError::Cipher { option, name: name.to_owned(), known };
+            let suite = known.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).ok_or_else(unknown)?;
             wanted.push(suite.1);
         }
     }
@@ -159,71 +271,61 @@ fn provider(ciphers: &str, ciphersuites: &str) -> Result<CryptoProvider, String>
 }
 
 /// The TLS versions that `tls-protocols` names. An empty option means both versions.
-fn versions(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
+fn versions(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
     if names.trim().is_empty() {
         return Ok(vec![&version::TLS13, &version::TLS12]);
     }
     let version = |name: &str| match name.to_ascii_lowercase().as_str() {
         "tlsv1.2" => Ok(&version::TLS12),
         "tlsv1.3" => Ok(&version::TLS13),
-        "tlsv1" | "tlsv1.1" => Err(format!("tls-protocols: {name} is broken and not supported")),
-        _ => Err(format!("tls-protocols: '{name}' is none of TLSv1.2, TLSv1.3")),
+        "tlsv1" | "tlsv1.1" => Err(TlsError::OldVersion(name.to_owned())),
+        _ => Err(TlsError::Version(name.to_owned())),
     };
     names.split_ascii_whitespace().map(version).collect()
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).map_err(explain)?;
-    let found = found.take(CA_CERTIFICATES_MAX).collect::<Result<Vec<_>, _>>().map_err(explain)?;
-    if found.is_empty() { Err("no certificate in it".into()) } else { Ok(found) }
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    let found = CertificateDer::pem_file_iter(path)?;
+    let found = found.take(CA_CERTIFICATES_MAX).collect::<Result<Vec<_>, _>>()?;
+    if found.is_empty() { Err(FileError::NoCertificate) } else { Ok(found) }
 }
 
 /// The first private key of a PEM file. `password` decrypts an encrypted key (PKCS #8).
-fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    let text = std::fs::read(path).map_err(|e| e.to_string())?;
+fn private_key(path: &str, password: &[u8]) -> Result<PrivateKeyDer<'static>, FileError> {
+    let text = std::fs::read(path)?;
     let text = String::from_utf8_lossy(&text);
     let Some(at) = text.find(ENCRYPTED_KEY) else {
         if text.contains("Proc-Type: 4,ENCRYPTED") {
-            return Err(
-                "encrypted in OpenSSL's old way: `openssl pkcs8 -topk8` makes a file that can be read".into(),
-            );
+            return Err(FileError::OldEncryption);
         }
-        return PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(explain);
+        return Ok(PrivateKeyDer::from_pem_slice(text.as_bytes())?);
     };
     if password.is_empty() {
-        return Err("it is encrypted, and there is no tls-key-file-pass".into());
+        return Err(FileError::NoPassword);
     }
-    let (_, document) = SecretDocument::from_pem(text[at..].trim_end()).map_err(|e| e.to_string())?;
-    let encrypted = EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(|e| e.to_string())?;
-    let key = encrypted.decrypt(password).map_err(|_| "tls-key-file-pass does not open it".to_string())?;
+    let (_, document) =
+        SecretDocument::from_pem(text[at..].trim_end()).map_err(|e| FileError::EncryptedKey(e.into()))?;
+    let encrypted =
+        EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(FileError::EncryptedKey)?;
+    let key = encrypted.decrypt(password).map_err(|_| FileError::WrongPassword)?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-fn explain(error: PemError) -> String {
-    match error {
-        PemError::Io(e) => e.to_string(),
-        PemError::NoItemsFound => "no such PEM section in it".into(),
-        other => other.to_string(),
-    }
-}
-
 /// The authorities that may sign client certificates.
-fn roots(file: &str, folder: &str) -> Result<RootCertStore, String> {
+fn roots(file: &str, folder: &str) -> Result<RootCertStore, TlsError> {
     if file.is_empty() && folder.is_empty() {
-        return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, \
-                    tls-replication or tls-auth-clients are enabled!"
-            .into());
+        return Err(TlsError::NoAuthorities);
     }
-    let failed = |path: &str, e: String| format!("Failed to configure CA certificate(s): {path}: {e}");
+    let failed = |path: &str, error: FileError| TlsError::Authorities { path: path.to_owned(), error };
     let mut roots = RootCertStore::empty();
     if !file.is_empty() {
         let found = certificates(Path::new(file)).map_err(|e| failed(file, e))?;
         for certificate in found {
-            roots.add(certificate).map_err(|e| failed(file, e.to_string()))?;
+            roots.add(certificate).map_err(|e| failed(file, FileError::Authority(e)))?;
         }
     }
     if !folder.is_empty() {
-        let entries = std::fs::read_dir(folder).map_err(|e| failed(folder, e.to_string()))?;
+        let entries = std::fs::read_dir(folder).map_err(|e| failed(folder, e.into()))?;
         for entry in entries.flatten().take(CA_CERTIFICATES_MAX) {
             // The folder may also have keys and certificate revocation lists.
             let Ok(found) = certificates(&entry.path()) else { continue };
@@ -272,14 +374,15 @@ mod tests {
 
     #[test]
     fn names_are_redis_s_and_others_are_refused_by_name() {
-        let suites = |a: &str, b: &str| provider(a, b).map(|p| p.cipher_suites.len());
+        let suites =
+            |a: &str, b: &str| provider(a, b).map(|p| p.cipher_suites.len()).map_err(|e| e.to_string());
         assert_eq!(suites("", ""), Ok(9));
         assert_eq!(suites("ecdhe-rsa-aes128-gcm-sha256", "TLS_AES_128_GCM_SHA256"), Ok(2));
         assert!(suites("DEFAULT:!MEDIUM", "").expect_err("a class").contains("'DEFAULT'"));
-        assert_eq!(versions("").map(|v| v.len()), Ok(2));
-        assert_eq!(versions("TLSv1.3").map(|v| v.len()), Ok(1));
-        assert!(versions("TLSv1.1 TLSv1.2").expect_err("old").contains("not supported"));
-        assert!(versions("SSLv3").is_err());
+        assert_eq!(versions("").expect("both").len(), 2);
+        assert_eq!(versions("TLSv1.3").expect("one").len(), 1);
+        assert!(matches!(versions("TLSv1.1 TLSv1.2"), Err(TlsError::OldVersion(name)) if name == "TLSv1.1"));
+        assert!(matches!(versions("SSLv3"), Err(TlsError::Version(_))));
     }
 
     #[test]

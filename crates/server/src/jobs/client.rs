@@ -1,7 +1,7 @@
 //! The client side of the service, for the command line.
 
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -10,20 +10,42 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// Why the service did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The connection cannot be opened, or broke.
+    #[error("the service at {address}: {error}")]
+    Io {
+        /// The address of the service.
+        address: String,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// The name of the host has no address.
+    #[error("{0}: no such address")]
+    NoAddress(String),
+    /// Another program answers there.
+    #[error("what answers at {0} is no service of jobs")]
+    NoService(String),
+    /// The service's own error.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Sends a request to the service at `address`, and returns its answer.
 ///
 /// # Errors
-/// A description of the failure, or the service's error.
+/// When the service cannot be reached, or answers with an error.
 pub fn ask(
     address: &str,
     token: Option<&str>,
     method: &str,
     path: &str,
     body: Option<&Value>,
-) -> Result<Value, String> {
-    let failed = |error: std::io::Error| format!("the service at {address}: {error}");
+) -> Result<Value, AskError> {
+    let failed = |error| AskError::Io { address: address.to_owned(), error };
     let resolved = address.to_socket_addrs().map_err(failed)?.next();
-    let resolved = resolved.ok_or_else(|| format!("{address}: no such address"))?;
+    let resolved = resolved.ok_or_else(|| AskError::NoAddress(address.to_owned()))?;
     let mut stream = TcpStream::connect_timeout(&resolved, TIMEOUT).map_err(failed)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
     stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
@@ -37,13 +59,13 @@ pub fn ask(
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(failed)?;
     // The service either sends a length or closes the connection. It never sends chunks.
-    let odd = || format!("what answers at {address} is no service of jobs");
+    let odd = || AskError::NoService(address.to_owned());
     let at = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(odd)?;
     let (head, body) = answer.split_at(at + 4);
     let status = std::str::from_utf8(head).ok().and_then(|head| head.split(' ').nth(1)?.parse::<u16>().ok());
     let said: Value = serde_json::from_slice(body).map_err(|_| odd())?;
     match status {
         Some(200) => Ok(said),
-        _ => Err(said["error"].as_str().map_or_else(odd, str::to_owned)),
+        _ => Err(said["error"].as_str().map_or_else(odd, |text| AskError::Refused(text.to_owned()))),
     }
 }

@@ -1,12 +1,13 @@
 //! [`Config`]: the TOML file of `strand jobs serve`.
 
 use serde_json::{Map, Value};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use strand_import::filter::ByteSize;
-use strand_import::jobs::Definition;
+use strand_import::filter::{ByteSize, SizeError};
 use strand_import::jobs::board::SourceLimit;
 use strand_import::jobs::ledger::BUDGET_BYTES_MIN;
+use strand_import::jobs::{Definition, DefinitionError};
 
 /// Default address of the service.
 pub const LISTEN: &str = "127.0.0.1:8390";
@@ -14,6 +15,8 @@ pub const LISTEN: &str = "127.0.0.1:8390";
 const MEMORY: u64 = 256 << 20;
 /// Maximum length of the file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Maximum number of imports that run at once.
+const COUNT_MAX: u64 = 10_000;
 
 /// The content of the configuration file.
 pub struct Config {
@@ -37,95 +40,142 @@ impl Config {
     /// Reads the file.
     ///
     /// # Errors
-    /// A description of the error in the file.
-    pub fn read(path: &Path) -> Result<Config, String> {
-        let shown = path.display();
-        let size = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(format!("{shown}: larger than {}", ByteSize(FILE_BYTES_MAX)));
+    /// When the file cannot be read, or something in it is wrong.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let failed = |error| ConfigError { path: path.to_owned(), error };
+        let bytes = std::fs::metadata(path).map_err(|error| failed(ContentError::Io(error)))?.len();
+        if bytes > FILE_BYTES_MAX {
+            return Err(failed(ContentError::TooLarge));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
-        let parsed: Value = toml::from_str(&text).map_err(|error| format!("{shown}: {error}"))?;
-        let Value::Object(table) = parsed else { return Err(format!("{shown}: no table")) };
-        Config::parse(table).map_err(|error| format!("{shown}: {error}"))
+        let text = std::fs::read_to_string(path).map_err(|error| failed(ContentError::Io(error)))?;
+        let table = toml::from_str(&text).map_err(|error| failed(ContentError::Toml(error)))?;
+        Config::parse(table).map_err(failed)
     }
 
-    fn parse(mut table: Map<String, Value>) -> Result<Config, String> {
+    fn parse(mut table: Map<String, Value>) -> Result<Config, ContentError> {
         let mut take = |key: &str| table.remove(key);
         let listen = text(take("listen"), "listen")?.unwrap_or_else(|| LISTEN.to_owned());
-        let listen: SocketAddr =
-            listen.parse().map_err(|_| format!("listen: {listen:?} is no address and port"))?;
+        let Ok(listen) = listen.parse::<SocketAddr>() else { return Err(ContentError::Address(listen)) };
         let memory = size(take("memory"), "memory")?.unwrap_or(MEMORY);
         if memory < BUDGET_BYTES_MIN {
-            return Err(format!("memory: less than {}", ByteSize(BUDGET_BYTES_MIN)));
+            return Err(ContentError::Memory(memory));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let running = count(take("running"), "running")?.unwrap_or(2 * cores);
-        let state = text(take("state"), "state")?
-            .ok_or("state: the folder for what has to outlive the service is missing")?;
+        let state = text(take("state"), "state")?.ok_or(ContentError::NoState)?;
         let token = text(take("token"), "token")?;
         if token.is_none() && !listen.ip().is_loopback() {
-            return Err("listen: only with a token beyond this machine".to_owned());
+            return Err(ContentError::NoToken(listen));
         }
         let limits = tables(take("limit"), "limit")?.into_iter().map(limit).collect::<Result<_, _>>()?;
-        let parse = |given| Definition::parse(given).map_err(|error| error.to_string());
-        let jobs = tables(take("job"), "job")?.into_iter().map(parse).collect::<Result<_, _>>()?;
-        match table.keys().next() {
-            Some(odd) => Err(format!("{odd:?} is no key of this file")),
+        let parse = |(at, given): (usize, Map<String, Value>)| {
+            let name = given.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            Definition::parse(given).map_err(|error| ContentError::Job { number: at + 1, name, error })
+        };
+        let jobs = tables(take("job"), "job")?.into_iter().enumerate();
+        let jobs = jobs.map(parse).collect::<Result<_, _>>()?;
+        match table.into_iter().next() {
+            Some((key, _)) => Err(ContentError::Key { key }),
             None => Ok(Config { listen, memory, running, state: state.into(), token, limits, jobs }),
         }
     }
 }
 
-fn limit(mut table: Map<String, Value>) -> Result<SourceLimit, String> {
-    let source = text(table.remove("source"), "source")?.ok_or("limit: source is missing")?;
+/// Why the file of the jobs cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}", path = path.display())]
+pub struct ConfigError {
+    path: PathBuf,
+    error: ContentError,
+}
+
+/// What is wrong with the file of the jobs.
+#[derive(Debug, thiserror::Error)]
+enum ContentError {
+    #[error("{0}")]
+    Io(io::Error),
+    #[error("larger than {}", ByteSize(FILE_BYTES_MAX))]
+    TooLarge,
+    #[error("{0}")]
+    Toml(toml::de::Error),
+    #[error("listen: {0:?} is no address and port: expected a value like {LISTEN:?}")]
+    Address(String),
+    #[error(
+        "listen: {0}: only with a token beyond this machine: expected an address like {LISTEN:?}, or a token"
+    )]
+    NoToken(SocketAddr),
+    #[error("memory: {}: less than {}", ByteSize(*.0), ByteSize(BUDGET_BYTES_MIN))]
+    Memory(u64),
+    #[error("state: the folder for what has to outlive the service is missing")]
+    NoState,
+    #[error(
+        "{key:?} is no key of this file: expected listen, memory, running, state, token, [[limit]] or [[job]]"
+    )]
+    Key { key: String },
+    #[error("limit: {key:?} is no key of a limit: expected source, running or rate")]
+    LimitKey { key: String },
+    #[error("limit: source is missing")]
+    LimitSource,
+    #[error("limit of {source_name:?}: a rate needs running")]
+    LimitRate { source_name: String },
+    #[error("{key}: expected [[{key}]]")]
+    Tables { key: &'static str },
+    #[error("{key}: expected a text")]
+    Text { key: &'static str },
+    #[error("{key}: {error}")]
+    Size { key: &'static str, error: SizeError },
+    #[error("{key}: expected a number from 1 to {COUNT_MAX}")]
+    Count { key: &'static str },
+    #[error("job {number} {name:?}: {error}")]
+    Job { number: usize, name: String, error: DefinitionError },
+}
+
+fn limit(mut table: Map<String, Value>) -> Result<SourceLimit, ContentError> {
+    let source = text(table.remove("source"), "source")?.ok_or(ContentError::LimitSource)?;
     let running = count(table.remove("running"), "running")?.unwrap_or(usize::MAX);
     let rate = size(table.remove("rate"), "rate")?;
-    match table.keys().next() {
-        Some(odd) => Err(format!("limit: {odd:?} is no key of a limit")),
-        None if rate.is_some() && running == usize::MAX => Err("limit: a rate needs running".to_owned()),
+    match table.into_iter().next() {
+        Some((key, _)) => Err(ContentError::LimitKey { key }),
+        None if rate.is_some() && running == usize::MAX => {
+            Err(ContentError::LimitRate { source_name: source })
+        }
         None => Ok(SourceLimit { source, running, rate }),
     }
 }
 
-fn tables(value: Option<Value>, key: &str) -> Result<Vec<Map<String, Value>>, String> {
+fn tables(value: Option<Value>, key: &'static str) -> Result<Vec<Map<String, Value>>, ContentError> {
     let Some(value) = value else { return Ok(Vec::new()) };
     let table = |one: &Value| one.as_object().cloned();
     let tables: Option<Vec<_>> = value.as_array().and_then(|list| list.iter().map(table).collect());
-    tables.ok_or_else(|| format!("{key}: expected [[{key}]]"))
+    tables.ok_or(ContentError::Tables { key })
 }
 
-fn text(value: Option<Value>, key: &str) -> Result<Option<String>, String> {
+fn text(value: Option<Value>, key: &'static str) -> Result<Option<String>, ContentError> {
     match value {
         None => Ok(None),
         Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-        Some(_) => Err(format!("{key}: expected a text")),
+        Some(_) => Err(ContentError::Text { key }),
     }
 }
 
-fn size(value: Option<Value>, key: &str) -> Result<Option<u64>, String> {
+fn size(value: Option<Value>, key: &'static str) -> Result<Option<u64>, ContentError> {
     let text = text(value, key)?;
     let size = text.map(|text| text.parse::<ByteSize>().map(|size| size.0)).transpose();
-    size.map_err(|error| format!("{key}: {error}"))
+    size.map_err(|error| ContentError::Size { key, error })
 }
 
-fn count(value: Option<Value>, key: &str) -> Result<Option<usize>, String> {
+fn count(value: Option<Value>, key: &'static str) -> Result<Option<usize>, ContentError> {
     let Some(value) = value else { return Ok(None) };
-    let number = value.as_u64().filter(|number| (1..=10_000).contains(number));
-    number
-        .map(|number| Some(number as usize))
-        .ok_or_else(|| format!("{key}: expected a number from 1 to 10000"))
+    let number = value.as_u64().filter(|number| (1..=COUNT_MAX).contains(number));
+    number.map(|number| Some(number as usize)).ok_or(ContentError::Count { key })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Config, String> {
-        match toml::from_str(text).unwrap() {
-            Value::Object(table) => Config::parse(table),
-            _ => unreachable!("TOML is a table"),
-        }
+    fn parse(text: &str) -> Result<Config, ContentError> {
+        Config::parse(toml::from_str(text).unwrap())
     }
 
     #[test]
@@ -162,8 +212,12 @@ mod tests {
             ("state = 's'\nodd = 0", "odd"),
             ("state = 's'\n[job]\nname='x'", "[[job]]"),
             ("state = 's'\n[[limit]]\nsource='x'\nrate='1M'", "running"),
+            (
+                "state = 's'\n[[job]]\nname='a'\nsource='x'\n[[job]]\nname='b'\nsource='-x'",
+                "job 2 \"b\": source",
+            ),
         ] {
-            let error = parse(text).err().unwrap_or_default();
+            let error = parse(text).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(word), "{text}: {error}");
         }
     }

@@ -4,7 +4,7 @@
 //! machine, and its Host header must be an IP address or localhost. So no page in a browser can act for the
 //! browser's user.
 
-use super::{Service, now_ms};
+use super::{Service, ServiceError, now_ms};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use strand_import::jobs::{Definition, JobError, Work};
+use strand_import::jobs::{Definition, DefinitionError, Work};
 use subtle_eq::is_equal;
 
 /// Maximum size of a request's body, in bytes.
@@ -31,8 +31,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: usize = 256;
 
 /// Starts the HTTP server of the service, and returns the server's address.
-pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, String> {
-    let failed = |error: std::io::Error| format!("{listen}: {error}");
+pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, ServiceError> {
+    let failed = |error| ServiceError::Listen { address: *listen, error };
     let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -148,7 +148,7 @@ impl Service {
                         given.insert("name".to_owned(), name.into());
                         Definition::parse(given)
                     }
-                    _ => Err(JobError::Definition("expected an object of JSON".to_owned())),
+                    _ => Err(DefinitionError::NoObject),
                 };
                 match definition {
                     Ok(definition) => state.board.put(definition, now_ms()).map(|()| Vec::new()),

@@ -8,11 +8,13 @@
 
 pub mod client;
 pub mod config;
+mod error;
 mod http;
 mod process;
 mod watching;
 
 use config::Config;
+pub use error::ServiceError;
 use process::Process;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,25 +51,29 @@ struct State {
 /// Runs the service until the process is ended.
 ///
 /// # Errors
-/// A description of the error in the file, the folder or the address.
-pub fn serve(path: &Path) -> Result<(), String> {
+/// When the file, the folder or the address cannot be used.
+pub fn serve(path: &Path) -> Result<(), ServiceError> {
     let config = Config::read(path)?;
     let folder = config.state.clone();
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let lock = std::fs::File::create(folder.join("lock"))
-        .map_err(|error| format!("{}: {error}", folder.display()))?;
-    lock.try_lock().map_err(|_| format!("{}: another service is at work there", folder.display()))?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| ServiceError::File { path, error }
+    };
+    std::fs::create_dir_all(&folder).map_err(failed(&folder))?;
+    let lock = std::fs::File::create(folder.join("lock")).map_err(failed(&folder.join("lock")))?;
+    lock.try_lock().map_err(|_| ServiceError::Busy { folder: folder.clone() })?;
     let now = now_ms();
     let mut board = Board::new(config.memory, config.running, config.limits, now);
     let mut fixed = BTreeSet::new();
     for definition in config.jobs {
         fixed.insert(definition.name.clone());
-        board.put(definition, now).map_err(|error| error.to_string())?;
+        board.put(definition, now)?;
     }
-    match std::fs::read(folder.join(STATE_FILE)) {
+    let state_file = folder.join(STATE_FILE);
+    match std::fs::read(&state_file) {
         Ok(saved) => {
             let saved: Value = serde_json::from_slice(&saved)
-                .map_err(|error| format!("{}: {error}", folder.join(STATE_FILE).display()))?;
+                .map_err(|error| ServiceError::State { path: state_file, error })?;
             let was_fixed: BTreeSet<String> = saved["fixed"]
                 .as_array()
                 .into_iter()
@@ -78,9 +84,9 @@ pub fn serve(path: &Path) -> Result<(), String> {
             board.restore(&saved, |definition| !was_fixed.contains(&definition.name), now);
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(format!("{}: {error}", folder.join(STATE_FILE).display())),
+        Err(error) => return Err(failed(&state_file)(error)),
     }
-    let binary = std::env::current_exe().map_err(|error| error.to_string())?;
+    let binary = std::env::current_exe().map_err(ServiceError::Program)?;
     let state = State { board, processes: BTreeMap::new(), fixed, watched: BTreeSet::new(), is_dirty: true };
     let service = Arc::new(Service {
         state: Mutex::new(state),

@@ -10,7 +10,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +60,7 @@ impl Service {
             });
             match watched {
                 Ok(()) => return,
-                Err(error) => self.lock().board.watching(name, Some(error)),
+                Err(error) => self.lock().board.watching(name, Some(error.to_string())),
             }
             std::thread::sleep(AGAIN);
         }
@@ -82,6 +82,21 @@ impl Service {
     }
 }
 
+/// Why the folder of a job cannot be watched, or is not watched any more. The next attempt follows.
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error("{path}: {error}", path = path.display())]
+    System { path: PathBuf, error: io::Error },
+    #[error("{root}: more than {FOLDERS_MAX} folders", root = root.display())]
+    TooMany { root: PathBuf },
+    #[error("{root}: the kernel watches no more folders (fs.inotify.max_user_watches)", root = root.display())]
+    Kernel { root: PathBuf },
+    #[error("{root}: more changed at once than the kernel tells", root = root.display())]
+    Overflow { root: PathBuf },
+    #[error("{root}: the folder is gone", root = root.display())]
+    Gone { root: PathBuf },
+}
+
 /// The watched folders of one job.
 struct Folders {
     queue: OwnedFd,
@@ -92,8 +107,8 @@ struct Folders {
 
 impl Folders {
     /// Watches `root` and all folders below `root`.
-    fn watch(root: &Path) -> Result<Folders, String> {
-        let failed = |error: Errno| format!("{}: {error}", root.display());
+    fn watch(root: &Path) -> Result<Folders, WatchError> {
+        let failed = |error: Errno| WatchError::System { path: root.to_owned(), error: error.into() };
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
         let mut folders = Folders { queue, root: root.to_path_buf(), root_number: -1, paths: HashMap::new() };
         folders.root_number = folders.add(root)?.ok_or_else(|| failed(Errno::NOENT))?;
@@ -102,7 +117,7 @@ impl Folders {
     }
 
     /// Watches one folder. Returns the watch's number, or `None` when the folder is gone.
-    fn add(&mut self, path: &Path) -> Result<Option<i32>, String> {
+    fn add(&mut self, path: &Path) -> Result<Option<i32>, WatchError> {
         let wanted = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MODIFY
@@ -118,21 +133,18 @@ impl Folders {
             Ok(number) => {
                 self.paths.insert(number, path.to_path_buf());
                 if self.paths.len() > FOLDERS_MAX {
-                    return Err(format!("{}: more than {FOLDERS_MAX} folders", self.root.display()));
+                    return Err(WatchError::TooMany { root: self.root.clone() });
                 }
                 Ok(Some(number))
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(Errno::NOSPC) => {
-                let text = "the kernel watches no more folders (fs.inotify.max_user_watches)";
-                Err(format!("{}: {text}", self.root.display()))
-            }
-            Err(error) => Err(format!("{}: {error}", path.display())),
+            Err(Errno::NOSPC) => Err(WatchError::Kernel { root: self.root.clone() }),
+            Err(error) => Err(WatchError::System { path: path.to_owned(), error: error.into() }),
         }
     }
 
     /// Watches the folders below `path`, which is watched already.
-    fn add_below(&mut self, path: &Path) -> Result<(), String> {
+    fn add_below(&mut self, path: &Path) -> Result<(), WatchError> {
         let mut open = vec![path.to_path_buf()];
         while let Some(path) = open.pop() {
             let entries = match std::fs::read_dir(&path) {
@@ -140,7 +152,7 @@ impl Folders {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                     continue;
                 }
-                Err(error) => return Err(format!("{}: {error}", path.display())),
+                Err(error) => return Err(WatchError::System { path, error }),
             };
             for entry in entries.flatten() {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -154,7 +166,7 @@ impl Folders {
 
     /// Calls `stir` after each change, until `goes_on` returns false. Fails when the root is gone, or when events
     /// were lost.
-    fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), String> {
+    fn follow(&mut self, stir: &dyn Fn(), goes_on: &dyn Fn() -> bool) -> Result<(), WatchError> {
         let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BYTES];
         loop {
             let mut ready = [PollFd::new(&self.queue, PollFlags::IN)];
@@ -162,7 +174,7 @@ impl Folders {
                 Ok(0) | Err(Errno::INTR) if goes_on() => continue,
                 Ok(0) | Err(Errno::INTR) => return Ok(()),
                 Ok(_) => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(self.failed(error)),
             }
             let added = self.read(&mut buffer)?;
             stir();
@@ -174,26 +186,30 @@ impl Folders {
         }
     }
 
+    fn failed(&self, error: Errno) -> WatchError {
+        WatchError::System { path: self.root.clone(), error: error.into() }
+    }
+
     /// Reads events. Returns the new folders.
-    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Result<Vec<PathBuf>, String> {
+    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Result<Vec<PathBuf>, WatchError> {
         let mut added = Vec::new();
         let mut events = Reader::new(&self.queue, buffer);
         loop {
             let event = match events.next() {
                 Ok(event) => event,
                 Err(Errno::AGAIN) => return Ok(added),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(self.failed(error)),
             };
             let (what, number) = (event.events(), event.wd());
             let has_moved = what.contains(ReadFlags::MOVE_SELF) && number == self.root_number;
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                return Err(format!("{}: more changed at once than the kernel tells", self.root.display()));
+                return Err(WatchError::Overflow { root: self.root.clone() });
             }
             if what.contains(ReadFlags::IGNORED) {
                 self.paths.remove(&number);
             }
             if has_moved || !self.paths.contains_key(&self.root_number) {
-                return Err(format!("{}: the folder is gone", self.root.display()));
+                return Err(WatchError::Gone { root: self.root.clone() });
             }
             let has_come = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
             if let (true, Some(name), Some(path)) =

@@ -2,11 +2,9 @@
 //! changed.
 
 use crate::check_aof::{copy, data};
-use crate::harness::{STRAND, Server, comes_true, generator, is_true_within};
+use crate::harness::{Server, comes_true, generator};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use strand_testkit::process::Server as Peer;
 use strand_wire::client::Value;
 
@@ -47,42 +45,6 @@ pub fn start(folder: &Path, more: &[&str]) -> Server {
     comes_true(|| info(&mut link, "loading") == "0");
     server
 }
-/// The error message of a server that does not start.
-fn refusal(folder: &Path, more: &[&str]) -> String {
-    let dir = folder.to_str().expect("a plain path");
-    let args = [
-        "serve",
-        "--http-port",
-        "0",
-        "--port",
-        "0",
-        "--bind",
-        "127.0.0.1",
-        "--dir",
-        dir,
-        "--appendonly",
-        "yes",
-    ];
-    let mut command = std::process::Command::new(STRAND);
-    let mut child = command
-        .args(args)
-        .args(more)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("the built binary starts");
-    let mut ended = None;
-    let ends = is_true_within(Duration::from_secs(20), || {
-        ended = child.try_wait().expect("our child");
-        ended.is_some()
-    });
-    let _ = child.kill();
-    let mut told = String::new();
-    child.stderr.take().expect("piped").read_to_string(&mut told).expect("text");
-    let _ = child.wait();
-    assert!(ends && !ended.expect("it has ended").success(), "{told}");
-    told
-}
 pub fn redis_at(folder: &Path) -> Peer {
     let dir = folder.to_str().expect("a plain path");
     let redis = Peer::redis(&["--dir", dir, "--appendonly", "yes"], None).expect("redis-server is installed");
@@ -91,7 +53,7 @@ pub fn redis_at(folder: &Path) -> Peer {
     redis
 }
 /// All files below `folder`, with their contents.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("there").flatten() {
         match entry.path().is_dir() {
@@ -114,7 +76,7 @@ fn persist_all(client: &mut Link) {
         }
     }
 }
-fn copy_of(name: &str) -> tempfile::TempDir {
+pub fn copy_of(name: &str) -> tempfile::TempDir {
     let folder = folder();
     copy(&data(name), folder.path());
     folder
@@ -244,124 +206,6 @@ fn what_random_commands_left_in_redis_server_is_loaded() {
         let log = server.folder.log_text();
         assert!(!log.contains("CRITICAL"), "{log}");
     }
-}
-
-#[test]
-fn a_file_that_ends_too_early_is_cut_where_it_is_whole() {
-    let set = |key: &str| format!("*3\r\n$3\r\nSET\r\n$1\r\n{key}\r\n$1\r\n1\r\n");
-    let multi = "*1\r\n$5\r\nMULTI\r\n";
-    for (tail, kept) in [
-        ("*3\r\n$3\r\nSET\r\n$1\r\nx", set("a")),
-        (&format!("{multi}{}", set("x")), set("a")),
-        (&format!("{multi}{}*1\r\n$4\r\nEX", set("x")), set("a")),
-        ("#TS:17", set("a")),
-    ] {
-        let folder = folder();
-        let file = folder.path().join("appendonly.aof");
-        std::fs::write(&file, set("a") + tail).expect("written");
-        let told = refusal(folder.path(), &["--aof-load-truncated", "no"]);
-        assert!(told.contains("Unexpected end of file") && told.contains("strand check aof --fix"), "{told}");
-        let server = start(folder.path(), &[]);
-        let mut client = link(&server);
-        assert_eq!(
-            (call(&mut client, &["DBSIZE"]), call(&mut client, &["GET", "a"])),
-            ("1".into(), "1".into())
-        );
-        let now = std::fs::read_to_string(folder.path().join("appendonlydir/appendonly.aof")).expect("there");
-        assert_eq!(now, kept);
-    }
-}
-
-#[test]
-fn what_is_no_append_only_file_is_refused_and_left_alone() {
-    let real = "redis-7.0.15-rdb-base";
-    let dir = "appendonlydir/appendonly.aof";
-    type Damage = fn(&Path);
-    fn change(path: PathBuf, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut bytes = std::fs::read(&path).expect("there");
-        change(&mut bytes);
-        std::fs::write(path, bytes).expect("written");
-    }
-    let damages: [(Damage, &[&str]); 9] = [
-        (
-            |dir| {
-                change(dir.with_extension("aof.3.incr.aof"), |b| {
-                    let at = b.windows(3).position(|w| w == b"\n*3").expect("a command");
-                    b[at + 1] = b'+';
-                })
-            },
-            &["3.incr.aof", "offset "],
-        ),
-        (
-            |dir| change(dir.with_extension("aof.2.incr.aof"), |b| b.truncate(b.len() - 1)),
-            &["2.incr.aof", "not the last"],
-        ),
-        (|dir| change(dir.with_extension("aof.2.base.rdb"), |b| b[5000] ^= 1), &["2.base.rdb", "offset "]),
-        (
-            |dir| change(dir.with_extension("aof.2.base.rdb"), |b| b.truncate(3000)),
-            &["2.base.rdb", "offset "],
-        ),
-        (
-            |dir| std::fs::remove_file(dir.with_extension("aof.2.incr.aof")).expect("there"),
-            &["2.incr.aof", "it is not there"],
-        ),
-        (|dir| change(dir.with_extension("aof.manifest"), |b| b.clear()), &["manifest", "empty"]),
-        (
-            |dir| change(dir.with_extension("aof.manifest"), |b| *b = b"file ../x seq 1 type b\n".to_vec()),
-            &["manifest", "line 1", "just a filename"],
-        ),
-        (
-            |dir| {
-                let frob = b"*2\r\n$4\r\nFROB\r\n$1\r\nx\r\n";
-                change(dir.with_extension("aof.3.incr.aof"), |b| *b = [&b[..0], frob].concat());
-            },
-            &["3.incr.aof", "offset 0", "unknown command"],
-        ),
-        (
-            |dir| {
-                let select = b"*2\r\n$6\r\nSELECT\r\n$2\r\n99\r\n";
-                change(dir.with_extension("aof.3.incr.aof"), |b| b.extend(select));
-            },
-            &["3.incr.aof", "SELECT 99", "16 databases"],
-        ),
-    ];
-    for (damage, words) in damages {
-        let folder = copy_of(real);
-        damage(&folder.path().join(dir));
-        let before = contents(folder.path());
-        let told = refusal(folder.path(), &[]);
-        for word in words.iter().chain(&["strand check aof", "appendonlydir"]) {
-            assert!(told.contains(word), "no {word:?} in {told}");
-        }
-        assert_eq!(contents(folder.path()), before, "{words:?}");
-    }
-}
-
-/// A single file of Redis before 7 is read before it is moved. A damaged file stays where it is.
-#[test]
-fn a_damaged_single_file_is_not_moved() {
-    let folder = copy_of("redis-6.2.16-rdb-base");
-    let path = folder.path().join("appendonly.aof");
-    let mut bytes = std::fs::read(&path).expect("there");
-    let good = bytes.clone();
-    bytes.extend(b"*2\r\n$4\r\nFROB\r\n$1\r\nx\r\n");
-    std::fs::write(&path, &bytes).expect("written");
-    for _ in 0..2 {
-        let told = refusal(folder.path(), &[]);
-        let offset = format!("offset {}", good.len());
-        for word in ["appendonly.aof", &offset, "unknown command", "`strand check aof appendonly.aof`"] {
-            assert!(told.contains(word), "no {word:?} in {told}");
-        }
-        assert_eq!(std::fs::read(&path).expect("it is still there"), bytes);
-        assert_eq!(contents(&folder.path().join("appendonlydir")), BTreeMap::new());
-    }
-    // A truncated file is moved, and then cut to its last whole command.
-    bytes.truncate(good.len() + 9);
-    std::fs::write(&path, &bytes).expect("written");
-    let server = start(folder.path(), &[]);
-    assert!(call(&mut link(&server), &["INFO", "keyspace"]).contains("db0:keys=43,"));
-    assert!(!path.exists());
-    assert_eq!(std::fs::read(folder.path().join("appendonlydir/appendonly.aof")).expect("moved"), good);
 }
 
 /// redis-server reads the padding that fills the hole after a panic, at any length of the hole.

@@ -557,7 +557,7 @@ fn search_grep_import_and_metrics() {
     );
     // The status of an import lasts as long as its connection.
     resp.call("IMPORT.VERSION REPORT mail done 5", ":0\r\n");
-    resp.call("IMPORT.VERSION STATUS mail", "$-1\r\n");
+    resp.call("IMPORT.STATUS mail", "*0\r\n");
     resp.call("IMPORT.VERSION HOLD mail", ":1\r\n");
     resp.call("IMPORT.VERSION REPORT mail done 5 path 7", ":1\r\n");
     resp.call("IMPORT.VERSION REPORT mail done 5 path", "-ERR syntax error\r\n");

@@ -2,6 +2,7 @@
 
 mod aof;
 mod aof_kills;
+mod aof_refused;
 mod blocking;
 mod budgets;
 mod check_aof;

@@ -118,6 +118,17 @@ fn an_import_needs_rights_on_its_dataset_alone() {
     );
     assert_eq!(admin.line_of("IMPORT.VERSION DATASETS", 0), "*2");
     admin = server.connect();
+    // So does the status of the imports that run.
+    for dataset in ["secret", "mail"] {
+        admin.call(&format!("IMPORT.VERSION HOLD {dataset}"), ":1\r\n");
+    }
+    admin.call("ACL SETUSER importer +import.status", "+OK\r\n");
+    importer.call(
+        "IMPORT.STATUS mail secret",
+        "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n",
+    );
+    assert_eq!(importer.line_of("IMPORT.STATUS", 0), "*2");
+    assert_eq!(server.connect().line_of("IMPORT.STATUS", 0), "*4");
     // A search shows only what the user may read.
     admin.call("ACL SETUSER reader on >pw +ft.search %R~mail:t*", "+OK\r\n");
     let mut reader = server.connect();

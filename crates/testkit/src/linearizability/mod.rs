@@ -68,7 +68,7 @@ static PIPELINES: AtomicU64 = AtomicU64::new(0);
 
 /// The reason why a history was not accepted.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rejected<M: Model = Operation> {
+pub enum Rejection<M: Model = Operation> {
     /// No order of the calls explains this call's reply.
     Wrong {
         /// The call at whose return the last explanation was lost.
@@ -80,16 +80,18 @@ pub enum Rejected<M: Model = Operation> {
     TooMuch,
 }
 
-impl<M: Model> fmt::Display for Rejected<M> {
+impl<M: Model> fmt::Display for Rejection<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rejected::Wrong { call, states } => write!(f, "nothing explains {call:?}; before it: {states:?}"),
-            Rejected::TooMuch => write!(f, "too many calls were pending together to be checked"),
+            Rejection::Wrong { call, states } => {
+                write!(f, "nothing explains {call:?}; before it: {states:?}")
+            }
+            Rejection::TooMuch => write!(f, "too many calls were pending together to be checked"),
         }
     }
 }
 
-impl<M: Model> std::error::Error for Rejected<M> {}
+impl<M: Model> std::error::Error for Rejection<M> {}
 
 /// The clock that all clients of a recording share.
 #[derive(Clone, Copy, Debug)]
@@ -143,15 +145,15 @@ struct Configuration<S> {
 /// largest number of configurations followed together.
 ///
 /// # Errors
-/// [`Rejected::Wrong`] when the history is not linearizable.
-pub fn check<M: Model>(history: &[Call<M>]) -> Result<usize, Rejected<M>> {
+/// [`Rejection::Wrong`] when the history is not linearizable.
+pub fn check<M: Model>(history: &[Call<M>]) -> Result<usize, Rejection<M>> {
     let mut configurations = HashSet::from([Configuration { state: M::State::default(), done: 0 }]);
     let mut slots: [Option<&Call<M>>; PENDING_MAX] = [None; PENDING_MAX];
     let mut most = 1;
     for (_, returns, index) in events(history) {
         let call = &history[index];
         if !returns {
-            let free = slots.iter().position(Option::is_none).ok_or(Rejected::TooMuch)?;
+            let free = slots.iter().position(Option::is_none).ok_or(Rejection::TooMuch)?;
             slots[free] = Some(call);
             continue;
         }
@@ -163,7 +165,7 @@ pub fn check<M: Model>(history: &[Call<M>]) -> Result<usize, Rejected<M>> {
             states.sort();
             states.dedup();
             states.truncate(10);
-            return Err(Rejected::Wrong { call: Box::new(call.clone()), states });
+            return Err(Rejection::Wrong { call: Box::new(call.clone()), states });
         }
         most = most.max(next.len());
         configurations = next;
@@ -192,7 +194,7 @@ fn linearize<M: Model>(
     from: &HashSet<Configuration<M::State>>,
     slots: &[Option<&Call<M>>; PENDING_MAX],
     slot: usize,
-) -> Result<HashSet<Configuration<M::State>>, Rejected<M>> {
+) -> Result<HashSet<Configuration<M::State>>, Rejection<M>> {
     // Every call that takes effect here does so before the call of `slot` returns.
     let until_ns = slots[slot].map_or(u64::MAX, |call| call.returned_ns);
     let mut reached = HashSet::new();
@@ -226,7 +228,7 @@ fn linearize<M: Model>(
             }
         }
         if seen.len() > CONFIGURATIONS_MAX {
-            return Err(Rejected::TooMuch);
+            return Err(Rejection::TooMuch);
         }
     }
     Ok(reached)

@@ -34,7 +34,7 @@ fn accepted(history: &[Call]) {
 #[track_caller]
 fn rejected(history: &[Call], index: usize) {
     match check(history) {
-        Err(Rejected::Wrong { call, .. }) => assert_eq!(*call, history[index]),
+        Err(Rejection::Wrong { call, .. }) => assert_eq!(*call, history[index]),
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{Text, string_of};
 use strand_chain::Blob;
 use strand_keyspace::types::bits::Operation;
@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// `BITOP operation destkey key [key ...]`. Reply: the length of the stored string.
 pub(crate) fn bitop(call: &mut Call<'_, '_>) {
     let stored = operation(call.args).and_then(|operation| {
-        let mut combining = Combining { operation, keys: call.keys };
+        let mut combining = BitopWrite { operation, keys: call.keys };
         optimistic::apply_at_once(&mut call.txn.db(call.db), &mut combining)
     });
     answer(call.reply, stored);
@@ -33,7 +33,7 @@ pub(crate) fn bitop_long(call: &mut LaneCall<'_>) {
     let keys: Vec<Key<'_>> = call.args.skip(2).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
     let stored = operation(call.args)
-        .and_then(|operation| optimistic::apply(call, &hashes, &mut Combining { operation, keys: &keys }));
+        .and_then(|operation| optimistic::apply(call, &hashes, &mut BitopWrite { operation, keys: &keys }));
     answer(call.reply, stored);
 }
 
@@ -45,12 +45,12 @@ fn answer(reply: &mut Reply<'_>, stored: Result<Blob, Text>) {
 }
 
 /// The operation, the destination and the sources of a BITOP.
-struct Combining<'a> {
+struct BitopWrite<'a> {
     operation: Operation,
     keys: &'a [Key<'a>],
 }
 
-impl Write for Combining<'_> {
+impl OptimisticWrite for BitopWrite<'_> {
     type Source = Vec<Str>;
     type Outcome = Blob;
 

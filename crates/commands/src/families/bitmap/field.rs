@@ -90,7 +90,7 @@ impl Operation {
         let before = self.kind.get(bytes, self.offset);
         let (new, overflow) = match self.action {
             Action::Get => return Some(before),
-            Action::Set(value, overflow) => (self.kind.given(value), overflow),
+            Action::Set(value, overflow) => (self.kind.set_argument(value), overflow),
             Action::Add(increment, overflow) => (i128::from(before) + i128::from(increment), overflow),
         };
         let new = self.kind.fit(new, overflow)?;

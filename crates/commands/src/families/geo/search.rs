@@ -8,7 +8,7 @@ use super::{point, send_distance, send_point, unit_m};
 use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::families::collection::send;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{self, Text, wrong_type};
 use crate::strtod;
 use strand_keyspace::types::geo::{self, Form, Point, Shape};
@@ -109,7 +109,7 @@ struct Store {
 }
 
 /// A member whose position is within the shape.
-struct Found<'a> {
+struct GeoMatch<'a> {
     member: Bytes<'a>,
     score: f64,
     point: Point,
@@ -197,7 +197,7 @@ impl<'a> Searching<'a> {
     }
 }
 
-impl Write for Searching<'_> {
+impl OptimisticWrite for Searching<'_> {
     type Source = Option<ZSetValue>;
     type Outcome = (usize, ZSetValue);
 
@@ -249,7 +249,7 @@ fn answer(reply: &mut Reply<'_>, zset: Option<&ZSetValue>, search: &Search) {
     send_found(reply, search, &found);
 }
 
-fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[Found<'_>]) {
+fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[GeoMatch<'_>]) {
     reply.array(found.len());
     let with = [search.with_distance, search.with_score, search.with_point];
     let parts = with.iter().filter(|with| **with).count();
@@ -279,7 +279,7 @@ fn find<'z>(
     zset: &'z ZSetValue,
     search: &Search,
     goes_on: &mut dyn FnMut() -> bool,
-) -> Option<Vec<Found<'z>>> {
+) -> Option<Vec<GeoMatch<'z>>> {
     let enough = if search.any { search.count } else { usize::MAX };
     let (mut found, mut looked_at) = (Vec::new(), 0usize);
     for scores in geo::cover(&search.center, &search.shape) {
@@ -294,11 +294,11 @@ fn find<'z>(
             }
             let point = Point::of_score(score);
             if let Some(distance_m) = search.shape.distance_m(&search.center, &point) {
-                found.push(Found { member, score, point, distance_m });
+                found.push(GeoMatch { member, score, point, distance_m });
             }
         }
     }
-    let ascending = |a: &Found<'_>, b: &Found<'_>| a.distance_m.total_cmp(&b.distance_m);
+    let ascending = |a: &GeoMatch<'_>, b: &GeoMatch<'_>| a.distance_m.total_cmp(&b.distance_m);
     match search.order {
         Some(Order::Nearest) => found.sort_by(ascending),
         Some(Order::Farthest) => found.sort_by(|a, b| ascending(b, a)),

@@ -17,8 +17,8 @@ const DRAWN_MAX: u64 = 1024 * 1024;
 /// count, it is an array of this many different fields. With a negative count, each field is drawn independently,
 /// so fields may repeat. WITHVALUES adds the values: as pairs in RESP3, as a flat array in RESP2.
 pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
-    let wish = match Wish::parse(call) {
-        Ok(wish) => wish,
+    let choice = match FieldChoice::parse(call) {
+        Ok(choice) => choice,
         Err(text) => return call.reply.error(&text),
     };
     let mut db = call.txn.db(call.db);
@@ -26,14 +26,18 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
         Ok(hash) => hash,
         Err(_) => return call.reply.error(errors::WRONG_TYPE),
     };
-    match (wish, hash) {
-        (Wish::One, hash) => {
+    match (choice, hash) {
+        (FieldChoice::One, hash) => {
             send_or_null(call.reply, hash.and_then(|h| h.random(call.rng)).map(|(field, _)| field));
         }
         (_, None) => call.reply.array(0),
-        (Wish::Distinct { count, values }, Some(hash)) => distinct(hash, count, values, call.reply, call.rng),
-        (Wish::Drawn { count, .. }, Some(_)) if count > DRAWN_MAX => call.reply.error(errors::OUT_OF_RANGE),
-        (Wish::Drawn { count, values }, Some(hash)) => {
+        (FieldChoice::Distinct { count, values }, Some(hash)) => {
+            distinct(hash, count, values, call.reply, call.rng)
+        }
+        (FieldChoice::Drawn { count, .. }, Some(_)) if count > DRAWN_MAX => {
+            call.reply.error(errors::OUT_OF_RANGE)
+        }
+        (FieldChoice::Drawn { count, values }, Some(hash)) => {
             announce(call.reply, count as usize, values);
             for _ in 0..count {
                 if call.reply.is_over() {
@@ -46,15 +50,15 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
     }
 }
 
-enum Wish {
+enum FieldChoice {
     One,
     Distinct { count: u64, values: bool },
     Drawn { count: u64, values: bool },
 }
 
-impl Wish {
-    fn parse(call: &Call<'_, '_>) -> Result<Wish, Text> {
-        let Some(count) = call.args.get(2) else { return Ok(Wish::One) };
+impl FieldChoice {
+    fn parse(call: &Call<'_, '_>) -> Result<FieldChoice, Text> {
+        let Some(count) = call.args.get(2) else { return Ok(FieldChoice::One) };
         let count = parse::integer_in(count, -i64::MAX, i64::MAX)?;
         let values = match call.args.len() {
             3 => false,
@@ -66,7 +70,7 @@ impl Wish {
         }
         let drawn = count < 0;
         let count = count.unsigned_abs();
-        Ok(if drawn { Wish::Drawn { count, values } } else { Wish::Distinct { count, values } })
+        Ok(if drawn { FieldChoice::Drawn { count, values } } else { FieldChoice::Distinct { count, values } })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::send;
 use crate::call::{Call, LaneCall};
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{Found, ScanOf, ScanOptions};
+use crate::families::scan::{CollectedElements, ScanOf, ScanOptions};
 use strand_keyspace::HashValue;
 
 /// `HSCAN key cursor [MATCH pattern] [COUNT n] [NOVALUES]`. Reply: the next cursor (0 at the end), and a flat array of
@@ -25,7 +25,7 @@ impl Scanned for HashValue {
         from: u64,
         count: usize,
         options: &ScanOptions<'_>,
-        found: &mut Found<'_>,
+        found: &mut CollectedElements<'_>,
     ) -> (u64, usize) {
         let mut visited = 0;
         let next = self.scan(from, count, &mut |field, value| {

@@ -21,7 +21,7 @@ const WAITING_HOW_MANY: usize = 6;
 
 /// The options of a call of LMOVEM or BLMOVEM.
 #[derive(Clone, Copy)]
-struct Wish {
+struct MoveOptions {
     from: End,
     to: End,
     count: usize,
@@ -35,8 +35,8 @@ struct Wish {
 /// `LMOVEM source destination LEFT|RIGHT LEFT|RIGHT [COUNT count|EXACTLY count OBO|BULK]`. Reply: an array of the moved
 /// elements in the order of the destination; null when nothing was moved.
 pub(crate) fn lmovem(call: &mut Call<'_, '_>) {
-    let wish = Wish::parse(call.args, HOW_MANY);
-    move_many(call, wish.map(|wish| (wish, None)));
+    let options = MoveOptions::parse(call.args, HOW_MANY);
+    move_many(call, options.map(|options| (options, None)));
 }
 
 /// `BLMOVEM source destination LEFT|RIGHT LEFT|RIGHT timeout [COUNT count|EXACTLY count OBO|BULK]`: LMOVEM that waits
@@ -47,17 +47,17 @@ pub(crate) fn blmovem(call: &mut Call<'_, '_>) {
         // redis-server checks the arguments from left to right.
         end(args.at(3)).and_then(|_| end(args.at(4)))?;
         let timeout_ms = seconds(args.at(5))?;
-        Ok((Wish::parse(args, WAITING_HOW_MANY)?, Some(timeout_ms)))
+        Ok((MoveOptions::parse(args, WAITING_HOW_MANY)?, Some(timeout_ms)))
     };
     move_many(call, arguments());
 }
 
 /// Moves elements. If the source has too few, a call with a timeout waits.
-fn move_many(call: &mut Call<'_, '_>, arguments: Result<(Wish, Option<u64>), Text>) {
-    let moved = arguments.and_then(|(wish, timeout_ms)| {
+fn move_many(call: &mut Call<'_, '_>, arguments: Result<(MoveOptions, Option<u64>), Text>) {
+    let moved = arguments.and_then(|(options, timeout_ms)| {
         let moved = match call.keys[0].bytes == call.keys[1].bytes {
-            true => within(call, wish),
-            false => between(call, wish),
+            true => within(call, options),
+            false => between(call, options),
         };
         Ok((moved?, timeout_ms))
     });
@@ -83,19 +83,19 @@ fn move_many(call: &mut Call<'_, '_>, arguments: Result<(Wish, Option<u64>), Tex
 
 /// The cost of LMOVEM on one of its lists, in elements.
 pub(crate) fn movem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    Wish::parse(args, HOW_MANY).map_or(0, |wish| wish.elements(value))
+    MoveOptions::parse(args, HOW_MANY).map_or(0, |options| options.elements(value))
 }
 
 /// The cost of BLMOVEM on one of its lists, in elements.
 pub(crate) fn blmovem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    Wish::parse(args, WAITING_HOW_MANY).map_or(0, |wish| wish.elements(value))
+    MoveOptions::parse(args, WAITING_HOW_MANY).map_or(0, |options| options.elements(value))
 }
 
-impl Wish {
+impl MoveOptions {
     /// Parses the arguments. If the number of elements is given, it begins at position `at`.
-    fn parse(args: Args<'_>, at: usize) -> Result<Wish, Text> {
+    fn parse(args: Args<'_>, at: usize) -> Result<MoveOptions, Text> {
         let (from, to) = (end(args.at(3))?, end(args.at(4))?);
-        let one = Wish { from, to, count: 1, exactly: false, one_by_one: true };
+        let one = MoveOptions { from, to, count: 1, exactly: false, one_by_one: true };
         if args.len() == at {
             return Ok(one);
         }
@@ -108,7 +108,7 @@ impl Wish {
         }
         let count = parse::at_least_zero(args.at(at + 1), errors::NOT_POSITIVE)
             .map_err(|_| Text::from(errors::NOT_POSITIVE))?;
-        Ok(Wish { count, exactly, one_by_one: args.is(at + 2, "OBO"), ..one })
+        Ok(MoveOptions { count, exactly, one_by_one: args.is(at + 2, "OBO"), ..one })
     }
     fn elements(self, value: ValueRef<'_>) -> usize {
         match self.exactly && value.elements() < self.count {
@@ -137,26 +137,26 @@ impl Wish {
     }
 }
 
-fn between(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Text> {
+fn between(call: &mut Call<'_, '_>, options: MoveOptions) -> Result<Option<Vec<Moved>>, Text> {
     let (source, destination) = (&call.keys[0], &call.keys[1]);
     let mut db = call.txn.db(call.db);
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
-    let moved = wish.of(list);
+    let moved = options.of(list);
     // Check the type of the destination, too, before any list is changed.
     db.peek_at::<ListValue>(destination).map_err(wrong_type)?;
     let Some(moved) = moved else { return Ok(None) };
     if moved.is_empty() {
         return Ok(Some(moved));
     }
-    db.txn_call_next(pushed_at(wish.to));
+    db.txn_call_next(pushed_at(options.to));
     let pushed = db.change_or_create(destination, |list: &mut ListValue| {
-        wish.push(list, &moved);
+        options.push(list, &moved);
         ((), Changed::Yes)
     });
     pushed.map_err(wrong_type)?;
-    db.txn_call_next(popped_at(wish.from));
+    db.txn_call_next(popped_at(options.from));
     let popped = db.change(source, |list: &mut ListValue| {
-        let places = taken(list, wish.from, moved.len());
+        let places = taken(list, options.from, moved.len());
         list.remove(places);
         ((), Changed::Yes)
     });
@@ -165,20 +165,20 @@ fn between(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Te
 }
 
 /// Moves elements within one list. The list keeps its expiry even if all its elements are moved.
-fn within(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Text> {
-    call.txn.call_next(pushed_at(wish.to));
+fn within(call: &mut Call<'_, '_>, options: MoveOptions) -> Result<Option<Vec<Moved>>, Text> {
+    call.txn.call_next(pushed_at(options.to));
     let moved = update_existing(call, |list: &mut ListValue, _| {
-        let moved = wish.of(list).unwrap_or_default();
+        let moved = options.of(list).unwrap_or_default();
         if moved.is_empty() {
-            return (wish.of(list), Changed::No);
+            return (options.of(list), Changed::No);
         }
-        let places = taken(list, wish.from, moved.len());
+        let places = taken(list, options.from, moved.len());
         list.remove(places);
-        wish.push(list, &moved);
+        options.push(list, &moved);
         (Some(moved), Changed::Yes)
     })?;
     if moved.as_ref().is_some_and(|moved| moved.as_ref().is_some_and(|moved| !moved.is_empty())) {
-        call.txn.db(call.db).tell_event(&call.keys[0], popped_at(wish.from));
+        call.txn.db(call.db).tell_event(&call.keys[0], popped_at(options.from));
     }
     Ok(moved.flatten())
 }

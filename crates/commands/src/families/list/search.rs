@@ -69,19 +69,19 @@ pub(crate) fn lrem(call: &mut Call<'_, '_>) {
 /// `LPOS key element [RANK rank] [COUNT count] [MAXLEN len]`. Reply: the index of an equal element, or null; with COUNT an
 /// array of indexes.
 pub(crate) fn lpos(call: &mut Call<'_, '_>) {
-    let (wish, element) = (Wish::parse(call.args), call.args.at(2));
-    let wish = match wish {
-        Ok(wish) => wish,
+    let (options, element) = (PositionOptions::parse(call.args), call.args.at(2));
+    let options = match options {
+        Ok(options) => options,
         Err(text) => return call.reply.error(&text),
     };
     read(call, |list: Option<&ListValue>, reply| {
         let mut out = Chain::new();
-        let mut found = Found { reply: reply.part(&mut out), indexes: 0 };
+        let mut found = MatchIndexes { reply: reply.part(&mut out), indexes: 0 };
         if let Some(list) = list {
-            wish.look(list, element, &mut found);
+            options.find_matches(list, element, &mut found);
         }
         let indexes = found.indexes;
-        match (wish.count, indexes) {
+        match (options.count, indexes) {
             (Some(_), indexes) => reply.array(indexes),
             (None, 0) => return reply.null(),
             (None, _) => {}
@@ -91,7 +91,7 @@ pub(crate) fn lpos(call: &mut Call<'_, '_>) {
 }
 
 /// The options of LPOS: which of the equal elements are wanted.
-struct Wish {
+struct PositionOptions {
     /// The number of the first match that is wanted. The first match has number 1.
     rank: u64,
     from: End,
@@ -101,14 +101,15 @@ struct Wish {
     len_max: usize,
 }
 
-struct Found<'a> {
+/// The indexes of the matches, as elements of the reply.
+struct MatchIndexes<'a> {
     reply: Reply<'a>,
     indexes: usize,
 }
 
-impl Wish {
-    fn parse(args: Args<'_>) -> Result<Wish, Text> {
-        let mut wish = Wish { rank: 1, from: End::Front, count: None, len_max: 0 };
+impl PositionOptions {
+    fn parse(args: Args<'_>) -> Result<PositionOptions, Text> {
+        let mut options = PositionOptions { rank: 1, from: End::Front, count: None, len_max: 0 };
         let mut at = 3;
         while at < args.len() {
             let value = args.get(at + 1).ok_or(errors::SYNTAX)?;
@@ -119,21 +120,21 @@ impl Wish {
                 }
                 // `i64::MIN` has no positive counterpart. In redis-server it stays negative, so the first match is
                 // wanted.
-                wish.rank = rank.checked_abs().map_or(1, i64::unsigned_abs);
-                wish.from = if rank < 0 { End::Back } else { End::Front };
+                options.rank = rank.checked_abs().map_or(1, i64::unsigned_abs);
+                options.from = if rank < 0 { End::Back } else { End::Front };
             } else if args.is(at, "COUNT") {
-                wish.count = Some(not_negative(value, "ERR COUNT can't be negative")?);
+                options.count = Some(not_negative(value, "ERR COUNT can't be negative")?);
             } else if args.is(at, "MAXLEN") {
-                wish.len_max = not_negative(value, "ERR MAXLEN can't be negative")?;
+                options.len_max = not_negative(value, "ERR MAXLEN can't be negative")?;
             } else {
                 return Err(errors::SYNTAX.into());
             }
             at += 2;
         }
-        Ok(wish)
+        Ok(options)
     }
     /// Finds the wanted elements, and adds their indexes to `found`.
-    fn look(&self, list: &ListValue, element: &[u8], found: &mut Found<'_>) {
+    fn find_matches(&self, list: &ListValue, element: &[u8], found: &mut MatchIndexes<'_>) {
         let len = list.len();
         let elements = match self.from {
             End::Front => list.iter(0),

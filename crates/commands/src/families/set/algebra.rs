@@ -6,7 +6,7 @@
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::optimistic::{self, Pauses, Write};
+use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text, wrong_type};
 use strand_keyspace::{Collection, Db, Key, KeyHash, Member, SetValue, Settings, Value};
 use strand_wire::args::Args;
@@ -142,7 +142,7 @@ fn answer_intersection(sets: &Sources, reply: &mut Reply<'_>) {
 
 fn store(call: &mut Call<'_, '_>, operation: Operation) {
     let settings = call.txn.keyspace().settings();
-    let mut storing = Storing { operation, keys: call.keys, settings };
+    let mut storing = StoreWrite { operation, keys: call.keys, settings };
     let stored = optimistic::apply_at_once(&mut call.txn.db(call.db), &mut storing);
     answer_stored(call.reply, stored);
 }
@@ -151,7 +151,7 @@ fn store_long(call: &mut LaneCall<'_>, operation: Operation) {
     let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
     let settings = call.keyspace.settings();
-    let stored = optimistic::apply(call, &hashes, &mut Storing { operation, keys: &keys, settings });
+    let stored = optimistic::apply(call, &hashes, &mut StoreWrite { operation, keys: &keys, settings });
     answer_stored(call.reply, stored);
 }
 
@@ -163,13 +163,13 @@ fn answer_stored(reply: &mut Reply<'_>, stored: Result<SetValue, Text>) {
 }
 
 /// A STORE command, with its destination and its sources.
-struct Storing<'a> {
+struct StoreWrite<'a> {
     operation: Operation,
     keys: &'a [Key<'a>],
     settings: &'a Settings,
 }
 
-impl Write for Storing<'_> {
+impl OptimisticWrite for StoreWrite<'_> {
     type Source = Sources;
     type Outcome = SetValue;
 

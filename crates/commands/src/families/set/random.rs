@@ -4,7 +4,7 @@ use super::{send, send_all};
 use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::events::named;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{self, Text, wrong_type};
 use std::collections::HashSet;
 use strand_keyspace::journal::Arg;
@@ -108,7 +108,7 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) {
     match count_of_spop(call.args) {
         Ok(None) => pop_one(call),
         Ok(Some(count)) => {
-            let mut popping = Popping { key: &call.keys[0], count, rng: call.rng };
+            let mut popping = PopWrite { key: &call.keys[0], count, rng: call.rng };
             let popped = optimistic::apply_at_once(&mut call.txn.db(call.db), &mut popping);
             answer(call.reply, popped);
         }
@@ -120,7 +120,7 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) {
 pub(crate) fn spop_long(call: &mut LaneCall<'_>) {
     let popped = count_of_spop(call.args).and_then(|count| {
         let (key, mut rng) = (call.keyspace.key(call.args.at(1)), fastrand::Rng::with_seed(call.rng.u64(..)));
-        let mut popping = Popping { key: &key, count: count.unwrap_or(1), rng: &mut rng };
+        let mut popping = PopWrite { key: &key, count: count.unwrap_or(1), rng: &mut rng };
         let popped = optimistic::apply(call, &[key.hash], &mut popping)?;
         Ok((count.is_some(), popped))
     });
@@ -166,23 +166,23 @@ fn pop_one(call: &mut Call<'_, '_>) {
     }
 }
 
-struct Popping<'a> {
+struct PopWrite<'a> {
     key: &'a Key<'a>,
     count: usize,
     rng: &'a mut fastrand::Rng,
 }
 
 /// The members that SPOP removes, and the members that stay.
-struct Popped {
+struct PopOutcome {
     members: Vec<Vec<u8>>,
     /// The whole set, if all its members are removed.
     all: Option<SetValue>,
     left: SetValue,
 }
 
-impl Write for Popping<'_> {
+impl OptimisticWrite for PopWrite<'_> {
     type Source = Option<SetValue>;
-    type Outcome = Popped;
+    type Outcome = PopOutcome;
 
     fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<SetValue>, Text> {
         Ok(db.read::<SetValue>(self.key).map_err(wrong_type)?.cloned())
@@ -194,8 +194,8 @@ impl Write for Popping<'_> {
             _ => false,
         }
     }
-    fn compute(&mut self, source: &Option<SetValue>, pause: &dyn Fn()) -> Result<Popped, Text> {
-        let mut popped = Popped { members: Vec::new(), all: None, left: SetValue::new() };
+    fn compute(&mut self, source: &Option<SetValue>, pause: &dyn Fn()) -> Result<PopOutcome, Text> {
+        let mut popped = PopOutcome { members: Vec::new(), all: None, left: SetValue::new() };
         let Some(set) = source else { return Ok(popped) };
         if self.count >= set.len() {
             popped.all = Some(set.clone());
@@ -218,7 +218,7 @@ impl Write for Popping<'_> {
         }
         Ok(popped)
     }
-    fn store(&self, db: &mut Db<'_, '_>, popped: &Popped) {
+    fn store(&self, db: &mut Db<'_, '_>, popped: &PopOutcome) {
         if popped.all.is_some() {
             db.tell_event(self.key, named::SPOP);
             db.delete(self.key);
@@ -236,7 +236,7 @@ impl Write for Popping<'_> {
     }
 }
 
-fn answer(reply: &mut Reply<'_>, popped: Result<Popped, Text>) {
+fn answer(reply: &mut Reply<'_>, popped: Result<PopOutcome, Text>) {
     let popped = match popped {
         Ok(popped) => popped,
         Err(text) => return reply.error(&text),

@@ -3,7 +3,7 @@
 use super::send;
 use crate::call::{Call, LaneCall};
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{Found, ScanOptions};
+use crate::families::scan::{CollectedElements, ScanOptions};
 use strand_keyspace::SetValue;
 
 /// `SSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and members.
@@ -22,7 +22,7 @@ impl Scanned for SetValue {
         from: u64,
         count: usize,
         options: &ScanOptions<'_>,
-        found: &mut Found<'_>,
+        found: &mut CollectedElements<'_>,
     ) -> (u64, usize) {
         let mut visited = 0;
         let next = self.scan(from, count, &mut |member| {

@@ -8,7 +8,7 @@
 use super::{HeldKeys, Keys, Options, SLICE, Source, list, read, reply, store};
 use crate::call::LaneCall;
 use crate::cost::LONG_ELEMENTS;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::Text;
 use crate::run::end;
 use strand_chain::Chain;
@@ -39,7 +39,7 @@ fn long(call: &mut LaneCall<'_>, stores: bool) {
     let key = call.keyspace.key(call.args.at(1));
     let destination = options.store.map(|at| call.keyspace.key(call.args.at(at)));
     if let (false, Some(destination)) = (options.reads_keys(), destination) {
-        let mut storing = Storing { options: &options, key, destination };
+        let mut storing = StoreWrite { options: &options, key, destination };
         let stored = optimistic::apply(call, &[key.hash, destination.hash], &mut storing);
         return match stored {
             Ok(list) => call.reply.int(list.len() as i64),
@@ -159,7 +159,7 @@ struct SlicedKeys<'c, 'a> {
 }
 
 impl Keys for SlicedKeys<'_, '_> {
-    fn look(&mut self, names: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
+    fn visit_records(&mut self, names: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
         for names in names.chunks(SLICE) {
             let keys: Vec<Key<'_>> = names.iter().map(|name| self.call.keyspace.key(name)).collect();
             let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
@@ -185,7 +185,7 @@ struct NoKeys<'p> {
 }
 
 impl Keys for NoKeys<'_> {
-    fn look(&mut self, _: &[Vec<u8>], _: &mut dyn FnMut(Option<RecordRef<'_>>)) {}
+    fn visit_records(&mut self, _: &[Vec<u8>], _: &mut dyn FnMut(Option<RecordRef<'_>>)) {}
     fn rest(&mut self) -> bool {
         (self.pause)();
         true
@@ -193,13 +193,13 @@ impl Keys for NoKeys<'_> {
 }
 
 /// SORT with STORE that reads no key except that of the value.
-struct Storing<'o, 'a> {
+struct StoreWrite<'o, 'a> {
     options: &'o Options<'a>,
     key: Key<'a>,
     destination: Key<'a>,
 }
 
-impl Write for Storing<'_, '_> {
+impl OptimisticWrite for StoreWrite<'_, '_> {
     type Source = Option<Value>;
     type Outcome = ListValue;
 

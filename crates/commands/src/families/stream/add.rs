@@ -7,7 +7,7 @@ use crate::errors;
 use crate::events::named;
 use crate::families::collection;
 use crate::long;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, OptimisticWrite};
 use crate::parse::{self, Text, wrong_type};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -201,7 +201,7 @@ pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
         return long::whole_of("xtrim", call);
     };
     let key = call.keyspace.key(call.args.at(1));
-    let mut trims = Trims { key, trimming, replaced: RefCell::default() };
+    let mut trims = TrimWrite { key, trimming, replaced: RefCell::default() };
     let trimmed = optimistic::apply(call, &[key.hash], &mut trims);
     if let Some(replaced) = trims.replaced.take() {
         call.keyspace.dispose(replaced.into_value());
@@ -213,14 +213,14 @@ pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
 }
 
 /// An XTRIM on a copy.
-struct Trims<'a> {
+struct TrimWrite<'a> {
     key: Key<'a>,
     trimming: Trimming,
     /// The former stream. It is freed while no shard is locked.
     replaced: RefCell<Option<StreamValue>>,
 }
 
-impl Write for Trims<'_> {
+impl OptimisticWrite for TrimWrite<'_> {
     type Source = Option<StreamValue>;
     /// The number of removed entries, and the stream without them.
     type Outcome = (u64, Option<StreamValue>);

@@ -2,7 +2,7 @@
 //! [`Cost::InData`](crate::cost::Cost).
 
 use super::add::{Options, Trimming};
-use super::pending::{Span, autoclaim_looks};
+use super::pending::{PendingRange, autoclaim_looks};
 use super::range::Range;
 use super::{info, read};
 use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS, QUICK_ARGUMENTS};
@@ -96,8 +96,8 @@ pub(crate) fn autoclaim(args: Args<'_>, value: ValueRef<'_>) -> usize {
 pub(crate) fn pending(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
     let Some(group) = stream.group(args.at(2)) else { return 0 };
-    match Span::parse(args) {
-        Ok(Some(span)) => span.looks().min(group.pending()),
+    match PendingRange::parse(args) {
+        Ok(Some(span)) => span.visits_max().min(group.pending()),
         Ok(None) => group.consumers(),
         Err(_) => 0,
     }

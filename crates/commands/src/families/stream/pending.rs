@@ -40,7 +40,7 @@ pub(crate) fn xack(call: &mut Call<'_, '_>) {
 }
 
 /// The arguments of XPENDING's long form.
-pub(super) struct Span<'a> {
+pub(super) struct PendingRange<'a> {
     idle_ms: i64,
     pub(super) start: Id,
     pub(super) end: Id,
@@ -48,9 +48,9 @@ pub(super) struct Span<'a> {
     consumer: Option<&'a [u8]>,
 }
 
-impl<'a> Span<'a> {
+impl<'a> PendingRange<'a> {
     /// Parses the arguments. `None` for the summary.
-    pub(super) fn parse(args: Args<'a>) -> Result<Option<Span<'a>>, Text> {
+    pub(super) fn parse(args: Args<'a>) -> Result<Option<PendingRange<'a>>, Text> {
         if args.len() == 3 {
             return Ok(None);
         }
@@ -69,11 +69,11 @@ impl<'a> Span<'a> {
         let (start, end) = (ids::start(args.at(from))?, ids::end(args.at(from + 1))?);
         let consumer = args.get(from + 3);
         // redis-server reads no further argument, so XPENDING k g - + 1 c more is not an error.
-        Ok(Some(Span { idle_ms, start, end, count, consumer }))
+        Ok(Some(PendingRange { idle_ms, start, end, count, consumer }))
     }
     /// Maximum number of pending entries that are visited. With IDLE that is all, because entries that are not idle
     /// long enough are skipped.
-    pub(super) fn looks(&self) -> usize {
+    pub(super) fn visits_max(&self) -> usize {
         if self.idle_ms == 0 { self.count } else { usize::MAX }
     }
 }
@@ -83,7 +83,7 @@ impl<'a> Span<'a> {
 /// consumer, idle time and number of deliveries.
 pub(crate) fn xpending(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
-    let span = match Span::parse(args) {
+    let span = match PendingRange::parse(args) {
         Ok(span) => span,
         Err(text) => return call.reply.error(&text),
     };
@@ -118,7 +118,7 @@ fn summary(group: &Group, reply: &mut Reply<'_>) {
     }
 }
 
-fn list(group: &Group, span: &Span<'_>, now_ms: i64, reply: &mut Reply<'_>) {
+fn list(group: &Group, span: &PendingRange<'_>, now_ms: i64, reply: &mut Reply<'_>) {
     let only = match span.consumer.map(|name| group.find_consumer(name)) {
         // A consumer that does not exist has no pending entries.
         Some(None) => return reply.array(0),
@@ -178,7 +178,7 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let mut part = Chain::new();
     let mut reply = call.reply.part(&mut part);
-    let mut done = Done::default();
+    let mut done = ClaimChanges::default();
     let claimed = in_group(call, |group, entries| {
         let asked = claiming(args.at(4), "XCLAIM", now_ms);
         let mut asked = asked.map_err(|text| text.into_owned().into_bytes())?;
@@ -222,7 +222,7 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
 
 /// What XCLAIM or XAUTOCLAIM has changed.
 #[derive(Default)]
-struct Done {
+struct ClaimChanges {
     /// Entries that are no longer pending, because the stream does not have them any more.
     acknowledged: Vec<(Vec<u8>, Id)>,
     claimed: Vec<Id>,
@@ -230,7 +230,7 @@ struct Done {
     advanced: bool,
 }
 
-impl Done {
+impl ClaimChanges {
     /// Records the effects.
     fn say(&self, call: &mut Call<'_, '_>) {
         if !call.is_recorded() {
@@ -286,7 +286,7 @@ pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
     };
     let mut part = Chain::new();
     let mut reply = call.reply.part(&mut part);
-    let mut effect = Done::default();
+    let mut effect = ClaimChanges::default();
     let done = in_group(call, |group, entries| {
         let looks = usize::try_from(asked.count.saturating_mul(LOOKS_PER_CLAIM)).unwrap_or(usize::MAX);
         let (mut left, mut looked) = (asked.count, 0);

@@ -56,7 +56,7 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
         Ok(parsed) => parsed,
         Err(text) => return call.reply.error(&text),
     };
-    let mut gone = Gone::default();
+    let mut gone = RemovalChanges::default();
     let codes = change_existing(call, |stream, _| {
         let codes: Vec<i64> =
             all.iter().map(|id| remove(stream, *id, group, references, &mut gone)).collect();
@@ -75,7 +75,7 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
 
 /// What a call of XDELEX or XACKDEL has changed.
 #[derive(Default)]
-struct Gone {
+struct RemovalChanges {
     /// Entries that are no longer pending, each with its group.
     acknowledged: Vec<(Vec<u8>, Id)>,
     deleted: Vec<Id>,
@@ -86,7 +86,7 @@ fn remove(
     id: Id,
     group: Option<&[u8]>,
     references: References,
-    gone: &mut Gone,
+    gone: &mut RemovalChanges,
 ) -> i64 {
     if let Some(group) = group {
         if stream.change_group(group, |group, _| group.acknowledge(id)) != Some(true) {

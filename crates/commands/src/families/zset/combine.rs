@@ -8,7 +8,7 @@ use super::range::{announce, send_member};
 use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
-use crate::optimistic::{self, Pauses, Write};
+use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text};
 use crate::strtod;
 use strand_keyspace::types::Bytes;
@@ -28,7 +28,7 @@ enum Operation {
 
 /// What happens to the result.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ResultUse {
     Reply,
     Stored,
     Number,
@@ -143,31 +143,31 @@ impl Options {
 
 /// `ZUNION numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX|COUNT] [WITHSCORES]`. Reply: an array of members.
 pub(crate) fn zunion(call: &mut Call<'_, '_>) {
-    run(call, Operation::Union, Wanted::Reply, "zunion");
+    run(call, Operation::Union, ResultUse::Reply, "zunion");
 }
 /// `ZINTER numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX|COUNT] [WITHSCORES]`. Reply: an array of members.
 pub(crate) fn zinter(call: &mut Call<'_, '_>) {
-    run(call, Operation::Inter, Wanted::Reply, "zinter");
+    run(call, Operation::Inter, ResultUse::Reply, "zinter");
 }
 /// `ZDIFF numkeys key [key ...] [WITHSCORES]`: the members that only the first set has. Reply: an array of members.
 pub(crate) fn zdiff(call: &mut Call<'_, '_>) {
-    run(call, Operation::Diff, Wanted::Reply, "zdiff");
+    run(call, Operation::Diff, ResultUse::Reply, "zdiff");
 }
 /// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`. Reply: how many members ZINTER would return, at most `limit`.
 pub(crate) fn zintercard(call: &mut Call<'_, '_>) {
-    run(call, Operation::Inter, Wanted::Number, "zintercard");
+    run(call, Operation::Inter, ResultUse::Number, "zintercard");
 }
 /// `ZUNIONSTORE destination numkeys key [key ...] ...`. Reply: how many members were stored.
 pub(crate) fn zunionstore(call: &mut Call<'_, '_>) {
-    run(call, Operation::Union, Wanted::Stored, "zunionstore");
+    run(call, Operation::Union, ResultUse::Stored, "zunionstore");
 }
 /// `ZINTERSTORE destination numkeys key [key ...] ...`. Reply: how many members were stored.
 pub(crate) fn zinterstore(call: &mut Call<'_, '_>) {
-    run(call, Operation::Inter, Wanted::Stored, "zinterstore");
+    run(call, Operation::Inter, ResultUse::Stored, "zinterstore");
 }
 /// `ZDIFFSTORE destination numkeys key [key ...]`. Reply: how many members were stored.
 pub(crate) fn zdiffstore(call: &mut Call<'_, '_>) {
-    run(call, Operation::Diff, Wanted::Stored, "zdiffstore");
+    run(call, Operation::Diff, ResultUse::Stored, "zdiffstore");
 }
 
 /// The cost of one of these commands on one of its sources, in elements. A large destination counts like a source.
@@ -188,19 +188,24 @@ pub(crate) fn zdiffstore_long(call: &mut LaneCall<'_>) {
     store_long(call, Operation::Diff, "zdiffstore");
 }
 
-fn run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, command: &str) {
+fn run(call: &mut Call<'_, '_>, operation: Operation, wanted: ResultUse, command: &str) {
     if let Err(text) = try_run(call, operation, wanted, command) {
         call.reply.error(&text);
     }
 }
 
-fn try_run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, command: &str) -> Result<(), Text> {
+fn try_run(
+    call: &mut Call<'_, '_>,
+    operation: Operation,
+    wanted: ResultUse,
+    command: &str,
+) -> Result<(), Text> {
     let args = call.args;
     let count = number_of_keys(args, wanted, command)?;
     let settings = call.txn.keyspace().settings();
     let mut db = call.txn.db(call.db);
-    if wanted == Wanted::Stored {
-        let mut storing = Storing { operation, args, keys: call.keys, count, settings };
+    if wanted == ResultUse::Stored {
+        let mut storing = StoreWrite { operation, args, keys: call.keys, count, settings };
         let stored = optimistic::apply_at_once(&mut db, &mut storing)?;
         call.reply.int(stored.len() as i64);
         return Ok(());
@@ -209,7 +214,7 @@ fn try_run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, comman
     let options = Options::parse(args, 2 + count, count, operation, wanted)?;
     let mut sources = sources(&values, &options)?;
     let reply = &mut *call.reply;
-    if wanted == Wanted::Number {
+    if wanted == ResultUse::Number {
         let number = intersection(&mut sources, &options, &mut || reply.rest(), &mut |_, _| {});
         reply.int(number as i64);
         return Ok(());
@@ -226,7 +231,7 @@ fn try_run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, comman
 }
 
 fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
-    let count = match number_of_keys(call.args, Wanted::Stored, command) {
+    let count = match number_of_keys(call.args, ResultUse::Stored, command) {
         Ok(count) => count,
         Err(text) => return call.reply.error(&text),
     };
@@ -234,7 +239,7 @@ fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
     let keys: Vec<Key<'_>> =
         std::iter::once(1).chain(3..3 + count).map(|at| call.keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
-    let mut storing = Storing { operation, args, keys: &keys, count, settings: call.keyspace.settings() };
+    let mut storing = StoreWrite { operation, args, keys: &keys, count, settings: call.keyspace.settings() };
     match optimistic::apply(call, &hashes, &mut storing) {
         Ok(stored) => call.reply.int(stored.len() as i64),
         Err(text) => call.reply.error(&text),
@@ -242,8 +247,8 @@ fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
 }
 
 /// Parses the number of sources. There must be at least this many arguments after it.
-fn number_of_keys(args: Args<'_>, wanted: Wanted, command: &str) -> Result<usize, Text> {
-    let number_at = if wanted == Wanted::Stored { 2 } else { 1 };
+fn number_of_keys(args: Args<'_>, wanted: ResultUse, command: &str) -> Result<usize, Text> {
+    let number_at = if wanted == ResultUse::Stored { 2 } else { 1 };
     let count = parse::integer(args.at(number_at))?;
     if count < 1 {
         return Err(format!("ERR at least 1 input key is needed for '{command}' command").into());
@@ -274,7 +279,7 @@ fn sources<'a>(
 }
 
 /// A STORE command, with its destination and its sources.
-struct Storing<'a> {
+struct StoreWrite<'a> {
     operation: Operation,
     args: Args<'a>,
     keys: &'a [Key<'a>],
@@ -283,7 +288,7 @@ struct Storing<'a> {
     settings: &'a Settings,
 }
 
-impl Write for Storing<'_> {
+impl OptimisticWrite for StoreWrite<'_> {
     type Source = Vec<Option<Value>>;
     type Outcome = ZSetValue;
 
@@ -298,7 +303,8 @@ impl Write for Storing<'_> {
         })
     }
     fn compute(&mut self, values: &Vec<Option<Value>>, pause: &dyn Fn()) -> Result<ZSetValue, Text> {
-        let options = Options::parse(self.args, 3 + self.count, self.count, self.operation, Wanted::Stored)?;
+        let options =
+            Options::parse(self.args, 3 + self.count, self.count, self.operation, ResultUse::Stored)?;
         let mut sources = sources(values, &options)?;
         let mut rest = || {
             pause();
@@ -321,16 +327,16 @@ impl Options {
         from: usize,
         keys: usize,
         operation: Operation,
-        wanted: Wanted,
+        wanted: ResultUse,
     ) -> Result<Options, Text> {
         let mut options = Options {
             weights: vec![1.0; keys],
             aggregate: Aggregate::Sum,
             with_scores: false,
             limit: 0,
-            is_stored: wanted == Wanted::Stored,
+            is_stored: wanted == ResultUse::Stored,
         };
-        let scored = operation != Operation::Diff && wanted != Wanted::Number;
+        let scored = operation != Operation::Diff && wanted != ResultUse::Number;
         let mut at = from;
         while at < args.len() {
             let left = args.len() - at;
@@ -348,10 +354,10 @@ impl Options {
                     () => return Err(errors::SYNTAX.into()),
                 };
                 at += 2;
-            } else if wanted == Wanted::Reply && args.is(at, "WITHSCORES") {
+            } else if wanted == ResultUse::Reply && args.is(at, "WITHSCORES") {
                 options.with_scores = true;
                 at += 1;
-            } else if wanted == Wanted::Number && left >= 2 && args.is(at, "LIMIT") {
+            } else if wanted == ResultUse::Number && left >= 2 && args.is(at, "LIMIT") {
                 options.limit =
                     parse::at_least_zero(args.at(at + 1), NEGATIVE_LIMIT).map_err(|_| NEGATIVE_LIMIT)?;
                 at += 2;

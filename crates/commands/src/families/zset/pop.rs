@@ -44,10 +44,10 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
     let nested = count.is_some() && call.reply.protocol() == Protocol::Resp3;
     let (reply, mut db) = (&mut *call.reply, call.txn.db(call.db));
     let popped = db.change(&call.keys[0], |zset: &mut ZSetValue| {
-        let taken = taken(zset, from, count.unwrap_or(1));
-        reply.array(if nested { taken.len() } else { 2 * taken.len() });
-        send_taken(reply, zset, &taken, from, nested);
-        Pauses::new(&mut || reply.rest()).pieces_back(taken, |piece| zset.remove_range(piece));
+        let pop_range = pop_range(zset, from, count.unwrap_or(1));
+        reply.array(if nested { pop_range.len() } else { 2 * pop_range.len() });
+        send_taken(reply, zset, &pop_range, from, nested);
+        Pauses::new(&mut || reply.rest()).pieces_back(pop_range, |piece| zset.remove_range(piece));
         ((), Changed::Yes)
     });
     match popped {
@@ -99,14 +99,14 @@ impl PopsFirst for ZSetValue {
         }
     }
     fn pop_with_key(&mut self, key: &Key<'_>, from: End, count: Option<usize>, reply: &mut Reply<'_>) {
-        let taken = taken(self, from, count.unwrap_or(1));
+        let pop_range = pop_range(self, from, count.unwrap_or(1));
         reply.array(if count.is_some() { 2 } else { 3 });
         reply.bulk(key.bytes);
         if count.is_some() {
-            reply.array(taken.len());
+            reply.array(pop_range.len());
         }
-        send_taken(reply, self, &taken, from, count.is_some());
-        Pauses::new(&mut || reply.rest()).pieces_back(taken, |piece| self.remove_range(piece));
+        send_taken(reply, self, &pop_range, from, count.is_some());
+        Pauses::new(&mut || reply.rest()).pieces_back(pop_range, |piece| self.remove_range(piece));
     }
 }
 
@@ -118,14 +118,14 @@ fn arguments(args: Args<'_>, number: usize) -> Result<(End, usize), Text> {
     })
 }
 
-fn taken(zset: &ZSetValue, from: End, count: usize) -> Range<usize> {
+fn pop_range(zset: &ZSetValue, from: End, count: usize) -> Range<usize> {
     let (len, count) = (zset.len(), count.min(zset.len()));
     if from == End::Front { 0..count } else { len - count..len }
 }
 
-fn send_taken(reply: &mut Reply<'_>, zset: &ZSetValue, taken: &Range<usize>, from: End, nested: bool) {
-    let members = if from == End::Front { zset.iter(taken.start) } else { zset.iter_back(taken.end) };
-    for (member, score) in members.take(taken.len()) {
+fn send_taken(reply: &mut Reply<'_>, zset: &ZSetValue, pop_range: &Range<usize>, from: End, nested: bool) {
+    let members = if from == End::Front { zset.iter(pop_range.start) } else { zset.iter_back(pop_range.end) };
+    for (member, score) in members.take(pop_range.len()) {
         if reply.is_over() {
             return;
         }

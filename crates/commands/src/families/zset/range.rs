@@ -7,7 +7,7 @@ use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
 use crate::families::list::range as between;
-use crate::optimistic::{self, Pauses, Write};
+use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text, wrong_type};
 use crate::strtod::Number;
 use std::ops::Range;
@@ -92,18 +92,18 @@ enum Bounds<'a> {
 
 /// Whether the bounds of a range are ranks, scores or members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum RangeBy {
     Rank,
     Score,
     Lex,
 }
 
 impl<'a> Bounds<'a> {
-    fn parse(by: By, low: &'a [u8], high: &'a [u8]) -> Result<Bounds<'a>, Text> {
+    fn parse(by: RangeBy, low: &'a [u8], high: &'a [u8]) -> Result<Bounds<'a>, Text> {
         Ok(match by {
-            By::Rank => Bounds::Ranks(parse::integer(low)?, parse::integer(high)?),
-            By::Score => Bounds::Scores(Score::parse(low)?, Score::parse(high)?),
-            By::Lex => Bounds::Members(Lex::parse(low)?, Lex::parse(high)?),
+            RangeBy::Rank => Bounds::Ranks(parse::integer(low)?, parse::integer(high)?),
+            RangeBy::Score => Bounds::Scores(Score::parse(low)?, Score::parse(high)?),
+            RangeBy::Lex => Bounds::Members(Lex::parse(low)?, Lex::parse(high)?),
         })
     }
     /// The ranks in the range. With `reverse`, bounds that are ranks count from the end.
@@ -144,16 +144,16 @@ struct Query<'a> {
 
 /// What the name of a command says about its arguments.
 #[derive(Clone, Copy)]
-struct Form {
+struct CommandForm {
     /// The index of the argument that is the key to read.
     key: usize,
-    by: Option<By>,
+    by: Option<RangeBy>,
     reverse: Option<bool>,
     stores: bool,
 }
 
 impl<'a> Query<'a> {
-    fn parse(args: Args<'a>, form: Form) -> Result<Query<'a>, Text> {
+    fn parse(args: Args<'a>, form: CommandForm) -> Result<Query<'a>, Text> {
         let (mut by, mut reverse) = (form.by, form.reverse);
         let (mut offset, mut limit, mut with_scores) = (0, -1, false);
         let mut at = form.key + 3;
@@ -166,27 +166,27 @@ impl<'a> Query<'a> {
             } else if reverse.is_none() && args.is(at, "REV") {
                 reverse = Some(true);
             } else if by.is_none() && args.is(at, "BYLEX") {
-                by = Some(By::Lex);
+                by = Some(RangeBy::Lex);
             } else if by.is_none() && args.is(at, "BYSCORE") {
-                by = Some(By::Score);
+                by = Some(RangeBy::Score);
             } else {
                 return Err(errors::SYNTAX.into());
             }
             at += 1;
         }
-        let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
-        if limit != -1 && by == By::Rank {
+        let (by, reverse) = (by.unwrap_or(RangeBy::Rank), reverse.unwrap_or(false));
+        if limit != -1 && by == RangeBy::Rank {
             return Err(LIMIT_BY_RANK.into());
         }
-        if with_scores && by == By::Lex {
+        if with_scores && by == RangeBy::Lex {
             return Err(SCORES_BY_LEX.into());
         }
         let (mut low, mut high) = (args.at(form.key + 1), args.at(form.key + 2));
-        if reverse && by != By::Rank {
+        if reverse && by != RangeBy::Rank {
             (low, high) = (high, low);
         }
         let bounds = Bounds::parse(by, low, high)?;
-        if by == By::Rank {
+        if by == RangeBy::Rank {
             (offset, limit) = (0, -1);
         }
         Ok(Query { bounds, reverse, offset, limit, with_scores })
@@ -214,10 +214,10 @@ fn members<'z>(
     members.take(ranks.len())
 }
 
-const RANGE: Form = Form { key: 1, by: None, reverse: None, stores: false };
+const RANGE: CommandForm = CommandForm { key: 1, by: None, reverse: None, stores: false };
 
-const fn fixed(by: By, reverse: bool) -> Form {
-    Form { key: 1, by: Some(by), reverse: Some(reverse), stores: false }
+const fn fixed(by: RangeBy, reverse: bool) -> CommandForm {
+    CommandForm { key: 1, by: Some(by), reverse: Some(reverse), stores: false }
 }
 
 /// `ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. Reply: an array of members, with
@@ -227,26 +227,26 @@ pub(crate) fn zrange(call: &mut Call<'_, '_>) {
 }
 /// `ZREVRANGE key start stop [WITHSCORES]`: ranks from the end.
 pub(crate) fn zrevrange(call: &mut Call<'_, '_>) {
-    answer(call, fixed(By::Rank, true));
+    answer(call, fixed(RangeBy::Rank, true));
 }
 /// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`.
 pub(crate) fn zrangebyscore(call: &mut Call<'_, '_>) {
-    answer(call, fixed(By::Score, false));
+    answer(call, fixed(RangeBy::Score, false));
 }
 /// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`.
 pub(crate) fn zrevrangebyscore(call: &mut Call<'_, '_>) {
-    answer(call, fixed(By::Score, true));
+    answer(call, fixed(RangeBy::Score, true));
 }
 /// `ZRANGEBYLEX key min max [LIMIT offset count]`.
 pub(crate) fn zrangebylex(call: &mut Call<'_, '_>) {
-    answer(call, fixed(By::Lex, false));
+    answer(call, fixed(RangeBy::Lex, false));
 }
 /// `ZREVRANGEBYLEX key max min [LIMIT offset count]`.
 pub(crate) fn zrevrangebylex(call: &mut Call<'_, '_>) {
-    answer(call, fixed(By::Lex, true));
+    answer(call, fixed(RangeBy::Lex, true));
 }
 
-fn answer(call: &mut Call<'_, '_>, form: Form) {
+fn answer(call: &mut Call<'_, '_>, form: CommandForm) {
     let query = match Query::parse(call.args, form) {
         Ok(query) => query,
         Err(text) => return call.reply.error(&text),
@@ -282,7 +282,7 @@ pub(super) fn send_member(reply: &mut Reply<'_>, member: Bytes<'_>, score: Optio
 /// stored.
 pub(crate) fn zrangestore(call: &mut Call<'_, '_>) {
     let settings = call.txn.keyspace().settings();
-    let stored = Storing::new(call.args, call.keys, settings)
+    let stored = StoreWrite::new(call.args, call.keys, settings)
         .and_then(|mut storing| optimistic::apply_at_once(&mut call.txn.db(call.db), &mut storing));
     match stored {
         Ok(stored) => call.reply.int(stored.len() as i64),
@@ -294,7 +294,7 @@ pub(crate) fn zrangestore(call: &mut Call<'_, '_>) {
 pub(crate) fn zrangestore_long(call: &mut LaneCall<'_>) {
     let keys = [1, 2].map(|at| call.keyspace.key(call.args.at(at)));
     let settings = call.keyspace.settings();
-    let stored = Storing::new(call.args, &keys, settings)
+    let stored = StoreWrite::new(call.args, &keys, settings)
         .and_then(|mut storing| optimistic::apply(call, &keys.map(|key| key.hash), &mut storing));
     match stored {
         Ok(stored) => call.reply.int(stored.len() as i64),
@@ -303,20 +303,20 @@ pub(crate) fn zrangestore_long(call: &mut LaneCall<'_>) {
 }
 
 /// A ZRANGESTORE, with its destination, its source and its query.
-struct Storing<'a> {
+struct StoreWrite<'a> {
     query: Query<'a>,
     keys: &'a [Key<'a>],
     settings: &'a Settings,
 }
 
-impl<'a> Storing<'a> {
-    fn new(args: Args<'a>, keys: &'a [Key<'a>], settings: &'a Settings) -> Result<Storing<'a>, Text> {
-        let query = Query::parse(args, Form { key: 2, stores: true, ..RANGE })?;
-        Ok(Storing { query, keys, settings })
+impl<'a> StoreWrite<'a> {
+    fn new(args: Args<'a>, keys: &'a [Key<'a>], settings: &'a Settings) -> Result<StoreWrite<'a>, Text> {
+        let query = Query::parse(args, CommandForm { key: 2, stores: true, ..RANGE })?;
+        Ok(StoreWrite { query, keys, settings })
     }
 }
 
-impl Write for Storing<'_> {
+impl OptimisticWrite for StoreWrite<'_> {
     type Source = Option<ZSetValue>;
     type Outcome = ZSetValue;
 
@@ -355,14 +355,14 @@ impl Write for Storing<'_> {
 
 /// `ZCOUNT key min max`. Reply: how many members have a score in the range.
 pub(crate) fn zcount(call: &mut Call<'_, '_>) {
-    count(call, By::Score);
+    count(call, RangeBy::Score);
 }
 /// `ZLEXCOUNT key min max`. Reply: how many members lie in the range.
 pub(crate) fn zlexcount(call: &mut Call<'_, '_>) {
-    count(call, By::Lex);
+    count(call, RangeBy::Lex);
 }
 
-fn count(call: &mut Call<'_, '_>, by: By) {
+fn count(call: &mut Call<'_, '_>, by: RangeBy) {
     match Bounds::parse(by, call.args.at(2), call.args.at(3)) {
         Ok(bounds) => read(call, |zset: Option<&ZSetValue>, reply| {
             reply.int(zset.map_or(0, |zset| bounds.ranks(zset, false).len() as i64));
@@ -373,18 +373,18 @@ fn count(call: &mut Call<'_, '_>, by: By) {
 
 /// `ZREMRANGEBYRANK key start stop`. Reply: how many members it removed.
 pub(crate) fn zremrangebyrank(call: &mut Call<'_, '_>) {
-    remove(call, By::Rank);
+    remove(call, RangeBy::Rank);
 }
 /// `ZREMRANGEBYSCORE key min max`. Reply: how many members it removed.
 pub(crate) fn zremrangebyscore(call: &mut Call<'_, '_>) {
-    remove(call, By::Score);
+    remove(call, RangeBy::Score);
 }
 /// `ZREMRANGEBYLEX key min max`. Reply: how many members it removed.
 pub(crate) fn zremrangebylex(call: &mut Call<'_, '_>) {
-    remove(call, By::Lex);
+    remove(call, RangeBy::Lex);
 }
 
-fn remove(call: &mut Call<'_, '_>, by: By) {
+fn remove(call: &mut Call<'_, '_>, by: RangeBy) {
     let bounds = match Bounds::parse(by, call.args.at(2), call.args.at(3)) {
         Ok(bounds) => bounds,
         Err(text) => return call.reply.error(&text),
@@ -407,48 +407,48 @@ pub(crate) fn range_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
 }
 /// The cost of ZREVRANGE on a sorted set.
 pub(crate) fn revrange_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    query_elements(args, value, fixed(By::Rank, true))
+    query_elements(args, value, fixed(RangeBy::Rank, true))
 }
 /// The cost of ZRANGEBYSCORE on a sorted set.
 pub(crate) fn range_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    query_elements(args, value, fixed(By::Score, false))
+    query_elements(args, value, fixed(RangeBy::Score, false))
 }
 /// The cost of ZREVRANGEBYSCORE on a sorted set.
 pub(crate) fn revrange_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    query_elements(args, value, fixed(By::Score, true))
+    query_elements(args, value, fixed(RangeBy::Score, true))
 }
 /// The cost of ZRANGEBYLEX on a sorted set.
 pub(crate) fn range_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    query_elements(args, value, fixed(By::Lex, false))
+    query_elements(args, value, fixed(RangeBy::Lex, false))
 }
 /// The cost of ZREVRANGEBYLEX on a sorted set.
 pub(crate) fn revrange_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    query_elements(args, value, fixed(By::Lex, true))
+    query_elements(args, value, fixed(RangeBy::Lex, true))
 }
 /// The cost of ZRANGESTORE on its source. A destination that is a sorted set counts too.
 pub(crate) fn rangestore_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    query_elements(args, value, Form { key: 2, stores: true, ..RANGE })
+    query_elements(args, value, CommandForm { key: 2, stores: true, ..RANGE })
 }
 /// The cost of ZREMRANGEBYRANK on a sorted set.
 pub(crate) fn remove_by_rank_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    removed_elements(args, value, By::Rank)
+    removed_elements(args, value, RangeBy::Rank)
 }
 /// The cost of ZREMRANGEBYSCORE on a sorted set.
 pub(crate) fn remove_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    removed_elements(args, value, By::Score)
+    removed_elements(args, value, RangeBy::Score)
 }
 /// The cost of ZREMRANGEBYLEX on a sorted set.
 pub(crate) fn remove_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    removed_elements(args, value, By::Lex)
+    removed_elements(args, value, RangeBy::Lex)
 }
 
-fn query_elements(args: Args<'_>, value: ValueRef<'_>, form: Form) -> usize {
+fn query_elements(args: Args<'_>, value: ValueRef<'_>, form: CommandForm) -> usize {
     match (value, Query::parse(args, form)) {
         (ValueRef::ZSet(zset), Ok(query)) => part_elements(query.ranks(zset).len(), value),
         _ => 0,
     }
 }
-fn removed_elements(args: Args<'_>, value: ValueRef<'_>, by: By) -> usize {
+fn removed_elements(args: Args<'_>, value: ValueRef<'_>, by: RangeBy) -> usize {
     match (value, Bounds::parse(by, args.at(2), args.at(3))) {
         (ValueRef::ZSet(zset), Ok(bounds)) => bounds.ranks(zset, false).len(),
         _ => 0,

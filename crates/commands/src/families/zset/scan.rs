@@ -3,7 +3,7 @@
 use crate::call::{Call, LaneCall};
 use crate::families::collection::send;
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{Found, ScanOptions};
+use crate::families::scan::{CollectedElements, ScanOptions};
 use strand_keyspace::ZSetValue;
 use strand_wire::digits::Digits;
 
@@ -24,7 +24,7 @@ impl Scanned for ZSetValue {
         from: u64,
         count: usize,
         options: &ScanOptions<'_>,
-        found: &mut Found<'_>,
+        found: &mut CollectedElements<'_>,
     ) -> (u64, usize) {
         let mut visited = 0;
         let next = self.scan(from, count, &mut |member, score| {

@@ -2,10 +2,11 @@
 //! its state.
 
 use super::replay::run_other;
-use super::{Names, manifest_path, no_files};
+use super::{Names, manifest_path};
 use crate::config::Opt;
 use crate::folder::Folder;
 use crate::host::OpenedFile;
+use crate::persist::{Damage, DataError, ManifestProblem};
 use crate::{Engine, Now, StartError, TABLE, system_text};
 use std::io::Read;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_aof::check::starts_as_rdb;
 use strand_aof::manifest::{self, File, Manifest};
 use strand_aof::reader::{Commands, Item};
-use strand_commands::replay::{Others, Replay};
+use strand_commands::replay::{Replay, RunOther};
 use strand_wire::args::Argv;
 
 /// Commands between two readings of the clock.
@@ -72,7 +73,7 @@ impl Engine {
     pub fn find_aof(&self) -> Result<FoundAof, StartError> {
         self.find_files().map_err(StartError::Files)
     }
-    fn find_files(&self) -> Result<FoundAof, String> {
+    fn find_files(&self) -> Result<FoundAof, DataError> {
         let names = Names::of(&self.config);
         let mut found = self.open_aof_folder()?;
         if let Some(old) = old_file(&*found.folder, &found.manifest, &names, self)? {
@@ -82,12 +83,16 @@ impl Engine {
         Ok(found)
     }
     /// The files that `manifest` lists now, for loading them again.
-    pub(super) fn reopen_aof(&self, folder: Arc<dyn Folder>, manifest: Manifest) -> Result<FoundAof, String> {
+    pub(super) fn reopen_aof(
+        &self,
+        folder: Arc<dyn Folder>,
+        manifest: Manifest,
+    ) -> Result<FoundAof, DataError> {
         let mut found = FoundAof::of(folder, manifest);
         self.open_files(&mut found, &Names::of(&self.config))?;
         Ok(found)
     }
-    fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), String> {
+    fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), DataError> {
         for file in found.manifest.to_load() {
             let opened = match found.is_outside {
                 true => self.host.open_file(&file.name).map_err(|e| std::io::Error::other(system_text(&e))),
@@ -95,15 +100,11 @@ impl Engine {
             };
             let opened =
                 opened.and_then(|opened| opened.ok_or_else(|| std::io::Error::other("it is not there")));
-            let opened = opened.map_err(|e| {
-                format!(
-                    "cannot open {}/{}, which {} names: {e}. Nothing is changed. Put the file back, or give another \
-                     appenddirname to start without the data; `strand check aof {}` tells which files are whole",
-                    names.folder,
-                    file.name,
-                    names.manifest(),
-                    names.manifest_path()
-                )
+            let opened = opened.map_err(|why| DataError::OpenFile {
+                folder: names.folder.clone(),
+                file: file.name.clone(),
+                manifest: names.manifest(),
+                why,
             })?;
             found.total_bytes += opened.1;
             if found.manifest.base.as_ref() == Some(file) {
@@ -114,12 +115,11 @@ impl Engine {
         Ok(())
     }
     /// Opens the folder and reads its manifest, for [`Engine::find_aof`].
-    pub(super) fn open_aof_folder(&self) -> Result<FoundAof, String> {
+    pub(super) fn open_aof_folder(&self) -> Result<FoundAof, DataError> {
         let names = Names::of(&self.config);
         let opened = self.host.open_folder(&names.folder, &names.file);
-        let folder =
-            opened.map_err(|e| format!("cannot use the folder {} (appenddirname): {e}", names.folder))?;
-        let folder = folder.ok_or_else(no_files)?;
+        let folder = opened.map_err(|why| DataError::UseFolder { folder: names.folder.clone(), why })?;
+        let folder = folder.ok_or(DataError::NoFiles)?;
         let manifest = read_manifest(&*folder, &names)?;
         Ok(FoundAof::of(folder, manifest))
     }
@@ -127,7 +127,7 @@ impl Engine {
     ///
     /// # Errors
     /// The file, the place, the problem, and advice. Everything before that place is loaded.
-    pub(super) fn load_files(&self, found: &mut FoundAof, now: Now) -> Result<(), String> {
+    pub(super) fn load_files(&self, found: &mut FoundAof, now: Now) -> Result<(), DataError> {
         let files = std::mem::take(&mut found.files);
         let (mut before, count, began_us) = (0, files.len(), self.host.mono_us());
         for (at, (file, (mut source, bytes))) in files.into_iter().enumerate() {
@@ -144,11 +144,10 @@ impl Engine {
             }
             if good_bytes < bytes {
                 drop(source);
-                found.folder.cut(&file.name, good_bytes).map_err(|e| {
-                    format!(
-                        "cannot cut the append-only file {} to its {good_bytes} good bytes: {e}",
-                        file.name
-                    )
+                found.folder.cut(&file.name, good_bytes).map_err(|why| DataError::Cut {
+                    name: file.name.clone(),
+                    good_bytes,
+                    why,
                 })?;
                 found.total_bytes -= bytes - good_bytes;
             }
@@ -160,13 +159,15 @@ impl Engine {
         Ok(())
     }
     /// Moves the loaded single file of Redis before 7 into the folder.
-    fn move_into_folder(&self, found: &FoundAof) -> Result<(), String> {
+    fn move_into_folder(&self, found: &FoundAof) -> Result<(), DataError> {
         let names = Names::of(&self.config);
         // The manifest comes first: after a kill in between, the next start continues here.
         let moved = write_manifest(&*found.folder, &found.manifest, &names)
             .and_then(|()| found.folder.adopt(&names.file));
-        moved.map_err(|e| {
-            format!("cannot move the append-only file {} into the folder {}: {e}", names.file, names.folder)
+        moved.map_err(|why| DataError::MoveIntoFolder {
+            file: names.file.clone(),
+            folder: names.folder.clone(),
+            why,
         })?;
         self.host.log(&format!(
             "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
@@ -180,13 +181,13 @@ impl Engine {
         mut source: &mut dyn Read,
         place: &FileOfSet<'_>,
         now: Now,
-    ) -> Result<(u64, usize), String> {
+    ) -> Result<(u64, usize), DataError> {
         let name = place.name;
         let mut head = Vec::new();
         source
             .take(HEAD_BYTES)
             .read_to_end(&mut head)
-            .map_err(|e| format!("cannot read the append-only file {name}: {e}"))?;
+            .map_err(|why| DataError::ReadFile { name: name.into(), why })?;
         let (held, offset) = match starts_as_rdb(&head) {
             false => (head, 0),
             true => {
@@ -210,10 +211,10 @@ impl Engine {
                 Ok(Item::Timestamp(_) | Item::Annotation) => continue,
                 Err(broken) => break Some(broken),
             }
-            let others: Others<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
+            let others: RunOther<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
             replay
                 .command(&self.keyspace, &mut argv, now.unix_ms(), others)
-                .map_err(|why| damaged(place, offset, &why.to_string()))?;
+                .map_err(|why| damaged(place, offset, why))?;
             read += 1;
             if read.is_multiple_of(COMMANDS_PER_LOOK) {
                 self.persist.loading.loaded_bytes.store(place.before + offset, Relaxed);
@@ -236,31 +237,21 @@ impl Engine {
         }
         match ended {
             None if !replay.in_multi() => Ok((good_bytes, replay.db())),
-            Some(broken) if !broken.is_cut() => {
-                Err(damaged(place, broken.offset, &broken.problem.to_string()))
-            }
+            Some(broken) if !broken.is_cut() => Err(damaged(place, broken.offset, broken.problem)),
             _ => self.look_at_cut(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
         }
     }
     /// Handles a file that ends too early.
-    fn look_at_cut(&self, place: &FileOfSet<'_>, in_multi: bool) -> Result<(), String> {
+    fn look_at_cut(&self, place: &FileOfSet<'_>, in_multi: bool) -> Result<(), DataError> {
         let name = place.name;
         if in_multi {
             self.host.log(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
         }
         if !place.is_last {
-            return Err(format!(
-                "cannot load the append-only file: {name} ends inside a command and is not the last file, so commands are \
-                 missing. Nothing is changed. `strand check aof {}` tells which files are whole",
-                place.checked
-            ));
+            return Err(DataError::CutBeforeLast { name: name.into(), checked: place.checked.clone() });
         }
         if self.config.number(Opt::AofLoadTruncated) == 0 {
-            return Err(format!(
-                "Unexpected end of file reading the append only file {name}. Make a copy of the folder, then use `strand \
-                 check aof --fix {}`, or set aof-load-truncated to yes",
-                place.checked
-            ));
+            return Err(DataError::CutAtEnd { name: name.into(), checked: place.checked.clone() });
         }
         self.host.log(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
         self.host.log(&format!("AOF {name} loaded anyway because aof-load-truncated is enabled"));
@@ -268,35 +259,25 @@ impl Engine {
     }
 }
 
-fn damaged(place: &FileOfSet<'_>, offset: u64, why: &str) -> String {
-    format!(
-        "Bad file format reading the append only file {name}: at offset {offset}: {why}. Nothing is changed. Make a copy of \
-         {what}; `strand check aof {path}` tells what is good, `strand check aof --fix {path}` cuts off the rest",
-        name = place.name,
-        what = if place.checked == place.name { "the file" } else { "the folder" },
-        path = place.checked
-    )
+fn damaged(place: &FileOfSet<'_>, offset: u64, damage: impl Into<Damage>) -> DataError {
+    let (name, checked) = (place.name.into(), place.checked.clone());
+    DataError::Damaged { name, offset, damage: damage.into(), checked }
 }
 
 /// Reads the manifest. Without a manifest file, the manifest is empty.
-fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, String> {
-    let failed = |why: String| {
-        format!(
-            "cannot use the manifest {}: {why}. Nothing is changed. `strand check aof {}` tells more; move the folder away to \
-             start without the data",
-            names.manifest_path(),
-            names.manifest_path()
-        )
+fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, DataError> {
+    let read = || {
+        let Some((source, _)) = folder.open(&names.manifest())? else {
+            return Ok(Manifest::default());
+        };
+        let mut text = Vec::new();
+        source.take(manifest::BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > manifest::BYTES_MAX {
+            return Err(ManifestProblem::TooLong);
+        }
+        Ok(Manifest::parse(&text)?)
     };
-    let Some((source, _)) = folder.open(&names.manifest()).map_err(|e| failed(e.to_string()))? else {
-        return Ok(Manifest::default());
-    };
-    let mut text = Vec::new();
-    source.take(manifest::BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| failed(e.to_string()))?;
-    if text.len() as u64 > manifest::BYTES_MAX {
-        return Err(failed(format!("it has more than {} bytes", manifest::BYTES_MAX)));
-    }
-    Manifest::parse(&text).map_err(|e| failed(e.to_string()))
+    read().map_err(|why| DataError::Manifest { path: names.manifest_path(), why })
 }
 
 /// A manifest with only the single file of Redis before 7, which is yet to be moved into the folder. `None`: there is
@@ -306,19 +287,17 @@ fn old_file(
     manifest: &Manifest,
     names: &Names,
     engine: &Engine,
-) -> Result<Option<Manifest>, String> {
-    let failed = |e: &dyn std::fmt::Display| {
-        format!(
-            "cannot look for the append-only file {} in the working folder and in {}: {e}",
-            names.file, names.folder
-        )
+) -> Result<Option<Manifest>, DataError> {
+    let failed = |why: String| {
+        let (file, folder) = (names.file.clone(), names.folder.clone());
+        DataError::FindOldFile { file, folder, why }
     };
-    if engine.host.open_file(&names.file).map_err(|e| failed(&system_text(&e)))?.is_none() {
+    if engine.host.open_file(&names.file).map_err(|e| failed(system_text(&e)))?.is_none() {
         return Ok(None);
     }
     let is_half_done = manifest.increments.is_empty()
         && manifest.base.as_ref().is_some_and(|base| base.name == names.file)
-        && folder.open(&names.file).map_err(|e| failed(&e))?.is_none();
+        && folder.open(&names.file).map_err(|e| failed(e.to_string()))?.is_none();
     if manifest.to_load().next().is_some() && !is_half_done {
         return Ok(None);
     }

@@ -21,7 +21,7 @@ mod writer;
 pub(crate) use gates::Gates;
 pub(super) use info::info;
 pub use load::FoundAof;
-pub(crate) use rewrite::Began;
+pub(crate) use rewrite::RewriteStart;
 
 use crate::config::Opt;
 use crate::{Config, Engine, Host, Now, Signal};
@@ -187,10 +187,6 @@ impl Names {
 /// The manifest's path for messages.
 pub(super) fn manifest_path(config: &Config) -> String {
     Names::of(config).manifest_path()
-}
-
-fn no_files() -> String {
-    "the host keeps no files".into()
 }
 
 impl Engine {

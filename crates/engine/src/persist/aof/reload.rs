@@ -23,14 +23,18 @@ impl Engine {
         let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;
         let _long_lock = self.long_locks.announce(None);
         let tail = self.keyspace.switch_journal(false);
-        let done = writer
-            .write_until(self, tail, now)
-            .map_err(|e| format!("DEBUG LOADAOF: cannot write the append-only file: {e}"))
-            .and_then(|()| self.reopen_aof(writer.folder.clone(), writer.manifest().clone()))
-            .and_then(|mut found| {
-                (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
-                self.load_files(&mut found, now)
-            });
+        let written = writer.write_until(self, tail, now);
+        let done = match written {
+            Err(e) => Err(format!("DEBUG LOADAOF: cannot write the append-only file: {e}")),
+            Ok(()) => {
+                let found = self.reopen_aof(writer.folder.clone(), writer.manifest().clone());
+                let loaded = found.and_then(|mut found| {
+                    (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
+                    self.load_files(&mut found, now)
+                });
+                loaded.map_err(|error| error.to_string())
+            }
+        };
         self.keyspace.switch_journal(true);
         done.map_err(failed)?;
         self.persist.state.lock().saved_changes = self.keyspace.changes();

@@ -1,7 +1,7 @@
 //! Runs the commands of a file one after the other, on data that no client sees yet. [`strand_commands::replay`] runs
 //! commands on keys, this module runs the others.
 
-use crate::session::{InFiles, Kind, Own, replay_script};
+use crate::session::{InFiles, Kind, SessionCommand, replay_script};
 use crate::{Engine, Now};
 use strand_chain::Chain;
 use strand_commands::replay::{ReplayError, shown};
@@ -26,7 +26,7 @@ pub(super) fn run_other(
     let refused = || Err(ReplayError::Refused(spec.name));
     match spec.exec {
         Exec::Session(held) => {
-            let own = Own::of(held);
+            let own = SessionCommand::of(held);
             let mut out = Chain::new();
             let mut reply = Reply::new(&mut out, Protocol::Resp2);
             // Run a script's call, because redis-server before version 5 recorded calls of scripts.

@@ -9,6 +9,7 @@ use super::load::{FoundAof, write_manifest};
 use super::writer::Writer;
 use super::{Mode, Names};
 use crate::config::Opt;
+use crate::persist::DataError;
 use crate::persist::{AOF_FAILED, LOADING};
 use crate::{Engine, Now, StartError, system_text};
 use std::io;
@@ -28,7 +29,7 @@ const NO_REWRITE: &str =
 
 /// What BGREWRITEAOF has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Began {
+pub(crate) enum RewriteStart {
     /// The rewrite runs now.
     Now,
     /// The rewrite starts when the current snapshot is written.
@@ -37,7 +38,7 @@ pub(crate) enum Began {
 
 /// Where the changes from before a rewrite's increment are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum PriorChanges {
     /// In the current files, which stay valid.
     Files,
     /// The changes are in no file: the current files, if any, belong to other data.
@@ -54,19 +55,17 @@ impl Engine {
         self.load_files(&mut found, now).map_err(StartError::Data)?;
         self.begin_writing(found, now).map_err(StartError::Writing)
     }
-    fn begin_writing(self: &Arc<Self>, found: FoundAof, now: Now) -> Result<(), String> {
+    fn begin_writing(self: &Arc<Self>, found: FoundAof, now: Now) -> Result<(), DataError> {
         let changes = self.keyspace.changes();
         self.persist.state.lock().saved_changes = changes;
         let names = Names::of(&self.config);
-        let failed = |e: io::Error| {
-            format!("cannot open the append-only file in the folder {}: {}", names.folder, system_text(&e))
-        };
+        let failed = |why| DataError::OpenToWrite { folder: names.folder.clone(), why };
         let is_new = found.manifest.to_load().next().is_none();
         let base_bytes = found.base_bytes;
         if is_new {
             let writer = self.begin_writer(found, names.clone()).map_err(failed)?;
             self.adopt_writer(writer);
-            self.rewrite(From::Nothing, now).map_err(failed)?;
+            self.rewrite(PriorChanges::Nothing, now).map_err(failed)?;
             self.host.log("Creating AOF base file on server start");
         } else {
             let writer = self.go_on(found, names.clone()).map_err(failed)?;
@@ -125,13 +124,13 @@ impl Engine {
         self.persist.aof.syncs.begin_at(writer.written());
         *self.persist.aof.writer.lock() = Some(writer);
     }
-    fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), String> {
+    fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), DataError> {
         let begun = self.persist.aof.begun.fetch_add(1, AcqRel) + 1;
         let (writes, syncs) = (self.clone(), self.clone());
         let writer = self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)));
         let begun =
             writer.and_then(|()| self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun))));
-        begun.map_err(|e| system_text(&e))
+        begun.map_err(DataError::System)
     }
     /// Call this when `appendfsync` or `appendonly` has changed.
     pub(crate) fn look_at_gates(&self) {
@@ -142,13 +141,13 @@ impl Engine {
     ///
     /// # Errors
     /// The text of the error reply.
-    pub(crate) fn bgrewriteaof(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
+    pub(crate) fn bgrewriteaof(self: &Arc<Self>, now: Now) -> Result<RewriteStart, &'static str> {
         if self.persist.aof.is_rewriting() {
             return Err(IN_PROGRESS);
         }
         if self.is_saving() {
             self.schedule_bgrewriteaof();
-            return Ok(Began::Scheduled);
+            return Ok(RewriteStart::Scheduled);
         }
         self.spawn_rewrite(now)
     }
@@ -157,7 +156,7 @@ impl Engine {
         let mut status = self.persist.aof.status.lock();
         (status.scheduled, status.failures) = (true, 0);
     }
-    fn spawn_rewrite(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
+    fn spawn_rewrite(self: &Arc<Self>, now: Now) -> Result<RewriteStart, &'static str> {
         let aof = &self.persist.aof;
         {
             let mut status = aof.status.lock();
@@ -170,7 +169,7 @@ impl Engine {
         }
         let engine = self.clone();
         let work = Box::new(move || engine.rewrite_in_background(now));
-        self.host.spawn("aof-rewrite", work).map(|()| Began::Now).map_err(|why| {
+        self.host.spawn("aof-rewrite", work).map(|()| RewriteStart::Now).map_err(|why| {
             self.host.log(&format!("Can't rewrite append only file in background: {}", system_text(&why)));
             self.rewrite_ended(now, Err(why));
             NO_REWRITE
@@ -178,13 +177,13 @@ impl Engine {
     }
     fn rewrite_in_background(&self, now: Now) {
         let from = match self.persist.aof.mode() {
-            Mode::On => From::Files,
-            Mode::Begins => From::Nothing,
+            Mode::On => PriorChanges::Files,
+            Mode::Begins => PriorChanges::Nothing,
             Mode::Off => return self.rewrite_alone(now),
         };
         let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(from, now)));
         let done = done.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
-        if done.is_ok() && from == From::Nothing {
+        if done.is_ok() && from == PriorChanges::Nothing {
             self.persist.aof.set_mode(Mode::On);
             self.look_at_gates();
         }
@@ -238,9 +237,9 @@ impl Engine {
     }
 
     /// Writes a base and updates the manifest. May block.
-    fn rewrite(&self, from: From, now: Now) -> io::Result<()> {
+    fn rewrite(&self, from: PriorChanges, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
-        if from == From::Files {
+        if from == PriorChanges::Files {
             self.sync_ahead()?;
         }
         let (snapshot, folder, names, seq) = {
@@ -256,9 +255,9 @@ impl Engine {
                 (self.take_snapshot(&mut all), offset)
             };
             match from {
-                From::Files => writer.rotate(self, offset, self.host.now())?,
+                PriorChanges::Files => writer.rotate(self, offset, self.host.now())?,
                 // The base also contains what is in the file now.
-                From::Nothing => writer.restart(self, offset, self.host.now())?,
+                PriorChanges::Nothing => writer.restart(self, offset, self.host.now())?,
             }
             let mut status = aof.status.lock();
             status.covered_syncs = status.failed_syncs;
@@ -381,7 +380,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why the setting stays unchanged.
-    pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), String> {
+    pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), DataError> {
         let aof = &self.persist.aof;
         let _one = aof.switching.lock();
         match (aof.mode(), on) {
@@ -389,7 +388,7 @@ impl Engine {
                 self.await_rewrite();
                 let found = self.open_aof_folder()?;
                 let names = Names::of(&self.config);
-                let writer = self.begin_writer(found, names).map_err(|e| system_text(&e))?;
+                let writer = self.begin_writer(found, names).map_err(DataError::System)?;
                 self.adopt_writer(writer);
                 aof.set_mode(Mode::Begins);
                 self.spawn_aof_threads()?;

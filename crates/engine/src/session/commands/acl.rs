@@ -128,9 +128,9 @@ pub(super) fn set_user(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -
     })?;
     engine.acl.set_user(name, &rules, engine.all_channels_by_default()).map_err(|(rule, error)| {
         if let RuleError::TooMany("users", _) = error {
-            return format!("ERR {}", error.text()).into();
+            return format!("ERR {error}").into();
         }
-        [b"ERR Error in ACL SETUSER modifier '", c_text(&rule), b"': ", error.text().as_bytes()].concat()
+        [b"ERR Error in ACL SETUSER modifier '", c_text(&rule), b"': ", error.to_string().as_bytes()].concat()
     })?;
     engine.users_changed();
     reply.ok();

@@ -2,8 +2,8 @@
 
 use super::connection::{BAD_NAME, valid_name};
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
-use crate::session::Mute;
-use crate::session::run::Next;
+use crate::session::ReplyMode;
+use crate::session::run::NextStep;
 use crate::{Engine, Now};
 use strand_commands::errors;
 use strand_commands::introspect;
@@ -66,7 +66,7 @@ impl Session {
     pub(super) fn client_list(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish_in_hand(args);
         if self.engine.clients.len() > LISTED_AT_ONCE_MAX || args.len() > ARGS_AT_ONCE_MAX {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         list(&engine, args, now, &mut self.reply())?;
@@ -82,15 +82,15 @@ impl Session {
     }
     pub(super) fn client_reply(&mut self, args: Args<'_>) -> Outcome {
         if args.is(2, "ON") {
-            self.replies.mute = Mute::No;
+            self.replies.reply_mode = ReplyMode::On;
             return self.ok();
         }
         if args.is(2, "OFF") {
-            self.replies.mute = Mute::Off;
+            self.replies.reply_mode = ReplyMode::Off;
         } else if !args.is(2, "SKIP") {
             return Err(SYNTAX.into());
-        } else if self.replies.mute != Mute::Off {
-            self.replies.mute = Mute::SkipNext;
+        } else if self.replies.reply_mode != ReplyMode::Off {
+            self.replies.reply_mode = ReplyMode::SkipNext;
         }
         DONE
     }

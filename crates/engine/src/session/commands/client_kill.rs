@@ -3,7 +3,7 @@
 use super::client::known_type;
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::clients::Client;
-use crate::session::run::Next;
+use crate::session::run::NextStep;
 use crate::{Engine, Now};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -58,7 +58,7 @@ impl Session {
             false => self.reply().int(killed),
         }
         // A caller that kills itself still gets its reply.
-        if me { Ok(Next::Stop(self.close())) } else { DONE }
+        if me { Ok(NextStep::Stop(self.close())) } else { DONE }
     }
 }
 

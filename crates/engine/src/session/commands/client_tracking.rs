@@ -14,7 +14,7 @@ const CACHING_NO: &str = "ERR CLIENT CACHING NO is only valid when tracking is e
 
 /// The options of CLIENT TRACKING.
 #[derive(Default)]
-struct Asked<'a> {
+struct TrackingOptions<'a> {
     mode: Mode,
     redirect: Option<u64>,
     prefixes: Vec<&'a [u8]>,
@@ -33,8 +33,8 @@ impl Session {
         }
         self.ok()
     }
-    fn parse_tracking<'a>(&self, args: Args<'a>) -> Result<Asked<'a>, Vec<u8>> {
-        let mut asked = Asked::default();
+    fn parse_tracking<'a>(&self, args: Args<'a>) -> Result<TrackingOptions<'a>, Vec<u8>> {
+        let mut asked = TrackingOptions::default();
         let mut at = 3;
         while at < args.len() {
             let value = args.get(at + 1);
@@ -63,7 +63,7 @@ impl Session {
         }
         Ok(asked)
     }
-    fn begin_tracking(&mut self, asked: &Asked<'_>) -> Result<(), Vec<u8>> {
+    fn begin_tracking(&mut self, asked: &TrackingOptions<'_>) -> Result<(), Vec<u8>> {
         let (new, old) = (asked.mode, self.client.tracked.mode());
         let bcast = new.has(Mode::BCAST);
         if !bcast && !asked.prefixes.is_empty() {

@@ -3,7 +3,7 @@
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{Change, OPTIONS, Opt, OptionSpec, SetError, find, nearest, text};
-use crate::session::run::Next;
+use crate::session::run::NextStep;
 use crate::{Engine, system_text};
 use strand_commands::{glob, introspect};
 use strand_keyspace::types::string::parse_int;
@@ -13,7 +13,7 @@ use strand_wire::reply::Reply;
 impl Session {
     pub(super) fn config_get(&mut self, args: Args<'_>) -> Outcome {
         if args.len() > ARGS_AT_ONCE_MAX {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         get(&engine, args, &mut self.reply())?;
@@ -29,7 +29,7 @@ impl Session {
         };
         let is_refused = !protected_too && options().any(|option| option.spec().change == Change::Protected);
         if !is_refused && options().any(waits_for_the_disk) {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         set(&engine, args, protected_too)?;
@@ -44,7 +44,7 @@ impl Session {
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {
         // Apply these options on a helper thread, because applying them waits for the disk.
-        Ok(Next::Detach)
+        Ok(NextStep::Detach)
     }
     pub(super) fn config_help(&mut self) -> Outcome {
         introspect::help(&mut self.reply(), "CONFIG", HELP);
@@ -128,7 +128,7 @@ pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Resul
     let before = values();
     let changed = engine.config.set(&pairs, protected_too).map_err(|error| match error {
         SetError::Unknown(name) => unknown(&name),
-        SetError::Refused { name, reason } => failed(&name, &reason),
+        SetError::Refused { name, reason } => failed(&name, &reason.to_string()),
     })?;
     let tried = values();
     if let Err((option, reason)) = apply_outside(engine, &changed) {

@@ -3,10 +3,10 @@
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::Now;
 use crate::acl::DEFAULT_USER;
-use crate::session::Mute;
+use crate::session::ReplyMode;
 use crate::session::permit::Login;
-use crate::session::run::Next;
-use crate::session::waits::On;
+use crate::session::run::NextStep;
+use crate::session::waits::ParkReason;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -61,7 +61,7 @@ impl Session {
         };
         match self.log_in(user, password, args.at(0), now)? {
             Login::Done => self.ok(),
-            Login::Later(at_us) => Ok(Next::Postpone(On::Logins, at_us)),
+            Login::Later(at_us) => Ok(NextStep::Postpone(ParkReason::Logins, at_us)),
         }
     }
     pub(super) fn hello(&mut self, args: Args<'_>, now: Now) -> Outcome {
@@ -91,7 +91,7 @@ impl Session {
         if let Some((user, password)) = login
             && let Login::Later(at_us) = self.log_in(user, password, args.at(0), now)?
         {
-            return Ok(Next::Postpone(On::Logins, at_us));
+            return Ok(NextStep::Postpone(ParkReason::Logins, at_us));
         }
         if !self.identity.authenticated {
             return Err(HELLO_NEEDS_AUTH.into());
@@ -122,7 +122,7 @@ impl Session {
     }
     pub(super) fn reset(&mut self) -> Outcome {
         if !self.leave_some() {
-            return Ok(Next::GoOn);
+            return Ok(NextStep::Yield);
         }
         self.end_transaction();
         self.end_tracking();
@@ -131,7 +131,7 @@ impl Session {
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();
         self.set_user(default, !self.settings.password);
-        self.replies.mute = Mute::No;
+        self.replies.reply_mode = ReplyMode::On;
         self.client.set_texts(|t| t.name.clear());
         self.end_service();
         self.reply().simple("RESET");
@@ -139,12 +139,12 @@ impl Session {
     }
     pub(super) fn quit(&mut self) -> Outcome {
         if !self.leave_some() {
-            return Ok(Next::GoOn);
+            return Ok(NextStep::Yield);
         }
         // Messages that arrived before come before the end of the connection.
         self.take_post();
         self.reply().ok();
-        Ok(Next::Stop(self.close()))
+        Ok(NextStep::Stop(self.close()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! DEBUG: the subcommands that clients' tests use. None of them stops the server or harms other clients.
 
-use super::{DONE, Next, Outcome, Session, debug_data};
+use super::{DONE, NextStep, Outcome, Session, debug_data};
 use crate::config::value::memory;
 use crate::persist::Reload;
 use crate::{Engine, Now};
@@ -67,11 +67,11 @@ impl Session {
             return self.sleep(now.mono_us + (seconds * 1e6) as u64);
         }
         if args.is(1, "RELOAD") || is("LOADAOF", 2) || debug_data::is_one(args) {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
             // The subcommand locks a shard, which may be under a long lock.
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         if is("PROTOCOL", 3) {
             return self.debug_protocol(args);

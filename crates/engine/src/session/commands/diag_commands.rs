@@ -8,6 +8,7 @@ use crate::{Engine, Now, ProfileAsk};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
+use strand_commands::errors;
 use strand_diag::sketch::{By, Row};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -15,6 +16,14 @@ use strand_wire::reply::Reply;
 
 /// Number of keys that are shown for each measure (count, bytes, time).
 const KEYS_SHOWN: usize = 32;
+/// Number of entries of each log that DIAG SLOWLOG shows when the client gives no number.
+const SLOWLOG_ENTRIES_SHOWN: usize = 128;
+/// Number of words before the arguments of a DIAG command: DIAG and the subcommand.
+const COMMAND_WORDS: usize = 2;
+/// Duration of a CPU profile, in seconds, when the client gives none.
+const PROFILE_DEFAULT_S: u64 = 30;
+/// Maximum duration of a CPU profile, in seconds.
+const PROFILE_MAX_S: u64 = 300;
 
 /// `DIAG PHASES`
 pub(super) fn phases(engine: &Engine) -> Value {
@@ -48,10 +57,10 @@ fn spread(spread: &Spread) -> Value {
 
 /// `DIAG SLOWLOG [count]`: commands with a long execution, and commands with a long wait before it.
 pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
-    let count = match args.get(2).map(parse_int) {
-        None => 128,
+    let count = match args.get(COMMAND_WORDS).map(parse_int) {
+        None => SLOWLOG_ENTRIES_SHOWN,
         Some(Some(n @ 0..)) => n as usize,
-        Some(_) => return Err("ERR value is not an integer or out of range".into()),
+        Some(_) => return Err(errors::NOT_AN_INTEGER.into()),
     };
     let shown = |entries: Vec<std::sync::Arc<Entry>>| {
         entries.iter().take(count).map(|e| entry(engine, e)).collect::<Vec<_>>()
@@ -88,12 +97,10 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// Seconds of a CPU profile: the number without SECONDS, and the maximum.
-const PROFILE_SECONDS: (u64, u64) = (30, 300);
-
 /// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE MEMORY`, `DIAG PROFILE CPU START [SECONDS n]`,
 /// `DIAG PROFILE CPU STOP id [FOLDED]`
 pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let args = args.skip(COMMAND_WORDS);
     let syntax = || Vec::from(super::SYNTAX);
     // Whether FOLDED follows the `len` arguments.
     let folded = |len: usize| match args.len() {
@@ -101,31 +108,29 @@ pub(super) fn profile(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) ->
         given if given == len + 1 && args.is(len, "FOLDED") => Ok(true),
         _ => Err(syntax()),
     };
-    if args.is(2, "MEMORY") && args.len() == 3 {
+    if args.is(0, "MEMORY") && args.len() == 1 {
         let profiles = engine.host.memory_profiles().map_err(|why| why.0.into_bytes())?;
         reply.array(profiles.len());
         profiles.iter().for_each(|profile| reply.bulk(profile));
         return Ok(());
     }
-    let ask = if args.is(2, "HEAP") {
-        ProfileAsk::Heap { folded: folded(3)? }
-    } else if args.is(2, "ALLOCS") {
-        ProfileAsk::Allocs { folded: folded(3)? }
-    } else if args.is(2, "CPU") && args.len() > 3 && args.is(3, "START") {
+    let ask = if args.is(0, "HEAP") {
+        ProfileAsk::Heap { folded: folded(1)? }
+    } else if args.is(0, "ALLOCS") {
+        ProfileAsk::Allocs { folded: folded(1)? }
+    } else if args.is(0, "CPU") && args.is(1, "START") {
         let seconds = match args.len() {
-            4 => PROFILE_SECONDS.0,
-            6 if args.is(4, "SECONDS") => parse_int(args.at(5))
+            2 => PROFILE_DEFAULT_S,
+            4 if args.is(2, "SECONDS") => parse_int(args.at(3))
                 .and_then(|n| u64::try_from(n).ok())
-                .filter(|n| (1..=PROFILE_SECONDS.1).contains(n))
-                .ok_or_else(|| {
-                    format!("ERR seconds must be between 1 and {}", PROFILE_SECONDS.1).into_bytes()
-                })?,
+                .filter(|n| (1..=PROFILE_MAX_S).contains(n))
+                .ok_or_else(|| format!("ERR seconds must be between 1 and {PROFILE_MAX_S}").into_bytes())?,
             _ => return Err(syntax()),
         };
         ProfileAsk::CpuStart { seconds }
-    } else if args.is(2, "CPU") && args.len() > 4 && args.is(3, "STOP") {
-        let id = parse_int(args.at(4)).and_then(|id| u64::try_from(id).ok());
-        ProfileAsk::CpuStop { id: id.ok_or_else(syntax)?, folded: folded(5)? }
+    } else if args.is(0, "CPU") && args.is(1, "STOP") && args.len() > 2 {
+        let id = parse_int(args.at(2)).and_then(|id| u64::try_from(id).ok());
+        ProfileAsk::CpuStop { id: id.ok_or_else(syntax)?, folded: folded(3)? }
     } else {
         return Err(syntax());
     };
@@ -140,7 +145,7 @@ pub(super) fn doctor(engine: &Engine, now: Now) -> Value {
     });
     let actions = engine
         .diag
-        .acts
+        .action_log
         .all()
         .into_iter()
         .map(|act| json!({ "unix_s": act.unix_s, "rule": act.rule, "did": act.did }));
@@ -153,9 +158,10 @@ pub(super) fn doctor(engine: &Engine, now: Now) -> Value {
 
 /// `DIAG HOTKEYS [RESET]`
 pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
-    if args.len() == 3 && args.is(2, "RESET") {
+    let args = args.skip(COMMAND_WORDS);
+    if args.len() == 1 && args.is(0, "RESET") {
         engine.diag.hot.clear();
-    } else if args.len() > 2 {
+    } else if !args.is_empty() {
         return Err(super::SYNTAX.into());
     }
     let rows = |by: By| -> Vec<Value> {
@@ -180,33 +186,41 @@ pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>>
     }))
 }
 
+/// A sampled key with its current size.
+struct SizedKey {
+    bytes: usize,
+    elements: usize,
+    type_name: &'static str,
+    db: usize,
+    name: Box<[u8]>,
+}
+
 /// `DIAG BIGKEYS`: the largest of the sampled keys, with their current sizes.
 pub(super) fn bigkeys(engine: &Engine, now: Now) -> Value {
     let seen = KINDS.into_iter().flat_map(|by| engine.diag.hot.heaviest(by));
     let whole = seen.filter(|row| row.key.len() == row.key_bytes);
     let keys: BTreeSet<(usize, Box<[u8]>)> = whole.map(|row| (row.db, (*row.key).into())).collect();
-    let mut sizes: Vec<_> = keys
+    let mut sized: Vec<SizedKey> = keys
         .into_iter()
         .filter_map(|(db, name)| {
             let key = engine.keyspace.key(&name);
             let mut txn = engine.keyspace.lock(&[key.hash], now.unix_ms());
-            let found = txn.db(db).peek(&key).map(|record| {
+            let (bytes, elements, type_name) = txn.db(db).peek(&key).map(|record| {
                 let value = record.value();
                 (record.heap_bytes(), value.elements(), value.type_name())
             })?;
-            Some((found, db, name.clone()))
+            Some(SizedKey { bytes, elements, type_name, db, name: name.clone() })
         })
         .collect();
-    sizes.sort_by_key(|size| std::cmp::Reverse(size.0.0));
-    type Found = ((usize, usize, &'static str), usize, Box<[u8]>);
-    let row = |((bytes, elements, kind), db, name): Found| {
+    sized.sort_by_key(|key| std::cmp::Reverse(key.bytes));
+    let row = |key: SizedKey| {
         json!({
-            "db": db,
-            "key": text(&name),
-            "type": kind,
-            "bytes": bytes,
-            "elements": elements,
+            "db": key.db,
+            "key": text(&key.name),
+            "type": key.type_name,
+            "bytes": key.bytes,
+            "elements": key.elements,
         })
     };
-    json!({ "keys": sizes.into_iter().take(KEYS_SHOWN).map(row).collect::<Vec<_>>() })
+    json!({ "keys": sized.into_iter().take(KEYS_SHOWN).map(row).collect::<Vec<_>>() })
 }

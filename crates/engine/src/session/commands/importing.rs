@@ -1,11 +1,18 @@
-//! IMPORT.VERSION HOLD, REPORT and STATUS.
+//! IMPORT.VERSION HOLD and REPORT, and IMPORT.STATUS.
 
-use super::{DONE, Next, Outcome, SYNTAX, Session};
-use crate::Now;
-use crate::headroom::{Admitted, IMPORT_BYTES, refusal};
-use crate::importers::REPORT_BYTES_MAX;
-use crate::session::waits::On;
+use super::{DONE, NextStep, Outcome, SYNTAX, Session};
+use crate::acl::Rights;
+use crate::headroom::{IMPORT_BYTES, WorkAdmission, refusal};
+use crate::importers::{REPORT_BYTES_MAX, Status};
+use crate::session::waits::ParkReason;
+use crate::{Now, TABLE};
+use std::collections::BTreeSet;
+use strand_commands::call::KeyRights;
+use strand_commands::spec::Access;
 use strand_wire::args::Args;
+
+/// The name of the row that [`Session::import_status`] runs for.
+const STATUS: &[u8] = b"import.status";
 
 impl Session {
     /// `IMPORT.VERSION HOLD dataset`. Reply: 1, or 0 when another connection holds the dataset. OOM when the memory
@@ -14,9 +21,9 @@ impl Session {
         let engine = self.engine.clone();
         match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
             // Drop the reservation, because the data of an import counts when it arrives.
-            Admitted::Now(_) => {}
-            Admitted::Later { at_us } => return Ok(Next::Postpone(On::Memory, at_us)),
-            Admitted::Refused { missing_bytes } => {
+            WorkAdmission::Now(_) => {}
+            WorkAdmission::Later { at_us } => return Ok(NextStep::Postpone(ParkReason::Memory, at_us)),
+            WorkAdmission::Refused { missing_bytes } => {
                 return Err(refusal("an import", IMPORT_BYTES, missing_bytes).into());
             }
         }
@@ -41,20 +48,26 @@ impl Session {
         DONE
     }
 
-    /// `IMPORT.VERSION STATUS dataset`. Reply: a map with the client that imports into the dataset now and its last
-    /// report, or null.
-    pub(super) fn import_version_status(&mut self, args: Args<'_>) -> Outcome {
+    /// `IMPORT.STATUS [dataset ...]`. Reply: a map from each dataset into which an import runs now to a map of the
+    /// importing client and its last report. Without arguments: the datasets that the user may read.
+    pub(super) fn import_status(&mut self, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
-        let status = engine.importers.status(&engine.clients, self.db, args.at(2));
+        let named: Option<BTreeSet<&[u8]>> = (args.len() > 1).then(|| args.skip(1).iter().collect());
+        let mut running = engine.importers.status(&engine.clients, self.db, named.as_ref());
+        if named.is_none()
+            && let Some(rights) =
+                TABLE.lookup(STATUS).and_then(|spec| Rights::of(&self.identity.user, spec, args))
+        {
+            running.retain(|status| rights.may(&status.dataset, Access::READ));
+        }
         let mut reply = self.reply();
-        match status {
-            None => reply.null(),
-            Some((client, report)) => {
-                reply.map(report.len() / 2 + 1);
-                reply.bulk(b"client");
-                reply.int(client as i64);
-                report.iter().for_each(|word| reply.bulk(word));
-            }
+        reply.map(running.len());
+        for Status { dataset, client, report } in &running {
+            reply.bulk(dataset);
+            reply.map(report.len() / 2 + 1);
+            reply.bulk(b"client");
+            reply.int(*client as i64);
+            report.iter().for_each(|word| reply.bulk(word));
         }
         DONE
     }

@@ -3,17 +3,17 @@
 use super::info_keysizes::keysizes;
 use super::info_sections::{self as sections, Facts};
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
-use crate::session::run::Next;
+use crate::session::run::NextStep;
 use crate::{Engine, Now};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 /// A section: its name, when it is shown, and the function that writes it.
-type Section = (&'static str, Shown, fn(&Facts<'_>, &mut String));
+type Section = (&'static str, SectionVisibility, fn(&Facts<'_>, &mut String));
 
 /// When a section is shown. A section that is named is always shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum SectionVisibility {
     /// The section is also part of a plain INFO.
     ByDefault,
     /// The section is part of "all" and "everything".
@@ -24,7 +24,7 @@ enum Shown {
     /// The section is shown only by its name, because it reads every key.
     ByName,
 }
-use Shown::{ByDefault, ByName, InAll, NotInAll};
+use SectionVisibility::{ByDefault, ByName, InAll, NotInAll};
 
 /// All sections in display order.
 const SECTIONS: &[Section] = &[
@@ -54,7 +54,7 @@ impl Session {
         self.publish();
         // Run on a helper thread when a named section reads every key, or when several sections sum up the histograms
         // of every command.
-        let of = |kind: Shown| {
+        let of = |kind: SectionVisibility| {
             SECTIONS.iter().filter(move |(name, shown, _)| *shown == kind && wanted(args, name, kind))
         };
         let is_long = of(ByName).next().is_some() || of(InAll).nth(1).is_some();
@@ -62,7 +62,7 @@ impl Session {
             || self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX
             || args.len() > ARGS_AT_ONCE_MAX
         {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         info(&engine, args, now, &|| (), &mut self.reply())?;
@@ -93,7 +93,7 @@ pub(super) fn info(
     Ok(())
 }
 
-fn wanted(args: Args<'_>, name: &str, shown: Shown) -> bool {
+fn wanted(args: Args<'_>, name: &str, shown: SectionVisibility) -> bool {
     let by_default = matches!(shown, ByDefault | NotInAll);
     let named = |asked: &[u8]| {
         let is = |word: &str| asked.eq_ignore_ascii_case(word.as_bytes());

@@ -1,7 +1,7 @@
 //! LATENCY: long durations, by event and by command.
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
-use crate::session::run::Next;
+use crate::session::run::NextStep;
 use crate::timing::{Event, SAMPLES_MAX, Series, Spread, doctor, graph};
 use crate::{Engine, Now, TABLE};
 use strand_commands::introspect;
@@ -36,7 +36,7 @@ impl Session {
                 histogram(&engine, args, &mut self.reply())?;
                 DONE
             }
-            _ => Ok(Next::Detach),
+            _ => Ok(NextStep::Detach),
         }
     }
     /// `LATENCY HISTORY event`

@@ -34,14 +34,14 @@ pub(crate) use connection::REDIS_VERSION;
 pub(crate) use scripting::load_library;
 pub(crate) use table::GROUPS;
 
-use super::run::Next;
+use super::run::NextStep;
 use super::{Session, State, Turn};
 
 /// The outcome of a command: how to continue, or the whole text of an error reply (without the `-`).
-pub(in crate::session) type Outcome = Result<Next, Vec<u8>>;
+pub(in crate::session) type Outcome = Result<NextStep, Vec<u8>>;
 
 /// The usual outcome: the command is done.
-const DONE: Outcome = Ok(Next::Go);
+const DONE: Outcome = Ok(NextStep::Continue);
 
 /// ACL, CONFIG and other commands of this module that have more arguments than this run on a helper thread, because
 /// each argument may cost a microsecond or more.
@@ -52,7 +52,7 @@ const SYNTAX: &str = strand_commands::errors::SYNTAX;
 impl Session {
     fn sleep(&mut self, until_us: u64) -> Outcome {
         self.state = State::Sleeping { until_us };
-        Ok(Next::Stop(Turn::Sleep { until_mono_us: until_us }))
+        Ok(NextStep::Stop(Turn::Sleep { until_mono_us: until_us }))
     }
     fn ok(&mut self) -> Outcome {
         self.reply().ok();

@@ -3,7 +3,7 @@
 use super::{DONE, Outcome, Session};
 use crate::Now;
 use crate::monitors::Caller;
-use crate::session::own::{Kind, kind_of};
+use crate::session::session_command::{Kind, kind_of};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
@@ -38,7 +38,7 @@ impl Session {
     /// Sends the current command, which is about to run, to the MONITOR clients, once. EXEC is sent when it is done.
     #[cold]
     pub(in crate::session) fn tell_monitors(&mut self, spec: &CommandSpec, now: Now) {
-        if std::mem::replace(&mut self.again.is_told, true) || kind_of(spec) == Kind::Exec {
+        if std::mem::replace(&mut self.retry.is_in_monitors, true) || kind_of(spec) == Kind::Exec {
             return;
         }
         let args = self.argv.args();

@@ -3,8 +3,8 @@
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::Engine;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
-use crate::session::own::At;
-use crate::session::run::Next;
+use crate::session::run::NextStep;
+use crate::session::session_command::DetachedContext;
 use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -16,7 +16,7 @@ impl Session {
     /// `PUBLISH channel message`, `SPUBLISH shardchannel message`. Reply: the number of receiving subscriptions.
     pub(super) fn publish_message(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
         if kind == Kind::Channel && self.engine.pubsub.is_long(args.at(1).len()) {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let receivers = publish(&self.engine, kind, args)?;
         if receivers > 0 {
@@ -28,7 +28,7 @@ impl Session {
     /// `PUBSUB CHANNELS [pattern]`, `PUBSUB SHARDCHANNELS [pattern]`. Reply: the channels with subscribers.
     pub(super) fn pubsub_channels(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
         if self.engine.pubsub.channels_len(kind) > LISTED_AT_ONCE_MAX || args.iter().any(glob::is_hard) {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         channels(&engine, kind, args, &mut self.reply())?;
@@ -38,7 +38,7 @@ impl Session {
     /// subscribers.
     pub(super) fn pubsub_numsub(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
         if args.len() > ARGS_AT_ONCE_MAX {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
         numsub(&engine, kind, args, &mut self.reply())?;
@@ -57,10 +57,10 @@ impl Session {
 }
 
 /// Runs PUBLISH on a helper thread, for a long channel name.
-pub(super) fn publish_apart(
+pub(super) fn publish_detached(
     engine: &Engine,
     args: Args<'_>,
-    _at: At,
+    _at: DetachedContext,
     reply: &mut Reply<'_>,
 ) -> Result<(), Vec<u8>> {
     reply.int(publish(engine, Kind::Channel, args)? as i64);

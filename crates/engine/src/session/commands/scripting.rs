@@ -12,7 +12,7 @@ use strand_commands::glob::{NAME_STEPS_MAX, Pattern};
 use strand_commands::{errors, introspect};
 use strand_rdb::dump;
 use strand_rdb::write::Writer;
-use strand_script::{Called, Host, Library, Limits, VM_BYTES_MAX};
+use strand_script::{CallOutcome, Host, Library, Limits, VM_BYTES_MAX};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
@@ -312,7 +312,7 @@ pub(super) fn function_load(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
     let library = library(engine, code)?;
     let name = library.name.clone();
     change(&engine.scripts, |functions| {
-        functions.add(library, replace).map_err(|text| format!("ERR {text}").into_bytes())
+        functions.add(library, replace).map_err(|error| format!("ERR {error}").into_bytes())
     })?;
     reply.bulk(&name);
     Ok(())
@@ -354,7 +354,7 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
             if exists && policies[policy] == "APPEND" {
                 return Err(format!("ERR Library {name} already exists").into_bytes());
             }
-            functions.add(library, true).map_err(|text| format!("ERR {text}").into_bytes())?;
+            functions.add(library, true).map_err(|error| format!("ERR {error}").into_bytes())?;
         }
         Ok(())
     })
@@ -363,7 +363,9 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
 /// Loads a library from a file. It replaces a loaded library with the same name.
 pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> {
     let library = library(engine, code)?;
-    change(&engine.scripts, |functions| functions.add(library, true).map_err(String::into_bytes))
+    change(&engine.scripts, |functions| {
+        functions.add(library, true).map_err(|error| error.to_string().into_bytes())
+    })
 }
 
 /// Compiles a library and runs its chunk.
@@ -383,8 +385,8 @@ struct Loading<'e> {
 }
 
 impl Host for Loading<'_> {
-    fn call(&mut self, _argv: &Argv, _resp3: bool, _out: &mut Chain) -> Called {
-        Called::Refused("ERR This Redis command is not allowed from script".into())
+    fn call(&mut self, _argv: &Argv, _resp3: bool, _out: &mut Chain) -> CallOutcome {
+        CallOutcome::Refused("ERR This Redis command is not allowed from script".into())
     }
     fn may(&mut self, _argv: &Argv) -> Option<bool> {
         None

@@ -2,8 +2,8 @@
 
 use super::connection::REDIS_VERSION;
 use super::{DONE, Outcome, SYNTAX, Session};
-use crate::persist::Began;
-use crate::session::run::Next;
+use crate::persist::RewriteStart;
+use crate::session::run::NextStep;
 use crate::{Engine, Now, ShutdownRequest};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
@@ -22,14 +22,14 @@ impl Session {
     pub(super) fn shutdown(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let request = shutdown_request(args)?;
         if self.engine.saves_at_end(request) {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         // This SHUTDOWN saves nothing, so nothing can fail.
         let _ = self.engine.save_at_end(request, now);
         // Stops scripts, because an endless script must not keep the server running.
         self.engine.scripts.stopping.store(true, Relaxed);
         self.engine.host.shutdown(request);
-        Ok(Next::Stop(self.close()))
+        Ok(NextStep::Stop(self.close()))
     }
     pub(super) fn bgsave(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let is = |word: &str| args.len() == 2 && args.is(1, word);
@@ -56,8 +56,8 @@ impl Session {
     pub(super) fn bgrewriteaof(&mut self, now: Now) -> Outcome {
         let began = self.engine.bgrewriteaof(now)?;
         self.reply().simple(match began {
-            Began::Now => "Background append only file rewriting started",
-            Began::Scheduled => "Background append only file rewriting scheduled",
+            RewriteStart::Now => "Background append only file rewriting started",
+            RewriteStart::Scheduled => "Background append only file rewriting scheduled",
         });
         DONE
     }

@@ -1,6 +1,6 @@
 //! SLOWLOG with its subcommands GET, LEN, RESET and HELP.
 
-use super::{DONE, Next, Outcome, Session};
+use super::{DONE, NextStep, Outcome, Session};
 use crate::Engine;
 use crate::slowlog::Entry;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ impl Session {
         let engine = self.engine.clone();
         let wanted = wanted(args)?;
         if wanted.count.min(engine.slow_log.len()) > GET_AT_ONCE_MAX {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         write(&engine, &wanted, &mut self.reply());
         DONE
@@ -46,13 +46,13 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Res
 }
 
 /// The options of SLOWLOG GET.
-struct Wanted {
+struct GetOptions {
     count: usize,
     /// True when each entry has its phases as a seventh element.
     phases: bool,
 }
 
-fn wanted(args: Args<'_>) -> Result<Wanted, Vec<u8>> {
+fn wanted(args: Args<'_>) -> Result<GetOptions, Vec<u8>> {
     let phases = args.len() == 4 && args.is(3, "PHASES");
     if args.len() > 3 && !phases {
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
@@ -64,10 +64,10 @@ fn wanted(args: Args<'_>) -> Result<Wanted, Vec<u8>> {
         Some(Some(n @ 0..)) => n as usize,
         Some(_) => return Err("ERR count should be greater than or equal to -1".into()),
     };
-    Ok(Wanted { count, phases })
+    Ok(GetOptions { count, phases })
 }
 
-fn write(engine: &Engine, wanted: &Wanted, reply: &mut Reply<'_>) {
+fn write(engine: &Engine, wanted: &GetOptions, reply: &mut Reply<'_>) {
     let entries = engine.slow_log.newest(wanted.count);
     reply.array(entries.len());
     for entry in entries {

@@ -2,8 +2,8 @@
 
 use super::{DONE, Outcome, Session};
 use crate::persist::Mode;
-use crate::session::blocked::{Nothing, Pointless};
-use crate::session::run::Next;
+use crate::session::blocked::{KeylessWait, WriteEmptyReply};
+use crate::session::run::NextStep;
 use strand_commands::errors;
 use strand_commands::wait::milliseconds;
 use strand_keyspace::types::string::parse_int;
@@ -16,9 +16,9 @@ impl Session {
     pub(super) fn wait(&mut self, args: Args<'_>) -> Outcome {
         let replicas = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         let timeout_ms = milliseconds(args.at(2))?;
-        let nothing: Nothing = |reply| reply.int(0);
+        let nothing: WriteEmptyReply = |reply| reply.int(0);
         if replicas > 0 {
-            return Ok(Next::Block(Pointless { timeout_ms, nothing, synced: None }));
+            return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: None }));
         }
         nothing(&mut self.reply());
         DONE
@@ -42,13 +42,14 @@ impl Session {
             let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
             return Err(text.into());
         }
-        let nothing: Nothing = if is_synced { |reply| counts(1, reply) } else { |reply| counts(0, reply) };
+        let nothing: WriteEmptyReply =
+            if is_synced { |reply| counts(1, reply) } else { |reply| counts(0, reply) };
         if replicas > 0 {
-            return Ok(Next::Block(Pointless { timeout_ms, nothing, synced: None }));
+            return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: None }));
         }
         if local > 0 && !is_synced {
-            let synced: Nothing = |reply| counts(1, reply);
-            return Ok(Next::Block(Pointless { timeout_ms, nothing, synced: Some((offset, synced)) }));
+            let synced: WriteEmptyReply = |reply| counts(1, reply);
+            return Ok(NextStep::Block(KeylessWait { timeout_ms, nothing, synced: Some((offset, synced)) }));
         }
         nothing(&mut self.reply());
         DONE

@@ -7,10 +7,10 @@
 
 use super::request::Answer;
 use super::{Batch, Solr};
-use crate::ImportError;
 use crate::sink::Rejected;
 use crate::sink::lines::sink_error;
 use crate::sink::update::{self, Envelope, Kind};
+use crate::{ImportError, SinkError};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,13 @@ enum Verdict {
     Failed(String),
 }
 
+/// The end of all attempts to send one message.
+enum Sent {
+    Taken,
+    /// The server refused the message because of its documents.
+    Refused(String),
+}
+
 impl Solr {
     /// Sends the batch until each step is accepted or refused. `answer` is the response to the whole batch.
     pub(super) fn deliver(&mut self, batch: &Batch, answer: Answer) -> Result<(), ImportError> {
@@ -37,14 +44,16 @@ impl Solr {
         let whole = 0..batch.steps.len();
         let mut parts = vec![whole];
         while let Some(part) = parts.pop() {
-            let Err(reason) = self.send_until_judged(batch, part.clone(), answer.take())? else { continue };
+            let Sent::Refused(reason) = self.send_until_judged(batch, part.clone(), answer.take())? else {
+                continue;
+            };
             if part.len() > 1 {
                 let middle = part.start + part.len() / 2;
                 parts.extend([middle..part.end, part.start..middle]);
                 continue;
             }
             let Some((index, was_added)) = batch.steps[part.start].about else {
-                return Err(self.refused(&format!("a delete was refused: {reason}")));
+                return Err(self.refused(format!("a delete was refused: {reason}")));
             };
             // When the collection refuses an update, it keeps the document that the update was to replace.
             self.rejected.push(Rejected { index, reason, was_added, stays: !was_added });
@@ -55,8 +64,8 @@ impl Solr {
     /// Commits the documents that were put, so that every search sees them.
     pub(super) fn commit(&mut self) -> Result<(), ImportError> {
         match self.repeat(None, &mut |_| b"<commit/>".to_vec(), 0)? {
-            Ok(()) => Ok(()),
-            Err(reason) => Err(self.refused(&reason)),
+            Sent::Taken => Ok(()),
+            Sent::Refused(reason) => Err(self.refused(reason)),
         }
     }
 
@@ -65,7 +74,7 @@ impl Solr {
         batch: &Batch,
         part: Range<usize>,
         answer: Option<Answer>,
-    ) -> Result<Result<(), String>, ImportError> {
+    ) -> Result<Sent, ImportError> {
         let envelope = self.envelope();
         let documents = part.len();
         self.repeat(answer, &mut |_| batch.message(part.clone(), envelope.clone()), documents)
@@ -77,21 +86,22 @@ impl Solr {
         mut answer: Option<Answer>,
         message: &mut dyn FnMut(u32) -> Vec<u8>,
         documents: usize,
-    ) -> Result<Result<(), String>, ImportError> {
+    ) -> Result<Sent, ImportError> {
         let (begun, mut pause) = (Instant::now(), PAUSE_FIRST);
         for failures in 1u32.. {
             let said = answer.take().unwrap_or_else(|| self.client.send(message(failures)));
             let reason = match self.judge(said)? {
-                Verdict::Taken => return Ok(Ok(())),
-                Verdict::Refused(reason) => return Ok(Err(reason)),
+                Verdict::Taken => return Ok(Sent::Taken),
+                Verdict::Refused(reason) => return Ok(Sent::Refused(reason)),
                 Verdict::Failed(reason) => reason,
             };
             if failures % FAILURES_UNTIL_PROBE == 0 && documents > 0 && self.takes_others()? {
-                return Ok(Err(reason));
+                return Ok(Sent::Refused(reason));
             }
             if begun.elapsed() >= self.target.patience {
-                return Err(self
-                    .refused(&format!("{reason}; tried {failures} times, the next run goes on from here")));
+                return Err(
+                    self.refused(format!("{reason}; tried {failures} times, the next run goes on from here"))
+                );
             }
             self.client.next_server();
             let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
@@ -121,14 +131,14 @@ impl Solr {
             Ok((200..300, _)) => Ok(Verdict::Taken),
             Ok((status @ (400 | 409 | 413 | 422), text)) => Ok(Verdict::Refused(format!("{status}: {text}"))),
             Ok((status @ (401 | 403 | 404 | 405 | 415), text)) => {
-                Err(self.refused(&format!("{status}: {text}")))
+                Err(self.refused(format!("{status}: {text}")))
             }
             Ok((status, text)) => Ok(Verdict::Failed(format!("{status}: {text}"))),
-            Err(reason) => Ok(Verdict::Failed(reason)),
+            Err(error) => Ok(Verdict::Failed(error.to_string())),
         }
     }
 
-    fn refused(&self, reason: &str) -> ImportError {
-        sink_error(&self.client.shown(), reason)
+    fn refused(&self, reason: String) -> ImportError {
+        sink_error(&self.client.shown(), SinkError::Refused(reason))
     }
 }

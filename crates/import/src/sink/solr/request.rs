@@ -32,7 +32,18 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 const TOLD_CHARS_MAX: usize = 500;
 
 /// The HTTP status and the text of a response, or the reason why there is no response.
-pub(super) type Answer = Result<(u16, String), String>;
+pub(super) type Answer = Result<(u16, String), NoAnswer>;
+
+/// Why there is no response to a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    /// The library's error with its causes, without the URL.
+    #[error("{0}")]
+    Http(String),
+    /// The thread of the client ended.
+    #[error("the request was given up")]
+    GivenUp,
+}
 
 /// Sends requests to the servers of a collection.
 pub(super) struct Client {
@@ -142,19 +153,19 @@ impl Pending {
     /// Waits for the response.
     pub(super) fn answer(mut self) -> Answer {
         self.end();
-        self.answer.blocking_recv().unwrap_or_else(|_| Err("the request was given up".to_owned()))
+        self.answer.blocking_recv().unwrap_or(Err(NoAnswer::GivenUp))
     }
 }
 
 async fn ask(request: reqwest::RequestBuilder, mut begun: Begun, sent_bytes: &AtomicU64) -> Answer {
     let answered = request.send().await;
     begun.sends(sent_bytes.load(Relaxed));
-    let mut response = answered.map_err(said)?;
+    let mut response = answered.map_err(failed)?;
     let status = response.status().as_u16();
     begun.answered(status, response.content_length());
     let mut text = Vec::new();
     // The response is read to its end, so that the connection can be used again.
-    while let Some(chunk) = response.chunk().await.map_err(said)? {
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
         let room = ANSWER_BYTES_MAX.saturating_sub(text.len());
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
@@ -169,8 +180,8 @@ fn message(text: &[u8]) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD_CHARS_MAX).collect()
 }
 
-/// The text of the library's error and of its causes. The URL is left out, because it may have a password in it.
-fn said(error: reqwest::Error) -> String {
+/// The library's error and its causes as a text. The URL is left out, because it may have a password in it.
+fn failed(error: reqwest::Error) -> NoAnswer {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -180,7 +191,7 @@ fn said(error: reqwest::Error) -> String {
         let _ = write!(text, ": {inner}");
         cause = inner.source();
     }
-    text
+    NoAnswer::Http(text)
 }
 
 /// A body that comes piece by piece.

@@ -234,6 +234,6 @@ impl Spool {
 }
 
 /// The error for a damaged archive, in words for a person.
-pub(super) fn refused(text: String) -> io::Error {
+pub(super) fn refused(text: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)
 }

@@ -1,6 +1,6 @@
 //! [`ArchiveLimits`]: the bounds on archives. They hold whatever an archive claims about itself.
 
-use crate::filter::ByteSize;
+use crate::filter::{ByteSize, SizeError};
 use std::str::FromStr;
 
 /// Maximum depth of archives in archives, by default.
@@ -44,25 +44,53 @@ impl Default for ArchiveLimits {
     }
 }
 
-impl FromStr for ArchiveLimits {
-    type Err = String;
+/// Why a text is no [`ArchiveLimits`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchiveLimitsError {
+    /// A part between two commas is not a name with a value.
+    #[error("{0:?}: expected NAME=VALUE, as depth=16")]
+    Pair(String),
+    /// No bound has this name.
+    #[error("{0:?}: expected depth, entries, ratio or bytes")]
+    Name(String),
+    /// The value of a bound is no number.
+    #[error("{name}: expected a number, not {value:?}")]
+    Number {
+        /// The name of the bound.
+        name: String,
+        /// The value.
+        value: String,
+    },
+    /// A user cannot choose this depth.
+    #[error("depth: expected a number up to {DEPTH_CHOSEN_MAX}, not {0}")]
+    Depth(u64),
+    /// The value of `bytes` is no size.
+    #[error("bytes: {0}")]
+    Bytes(SizeError),
+}
 
-    fn from_str(text: &str) -> Result<ArchiveLimits, String> {
+impl FromStr for ArchiveLimits {
+    type Err = ArchiveLimitsError;
+
+    fn from_str(text: &str) -> Result<ArchiveLimits, ArchiveLimitsError> {
         let mut limits = ArchiveLimits::default();
         for pair in text.split(',') {
             let Some((name, value)) = pair.split_once('=') else {
-                return Err(format!("{pair:?}: expected NAME=VALUE"));
+                return Err(ArchiveLimitsError::Pair(pair.to_owned()));
             };
-            let number = || value.parse::<u64>().map_err(|_| format!("{name}: {value:?} is no number"));
+            let no_number = |_| ArchiveLimitsError::Number { name: name.to_owned(), value: value.to_owned() };
+            let number = || value.parse::<u64>().map_err(no_number);
             match name {
                 "depth" => {
-                    let depth = usize::try_from(number()?).ok().filter(|depth| *depth <= DEPTH_CHOSEN_MAX);
-                    limits.depth = depth.ok_or_else(|| format!("depth: at most {DEPTH_CHOSEN_MAX}"))?;
+                    let given = number()?;
+                    let depth = usize::try_from(given).ok().filter(|depth| *depth <= DEPTH_CHOSEN_MAX);
+                    limits.depth = depth.ok_or(ArchiveLimitsError::Depth(given))?;
                 }
                 "entries" => limits.entries = number()?,
                 "ratio" => limits.ratio = number()?,
-                "bytes" => limits.bytes = value.parse::<ByteSize>().map_err(|why| format!("bytes: {why}"))?.0,
-                _ => return Err(format!("{name:?}: expected depth, entries, ratio or bytes")),
+                "bytes" => limits.bytes = value.parse::<ByteSize>().map_err(ArchiveLimitsError::Bytes)?.0,
+                _ => return Err(ArchiveLimitsError::Name(name.to_owned())),
             }
         }
         Ok(limits)

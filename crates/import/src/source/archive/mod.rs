@@ -19,7 +19,7 @@ mod zip;
 pub(crate) use budget::Budget;
 pub(crate) use bytes::Window;
 pub(crate) use mbox::Prefix;
-pub(crate) use parts::unzipped;
+pub(crate) use parts::{Parts, unzipped};
 
 use super::{Identity, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
 use crate::container::{
@@ -344,10 +344,10 @@ impl Archive {
                     folders.extend(slashes.map(|(at, _)| path[..at].to_vec()));
                     files.push((path, member));
                 }
-                Err(reason) => {
+                Err(error) => {
                     let mut shown = name;
                     shown.truncate(NAME_BYTES_MAX);
-                    self.refused.entry(Vec::new()).or_default().push((shown, reason));
+                    self.refused.entry(Vec::new()).or_default().push((shown, error.to_string()));
                 }
             }
         }
@@ -447,21 +447,34 @@ impl Object for InMemory {
     }
 }
 
+/// Why an entry of an archive cannot become a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum PathError {
+    #[error("the entry has no name")]
+    Empty,
+    #[error("folders are nested more than {} deep", crate::job::DEPTH_MAX)]
+    Depth,
+    #[error("the entry's name leads out of the archive")]
+    Outside,
+    #[error("the entry's name is too long, or has a zero in it; a name may have {NAME_BYTES_MAX} bytes")]
+    Name,
+}
+
 /// A member's path without a slash in front, without `.`, and without doubled slashes.
-fn checked_path(name: &[u8]) -> Result<Vec<u8>, String> {
+fn checked_path(name: &[u8]) -> Result<Vec<u8>, PathError> {
     let names: Vec<&[u8]> = name.split(|b| *b == b'/').filter(|n| !matches!(*n, b"" | b".")).collect();
     if names.is_empty() {
-        return Err("the entry has no name".to_owned());
+        return Err(PathError::Empty);
     }
     if names.len() > crate::job::DEPTH_MAX {
-        return Err(format!("folders are nested more than {} deep", crate::job::DEPTH_MAX));
+        return Err(PathError::Depth);
     }
     for part in &names {
         if *part == b".." {
-            return Err("the entry's name leads out of the archive".to_owned());
+            return Err(PathError::Outside);
         }
         if part.len() > NAME_BYTES_MAX || part.contains(&0) {
-            return Err("the entry's name is too long, or has a zero in it".to_owned());
+            return Err(PathError::Name);
         }
     }
     Ok(names.join(&b'/'))

@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::bytes::Window;
 use super::{InMemory, zip};
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::rc::Rc;
 
 /// A zip in memory.
@@ -18,11 +18,10 @@ pub(crate) struct Parts {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> Result<Parts, String> {
-    let window =
-        Window::whole(Rc::new(InMemory(Rc::new(bytes.to_vec())))).map_err(|error| error.to_string())?;
+pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> io::Result<Parts> {
+    let window = Window::whole(Rc::new(InMemory(Rc::new(bytes.to_vec()))))?;
     let budget = Rc::new(Budget::of(bytes_max));
-    let members = zip::members(&window, &budget).map_err(|error| error.to_string())?;
+    let members = zip::members(&window, &budget)?;
     let named = members.into_iter().map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m));
     Ok(Parts { members: named.collect(), window, budget })
 }
@@ -36,10 +35,10 @@ impl Parts {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn open(&mut self, name: &str) -> Result<Option<impl Read + use<>>, String> {
+    pub(crate) fn open(&mut self, name: &str) -> io::Result<Option<impl Read + use<>>> {
         let Some(member) = self.members.get(name) else { return Ok(None) };
-        let object = zip::open(&self.window, member, &self.budget).map_err(|error| error.to_string())?;
-        let window = Window::whole(Rc::from(object)).map_err(|error| error.to_string())?;
+        let object = zip::open(&self.window, member, &self.budget)?;
+        let window = Window::whole(Rc::from(object))?;
         Ok(Some(window.reader()))
     }
 }

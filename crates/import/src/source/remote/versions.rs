@@ -177,14 +177,30 @@ impl Versions {
     }
 }
 
+/// Why a page of a listing cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum PageError {
+    #[error("the listing's XML is damaged at byte {offset}: {error}")]
+    Xml { offset: u64, error: quick_xml::Error },
+    #[error("the listing has the size {value:?} for {key:?}: expected a number of bytes")]
+    Size { key: String, value: String },
+    #[error("the listing has the time {value:?} for {key:?}: expected a moment like 2026-11-22T20:00:00Z")]
+    Time { key: String, value: String },
+    #[error("the server does not list versions")]
+    NoVersions,
+    #[error("the listing of versions says that it goes on, and not where")]
+    NoNext,
+}
+
 /// Reads a page.
-fn parse(text: &str) -> Result<Page, String> {
+fn parse(text: &str) -> Result<Page, PageError> {
     let mut xml = Reader::from_str(text);
     let (mut page, mut value) = (Page::default(), String::new());
     let (mut version, mut in_prefixes, mut is_cut) = (None::<Version>, false, false);
     let (mut next_key, mut next_id, mut is_listing) = (String::new(), String::new(), false);
     loop {
-        match xml.read_event().map_err(|error| format!("the listing's XML is damaged: {error}"))? {
+        let event = xml.read_event();
+        match event.map_err(|error| PageError::Xml { offset: xml.error_position(), error })? {
             Event::Eof => break,
             Event::Start(e) => {
                 value.clear();
@@ -205,10 +221,13 @@ fn parse(text: &str) -> Result<Page, String> {
                     ("VersionId", Some(version)) => version.id = taken,
                     ("ETag", Some(version)) => version.tag = taken,
                     ("Size", Some(version)) => {
-                        version.size = taken.trim().parse().map_err(|_| "an odd size")?
+                        let key = &version.key;
+                        let odd = |_| PageError::Size { key: key.clone(), value: taken.clone() };
+                        version.size = taken.trim().parse().map_err(odd)?;
                     }
                     ("LastModified", Some(version)) => {
-                        version.seconds = seconds(taken.trim()).ok_or("an odd time")?;
+                        let odd = || PageError::Time { key: version.key.clone(), value: taken.clone() };
+                        version.seconds = seconds(taken.trim()).ok_or_else(odd)?;
                     }
                     ("CommonPrefixes", _) => in_prefixes = false,
                     ("Prefix", None) if in_prefixes => page.prefixes.push(taken),
@@ -222,8 +241,8 @@ fn parse(text: &str) -> Result<Page, String> {
         }
     }
     match (is_listing, is_cut && next_key.is_empty()) {
-        (false, _) => Err("the server does not list versions".to_owned()),
-        (_, true) => Err("the listing of versions says that it goes on, and not where".to_owned()),
+        (false, _) => Err(PageError::NoVersions),
+        (_, true) => Err(PageError::NoNext),
         _ => {
             page.next = is_cut.then_some((next_key, next_id));
             Ok(page)

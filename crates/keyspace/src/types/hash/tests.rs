@@ -9,7 +9,7 @@ fn table_of(hash: &HashValue) -> &Fields {
     match &hash.0 {
         Form::Boxed(boxed) => match &**boxed {
             Boxed::Table(fields) => fields,
-            Boxed::Mortal(_) => panic!("a table"),
+            Boxed::Expiring(_) => panic!("a table"),
         },
         Form::Packed(_) => panic!("a table"),
     }

@@ -96,14 +96,14 @@ fn at_share<V>(map: &BTreeMap<Id, V>, share: u8) -> Option<Id> {
     map.keys().nth(map.len() * usize::from(share) / 256).copied()
 }
 
-struct Both {
+struct StreamAndTwin {
     stream: StreamValue,
     twin: Twin,
     settings: Settings,
     clock: i64,
 }
 
-impl Both {
+impl StreamAndTwin {
     fn group(&mut self, number: u8) -> Vec<u8> {
         let name = format!("g{number}").into_bytes();
         let new = self.stream.create_group(&name, Id::MIN, Some(0));
@@ -272,7 +272,7 @@ proptest! {
         let settings = Settings::default();
         settings.stream_node_max_entries.store(node_entries, Relaxed);
         settings.stream_node_max_bytes.store(node_bytes, Relaxed);
-        let mut both = Both { stream: StreamValue::new(), twin: Twin::default(), settings, clock: 1_000 };
+        let mut both = StreamAndTwin { stream: StreamValue::new(), twin: Twin::default(), settings, clock: 1_000 };
         let mut snapshot = (both.stream.clone(), both.twin.clone());
         for op in &ops {
             both.run(op);
@@ -331,8 +331,8 @@ proptest! {
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
     ) {
-        let mut both =
-            Both { stream: StreamValue::new(), twin: Twin::default(), settings: Settings::default(), clock: 1 };
+        let (stream, twin) = (StreamValue::new(), Twin::default());
+        let mut both = StreamAndTwin { stream, twin, settings: Settings::default(), clock: 1 };
         kinds.iter().for_each(|(i, kind)| both.add(*i, *kind));
         deletes.iter().for_each(|share| both.run(&Op::Delete(*share)));
         let raw: Vec<(Id, Vec<u8>)> = both.stream.entries().raw_blocks().map(|(m, l)| (m, l.to_vec())).collect();

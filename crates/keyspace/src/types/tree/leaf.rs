@@ -21,7 +21,7 @@ pub(crate) struct Element<'a> {
 
 /// An element that is about to be added: its bytes are `head`, then `body`, then `outside`.
 #[derive(Debug)]
-pub(crate) struct New<'a> {
+pub(crate) struct NewElement<'a> {
     /// The first part of the element's inline bytes.
     pub(crate) head: &'a [u8],
     /// The second part of the element's inline bytes.
@@ -30,10 +30,10 @@ pub(crate) struct New<'a> {
     pub(crate) outside: Option<Blob>,
 }
 
-impl<'a> New<'a> {
+impl<'a> NewElement<'a> {
     /// An element that fits in a page as a whole.
-    pub(crate) fn inline(head: &'a [u8], body: &'a [u8]) -> New<'a> {
-        New { head, body, outside: None }
+    pub(crate) fn inline(head: &'a [u8], body: &'a [u8]) -> NewElement<'a> {
+        NewElement { head, body, outside: None }
     }
     fn bytes(&self) -> usize {
         self.head.len() + self.body.len()
@@ -63,7 +63,7 @@ impl Leaf {
         self.page.used_bytes() + self.outside.len() * POINTER_BYTES
     }
     /// Number of bytes that would fill the leaf with `new` in it.
-    pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
+    pub(super) fn fill_with(&self, new: &NewElement<'_>) -> usize {
         self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
     }
     pub(super) fn page(&self) -> &Page {
@@ -89,7 +89,7 @@ impl Leaf {
     }
     /// Inserts an element before element `i`; see [`Page::insert`].
     #[inline]
-    pub(super) fn insert(&mut self, i: usize, new: New<'_>, spare: usize) {
+    pub(super) fn insert(&mut self, i: usize, new: NewElement<'_>, spare: usize) {
         let has_more = new.outside.is_some();
         if let Some(blob) = new.outside {
             let at = self.outside_before(i);
@@ -99,7 +99,7 @@ impl Leaf {
         self.page.insert(i, [new.head, new.body], has_more, spare);
     }
     /// Replaces element `i`.
-    pub(super) fn replace(&mut self, i: usize, new: New<'_>, spare: usize) {
+    pub(super) fn replace(&mut self, i: usize, new: NewElement<'_>, spare: usize) {
         let has_more = new.outside.is_some();
         self.remove_outside(i..i + 1);
         if let Some(blob) = new.outside {

@@ -6,7 +6,7 @@
 //! would become larger than [`Layout::PAGE_BYTES`] is split. A short element needs no allocation.
 //!
 //! The caller defines the *meaning* of an element. An element of a list is just its bytes. An element of a sorted
-//! set is its score, then its member. A search in an ordered tree gets a [`Place`]: a closure that says whether an
+//! set is its score, then its member. A search in an ordered tree gets a [`SeekTarget`]: a closure that says whether an
 //! element is before the wanted place. Inner nodes have *separators*, which [`Layout::separator`] makes from the
 //! elements on both sides. The closure is called with separators too, so it must look only at bytes that a
 //! separator contains.
@@ -34,7 +34,7 @@ mod page;
 mod tests;
 
 pub(crate) use cursor::Iter;
-pub(crate) use leaf::{Element, New};
+pub(crate) use leaf::{Element, NewElement};
 pub(crate) use page::{Page, STRING_BYTES_MAX, Strings};
 
 use leaf::Leaf;
@@ -64,7 +64,7 @@ pub(crate) trait Layout {
 }
 
 /// A place in an ordered tree: before the first element for which `before` is false.
-pub(crate) struct Place<F> {
+pub(crate) struct SeekTarget<F> {
     /// The [`Layout::score`] at the place, if the caller knows it. Then a node is first searched by the scores of
     /// its children, which is faster.
     pub(crate) score: Option<f64>,
@@ -88,7 +88,7 @@ impl<L> Clone for Tree<L> {
 
 /// A part of a tree's memory. Dropping it frees the memory.
 #[derive(Debug)]
-pub struct Piece {
+pub struct DetachedNode {
     _node: Node,
 }
 
@@ -156,7 +156,7 @@ impl<L: Layout> Tree<L> {
         }
     }
     /// The index of the first element after `place`.
-    pub(crate) fn partition_point(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> usize {
+    pub(crate) fn partition_point(&self, mut place: SeekTarget<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(mut child) = self.root.as_ref() else { return 0 };
         let mut index = 0;
         loop {
@@ -175,7 +175,10 @@ impl<L: Layout> Tree<L> {
     }
     /// The page in which [`Tree::partition_point`] would end. Prefetches the page's node, and does not read the
     /// page.
-    pub(crate) fn page_at(&self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> Option<FoundPage<'_>> {
+    pub(crate) fn page_at(
+        &self,
+        mut place: SeekTarget<impl FnMut(Element<'_>) -> bool>,
+    ) -> Option<FoundPage<'_>> {
         let mut child = self.root.as_ref()?;
         loop {
             match &child.node {
@@ -200,26 +203,30 @@ impl<L: Layout> Tree<L> {
 
     /// Adds an element at the start.
     #[inline]
-    pub(crate) fn push_front(&mut self, new: New<'_>) {
+    pub(crate) fn push_front(&mut self, new: NewElement<'_>) {
         self.add(&mut ByIndex(0), new, true);
     }
     /// Adds an element at the end.
     #[inline]
-    pub(crate) fn push_back(&mut self, new: New<'_>) {
+    pub(crate) fn push_back(&mut self, new: NewElement<'_>) {
         self.add(&mut ByIndex(self.len()), new, true);
     }
     /// Inserts an element before the element with index `i`. Only for trees without an order. In an ordered tree,
     /// the separators decide to which of two pages an element belongs, and an index does not tell.
-    pub(crate) fn insert(&mut self, i: usize, new: New<'_>) {
+    pub(crate) fn insert(&mut self, i: usize, new: NewElement<'_>) {
         assert!(i <= self.len(), "a position in the tree");
         self.add(&mut ByIndex(i), new, i == 0 || i == self.len());
     }
     /// Inserts an element at a place of an ordered tree.
-    pub(crate) fn insert_ordered(&mut self, place: Place<impl FnMut(Element<'_>) -> bool>, new: New<'_>) {
+    pub(crate) fn insert_ordered(
+        &mut self,
+        place: SeekTarget<impl FnMut(Element<'_>) -> bool>,
+        new: NewElement<'_>,
+    ) {
         self.add(&mut ByOrder(place), new, false);
     }
     /// Replaces the element with index `i`. In an ordered tree the new element must belong at the same place.
-    pub(crate) fn replace(&mut self, i: usize, new: New<'_>) {
+    pub(crate) fn replace(&mut self, i: usize, new: NewElement<'_>) {
         assert!(i < self.len(), "an element that is there");
         let Some(root) = &mut self.root else { return };
         root.change(i, |leaf, at| leaf.replace(at, new, 0));
@@ -231,7 +238,7 @@ impl<L: Layout> Tree<L> {
     /// Removes the first element after a place. Faster than [`Tree::remove`], because it does not count the
     /// elements before the place. Returns false and removes nothing in two cases: when the element may be in the
     /// next page, and when it is the only element of its page.
-    pub(crate) fn remove_ordered(&mut self, mut place: Place<impl FnMut(Element<'_>) -> bool>) -> bool {
+    pub(crate) fn remove_ordered(&mut self, mut place: SeekTarget<impl FnMut(Element<'_>) -> bool>) -> bool {
         let Some(root) = &mut self.root else { return false };
         let is_removed = root.cut_ordered::<L>(&mut place);
         root.lower();
@@ -254,11 +261,11 @@ impl<L: Layout> Tree<L> {
         Cut(removed)
     }
     /// Splits the memory of the tree into pieces, to be freed one after the other.
-    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = DetachedNode> {
         pieces(self.root.into_iter().map(|root| root.node).collect())
     }
 
-    fn add(&mut self, seek: &mut impl node::Seek, new: New<'_>, at_end: bool) {
+    fn add(&mut self, seek: &mut impl node::Seek, new: NewElement<'_>, at_end: bool) {
         let Some(root) = &mut self.root else {
             let mut leaf = Leaf::default();
             leaf.insert(0, new, 0);
@@ -280,26 +287,26 @@ impl Cut {
         self.0.iter().map(|child| child.bytes).sum()
     }
     /// Like [`Tree::into_pieces`], for the removed nodes.
-    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = DetachedNode> {
         pieces(self.0.into_iter().map(|child| child.node).collect())
     }
 }
 
 /// Takes nodes apart. Each piece is a leaf, or an inner node with all its leaves.
-fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
+fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = DetachedNode> {
     std::iter::from_fn(move || {
         loop {
             let node = nodes.pop()?;
-            let Node::Inner(inner) = node else { return Some(Piece { _node: node }) };
+            let Node::Inner(inner) = node else { return Some(DetachedNode { _node: node }) };
             let is_low = inner.children.iter().all(|child| matches!(child.node, Node::Leaf(_)));
             if is_low {
-                return Some(Piece { _node: Node::Inner(inner) });
+                return Some(DetachedNode { _node: Node::Inner(inner) });
             }
             match Arc::try_unwrap(inner) {
                 Ok(inner) => nodes.extend(inner.children.into_iter().map(|child| child.node)),
                 // Another tree shares this node. Dropping this reference frees no memory, so the reference counts as one piece
                 // of the work.
-                Err(shared) => return Some(Piece { _node: Node::Inner(shared) }),
+                Err(shared) => return Some(DetachedNode { _node: Node::Inner(shared) }),
             }
         }
     })

@@ -5,8 +5,8 @@
 //! left of its child, and not above any element below its child. The separator of the first child has no meaning.
 //! Separators stay valid when elements are removed.
 
-use super::leaf::{Element, Leaf, New};
-use super::{Layout, Place};
+use super::leaf::{Element, Leaf, NewElement};
+use super::{Layout, SeekTarget};
 use smallvec::SmallVec;
 use std::iter;
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl Seek for ByIndex {
 }
 
 /// Inserts at this place in the order of elements.
-pub(super) struct ByOrder<F>(pub(super) Place<F>);
+pub(super) struct ByOrder<F>(pub(super) SeekTarget<F>);
 
 impl<F: FnMut(Element<'_>) -> bool> Seek for ByOrder<F> {
     fn child(&mut self, inner: &Inner) -> usize {
@@ -147,7 +147,7 @@ impl Child {
     pub(super) fn insert<L: Layout>(
         &mut self,
         seek: &mut impl Seek,
-        new: New<'_>,
+        new: NewElement<'_>,
         at_end: bool,
     ) -> Option<(Separator, Child)> {
         let split = self.insert_uncounted::<L>(seek, new, at_end);
@@ -157,7 +157,7 @@ impl Child {
     fn insert_uncounted<L: Layout>(
         &mut self,
         seek: &mut impl Seek,
-        new: New<'_>,
+        new: NewElement<'_>,
         at_end: bool,
     ) -> Option<(Separator, Child)> {
         match &mut self.node {
@@ -203,7 +203,7 @@ impl Child {
     /// Removes elements from the node: see [`super::Tree::remove_ordered`].
     pub(super) fn cut_ordered<L: Layout>(
         &mut self,
-        place: &mut Place<impl FnMut(Element<'_>) -> bool>,
+        place: &mut SeekTarget<impl FnMut(Element<'_>) -> bool>,
     ) -> bool {
         let is_cut = self.cut_ordered_uncounted::<L>(place);
         self.recount();
@@ -211,7 +211,7 @@ impl Child {
     }
     fn cut_ordered_uncounted<L: Layout>(
         &mut self,
-        place: &mut Place<impl FnMut(Element<'_>) -> bool>,
+        place: &mut SeekTarget<impl FnMut(Element<'_>) -> bool>,
     ) -> bool {
         match &mut self.node {
             Node::Leaf(leaf) => {
@@ -292,7 +292,7 @@ impl Child {
 fn insert_into_leaf<L: Layout>(
     leaf: &mut Arc<Leaf>,
     seek: &mut impl Seek,
-    new: New<'_>,
+    new: NewElement<'_>,
     at_end: bool,
 ) -> Option<(Separator, Child)> {
     let at = seek.slot(leaf);
@@ -358,7 +358,7 @@ impl Inner {
     }
     /// Index of the last child whose separator is before the place. The first child if there is none.
     #[inline]
-    pub(super) fn child_before(&self, place: &mut Place<impl FnMut(Element<'_>) -> bool>) -> usize {
+    pub(super) fn child_before(&self, place: &mut SeekTarget<impl FnMut(Element<'_>) -> bool>) -> usize {
         let Some(score) = place.score else {
             return self.separators.partition_point(1, &mut place.before) - 1;
         };
@@ -398,7 +398,7 @@ impl Inner {
         }
         self.children.insert(at, child);
         self.scores.insert(at, separator.score);
-        let new = New { head: &separator.inline, body: &[], outside: separator.outside };
+        let new = NewElement { head: &separator.inline, body: &[], outside: separator.outside };
         self.separators.insert(at, new, self.separators.fill() / 4);
     }
     fn remove(&mut self, at: usize) -> Child {

@@ -36,8 +36,8 @@ fn score_of(text: &[u8]) -> f64 {
     text.first().map_or(-1.0, |byte| f64::from(*byte))
 }
 /// The place of a text. Half of the texts give a score, too.
-fn by_text(text: &[u8]) -> Place<impl FnMut(Element<'_>) -> bool> {
-    Place {
+fn by_text(text: &[u8]) -> SeekTarget<impl FnMut(Element<'_>) -> bool> {
+    SeekTarget {
         score: text.last().is_some_and(|byte| byte % 2 == 0).then(|| score_of(text)),
         before: move |e: Element<'_>| e.inline < text,
     }
@@ -46,9 +46,9 @@ fn by_text(text: &[u8]) -> Place<impl FnMut(Element<'_>) -> bool> {
 fn plain(element: Element<'_>) -> Plain {
     (element.inline.to_vec(), element.outside.map(|blob| blob.to_vec()))
 }
-fn new(element: &Plain) -> New<'_> {
+fn new(element: &Plain) -> NewElement<'_> {
     let (head, body) = element.0.split_at(element.0.len() / 2);
-    New { head, body, outside: element.1.as_ref().map(|bytes| Blob::from(bytes.as_slice())) }
+    NewElement { head, body, outside: element.1.as_ref().map(|bytes| Blob::from(bytes.as_slice())) }
 }
 
 /// Checks all properties of a tree: its content, the counts at each node, its shape.
@@ -222,7 +222,7 @@ fn many_elements_are_dense_and_are_freed_in_pieces() {
     for front in [false, true] {
         let mut tree = Tree::<Large>::new();
         for _ in 0..300_000 {
-            let new = New::inline(&[], &element);
+            let new = NewElement::inline(&[], &element);
             if front { tree.push_front(new) } else { tree.push_back(new) }
         }
         let each = tree.heap_bytes() as f64 / 3e5;
@@ -239,7 +239,7 @@ fn many_elements_are_dense_and_are_freed_in_pieces() {
 fn a_queue_stays_small_whatever_went_through_it() {
     let mut tree = Tree::<Large>::new();
     for i in 0..50_000u32 {
-        tree.push_back(New::inline(&i.to_be_bytes(), &[b'x'; 20]));
+        tree.push_back(NewElement::inline(&i.to_be_bytes(), &[b'x'; 20]));
         if i >= 1000 {
             assert_eq!(tree.get(0).map(|e| e.inline[..4].to_vec()), Some((i - 1000).to_be_bytes().to_vec()));
             tree.remove(0);
@@ -255,7 +255,7 @@ fn a_queue_stays_small_whatever_went_through_it() {
 fn removals_at_random_do_not_leave_thin_pages() {
     let (mut tree, mut rng) = (Tree::<Large>::new(), fastrand::Rng::with_seed(5));
     for i in 0..60_000u32 {
-        tree.insert(rng.usize(..=i as usize), New::inline(&i.to_be_bytes(), &[b'x'; 12]));
+        tree.insert(rng.usize(..=i as usize), NewElement::inline(&i.to_be_bytes(), &[b'x'; 12]));
     }
     let grown = tree.heap_bytes();
     assert!(grown < 60_000 * 17 * 5 / 4, "{grown}");

@@ -12,41 +12,41 @@ const SMALL: u8 = 240;
 const INTEGER_MAX: f64 = (1u64 << 53) as f64;
 
 /// An encoded score.
-pub(super) struct Written {
+pub(super) struct EncodedScore {
     bytes: [u8; 9],
     len: usize,
 }
 
-impl Written {
+impl EncodedScore {
     /// The score in nine bytes, whatever its value. Separators use this form. They are few, and while all have
     /// equal lengths, a search among them needs no sums of lengths.
-    pub(super) fn whole(score: f64) -> Written {
+    pub(super) fn whole(score: f64) -> EncodedScore {
         let mut bytes = [SMALL + 8; 9];
         bytes[1..].copy_from_slice(&score.to_le_bytes());
-        Written { bytes, len: 9 }
+        EncodedScore { bytes, len: 9 }
     }
     /// The shortest encoding of a score.
-    pub(super) fn of(score: f64) -> Written {
+    pub(super) fn of(score: f64) -> EncodedScore {
         let mut bytes = [0; 9];
         let n = score as i64;
         let is_integer = score.abs() <= INTEGER_MAX && (n as f64).to_bits() == score.to_bits();
         if !is_integer {
-            return Written::whole(score);
+            return EncodedScore::whole(score);
         }
         if (0..i64::from(SMALL)).contains(&n) {
             bytes[0] = n as u8;
-            return Written { bytes, len: 1 };
+            return EncodedScore { bytes, len: 1 };
         }
         // The number of bits, and one bit for the sign.
         let bits = 65 - if n < 0 { !n } else { n }.leading_zeros();
         let len = bits.div_ceil(8) as usize;
         bytes[0] = SMALL + len as u8;
         bytes[1..].copy_from_slice(&n.to_le_bytes());
-        Written { bytes, len: 1 + len }
+        EncodedScore { bytes, len: 1 + len }
     }
 }
 
-impl Deref for Written {
+impl Deref for EncodedScore {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -56,7 +56,7 @@ impl Deref for Written {
 /// The score at the start of `bytes`, and the bytes after it.
 ///
 /// # Panics
-/// When the bytes were not written by [`Written::of`] or [`Written::whole`].
+/// When the bytes were not written by [`EncodedScore::of`] or [`EncodedScore::whole`].
 #[inline]
 pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     let (first, rest) = (bytes[0], &bytes[1..]);
@@ -95,7 +95,7 @@ mod tests {
         }
         for score in scores {
             for member in [&b""[..], b"m", b"member", b"a longer member"] {
-                for written in [Written::of(score), Written::whole(score)] {
+                for written in [EncodedScore::of(score), EncodedScore::whole(score)] {
                     let bytes = [&*written, member].concat();
                     let (back, rest) = read(&bytes);
                     assert_eq!((back.to_bits(), rest), (score.to_bits(), member), "{score}");
@@ -118,7 +118,7 @@ mod tests {
             (0.1, 9),
             (-0.0, 9),
         ] {
-            assert_eq!(Written::of(score).len(), len, "{score}");
+            assert_eq!(EncodedScore::of(score).len(), len, "{score}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! bundle has no secrets.
 
 use crate::bundle::archive::Bundle;
+use crate::cli::error::CliError;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
@@ -38,10 +39,10 @@ pub(super) fn serve(
     bundle: Bundle,
     listen: SocketAddr,
     ready: impl FnOnce(SocketAddr),
-) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("{listen}: {e}");
+) -> Result<(), CliError> {
+    let failed = |error| CliError::Listen { address: listen, error };
     if !listen.ip().is_loopback() {
-        return Err(format!("{listen}: only an address of this machine is listened at"));
+        return Err(CliError::NotLocal(listen));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let local = tokio::task::LocalSet::new();

@@ -5,6 +5,7 @@ mod console;
 
 use super::display::{print_line, safe};
 use super::doctor::ServerArgs;
+use super::error::CliError;
 use crate::bundle::archive::Bundle;
 use crate::bundle::contents::{ASKED, assemble};
 use clap::{Args, Subcommand};
@@ -12,7 +13,6 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use strand_import::ImportError;
 
 /// Options of `strand bundle`.
 #[derive(Debug, Args)]
@@ -63,21 +63,20 @@ pub fn run(args: BundleArgs) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("strand bundle: {}", safe(&why));
+            eprintln!("strand bundle: {}", safe(&why.to_string()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn make(args: &BundleArgs) -> Result<(), String> {
-    let failed = |e: ImportError| e.to_string();
-    let mut connection = args.server.connect().map_err(failed)?;
+fn make(args: &BundleArgs) -> Result<(), CliError> {
+    let mut connection = args.server.connect()?;
     let replies: Result<Vec<_>, _> = ASKED.iter().map(|asked| connection.call(asked.args)).collect();
     let given = args.server.password.clone().or_else(|| std::env::var("STRAND_PASSWORD").ok());
     let secrets = given.map(String::into_bytes).into_iter().collect();
-    let bundle = assemble(replies.map_err(failed)?, secrets, args.with_arguments);
-    let bytes =
-        bundle.write(&args.output).map_err(|e| format!("cannot write {}: {e}", args.output.display()))?;
+    let bundle = assemble(replies?, secrets, args.with_arguments);
+    let written = bundle.write(&args.output);
+    let bytes = written.map_err(|error| CliError::Write { path: args.output.clone(), error })?;
     print_line(&format!("{}: {} entries, {bytes} bytes", args.output.display(), bundle.entries.len()));
     print_line(&format!("digest {}", bundle.digest()));
     Ok(())
@@ -88,10 +87,11 @@ fn show(
     entry: Option<&str>,
     digest: Option<&str>,
     console: Option<SocketAddr>,
-) -> Result<(), String> {
-    let bundle = Bundle::read(file).map_err(|why| format!("{}: {why}", file.display()))?;
+) -> Result<(), CliError> {
+    let failed = |error| CliError::Bundle { path: file.to_owned(), error };
+    let bundle = Bundle::read(file).map_err(failed)?;
     if digest.is_some_and(|digest| digest != bundle.digest()) {
-        return Err(format!("{}: the manifest's digest is {}", file.display(), bundle.digest()));
+        return Err(CliError::Digest { path: file.to_owned(), digest: bundle.digest() });
     }
     if let Some(listen) = console {
         let name = file.display().to_string();
@@ -100,7 +100,7 @@ fn show(
     }
     if let Some(name) = entry {
         let found = bundle.entries.iter().find(|entry| entry.name == name);
-        let found = found.ok_or_else(|| format!("there is no entry {name:?}"))?;
+        let found = found.ok_or_else(|| CliError::NoEntry(name.to_owned()))?;
         print_line(&String::from_utf8_lossy(&found.bytes));
         return Ok(());
     }

@@ -5,7 +5,7 @@ mod info;
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::TABLE;
-use crate::session::run::Next;
+use crate::session::run::NextStep;
 use docs::docs;
 use info::info;
 use smallvec::SmallVec;
@@ -26,7 +26,7 @@ impl Session {
     /// Runs a subcommand with a short reply.
     pub(super) fn describe(&mut self, describe: Describe, args: Args<'_>) -> Outcome {
         if args.len() > ARGS_AT_ONCE_MAX {
-            return Ok(Next::Detach);
+            return Ok(NextStep::Detach);
         }
         describe(args, &mut self.reply())?;
         DONE
@@ -35,7 +35,7 @@ impl Session {
     /// hundreds of kilobytes, so a helper thread writes it.
     pub(super) fn describe_named(&mut self, describe: Describe, args: Args<'_>) -> Outcome {
         match args.len() - 2 {
-            0 => Ok(Next::Detach),
+            0 => Ok(NextStep::Detach),
             names if names > NAMES_MAX => Err("ERR too many command names".into()),
             _ => self.describe(describe, args),
         }

@@ -1,7 +1,7 @@
 //! The rows of ACL: who may do what. They belong to group `server`.
 
 use super::super::acl;
-use crate::session::own::{InMulti, Own};
+use crate::session::session_command::{InMulti, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// ACL with its subcommands, by name.
@@ -20,7 +20,9 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("categoryname").optional()])
-        .exec(Exec::Session(&Own::apart(|_, args, _, reply| acl::cat(args, reply)).in_multi(InMulti::After))),
+        .exec(Exec::Session(
+            &SessionCommand::detached(|_, args, _, reply| acl::cat(args, reply)).in_multi(InMulti::After),
+        )),
         CommandSpec::sub(
             "deluser",
             "server",
@@ -31,7 +33,7 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username").multiple()])
         .exec(Exec::Session(
-            &Own::apart(|engine, args, _, reply| acl::delete_users(engine, args, reply))
+            &SessionCommand::detached(|engine, args, _, reply| acl::delete_users(engine, args, reply))
                 .in_multi(InMulti::After),
         )),
         CommandSpec::sub(
@@ -44,12 +46,13 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::string("username"), Arg::string("command"), Arg::string("arg").optional().multiple()])
         .exec(Exec::Session(
-            &Own::apart(|engine, args, _, reply| acl::dry_run(engine, args, reply)).in_multi(InMulti::After),
+            &SessionCommand::detached(|engine, args, _, reply| acl::dry_run(engine, args, reply))
+                .in_multi(InMulti::After),
         )),
         CommandSpec::sub("genpass", "server", "6.0.0", "O(1)", "Makes a password that nobody guesses.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::integer("bits").optional()])
-            .exec(Exec::Session(&Own::at_once(|session, args, _| session.acl_genpass(args)))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.acl_genpass(args)))),
         CommandSpec::sub(
             "getuser",
             "server",
@@ -64,11 +67,12 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
             ("7.0.0", "Selectors; patterns are written as rules are, no longer as a list."),
         ])
         .exec(Exec::Session(
-            &Own::apart(|engine, args, _, reply| acl::get_user(engine, args, reply)).in_multi(InMulti::After),
+            &SessionCommand::detached(|engine, args, _, reply| acl::get_user(engine, args, reply))
+                .in_multi(InMulti::After),
         )),
         CommandSpec::sub("help", "server", "6.0.0", "O(1)", "Lists the subcommands of ACL.")
             .flags(&[F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.acl_help()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.acl_help()))),
         CommandSpec::sub(
             "list",
             "server",
@@ -78,12 +82,14 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(
-            &Own::apart(|engine, _, _, reply| acl::list(engine, reply)).in_multi(InMulti::After),
+            &SessionCommand::detached(|engine, _, _, reply| acl::list(engine, reply))
+                .in_multi(InMulti::After),
         )),
         CommandSpec::sub("load", "server", "6.0.0", "O(N), N users", "Reads the ACL file again.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
-                &Own::apart(|engine, _, _, reply| acl::load(engine, reply)).in_multi(InMulti::After),
+                &SessionCommand::detached(|engine, _, _, reply| acl::load(engine, reply))
+                    .in_multi(InMulti::After),
             )),
         CommandSpec::sub(
             "log",
@@ -95,13 +101,14 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("operation", &[Arg::integer("count"), Arg::word("reset", "RESET")]).optional()])
         .exec(Exec::Session(
-            &Own::apart(|engine, args, at, reply| acl::log(engine, args, at.now, reply))
+            &SessionCommand::detached(|engine, args, at, reply| acl::log(engine, args, at.now, reply))
                 .in_multi(InMulti::After),
         )),
         CommandSpec::sub("save", "server", "6.0.0", "O(N), N users", "Writes the users to the ACL file.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
-                &Own::apart(|engine, _, _, reply| acl::save(engine, reply)).in_multi(InMulti::After),
+                &SessionCommand::detached(|engine, _, _, reply| acl::save(engine, reply))
+                    .in_multi(InMulti::After),
             )),
         CommandSpec::sub(
             "setuser",
@@ -114,15 +121,17 @@ pub(super) const ACL: &[CommandSpec] = &[CommandSpec::container(
         .args(&[Arg::string("username"), Arg::string("rule").optional().multiple()])
         .history(&[("6.2.0", "Channel patterns."), ("7.0.0", "Selectors; patterns for reading or writing.")])
         .exec(Exec::Session(
-            &Own::apart(|engine, args, _, reply| acl::set_user(engine, args, reply)).in_multi(InMulti::After),
+            &SessionCommand::detached(|engine, args, _, reply| acl::set_user(engine, args, reply))
+                .in_multi(InMulti::After),
         )),
         CommandSpec::sub("users", "server", "6.0.0", "O(N), N users", "Lists the names of all users.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
-                &Own::apart(|engine, _, _, reply| acl::users(engine, reply)).in_multi(InMulti::After),
+                &SessionCommand::detached(|engine, _, _, reply| acl::users(engine, reply))
+                    .in_multi(InMulti::After),
             )),
         CommandSpec::sub("whoami", "server", "6.0.0", "O(1)", "Tells the user of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.acl_whoami()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.acl_whoami()))),
     ],
 )];

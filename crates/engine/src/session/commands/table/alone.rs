@@ -2,7 +2,7 @@
 //! and answers as a redis-server without them does.
 
 use super::super::alone;
-use crate::session::own::{InScripts, Own};
+use crate::session::session_command::{InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const ADMIN: &[F] = &[F::ADMIN, F::NOSCRIPT, F::STALE, F::NO_ASYNC_LOADING];
@@ -10,9 +10,9 @@ const OF_MODULES: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::PROTEC
 const OF_REPLICAS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI];
 
 /// How every subcommand of CLUSTER runs: with an error as its reply.
-const NO_CLUSTER: &Own = &Own::at_once(|_, _, _| Err(alone::NO_CLUSTER.into()))
-    .or_apart(|_, _, _, _| Err(alone::NO_CLUSTER.into()))
-    .in_scripts(InScripts::Apart);
+const NO_CLUSTER: &SessionCommand = &SessionCommand::at_once(|_, _, _| Err(alone::NO_CLUSTER.into()))
+    .or_detached(|_, _, _, _| Err(alone::NO_CLUSTER.into()))
+    .in_scripts(InScripts::Detached);
 
 /// The arguments of REPLICAOF.
 const MASTER: &[Arg] = &[Arg::oneof(
@@ -24,20 +24,20 @@ const MASTER: &[Arg] = &[Arg::oneof(
 )];
 
 /// The row of a subcommand of CLUSTER that only reads.
-const fn looks(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
+const fn cluster_read(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
     CommandSpec::sub(name, "cluster", since, "O(1)", summary)
         .flags(&[F::STALE])
         .exec(Exec::Session(NO_CLUSTER))
 }
 
 /// The row of a subcommand of CLUSTER that changes something.
-const fn changes(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
-    looks(name, since, summary).flags(&[F::ADMIN, F::STALE, F::NO_ASYNC_LOADING])
+const fn cluster_change(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
+    cluster_read(name, since, summary).flags(&[F::ADMIN, F::STALE, F::NO_ASYNC_LOADING])
 }
 
 /// The row of a subcommand of CLUSTER that only reads, for administrators.
-const fn inspects(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
-    looks(name, since, summary).flags(&[F::ADMIN, F::STALE])
+const fn cluster_inspection(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
+    cluster_read(name, since, summary).flags(&[F::ADMIN, F::STALE])
 }
 
 const VARIES: &[&str] = &["nondeterministic_output"];
@@ -65,46 +65,47 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
         "3.0.0",
         "Tells of a cluster and changes it.",
         &[
-            changes("addslots", "3.0.0", "Gives slots to this node.").args(SLOTS),
-            changes("addslotsrange", "7.0.0", "Gives ranges of slots to this node.").args(RANGES),
-            changes("bumpepoch", "3.0.0", "Advances the epoch of the configuration.").tips(VARIES),
-            inspects("count-failure-reports", "3.0.0", "Counts who reports that a node fails.")
+            cluster_change("addslots", "3.0.0", "Gives slots to this node.").args(SLOTS),
+            cluster_change("addslotsrange", "7.0.0", "Gives ranges of slots to this node.").args(RANGES),
+            cluster_change("bumpepoch", "3.0.0", "Advances the epoch of the configuration.").tips(VARIES),
+            cluster_inspection("count-failure-reports", "3.0.0", "Counts who reports that a node fails.")
                 .tips(VARIES)
                 .args(NODE),
-            looks("countkeysinslot", "3.0.0", "Counts the keys of a slot.").args(&[SLOT]),
-            changes("delslots", "3.0.0", "Takes slots from this node.").args(SLOTS),
-            changes("delslotsrange", "7.0.0", "Takes ranges of slots from this node.").args(RANGES),
-            changes("failover", "3.0.0", "Makes a replica take over from its master.").args(&[Arg::oneof(
-                "options",
-                &[Arg::word("force", "FORCE"), Arg::word("takeover", "TAKEOVER")],
-            )
-            .optional()]),
-            changes("flushslots", "3.0.0", "Takes all slots from this node."),
-            changes("forget", "3.0.0", "Forgets a node.").args(NODE),
-            looks("getkeysinslot", "3.0.0", "Lists keys of a slot.")
+            cluster_read("countkeysinslot", "3.0.0", "Counts the keys of a slot.").args(&[SLOT]),
+            cluster_change("delslots", "3.0.0", "Takes slots from this node.").args(SLOTS),
+            cluster_change("delslotsrange", "7.0.0", "Takes ranges of slots from this node.").args(RANGES),
+            cluster_change("failover", "3.0.0", "Makes a replica take over from its master.").args(&[
+                Arg::oneof("options", &[Arg::word("force", "FORCE"), Arg::word("takeover", "TAKEOVER")])
+                    .optional(),
+            ]),
+            cluster_change("flushslots", "3.0.0", "Takes all slots from this node."),
+            cluster_change("forget", "3.0.0", "Forgets a node.").args(NODE),
+            cluster_read("getkeysinslot", "3.0.0", "Lists keys of a slot.")
                 .tips(VARIES)
                 .args(&[SLOT, Arg::integer("count")]),
-            looks("help", "5.0.0", "Lists the subcommands of CLUSTER.").flags(&[F::LOADING, F::STALE]),
-            looks("info", "3.0.0", "Tells of the state of the cluster.").tips(VARIES),
-            looks("keyslot", "3.0.0", "Tells the slot of a key.").args(&[Arg::string("key")]),
-            looks("links", "7.0.0", "Lists the connections between nodes.").tips(VARIES),
-            changes("meet", "3.0.0", "Makes two nodes know each other.").args(&[
+            cluster_read("help", "5.0.0", "Lists the subcommands of CLUSTER.").flags(&[F::LOADING, F::STALE]),
+            cluster_read("info", "3.0.0", "Tells of the state of the cluster.").tips(VARIES),
+            cluster_read("keyslot", "3.0.0", "Tells the slot of a key.").args(&[Arg::string("key")]),
+            cluster_read("links", "7.0.0", "Lists the connections between nodes.").tips(VARIES),
+            cluster_change("meet", "3.0.0", "Makes two nodes know each other.").args(&[
                 Arg::string("ip"),
                 Arg::integer("port"),
                 Arg::integer("cluster_bus_port").optional().since("4.0.0"),
             ]),
-            looks("myid", "3.0.0", "Tells the name of this node."),
-            looks("nodes", "3.0.0", "Tells what this node knows of the cluster.").tips(VARIES),
-            inspects("replicas", "5.0.0", "Lists the replicas of a master.").tips(VARIES).args(NODE),
-            changes("replicate", "3.0.0", "Makes this node a replica of a master.").args(NODE),
-            changes("reset", "3.0.0", "Takes this node out of the cluster.")
+            cluster_read("myid", "3.0.0", "Tells the name of this node."),
+            cluster_read("nodes", "3.0.0", "Tells what this node knows of the cluster.").tips(VARIES),
+            cluster_inspection("replicas", "5.0.0", "Lists the replicas of a master.")
+                .tips(VARIES)
+                .args(NODE),
+            cluster_change("replicate", "3.0.0", "Makes this node a replica of a master.").args(NODE),
+            cluster_change("reset", "3.0.0", "Takes this node out of the cluster.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::STALE])
                 .args(&[Arg::oneof("hard_soft", &[Arg::word("hard", "HARD"), Arg::word("soft", "SOFT")])
                     .optional()]),
-            changes("saveconfig", "3.0.0", "Writes the state of the cluster to the disk."),
-            changes("set-config-epoch", "3.0.0", "Sets the epoch of a new node.")
+            cluster_change("saveconfig", "3.0.0", "Writes the state of the cluster to the disk."),
+            cluster_change("set-config-epoch", "3.0.0", "Sets the epoch of a new node.")
                 .args(&[Arg::integer("config-epoch")]),
-            changes("setslot", "3.0.0", "Binds a slot to a node.").args(&[
+            cluster_change("setslot", "3.0.0", "Binds a slot to a node.").args(&[
                 SLOT,
                 Arg::oneof(
                     "subcommand",
@@ -116,12 +117,12 @@ pub(super) const CLUSTER: &[CommandSpec] = &[
                     ],
                 ),
             ]),
-            looks("shards", "7.0.0", "Tells which nodes have which slots.").tips(VARIES),
-            inspects("slaves", "3.0.0", "Lists the replicas of a master.")
+            cluster_read("shards", "7.0.0", "Tells which nodes have which slots.").tips(VARIES),
+            cluster_inspection("slaves", "3.0.0", "Lists the replicas of a master.")
                 .deprecated("5.0.0", "`CLUSTER REPLICAS`")
                 .tips(VARIES)
                 .args(NODE),
-            looks("slots", "3.0.0", "Tells which nodes have which slots.")
+            cluster_read("slots", "3.0.0", "Tells which nodes have which slots.")
                 .deprecated("7.0.0", "`CLUSTER SHARDS`")
                 .tips(VARIES),
         ],
@@ -150,7 +151,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
             Arg::word("abort", "ABORT").optional(),
             Arg::integer("milliseconds").token("TIMEOUT").optional(),
         ])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.failover(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.failover(args)))),
     CommandSpec::container(
         "module",
         "server",
@@ -159,15 +160,15 @@ pub(super) const OTHERS: &[CommandSpec] = &[
         &[
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of MODULE.")
                 .flags(&[F::LOADING, F::STALE])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.module_help()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.module_help()))),
             CommandSpec::sub("list", "server", "4.0.0", "O(N), N modules", "Lists the modules.")
                 .flags(&[F::ADMIN, F::NOSCRIPT])
                 .tips(&["nondeterministic_output_order"])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.module_list()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.module_list()))),
             CommandSpec::sub("load", "server", "4.0.0", "O(1)", "Loads a module.")
                 .flags(OF_MODULES)
                 .args(&[Arg::string("path"), Arg::string("arg").optional().multiple()])
-                .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
+                .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
             CommandSpec::sub("loadex", "server", "7.0.0", "O(1)", "Loads a module with options.")
                 .flags(OF_MODULES)
                 .args(&[
@@ -179,18 +180,18 @@ pub(super) const OTHERS: &[CommandSpec] = &[
                         .multiple_token(),
                     Arg::block("args", &[Arg::string("arg")]).token("ARGS").optional().multiple(),
                 ])
-                .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
+                .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_LOADED.into())))),
             CommandSpec::sub("unload", "server", "4.0.0", "O(1)", "Unloads a module.")
                 .flags(OF_MODULES)
                 .args(&[Arg::string("name")])
-                .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NOT_UNLOADED.into())))),
+                .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NOT_UNLOADED.into())))),
         ],
     ),
     CommandSpec::new("psync", "server", "2.8.0", "O(1)", "Begins what a replica reads.")
         .flags(OF_REPLICAS)
         .args(&[Arg::string("replicationid"), Arg::integer("offset")])
         .arity(-3)
-        .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
+        .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
     CommandSpec::new(
         "replconf",
         "server",
@@ -201,7 +202,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::ALLOW_BUSY])
     .arity(-1)
     .doc_flags(&["syscmd"])
-    .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
+    .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
     CommandSpec::new(
         "replicaof",
         "server",
@@ -211,7 +212,7 @@ pub(super) const OTHERS: &[CommandSpec] = &[
     )
     .flags(ADMIN)
     .args(MASTER)
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.replica_of(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.replica_of(args)))),
     CommandSpec::new(
         "role",
         "server",
@@ -221,13 +222,13 @@ pub(super) const OTHERS: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST])
     .acl(&["admin", "fast", "dangerous"])
-    .exec(Exec::Session(&Own::at_once(|session, _, _| session.role()))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.role()))),
     CommandSpec::new("slaveof", "server", "1.0.0", "O(1)", "Makes this server a replica, or a master again.")
         .flags(ADMIN)
         .deprecated("5.0.0", "`REPLICAOF`")
         .args(MASTER)
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.replica_of(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.replica_of(args)))),
     CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins what a replica reads.")
         .flags(OF_REPLICAS)
-        .exec(Exec::Session(&Own::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
+        .exec(Exec::Session(&SessionCommand::at_once(|_, _, _| Err(alone::NO_REPLICAS.into())))),
 ];

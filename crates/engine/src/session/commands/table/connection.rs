@@ -2,7 +2,7 @@
 
 use super::super::client;
 use crate::scripts::run as scripts;
-use crate::session::own::{InFiles, InMulti, InScripts, Kind, Own};
+use crate::session::session_command::{InFiles, InMulti, InScripts, Kind, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// Group `connection`, by name.
@@ -18,7 +18,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
     .history(&[("6.0.0", "A user name may come first.")])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.auth(args, now)).in_multi(InMulti::Refused),
+        &SessionCommand::at_once(|session, args, now| session.auth(args, now)).in_multi(InMulti::Refused),
     )),
     CommandSpec::new(
         "client",
@@ -39,7 +39,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_caching(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_caching(args)))),
         CommandSpec::sub(
             "getname",
             "connection",
@@ -48,7 +48,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "Tells the name this connection was given.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_get_name()))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_get_name()))),
         CommandSpec::sub(
             "getredir",
             "connection",
@@ -57,17 +57,19 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "Tells which connection is sent this one's invalidations.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_get_redir()))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_get_redir()))),
         CommandSpec::sub("help", "connection", "5.0.0", "O(1)", "Lists the subcommands of CLIENT.")
             .flags(&[F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_help()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_help()))),
         CommandSpec::sub("id", "connection", "5.0.0", "O(1)", "Tells the number of this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_id()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_id()))),
         CommandSpec::sub("info", "connection", "6.2.0", "O(1)", "Describes this connection.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .tips(&["nondeterministic_output"])
-            .exec(Exec::Session(&Own::at_once(|session, args, now| session.client_info(args, now)))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| {
+                session.client_info(args, now)
+            }))),
         CommandSpec::sub(
             "kill",
             "connection",
@@ -114,7 +116,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             ("5.0.0", "`TYPE` says `replica`; `slave` still works."),
             ("6.2.0", "`LADDR` filter."),
         ])
-        .exec(Exec::Session(&Own::at_once(|session, args, now| session.client_kill(args, now)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| session.client_kill(args, now)))),
         CommandSpec::sub("list", "connection", "2.4.0", "O(N), N connections", "Describes all connections.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[
@@ -145,8 +147,8 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             ])
             .tips(&["nondeterministic_output"])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, now| session.client_list(args, now))
-                    .or_apart(|engine, args, at, reply| client::list(engine, args, at.now, reply)),
+                &SessionCommand::at_once(|session, args, now| session.client_list(args, now))
+                    .or_detached(|engine, args, at, reply| client::list(engine, args, at.now, reply)),
             )),
         CommandSpec::sub(
             "no-evict",
@@ -157,7 +159,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_no_evict(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_no_evict(args)))),
         CommandSpec::sub(
             "no-touch",
             "connection",
@@ -167,7 +169,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .args(&[Arg::oneof("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_no_touch(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_no_touch(args)))),
         CommandSpec::sub(
             "pause",
             "connection",
@@ -183,7 +185,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
                 .since("6.2.0"),
         ])
         .history(&[("6.2.0", "Modes `WRITE` and `ALL`.")])
-        .exec(Exec::Session(&Own::at_once(|session, args, now| session.client_pause(args, now)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| session.client_pause(args, now)))),
         CommandSpec::sub(
             "reply",
             "connection",
@@ -196,7 +198,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "on_off_skip",
             &[Arg::word("on", "ON"), Arg::word("off", "OFF"), Arg::word("skip", "SKIP")],
         )])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_reply(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_reply(args)))),
         CommandSpec::sub(
             "setinfo",
             "connection",
@@ -209,11 +211,11 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "attr",
             &[Arg::string("libname").token("LIB-NAME"), Arg::string("libver").token("LIB-VER")],
         )])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_set_info(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_set_info(args)))),
         CommandSpec::sub("setname", "connection", "2.6.9", "O(1)", "Gives this connection a name.")
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::string("connection-name")])
-            .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_set_name(args)))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_set_name(args)))),
         CommandSpec::sub(
             "tracking",
             "connection",
@@ -231,7 +233,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             Arg::word("optout", "OPTOUT").optional(),
             Arg::word("noloop", "NOLOOP").optional(),
         ])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_tracking(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_tracking(args)))),
         CommandSpec::sub(
             "trackinginfo",
             "connection",
@@ -240,7 +242,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             "Tells how this connection is told of keys that change.",
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
-        .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_tracking_info()))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_tracking_info()))),
         CommandSpec::sub(
             "unblock",
             "connection",
@@ -254,16 +256,16 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
             Arg::oneof("timeout_error", &[Arg::word("timeout", "TIMEOUT"), Arg::word("error", "ERROR")])
                 .optional(),
         ])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.client_unblock(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.client_unblock(args)))),
         CommandSpec::sub("unpause", "connection", "6.2.0", "O(N), N paused clients", "Ends a CLIENT PAUSE.")
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.client_unpause()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.client_unpause()))),
     ]),
     CommandSpec::new("echo", "connection", "1.0.0", "O(1)", "Replies with its argument.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .args(&[Arg::string("message")])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.echo(args))
+            &SessionCommand::at_once(|session, args, _| session.echo(args))
                 .in_scripts(InScripts::Runs(scripts::echo))
                 .in_files(InFiles::ChangesNothing),
         )),
@@ -288,14 +290,14 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     .optional()])
     .history(&[("6.2.0", "Without a version it only reports.")])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.hello(args, now)).in_multi(InMulti::Refused),
+        &SessionCommand::at_once(|session, args, now| session.hello(args, now)).in_multi(InMulti::Refused),
     )),
     CommandSpec::new("ping", "connection", "1.0.0", "O(1)", "Replies with PONG, or with its argument.")
         .flags(&[F::FAST])
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.ping(args))
+            &SessionCommand::at_once(|session, args, _| session.ping(args))
                 .kind(Kind::Ping)
                 .for_listeners()
                 .in_scripts(InScripts::Runs(scripts::ping))
@@ -305,7 +307,7 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
         .arity(-1)
         .exec(Exec::Session(
-            &Own::at_once(|session, _, _| session.quit()).in_multi(InMulti::Runs).for_listeners(),
+            &SessionCommand::at_once(|session, _, _| session.quit()).in_multi(InMulti::Runs).for_listeners(),
         )),
     CommandSpec::new(
         "reset",
@@ -316,13 +318,13 @@ pub(super) const CONNECTION: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::NO_AUTH, F::ALLOW_BUSY])
     .exec(Exec::Session(
-        &Own::at_once(|session, _, _| session.reset()).in_multi(InMulti::Runs).for_listeners(),
+        &SessionCommand::at_once(|session, _, _| session.reset()).in_multi(InMulti::Runs).for_listeners(),
     )),
     CommandSpec::new("select", "connection", "1.0.0", "O(1)", "Changes the database of this connection.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .args(&[Arg::integer("index")])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.select(args))
+            &SessionCommand::at_once(|session, args, _| session.select(args))
                 .kind(Kind::Select)
                 .in_scripts(InScripts::Runs(scripts::select)),
         )),

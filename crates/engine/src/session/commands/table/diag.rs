@@ -1,7 +1,7 @@
 //! The rows of group `diag`: the server's own figures.
 
 use super::super::diag;
-use crate::session::own::Own;
+use crate::session::session_command::SessionCommand;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const FLAGS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE];
@@ -23,7 +23,9 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
         CommandSpec::sub(
             "doctor",
             "diag",
@@ -33,10 +35,12 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
         CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
             .flags(&[F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.diag_help()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.diag_help()))),
         CommandSpec::sub("history", "diag", "0.1.0", "O(N), N rows", "Shows figures over time, as JSON.")
             .flags(FLAGS)
             .args(&[
@@ -47,27 +51,27 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
                 Arg::string("series").token("SERIES").optional(),
             ])
             .tips(TIPS)
-            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
         CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Shows the keys that are used most, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::word("reset", "RESET").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
         CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Shows the newest row of the history, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::string("series").token("SERIES").optional()])
             .tips(TIPS)
-            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
         CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Shows the newest lines of the log.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
         CommandSpec::sub(
@@ -79,7 +83,9 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
         CommandSpec::sub(
             "phases",
             "diag",
@@ -89,7 +95,9 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
         CommandSpec::sub(
             "profile",
             "diag",
@@ -105,11 +113,13 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
             Arg::word("folded", "FOLDED").optional(),
         ])
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
         CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
             .flags(FLAGS)
             .tips(TIPS)
-            .exec(Exec::Session(&Own::apart(|engine, args, at, reply| {
+            .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
                 diag::run(engine, args, at.now, reply)
             }))),
         CommandSpec::sub(
@@ -122,7 +132,9 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         .flags(FLAGS)
         .args(&[Arg::integer("count").optional()])
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
         CommandSpec::sub(
             "system",
             "diag",
@@ -132,6 +144,8 @@ pub(super) const DIAG: &[CommandSpec] = &[CommandSpec::container(
         )
         .flags(FLAGS)
         .tips(TIPS)
-        .exec(Exec::Session(&Own::apart(|engine, args, at, reply| diag::run(engine, args, at.now, reply)))),
+        .exec(Exec::Session(&SessionCommand::detached(|engine, args, at, reply| {
+            diag::run(engine, args, at.now, reply)
+        }))),
     ],
 )];

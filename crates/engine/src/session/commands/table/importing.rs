@@ -1,15 +1,25 @@
-//! The rows of IMPORT.VERSION: the subcommands about the importing connection, added to the subcommands about the data.
+//! The rows of IMPORT.STATUS and of IMPORT.VERSION. To the subcommands about the data, IMPORT.VERSION gets the
+//! subcommands about the importing connection.
 
-use crate::session::own::Own;
+use crate::session::session_command::SessionCommand;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 use strand_commands::{rows, table};
 
-/// The container with all its subcommands.
-pub(super) const IMPORT: &[CommandSpec] = &[table::IMPORT_VERSION.subcommands(rows!(&[
-    table::IMPORT_VERSION.subcommands,
-    OWN,
-    strand_search::KEEP
-]))];
+/// Group `import`: IMPORT.VERSION has all its subcommands here.
+pub(super) const IMPORT: &[CommandSpec] = &[
+    CommandSpec::new(
+        "import.status",
+        "import",
+        "0.1.0",
+        "O(N), N connections that import",
+        "Tells how the imports that run now go.",
+    )
+    .flags(&[F::READONLY, F::NOSCRIPT])
+    .keys(&[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("dataset", 0).multiple().optional()])
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.import_status(args)))),
+    table::IMPORT_VERSION.subcommands(rows!(&[table::IMPORT_VERSION.subcommands, OWN, strand_search::KEEP])),
+];
 
 /// The subcommands about the connection, by name.
 const OWN: &[CommandSpec] = &[
@@ -23,7 +33,9 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(&Own::at_once(|session, args, now| session.import_version_hold(args, now)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| {
+        session.import_version_hold(args, now)
+    }))),
     CommandSpec::sub(
         "report",
         "import",
@@ -34,16 +46,5 @@ const OWN: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::NOSCRIPT])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0), Arg::string("name").multiple(), Arg::string("value").multiple()])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_report(args)))),
-    CommandSpec::sub(
-        "status",
-        "import",
-        "0.1.0",
-        "O(log(N)), N connections that import",
-        "Tells how the import that runs into a dataset goes.",
-    )
-    .flags(&[F::READONLY, F::NOSCRIPT])
-    .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
-    .args(&[Arg::key("dataset", 0)])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.import_version_status(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.import_version_report(args)))),
 ];

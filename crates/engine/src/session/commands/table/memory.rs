@@ -1,7 +1,7 @@
 //! The rows of MEMORY: the subcommands about the whole server, added to the subcommands about the data.
 
 use super::super::memory;
-use crate::session::own::{InMulti, Own};
+use crate::session::session_command::{InMulti, SessionCommand};
 use strand_commands::spec::{CommandSpec, Exec};
 use strand_commands::{rows, table};
 
@@ -20,7 +20,8 @@ const OWN: &[CommandSpec] = &[
     )
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
-        &Own::apart(|engine, _, _, reply| memory::doctor(engine, reply)).in_multi(InMulti::After),
+        &SessionCommand::detached(|engine, _, _, reply| memory::doctor(engine, reply))
+            .in_multi(InMulti::After),
     )),
     CommandSpec::sub(
         "malloc-stats",
@@ -31,7 +32,8 @@ const OWN: &[CommandSpec] = &[
     )
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
-        &Own::apart(|engine, _, _, reply| memory::malloc_stats(engine, reply)).in_multi(InMulti::After),
+        &SessionCommand::detached(|engine, _, _, reply| memory::malloc_stats(engine, reply))
+            .in_multi(InMulti::After),
     )),
     CommandSpec::sub(
         "purge",
@@ -42,11 +44,13 @@ const OWN: &[CommandSpec] = &[
     )
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .exec(Exec::Session(
-        &Own::apart(|engine, _, _, reply| memory::purge(engine, reply)).in_multi(InMulti::After),
+        &SessionCommand::detached(|engine, _, _, reply| memory::purge(engine, reply))
+            .in_multi(InMulti::After),
     )),
     CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Tells what memory is used for.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .exec(Exec::Session(
-            &Own::apart(|engine, _, _, reply| memory::stats(engine, reply)).in_multi(InMulti::After),
+            &SessionCommand::detached(|engine, _, _, reply| memory::stats(engine, reply))
+                .in_multi(InMulti::After),
         )),
 ];

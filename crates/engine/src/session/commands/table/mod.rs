@@ -1,4 +1,5 @@
-//! The rows of the commands that sessions run themselves, each with what it runs ([`super::super::own::Own`]).
+//! The rows of the commands that sessions run themselves, each with what it runs
+//! ([`super::super::session_command::SessionCommand`]).
 
 mod acl;
 mod alone;

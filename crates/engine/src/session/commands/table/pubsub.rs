@@ -2,7 +2,7 @@
 
 use super::super::pubsub;
 use crate::pubsub::{Kind as Chan, Topic};
-use crate::session::own::{InFiles, InScripts, Own};
+use crate::session::session_command::{InFiles, InScripts, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 const SUBSCRIBES: &[F] = &[F::PUBSUB, F::NOSCRIPT, F::LOADING, F::STALE];
@@ -23,7 +23,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .flags(SUBSCRIBES)
     .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.subscribe(Topic::Pattern, args, now))
+        &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Pattern, args, now))
             .for_listeners()
             .channels(Topic::Pattern),
     )),
@@ -37,8 +37,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .flags(PUBLISHES)
     .args(&[Arg::string("channel"), Arg::string("message")])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, _| session.publish_message(Chan::Channel, args))
-            .or_apart(pubsub::publish_apart)
+        &SessionCommand::at_once(|session, args, _| session.publish_message(Chan::Channel, args))
+            .or_detached(pubsub::publish_detached)
             .channel(Topic::Channel)
             .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Channel, argv, reply)))
             .in_files(InFiles::ChangesNothing),
@@ -63,16 +63,16 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .flags(ASKS)
         .args(&[Arg::pattern("pattern").optional()])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.pubsub_channels(Chan::Channel, args))
-                .or_apart(|engine, args, _, reply| pubsub::channels(engine, Chan::Channel, args, reply)),
+            &SessionCommand::at_once(|session, args, _| session.pubsub_channels(Chan::Channel, args))
+                .or_detached(|engine, args, _, reply| pubsub::channels(engine, Chan::Channel, args, reply)),
         )),
         CommandSpec::sub("help", "pubsub", "6.2.0", "O(1)", "Lists the subcommands of PUBSUB.")
             .flags(&[F::LOADING, F::STALE])
             .acl(&["slow"])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.pubsub_help()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.pubsub_help()))),
         CommandSpec::sub("numpat", "pubsub", "2.8.0", "O(1)", "Counts the patterns that are subscribed to.")
             .flags(ASKS)
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.pubsub_numpat()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.pubsub_numpat()))),
         CommandSpec::sub(
             "numsub",
             "pubsub",
@@ -83,8 +83,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .flags(ASKS)
         .args(&[Arg::string("channel").optional().multiple()])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.pubsub_numsub(Chan::Channel, args))
-                .or_apart(|engine, args, _, reply| pubsub::numsub(engine, Chan::Channel, args, reply)),
+            &SessionCommand::at_once(|session, args, _| session.pubsub_numsub(Chan::Channel, args))
+                .or_detached(|engine, args, _, reply| pubsub::numsub(engine, Chan::Channel, args, reply)),
         )),
         CommandSpec::sub(
             "shardchannels",
@@ -96,8 +96,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .flags(ASKS)
         .args(&[Arg::pattern("pattern").optional()])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.pubsub_channels(Chan::Shard, args))
-                .or_apart(|engine, args, _, reply| pubsub::channels(engine, Chan::Shard, args, reply)),
+            &SessionCommand::at_once(|session, args, _| session.pubsub_channels(Chan::Shard, args))
+                .or_detached(|engine, args, _, reply| pubsub::channels(engine, Chan::Shard, args, reply)),
         )),
         CommandSpec::sub(
             "shardnumsub",
@@ -109,8 +109,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
         .flags(ASKS)
         .args(&[Arg::string("shardchannel").optional().multiple()])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, _| session.pubsub_numsub(Chan::Shard, args))
-                .or_apart(|engine, args, _, reply| pubsub::numsub(engine, Chan::Shard, args, reply)),
+            &SessionCommand::at_once(|session, args, _| session.pubsub_numsub(Chan::Shard, args))
+                .or_detached(|engine, args, _, reply| pubsub::numsub(engine, Chan::Shard, args, reply)),
         )),
     ]),
     CommandSpec::new(
@@ -123,7 +123,8 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .flags(SUBSCRIBES)
     .args(&[Arg::pattern("pattern").optional().multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, _| session.unsubscribe(Topic::Pattern, args)).for_listeners(),
+        &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Pattern, args))
+            .for_listeners(),
     )),
     CommandSpec::new(
         "spublish",
@@ -136,7 +137,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::NOT_KEY])])
     .args(&[Arg::string("shardchannel"), Arg::string("message")])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, _| session.publish_message(Chan::Shard, args))
+        &SessionCommand::at_once(|session, args, _| session.publish_message(Chan::Shard, args))
             .channel(Topic::Channel)
             .in_scripts(InScripts::Runs(|run, argv, reply| run.publish(Chan::Shard, argv, reply)))
             .in_files(InFiles::ChangesNothing),
@@ -152,7 +153,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .keys(SHARD_CHANNELS)
     .args(&[Arg::string("shardchannel").multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.subscribe(Topic::Shard, args, now))
+        &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Shard, args, now))
             .for_listeners()
             .channels(Topic::Shard),
     )),
@@ -166,7 +167,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .flags(SUBSCRIBES)
     .args(&[Arg::string("channel").multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.subscribe(Topic::Channel, args, now))
+        &SessionCommand::at_once(|session, args, now| session.subscribe(Topic::Channel, args, now))
             .for_listeners()
             .channels(Topic::Channel),
     )),
@@ -181,7 +182,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .keys(SHARD_CHANNELS)
     .args(&[Arg::string("shardchannel").optional().multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, _| session.unsubscribe(Topic::Shard, args)).for_listeners(),
+        &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Shard, args)).for_listeners(),
     )),
     CommandSpec::new(
         "unsubscribe",
@@ -193,6 +194,7 @@ pub(super) const PUBSUB: &[CommandSpec] = &[
     .flags(SUBSCRIBES)
     .args(&[Arg::string("channel").optional().multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, _| session.unsubscribe(Topic::Channel, args)).for_listeners(),
+        &SessionCommand::at_once(|session, args, _| session.unsubscribe(Topic::Channel, args))
+            .for_listeners(),
     )),
 ];

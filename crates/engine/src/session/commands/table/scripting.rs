@@ -1,8 +1,8 @@
 //! The rows of group `scripting`.
 
 use super::super::scripting;
-use crate::session::own::{InFiles, Kind, Own};
 use crate::session::script::{EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO};
+use crate::session::session_command::{InFiles, Kind, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 const RUNS: &[F] = &[F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
@@ -41,7 +41,7 @@ const fn row(
     name: &'static str,
     since: &'static str,
     summary: &'static str,
-    command: &'static Own,
+    command: &'static SessionCommand,
 ) -> CommandSpec {
     CommandSpec::new(name, "scripting", since, COST, summary).exec(Exec::Session(command))
 }
@@ -51,7 +51,7 @@ const fn sub(
     since: &'static str,
     complexity: &'static str,
     summary: &'static str,
-    command: &'static Own,
+    command: &'static SessionCommand,
 ) -> CommandSpec {
     CommandSpec::sub(name, "scripting", since, complexity, summary).exec(Exec::Session(command))
 }
@@ -62,7 +62,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "eval",
         "2.6.0",
         "Runs a Lua script.",
-        &Own::at_once(|session, args, now| session.run_script(EVAL, args, now)).kind(Kind::Script(EVAL)),
+        &SessionCommand::at_once(|session, args, now| session.run_script(EVAL, args, now))
+            .kind(Kind::Script(EVAL)),
     )
     .flags(RUNS)
     .keys(NOTED_RW_KEYS)
@@ -71,7 +72,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "eval_ro",
         "7.0.0",
         "Runs a Lua script that only reads.",
-        &Own::at_once(|session, args, now| session.run_script(EVAL_RO, args, now))
+        &SessionCommand::at_once(|session, args, now| session.run_script(EVAL_RO, args, now))
             .kind(Kind::Script(EVAL_RO)),
     )
     .flags(READS)
@@ -82,7 +83,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "evalsha",
         "2.6.0",
         "Runs a Lua script that the server knows, by its digest.",
-        &Own::at_once(|session, args, now| session.run_script(EVALSHA, args, now))
+        &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA, args, now))
             .kind(Kind::Script(EVALSHA)),
     )
     .flags(RUNS)
@@ -92,7 +93,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "evalsha_ro",
         "7.0.0",
         "Runs a Lua script by its digest that only reads.",
-        &Own::at_once(|session, args, now| session.run_script(EVALSHA_RO, args, now))
+        &SessionCommand::at_once(|session, args, now| session.run_script(EVALSHA_RO, args, now))
             .kind(Kind::Script(EVALSHA_RO)),
     )
     .flags(READS)
@@ -103,7 +104,8 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "fcall",
         "7.0.0",
         "Calls a function of a library.",
-        &Own::at_once(|session, args, now| session.run_script(FCALL, args, now)).kind(Kind::Script(FCALL)),
+        &SessionCommand::at_once(|session, args, now| session.run_script(FCALL, args, now))
+            .kind(Kind::Script(FCALL)),
     )
     .flags(RUNS)
     .keys(NOTED_RW_KEYS)
@@ -112,7 +114,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
         "fcall_ro",
         "7.0.0",
         "Calls a function of a library that only reads.",
-        &Own::at_once(|session, args, now| session.run_script(FCALL_RO, args, now))
+        &SessionCommand::at_once(|session, args, now| session.run_script(FCALL_RO, args, now))
             .kind(Kind::Script(FCALL_RO)),
     )
     .flags(READS)
@@ -130,8 +132,10 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(1)",
                 "Deletes a library.",
-                &Own::at_once(|session, args, _| session.recorded(scripting::function_delete, args))
-                    .in_files(InFiles::Runs(scripting::function_delete)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.recorded(scripting::function_delete, args)
+                })
+                .in_files(InFiles::Runs(scripting::function_delete)),
             )
             .flags(&[F::WRITE, F::NOSCRIPT])
             .args(&[Arg::string("library-name")])
@@ -141,7 +145,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(N), N libraries",
                 "Gives all libraries as one payload.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::function_dump, args)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.scripting(scripting::function_dump, args)
+                }),
             )
             .flags(&[F::NOSCRIPT]),
             sub(
@@ -149,8 +155,10 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(N), N functions",
                 "Deletes all libraries.",
-                &Own::at_once(|session, args, _| session.recorded(scripting::function_flush, args))
-                    .in_files(InFiles::Runs(scripting::function_flush)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.recorded(scripting::function_flush, args)
+                })
+                .in_files(InFiles::Runs(scripting::function_flush)),
             )
             .flags(&[F::WRITE, F::NOSCRIPT])
             .args(&[Arg::oneof("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")])
@@ -161,7 +169,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(1)",
                 "Lists the subcommands of FUNCTION.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::function_help, args)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.scripting(scripting::function_help, args)
+                }),
             )
             .flags(&[F::LOADING, F::STALE]),
             sub(
@@ -169,7 +179,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(1)",
                 "Ends the functions that run.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::function_kill, args)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.scripting(scripting::function_kill, args)
+                }),
             )
             .flags(&[F::NOSCRIPT, F::ALLOW_BUSY])
             .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
@@ -178,7 +190,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(N), N functions",
                 "Lists the libraries.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::function_list, args)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.scripting(scripting::function_list, args)
+                }),
             )
             .flags(&[F::NOSCRIPT])
             .args(&[
@@ -191,7 +205,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(1)",
                 "Makes a library.",
-                &Own::apart(|engine, args, _, reply| {
+                &SessionCommand::detached(|engine, args, _, reply| {
                     scripting::recorded(scripting::function_load, engine, args, reply)
                 })
                 .in_files(InFiles::Runs(scripting::function_load)),
@@ -204,7 +218,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(N), N functions",
                 "Makes the libraries of a payload.",
-                &Own::apart(|engine, args, _, reply| {
+                &SessionCommand::detached(|engine, args, _, reply| {
                     scripting::recorded(scripting::function_restore, engine, args, reply)
                 })
                 .in_files(InFiles::Runs(scripting::function_restore)),
@@ -228,7 +242,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "7.0.0",
                 "O(1)",
                 "Tells which function runs, and how many there are.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::function_stats, args)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.scripting(scripting::function_stats, args)
+                }),
             )
             .flags(&[F::NOSCRIPT, F::ALLOW_BUSY])
             .tips(&[
@@ -250,7 +266,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "3.2.0",
                 "O(1)",
                 "Is refused: there is no debugger.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::script_debug, args)),
+                &SessionCommand::at_once(|session, args, _| session.scripting(scripting::script_debug, args)),
             )
             .flags(&[F::NOSCRIPT])
             .args(&[Arg::oneof(
@@ -262,7 +278,9 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "2.6.0",
                 "O(N), N digests",
                 "Tells which scripts the server knows.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::script_exists, args)),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.scripting(scripting::script_exists, args)
+                }),
             )
             .flags(&[F::NOSCRIPT])
             .args(&[Arg::string("sha1").multiple()])
@@ -272,7 +290,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "2.6.0",
                 "O(N), N scripts",
                 "Forgets all scripts.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::script_flush, args))
+                &SessionCommand::at_once(|session, args, _| session.scripting(scripting::script_flush, args))
                     .in_files(InFiles::Runs(scripting::script_flush)),
             )
             .flags(&[F::NOSCRIPT])
@@ -286,7 +304,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "5.0.0",
                 "O(1)",
                 "Lists the subcommands of SCRIPT.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::script_help, args)),
+                &SessionCommand::at_once(|session, args, _| session.scripting(scripting::script_help, args)),
             )
             .flags(&[F::LOADING, F::STALE]),
             sub(
@@ -294,7 +312,7 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "2.6.0",
                 "O(1)",
                 "Ends the scripts that run.",
-                &Own::at_once(|session, args, _| session.scripting(scripting::script_kill, args)),
+                &SessionCommand::at_once(|session, args, _| session.scripting(scripting::script_kill, args)),
             )
             .flags(&[F::NOSCRIPT, F::ALLOW_BUSY])
             .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
@@ -303,8 +321,10 @@ pub(super) const SCRIPTING: &[CommandSpec] = &[
                 "2.6.0",
                 "O(N), N bytes",
                 "Makes a script known to the server.",
-                &Own::apart(|engine, args, _, reply| scripting::script_load(engine, args, reply))
-                    .in_files(InFiles::Runs(scripting::script_load)),
+                &SessionCommand::detached(|engine, args, _, reply| {
+                    scripting::script_load(engine, args, reply)
+                })
+                .in_files(InFiles::Runs(scripting::script_load)),
             )
             .flags(&[F::NOSCRIPT, F::STALE])
             .args(&[Arg::string("script")])

@@ -2,7 +2,7 @@
 
 use super::super::{config, debug, info, introspection, latency, server, slowlog};
 use crate::scripts::run as scripts;
-use crate::session::own::{InFiles, InMulti, InScripts, Kind, Own};
+use crate::session::session_command::{InFiles, InMulti, InScripts, Kind, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 const LATENCY_TIPS: &[&str] =
@@ -19,8 +19,8 @@ pub(super) const SERVER: &[CommandSpec] = &[
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
     .exec(Exec::Session(
-        &Own::at_once(|session, _, now| session.bgrewriteaof(now))
-            .or_apart(|engine, _, _, reply| server::bgrewriteaof_inside(engine, reply))
+        &SessionCommand::at_once(|session, _, now| session.bgrewriteaof(now))
+            .or_detached(|engine, _, _, reply| server::bgrewriteaof_inside(engine, reply))
             .in_multi(InMulti::After),
     )),
     CommandSpec::new("bgsave", "server", "1.0.0", "O(1)", "Writes a snapshot to the disk in the background.")
@@ -29,8 +29,8 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .arity(-1)
         .history(&[("3.2.2", "`SCHEDULE`.")])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, now| session.bgsave(args, now))
-                .or_apart(|engine, args, _, reply| server::bgsave_inside(engine, args, reply))
+            &SessionCommand::at_once(|session, args, now| session.bgsave(args, now))
+                .or_detached(|engine, args, _, reply| server::bgsave_inside(engine, args, reply))
                 .in_multi(InMulti::After),
         )),
     CommandSpec::new("command", "server", "2.8.13", "O(N), N commands", "Describes all commands.")
@@ -43,9 +43,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 .flags(&[F::LOADING, F::STALE])
                 .acl(&["slow", "connection"])
                 .exec(Exec::Session(
-                    &Own::at_once(|session, args, _| session.describe(introspection::count, args))
-                        .or_apart(|_, args, _, reply| introspection::count(args, reply))
-                        .in_scripts(InScripts::Apart),
+                    &SessionCommand::at_once(|session, args, _| session.describe(introspection::count, args))
+                        .or_detached(|_, args, _, reply| introspection::count(args, reply))
+                        .in_scripts(InScripts::Detached),
                 )),
             CommandSpec::sub("docs", "server", "7.0.0", "O(N), N commands asked for", "Documents commands.")
                 .flags(&[F::LOADING, F::STALE])
@@ -53,9 +53,11 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 .acl(&["slow", "connection"])
                 .tips(&["nondeterministic_output_order"])
                 .exec(Exec::Session(
-                    &Own::at_once(|session, args, _| session.describe_named(introspection::docs_of, args))
-                        .or_apart(|_, args, _, reply| introspection::docs_of(args, reply))
-                        .in_scripts(InScripts::Apart),
+                    &SessionCommand::at_once(|session, args, _| {
+                        session.describe_named(introspection::docs_of, args)
+                    })
+                    .or_detached(|_, args, _, reply| introspection::docs_of(args, reply))
+                    .in_scripts(InScripts::Detached),
                 )),
             CommandSpec::sub(
                 "getkeys",
@@ -68,9 +70,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .arity(-4)
             .acl(&["slow", "connection"])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.describe(introspection::get_keys, args))
-                    .or_apart(|_, args, _, reply| introspection::get_keys(args, reply))
-                    .in_scripts(InScripts::Apart),
+                &SessionCommand::at_once(|session, args, _| session.describe(introspection::get_keys, args))
+                    .or_detached(|_, args, _, reply| introspection::get_keys(args, reply))
+                    .in_scripts(InScripts::Detached),
             )),
             CommandSpec::sub(
                 "getkeysandflags",
@@ -83,17 +85,19 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .arity(-4)
             .acl(&["slow", "connection"])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.describe(introspection::get_keys_and_flags, args))
-                    .or_apart(|_, args, _, reply| introspection::get_keys_and_flags(args, reply))
-                    .in_scripts(InScripts::Apart),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.describe(introspection::get_keys_and_flags, args)
+                })
+                .or_detached(|_, args, _, reply| introspection::get_keys_and_flags(args, reply))
+                .in_scripts(InScripts::Detached),
             )),
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of COMMAND.")
                 .flags(&[F::LOADING, F::STALE])
                 .acl(&["slow", "connection"])
                 .exec(Exec::Session(
-                    &Own::at_once(|session, args, _| session.describe(introspection::help, args))
-                        .or_apart(|_, args, _, reply| introspection::help(args, reply))
-                        .in_scripts(InScripts::Apart),
+                    &SessionCommand::at_once(|session, args, _| session.describe(introspection::help, args))
+                        .or_detached(|_, args, _, reply| introspection::help(args, reply))
+                        .in_scripts(InScripts::Detached),
                 )),
             CommandSpec::sub(
                 "info",
@@ -108,9 +112,11 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .history(&[("7.0.0", "Without names it describes all commands.")])
             .tips(&["nondeterministic_output_order"])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.describe_named(introspection::info_of, args))
-                    .or_apart(|_, args, _, reply| introspection::info_of(args, reply))
-                    .in_scripts(InScripts::Apart),
+                &SessionCommand::at_once(|session, args, _| {
+                    session.describe_named(introspection::info_of, args)
+                })
+                .or_detached(|_, args, _, reply| introspection::info_of(args, reply))
+                .in_scripts(InScripts::Detached),
             )),
             CommandSpec::sub("list", "server", "7.0.0", "O(N), N commands", "Lists the names of commands.")
                 .flags(&[F::LOADING, F::STALE])
@@ -127,13 +133,14 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 .acl(&["slow", "connection"])
                 .tips(&["nondeterministic_output_order"])
                 .exec(Exec::Session(
-                    &Own::at_once(|session, args, _| session.describe(introspection::list, args))
-                        .or_apart(|_, args, _, reply| introspection::list(args, reply))
-                        .in_scripts(InScripts::Apart),
+                    &SessionCommand::at_once(|session, args, _| session.describe(introspection::list, args))
+                        .or_detached(|_, args, _, reply| introspection::list(args, reply))
+                        .in_scripts(InScripts::Detached),
                 )),
         ])
         .exec(Exec::Session(
-            &Own::apart(|_, _, _, reply| introspection::infos(reply)).in_scripts(InScripts::Apart),
+            &SessionCommand::detached(|_, _, _, reply| introspection::infos(reply))
+                .in_scripts(InScripts::Detached),
         )),
     CommandSpec::container(
         "config",
@@ -152,13 +159,13 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .args(&[Arg::block("parameter", &[Arg::string("parameter")]).multiple()])
             .history(&[("7.0.0", "Several patterns in one call.")])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.config_get(args))
-                    .or_apart(|engine, args, _, reply| config::get(engine, args, reply))
+                &SessionCommand::at_once(|session, args, _| session.config_get(args))
+                    .or_detached(|engine, args, _, reply| config::get(engine, args, reply))
                     .in_multi(InMulti::After),
             )),
             CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of CONFIG.")
                 .flags(&[F::LOADING, F::STALE])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.config_help()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_help()))),
             CommandSpec::sub(
                 "resetstat",
                 "server",
@@ -167,7 +174,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
                 "Sets the counters that INFO shows back to zero.",
             )
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-            .exec(Exec::Session(&Own::at_once(|session, _, _| session.config_reset_stat()))),
+            .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.config_reset_stat()))),
             CommandSpec::sub(
                 "rewrite",
                 "server",
@@ -177,8 +184,8 @@ pub(super) const SERVER: &[CommandSpec] = &[
             )
             .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
             .exec(Exec::Session(
-                &Own::at_once(|session, _, _| session.config_rewrite())
-                    .or_apart(|engine, _, _, reply| config::rewrite(engine, reply))
+                &SessionCommand::at_once(|session, _, _| session.config_rewrite())
+                    .or_detached(|engine, _, _, reply| config::rewrite(engine, reply))
                     .in_multi(InMulti::After),
             )),
             CommandSpec::sub(
@@ -195,8 +202,10 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .history(&[("7.0.0", "Several parameters in one call.")])
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.config_set(args))
-                    .or_apart(|engine, args, _, reply| config::set(engine, args, true).map(|()| reply.ok()))
+                &SessionCommand::at_once(|session, args, _| session.config_set(args))
+                    .or_detached(|engine, args, _, reply| {
+                        config::set(engine, args, true).map(|()| reply.ok())
+                    })
                     .in_multi(InMulti::After),
             )),
         ],
@@ -206,9 +215,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .arity(-2)
         .doc_flags(&["syscmd"])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, now| session.debug(args, now))
+            &SessionCommand::at_once(|session, args, now| session.debug(args, now))
                 .kind(Kind::Debug)
-                .or_apart(|engine, args, at, reply| debug::run(engine, args, at.db, at.now, reply))
+                .or_detached(|engine, args, at, reply| debug::run(engine, args, at.db, at.now, reply))
                 .in_multi(InMulti::QueuedIf(debug::is_plain)),
         )),
     CommandSpec::new(
@@ -224,9 +233,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
     .history(&[("7.0.0", "Several sections in one call.")])
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.info(args, now))
+        &SessionCommand::at_once(|session, args, now| session.info(args, now))
             // A worker may wait for the helper thread's core.
-            .or_apart(|engine, args, at, reply| {
+            .or_detached(|engine, args, at, reply| {
                 info::info(engine, args, at.now, &|| engine.host.yield_now(), reply)
             })
             .in_multi(InMulti::After),
@@ -236,7 +245,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         .acl(&["admin", "fast", "dangerous"])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Session(
-            &Own::at_once(|session, _, _| session.last_save()).in_files(InFiles::ChangesNothing),
+            &SessionCommand::at_once(|session, _, _| session.last_save()).in_files(InFiles::ChangesNothing),
         )),
     CommandSpec::container(
         "latency",
@@ -247,15 +256,17 @@ pub(super) const SERVER: &[CommandSpec] = &[
             CommandSpec::sub("doctor", "server", "2.8.13", "O(1)", "Says in words what has taken long.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .tips(LATENCY_TIPS)
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.latency_doctor()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_doctor()))),
             CommandSpec::sub("graph", "server", "2.8.13", "O(1)", "Draws the samples of an event.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .args(&[Arg::string("event")])
                 .tips(LATENCY_TIPS)
-                .exec(Exec::Session(&Own::at_once(|session, args, now| session.latency_graph(args, now)))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, args, now| {
+                    session.latency_graph(args, now)
+                }))),
             CommandSpec::sub("help", "server", "2.8.13", "O(1)", "Lists the subcommands of LATENCY.")
                 .flags(&[F::LOADING, F::STALE])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.latency_help()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_help()))),
             CommandSpec::sub(
                 "histogram",
                 "server",
@@ -267,29 +278,33 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .args(&[Arg::string("command").optional().multiple()])
             .tips(LATENCY_TIPS)
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.latency_histogram(args))
-                    .or_apart(|engine, args, _, reply| latency::histogram(engine, args, reply)),
+                &SessionCommand::at_once(|session, args, _| session.latency_histogram(args))
+                    .or_detached(|engine, args, _, reply| latency::histogram(engine, args, reply)),
             )),
             CommandSpec::sub("history", "server", "2.8.13", "O(1)", "Lists the samples of an event.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .args(&[Arg::string("event")])
                 .tips(LATENCY_TIPS)
-                .exec(Exec::Session(&Own::at_once(|session, args, _| session.latency_history(args)))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| {
+                    session.latency_history(args)
+                }))),
             CommandSpec::sub("latest", "server", "2.8.13", "O(1)", "Lists the newest sample of every event.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .tips(LATENCY_TIPS)
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.latency_latest()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.latency_latest()))),
             CommandSpec::sub("reset", "server", "2.8.13", "O(1)", "Forgets the samples of events.")
                 .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
                 .args(&[Arg::string("event").optional().multiple()])
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-                .exec(Exec::Session(&Own::at_once(|session, args, _| session.latency_reset(args)))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| {
+                    session.latency_reset(args)
+                }))),
         ],
     ),
     CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something and tells the version.")
         .flags(&[F::READONLY, F::FAST])
         .args(&[Arg::integer("version").token("VERSION").optional()])
-        .exec(Exec::Session(&Own::at_once(|session, args, _| session.lolwut(args)))),
+        .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.lolwut(args)))),
     CommandSpec::new(
         "monitor",
         "server",
@@ -298,7 +313,7 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "Tells of every command that anybody calls.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
-    .exec(Exec::Session(&Own::at_once(|session, _, _| session.monitor()))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.monitor()))),
     CommandSpec::new(
         "save",
         "server",
@@ -307,7 +322,9 @@ pub(super) const SERVER: &[CommandSpec] = &[
         "Writes a snapshot to the disk and waits for it.",
     )
     .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI])
-    .exec(Exec::Session(&Own::apart(|engine, _, at, reply| server::save(engine, at.now, reply)))),
+    .exec(Exec::Session(&SessionCommand::detached(|engine, _, at, reply| {
+        server::save(engine, at.now, reply)
+    }))),
     CommandSpec::new("shutdown", "server", "1.0.0", "O(1)", "Stops the server.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY])
         .args(&[
@@ -318,8 +335,8 @@ pub(super) const SERVER: &[CommandSpec] = &[
         ])
         .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")])
         .exec(Exec::Session(
-            &Own::at_once(|session, args, now| session.shutdown(args, now))
-                .or_apart(|engine, args, at, _| server::shut_down(engine, args, at.now))
+            &SessionCommand::at_once(|session, args, now| session.shutdown(args, now))
+                .or_detached(|engine, args, at, _| server::shut_down(engine, args, at.now))
                 .in_multi(InMulti::Refused),
         )),
     CommandSpec::container(
@@ -340,27 +357,28 @@ pub(super) const SERVER: &[CommandSpec] = &[
             .history(&[("4.0.0", "The address and the name of the client.")])
             .tips(&["request_policy:all_nodes", "nondeterministic_output"])
             .exec(Exec::Session(
-                &Own::at_once(|session, args, _| session.slowlog_get(args))
-                    .or_apart(|engine, args, _, reply| slowlog::get(engine, args, reply))
+                &SessionCommand::at_once(|session, args, _| session.slowlog_get(args))
+                    .or_detached(|engine, args, _, reply| slowlog::get(engine, args, reply))
                     .in_multi(InMulti::After),
             )),
             CommandSpec::sub("help", "server", "6.2.0", "O(1)", "Lists the subcommands of SLOWLOG.")
                 .flags(&[F::LOADING, F::STALE])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.slowlog_help()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.slowlog_help()))),
             CommandSpec::sub("len", "server", "2.2.12", "O(1)", "Counts the slow commands that are kept.")
                 .flags(&[F::ADMIN, F::LOADING, F::STALE])
                 .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.slowlog_len()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.slowlog_len()))),
             CommandSpec::sub("reset", "server", "2.2.12", "O(N), N entries", "Forgets all slow commands.")
                 .flags(&[F::ADMIN, F::LOADING, F::STALE])
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-                .exec(Exec::Session(&Own::at_once(|session, _, _| session.slowlog_reset()))),
+                .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.slowlog_reset()))),
         ],
     ),
     CommandSpec::new("time", "server", "2.6.0", "O(1)", "Tells the server's clock.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Session(
-            &Own::at_once(|session, _, now| session.time(now)).in_scripts(InScripts::Runs(scripts::time)),
+            &SessionCommand::at_once(|session, _, now| session.time(now))
+                .in_scripts(InScripts::Runs(scripts::time)),
         )),
 ];

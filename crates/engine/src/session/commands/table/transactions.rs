@@ -1,6 +1,6 @@
 //! The rows of group `transactions`.
 
-use crate::session::own::{InFiles, InMulti, Kind, Own};
+use crate::session::session_command::{InFiles, InMulti, Kind, SessionCommand};
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `transactions`, by name.
@@ -13,7 +13,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
         "Forgets the queued commands.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
-    .exec(Exec::Session(&Own::at_once(|session, _, _| session.discard()).in_multi(InMulti::Runs))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, _, _| session.discard()).in_multi(InMulti::Runs))),
     CommandSpec::new(
         "exec",
         "transactions",
@@ -23,7 +23,9 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::SKIP_SLOWLOG])
     .exec(Exec::Session(
-        &Own::at_once(|session, _, now| session.exec(now)).kind(Kind::Exec).in_multi(InMulti::Runs),
+        &SessionCommand::at_once(|session, _, now| session.exec(now))
+            .kind(Kind::Exec)
+            .in_multi(InMulti::Runs),
     )),
     CommandSpec::new(
         "multi",
@@ -34,7 +36,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
     .exec(Exec::Session(
-        &Own::at_once(|session, _, _| session.multi()).kind(Kind::Multi).in_multi(InMulti::Runs),
+        &SessionCommand::at_once(|session, _, _| session.multi()).kind(Kind::Multi).in_multi(InMulti::Runs),
     )),
     CommandSpec::new(
         "unwatch",
@@ -44,7 +46,9 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
         "Watches no key any more.",
     )
     .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST, F::ALLOW_BUSY])
-    .exec(Exec::Session(&Own::at_once(|session, _, _| session.unwatch()).in_files(InFiles::ChangesNothing))),
+    .exec(Exec::Session(
+        &SessionCommand::at_once(|session, _, _| session.unwatch()).in_files(InFiles::ChangesNothing),
+    )),
     CommandSpec::new(
         "watch",
         "transactions",
@@ -56,7 +60,7 @@ pub(super) const TRANSACTIONS: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
     .args(&[Arg::key("key", 0).multiple()])
     .exec(Exec::Session(
-        &Own::at_once(|session, args, now| session.watch(args, now))
+        &SessionCommand::at_once(|session, args, now| session.watch(args, now))
             .in_multi(InMulti::Runs)
             .in_files(InFiles::ChangesNothing),
     )),

@@ -1,6 +1,6 @@
 //! The rows of WAIT and WAITAOF.
 
-use crate::session::own::Own;
+use crate::session::session_command::SessionCommand;
 use strand_commands::spec::{Arg, CommandSpec, Exec, Flags as F};
 
 /// The rows, by name. They belong to group `generic`.
@@ -16,7 +16,7 @@ pub(super) const WAIT: &[CommandSpec] = &[
     .acl(&["slow", "connection"])
     .args(&[Arg::integer("numreplicas"), Arg::integer("timeout")])
     .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.wait(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.wait(args)))),
     CommandSpec::new(
         "waitaof",
         "generic",
@@ -29,5 +29,5 @@ pub(super) const WAIT: &[CommandSpec] = &[
     .acl(&["slow", "connection"])
     .args(&[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")])
     .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-    .exec(Exec::Session(&Own::at_once(|session, args, _| session.wait_aof(args)))),
+    .exec(Exec::Session(&SessionCommand::at_once(|session, args, _| session.wait_aof(args)))),
 ];

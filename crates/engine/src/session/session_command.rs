@@ -1,41 +1,41 @@
-//! [`Own`]: the value in the row of a session command. It says how the command runs, and how a transaction, a script
-//! and a file treat it. The gates and EXEC read this value, and never the command's name.
+//! [`SessionCommand`]: the value in the row of a session command. It says how the command runs, and how a transaction,
+//! a script and a file treat it. The gates and EXEC read this value, and never the command's name.
 
 use super::Session;
 use super::commands::Outcome;
-use super::run::Next;
+use super::run::NextStep;
 use super::script::ScriptCommand;
 use crate::pubsub::Topic;
 use crate::scripts::run::Run;
 use crate::{Engine, Now};
 use std::any::Any;
 use strand_commands::spec::{CommandSpec, Exec};
-use strand_script::Called;
+use strand_script::CallOutcome;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
 /// A function that runs the command on the session.
-type OnSession = fn(&mut Session, Args<'_>, Now) -> Outcome;
+type RunOnSession = fn(&mut Session, Args<'_>, Now) -> Outcome;
 /// A function that runs the command without the session: on a helper thread, or after EXEC has unlocked its shards. The
 /// function uses shared state only. An error is the whole text of the reply.
-type Apart = fn(&Engine, Args<'_>, At, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+type RunDetached = fn(&Engine, Args<'_>, DetachedContext, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 /// A function that runs the command in a script.
-type OfScript = fn(&mut Run<'_, '_>, &Argv, &mut Reply<'_>) -> Called;
+type RunInScript = fn(&mut Run<'_, '_>, &Argv, &mut Reply<'_>) -> CallOutcome;
 /// A function that runs the command from an append-only file, on data that no client sees yet.
-type OfFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
+type RunFromFile = fn(&Engine, Args<'_>, &mut Reply<'_>) -> Result<(), Vec<u8>>;
 
-/// The database and the time of a command that runs apart.
+/// The database and the time of a command that runs without its session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
+pub(crate) struct DetachedContext {
     pub(crate) db: usize,
     pub(crate) now: Now,
 }
 
 /// A command that sessions run themselves.
 #[derive(Debug)]
-pub(crate) struct Own {
-    run: OnSession,
-    apart: Option<Apart>,
+pub(crate) struct SessionCommand {
+    run: RunOnSession,
+    detached: Option<RunDetached>,
     pub(crate) kind: Kind,
     pub(super) in_multi: InMulti,
     /// True when RESP2's subscriber mode allows the command.
@@ -78,9 +78,9 @@ pub(crate) enum InMulti {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InScripts {
     Refused,
-    /// The command runs as [`Own::or_apart`] says.
-    Apart,
-    Runs(OfScript),
+    /// The command runs as [`SessionCommand::or_detached`] says.
+    Detached,
+    Runs(RunInScript),
 }
 
 /// The treatment of a command in an append-only file.
@@ -89,7 +89,7 @@ pub(crate) enum InFiles {
     Refused,
     /// The command is about a connection, or has no lasting effect.
     ChangesNothing,
-    Runs(OfFile),
+    Runs(RunFromFile),
 }
 
 /// The channels among the arguments, from the first argument on.
@@ -101,13 +101,13 @@ pub(crate) struct Channels {
 }
 
 /// Constructors for rows.
-impl Own {
-    /// The command runs on the session at once. If `run` returns [`Next::Detach`], the command runs as
-    /// [`Own::or_apart`] says.
-    pub(super) const fn at_once(run: OnSession) -> Own {
-        Own {
+impl SessionCommand {
+    /// The command runs on the session at once. If `run` returns [`NextStep::Detach`], the command runs as
+    /// [`SessionCommand::or_detached`] says.
+    pub(super) const fn at_once(run: RunOnSession) -> SessionCommand {
+        SessionCommand {
             run,
-            apart: None,
+            detached: None,
             kind: Kind::Usual,
             in_multi: InMulti::Queued,
             is_for_listeners: false,
@@ -117,49 +117,49 @@ impl Own {
         }
     }
     /// The command always runs without the session.
-    pub(super) const fn apart(apart: Apart) -> Own {
-        Own::at_once(|_, _, _| Ok(Next::Detach)).or_apart(apart)
+    pub(super) const fn detached(detached: RunDetached) -> SessionCommand {
+        SessionCommand::at_once(|_, _, _| Ok(NextStep::Detach)).or_detached(detached)
     }
-    pub(super) const fn or_apart(self, apart: Apart) -> Own {
-        Own { apart: Some(apart), ..self }
+    pub(super) const fn or_detached(self, detached: RunDetached) -> SessionCommand {
+        SessionCommand { detached: Some(detached), ..self }
     }
-    pub(super) const fn kind(self, kind: Kind) -> Own {
-        Own { kind, ..self }
+    pub(super) const fn kind(self, kind: Kind) -> SessionCommand {
+        SessionCommand { kind, ..self }
     }
-    pub(super) const fn in_multi(self, in_multi: InMulti) -> Own {
-        Own { in_multi, ..self }
+    pub(super) const fn in_multi(self, in_multi: InMulti) -> SessionCommand {
+        SessionCommand { in_multi, ..self }
     }
-    pub(super) const fn for_listeners(self) -> Own {
-        Own { is_for_listeners: true, ..self }
+    pub(super) const fn for_listeners(self) -> SessionCommand {
+        SessionCommand { is_for_listeners: true, ..self }
     }
-    pub(super) const fn in_scripts(self, in_scripts: InScripts) -> Own {
-        Own { in_scripts, ..self }
+    pub(super) const fn in_scripts(self, in_scripts: InScripts) -> SessionCommand {
+        SessionCommand { in_scripts, ..self }
     }
-    pub(super) const fn in_files(self, in_files: InFiles) -> Own {
-        Own { in_files, ..self }
+    pub(super) const fn in_files(self, in_files: InFiles) -> SessionCommand {
+        SessionCommand { in_files, ..self }
     }
-    pub(super) const fn channel(self, topic: Topic) -> Own {
-        Own { channels: Some(Channels { topic, all: false }), ..self }
+    pub(super) const fn channel(self, topic: Topic) -> SessionCommand {
+        SessionCommand { channels: Some(Channels { topic, all: false }), ..self }
     }
-    pub(super) const fn channels(self, topic: Topic) -> Own {
-        Own { channels: Some(Channels { topic, all: true }), ..self }
+    pub(super) const fn channels(self, topic: Topic) -> SessionCommand {
+        SessionCommand { channels: Some(Channels { topic, all: true }), ..self }
     }
 }
 
-impl Own {
+impl SessionCommand {
     /// The value in the row of a session command.
     ///
     /// # Panics
     /// When the row holds another type. A test of the table shows that no row does.
     #[inline]
-    pub(crate) fn of(held: &'static (dyn Any + Send + Sync)) -> &'static Own {
-        held.downcast_ref().expect("the row of a session's command holds an Own")
+    pub(crate) fn of(held: &'static (dyn Any + Send + Sync)) -> &'static SessionCommand {
+        held.downcast_ref().expect("the row of a session's command holds a SessionCommand")
     }
     /// The value for the command in this row. `None` when it is not a session command.
     #[inline]
-    pub(crate) fn of_row(spec: &CommandSpec) -> Option<&'static Own> {
+    pub(crate) fn of_row(spec: &CommandSpec) -> Option<&'static SessionCommand> {
         match spec.exec {
-            Exec::Session(held) => Some(Own::of(held)),
+            Exec::Session(held) => Some(SessionCommand::of(held)),
             _ => None,
         }
     }
@@ -171,9 +171,15 @@ impl Own {
     ///
     /// # Panics
     /// When the command never runs without its session.
-    pub(crate) fn run_apart(&self, engine: &Engine, args: Args<'_>, at: At, reply: &mut Reply<'_>) {
-        let apart = self.apart.expect("a command that asks to run apart says how");
-        if let Err(text) = apart(engine, args, at, reply) {
+    pub(crate) fn run_detached(
+        &self,
+        engine: &Engine,
+        args: Args<'_>,
+        context: DetachedContext,
+        reply: &mut Reply<'_>,
+    ) {
+        let detached = self.detached.expect("a command that leaves its session has a detached function");
+        if let Err(text) = detached(engine, args, context, reply) {
             reply.error_bytes(&text);
         }
     }
@@ -182,5 +188,5 @@ impl Own {
 /// How the session treats the command in this row.
 #[inline]
 pub(crate) fn kind_of(spec: &CommandSpec) -> Kind {
-    Own::of_row(spec).map_or(Kind::Usual, |own| own.kind)
+    SessionCommand::of_row(spec).map_or(Kind::Usual, |own| own.kind)
 }

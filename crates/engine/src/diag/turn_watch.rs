@@ -1,4 +1,4 @@
-//! [`Stuck`]: workers that stay in one turn for too long.
+//! [`TurnWatch`]: workers that stay in one turn for too long.
 //!
 //! A worker records the beginning and the end of a turn with two stores to its own cache line. A background thread
 //! checks them.
@@ -22,27 +22,30 @@ struct WorkerTurn {
 }
 
 /// The turns of all workers. See the module.
-pub(crate) struct Stuck {
+pub(crate) struct TurnWatch {
     turns: Box<[WorkerTurn]>,
     newest: Mutex<Option<(String, u64)>>,
 }
 
-impl Default for Stuck {
-    fn default() -> Stuck {
-        Stuck { turns: (0..WORKERS_MAX).map(|_| WorkerTurn::default()).collect(), newest: Mutex::default() }
+impl Default for TurnWatch {
+    fn default() -> TurnWatch {
+        TurnWatch {
+            turns: (0..WORKERS_MAX).map(|_| WorkerTurn::default()).collect(),
+            newest: Mutex::default(),
+        }
     }
 }
 
 /// A worker that has been in one turn for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct StuckWorker {
     pub(crate) worker: usize,
     pub(crate) for_us: u64,
     pub(crate) client: u64,
     pub(crate) command: u32,
 }
 
-impl Stuck {
+impl TurnWatch {
     /// Starts a turn of a client's session.
     #[inline]
     pub(crate) fn begins(&self, worker: usize, client: u64, now_us: u64) {
@@ -61,16 +64,16 @@ impl Stuck {
         self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);
     }
     /// Workers in a turn of `period_us` (`watchdog-period`) or more. Each turn is reported once.
-    pub(crate) fn look(&self, period_us: u64, now_us: u64) -> Vec<Found> {
-        let stuck = |(worker, turn): (usize, &WorkerTurn)| {
+    pub(crate) fn look(&self, period_us: u64, now_us: u64) -> Vec<StuckWorker> {
+        let turn_watch = |(worker, turn): (usize, &WorkerTurn)| {
             let since_us = turn.since_us.load(Relaxed);
             let for_us = now_us.saturating_sub(since_us);
             let is_new =
                 since_us > 0 && for_us >= period_us && turn.reported_us.swap(since_us, Relaxed) != since_us;
             let (client, command) = (turn.client.load(Relaxed), turn.command.load(Relaxed));
-            is_new.then_some(Found { worker, for_us, client, command })
+            is_new.then_some(StuckWorker { worker, for_us, client, command })
         };
-        self.turns.iter().enumerate().filter_map(stuck).collect()
+        self.turns.iter().enumerate().filter_map(turn_watch).collect()
     }
     /// The duration of the longest current turn.
     pub(crate) fn longest_us(&self, now_us: u64) -> u64 {
@@ -94,18 +97,18 @@ mod tests {
 
     #[test]
     fn a_turn_that_lasts_is_told_once() {
-        let stuck = Stuck::default();
-        assert!(stuck.look(PERIOD_US, 1 << 40).is_empty());
-        stuck.begins(3, 77, 1_000);
-        stuck.runs(3, 5);
-        assert!(stuck.look(PERIOD_US, 1_000 + PERIOD_US - 1).is_empty());
-        let found = [Found { worker: 3, for_us: PERIOD_US, client: 77, command: 5 }];
-        assert_eq!(stuck.look(PERIOD_US, 1_000 + PERIOD_US), found);
-        assert!(stuck.look(PERIOD_US, 1_000 + 2 * PERIOD_US).is_empty());
-        assert_eq!((stuck.longest_us(2_000), Stuck::default().longest_us(9)), (1_000, 0));
-        stuck.ends(3);
-        stuck.begins(3, 78, 500_000);
-        assert!(stuck.look(PERIOD_US, 500_100).is_empty());
-        assert_eq!(stuck.look(PERIOD_US, 900_000).len(), 1);
+        let turn_watch = TurnWatch::default();
+        assert!(turn_watch.look(PERIOD_US, 1 << 40).is_empty());
+        turn_watch.begins(3, 77, 1_000);
+        turn_watch.runs(3, 5);
+        assert!(turn_watch.look(PERIOD_US, 1_000 + PERIOD_US - 1).is_empty());
+        let found = [StuckWorker { worker: 3, for_us: PERIOD_US, client: 77, command: 5 }];
+        assert_eq!(turn_watch.look(PERIOD_US, 1_000 + PERIOD_US), found);
+        assert!(turn_watch.look(PERIOD_US, 1_000 + 2 * PERIOD_US).is_empty());
+        assert_eq!((turn_watch.longest_us(2_000), TurnWatch::default().longest_us(9)), (1_000, 0));
+        turn_watch.ends(3);
+        turn_watch.begins(3, 78, 500_000);
+        assert!(turn_watch.look(PERIOD_US, 500_100).is_empty());
+        assert_eq!(turn_watch.look(PERIOD_US, 900_000).len(), 1);
     }
 }

@@ -1,9 +1,9 @@
-//! [`Mortal`]: a hash with fields that expire. It consists of a plain hash and the expiries of its fields.
+//! [`ExpiringHash`]: a hash with fields that expire. It consists of a plain hash and the expiries of its fields.
 //!
 //! The expiries are a sorted set of fields. (A double holds milliseconds up to 2^53 exactly.) So the next
 //! expiry is found at once, however many fields expire, and a clone is as cheap as the clone of a plain hash.
 //! A field that expires is first only *hidden*: every method treats it as missing. Hidden fields are removed
-//! a few at a time ([`Mortal::expire`]). So a hash whose million fields expire together delays nobody.
+//! a few at a time ([`ExpiringHash::expire`]). So a hash whose million fields expire together delays nobody.
 
 use super::super::zset::ZSetValue;
 use super::super::{Bytes, Collection, Piece};
@@ -17,7 +17,7 @@ const DRAWS_MAX: usize = 64;
 
 /// A hash and the expiries of its fields.
 #[derive(Debug, Clone)]
-pub(super) struct Mortal {
+pub(super) struct ExpiringHash {
     /// All fields with their values, including hidden fields.
     plain: HashValue,
     /// The fields that expire, with their expiries in unix milliseconds.
@@ -29,9 +29,9 @@ pub(super) struct Mortal {
     pub(super) key_expiry_ms: i64,
 }
 
-impl Mortal {
-    pub(super) fn new(plain: HashValue) -> Mortal {
-        Mortal { plain, expiries: ZSetValue::new(), hidden_ms: i64::MIN, key_expiry_ms: i64::MAX }
+impl ExpiringHash {
+    pub(super) fn new(plain: HashValue) -> ExpiringHash {
+        ExpiringHash { plain, expiries: ZSetValue::new(), hidden_ms: i64::MIN, key_expiry_ms: i64::MAX }
     }
     pub(super) fn get(&self, field: &[u8]) -> Option<Bytes<'_>> {
         if self.is_hidden(field) { None } else { self.plain.get(field) }
@@ -42,7 +42,7 @@ impl Mortal {
         self.expiries.remove(field);
         self.plain.set(field, value, settings) || hidden
     }
-    /// Like [`Mortal::set`], but keeps the field's expiry.
+    /// Like [`ExpiringHash::set`], but keeps the field's expiry.
     pub(super) fn update(&mut self, field: &[u8], value: Bytes<'_>, settings: &Settings) -> bool {
         if self.is_hidden(field) {
             return self.set(field, value, settings);
@@ -130,7 +130,7 @@ impl Mortal {
         &self.plain
     }
     /// Like [`Collection::is_unchanged`]. Also compares the expiry of the key.
-    pub(super) fn is_same(&self, other: &Mortal) -> bool {
+    pub(super) fn is_same(&self, other: &ExpiringHash) -> bool {
         self.plain.is_unchanged(&other.plain)
             && self.expiries.is_same(&other.expiries)
             && self.key_expiry_ms == other.key_expiry_ms

@@ -1,0 +1,58 @@
+//! [`CacheError`]: why a cache cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a cache cannot be used. The run goes on without the cache.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CacheError {
+    /// The cache cannot be opened.
+    #[error("{folder}: {error}", folder = folder.display())]
+    Open {
+        /// The folder of the cache.
+        folder: PathBuf,
+        /// What is wrong.
+        error: OpenError,
+    },
+    /// The index cannot be read or written.
+    #[error("the cache's index: {0}")]
+    Index(redb::Error),
+    /// A file of the cache cannot be written or removed.
+    #[error("{path}: {error}", path = path.display())]
+    File {
+        /// The file, or the folder of the cache.
+        path: PathBuf,
+        /// The operating system's error.
+        error: io::Error,
+    },
+}
+
+/// Why an index cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// Another process, or another cache of this process, has the index open.
+    #[error("another run of this source uses this cache")]
+    Taken,
+    /// The index cannot be read, and no new one can be made in its place.
+    #[error(
+        "the cache's index cannot be made; the folder holds only what can be fetched again, so it may be deleted"
+    )]
+    Damaged,
+    /// The operating system refused a call.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+impl From<redb::DatabaseError> for OpenError {
+    fn from(error: redb::DatabaseError) -> OpenError {
+        match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => OpenError::Taken,
+            redb::DatabaseError::Storage(redb::StorageError::Io(error))
+                if error.kind() != io::ErrorKind::InvalidData =>
+            {
+                OpenError::Io(error)
+            }
+            _ => OpenError::Damaged,
+        }
+    }
+}

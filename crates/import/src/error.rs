@@ -1,0 +1,259 @@
+//! [`ImportError`]: why a run stops before its end.
+//!
+//! The text of an error names its cause, down to the system's or a library's error. So `source` returns nothing, and a
+//! printer that walks over a chain of causes prints no cause twice.
+
+use crate::connection::REPLY_TIMEOUT;
+use crate::container::ContainerError;
+use crate::filter::FilterError;
+use crate::job::{CONTAINERS_HELD_BYTES_MAX, DATASET_BYTES_MAX, DEPTH_MAX};
+use crate::source::ListError;
+use std::io;
+use std::path::PathBuf;
+use strand_wire::resp::ProtocolError;
+
+/// Why a run stopped before its end. What the run has recorded stays, and the next run continues from there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The caller's options make no sense, or no sense for this dataset.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// The source does not exist, is not a folder, or cannot be read.
+    #[error("cannot import {path}: {error}", path = path.display())]
+    Source {
+        /// The path as the user gave it.
+        path: PathBuf,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// The root could not be listed (a folder below it is a dead letter instead).
+    #[error("cannot list {0}")]
+    List(ListError),
+    /// Nothing accepts connections at the address.
+    #[error("cannot connect to {address}: {error}")]
+    Connect {
+        /// `host:port`.
+        address: String,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// The connection to the server broke.
+    #[error("lost the server at {address}: {reason}")]
+    Lost {
+        /// `host:port`.
+        address: String,
+        /// How the connection broke.
+        reason: Loss,
+    },
+    /// The sink does not accept what the run sends.
+    #[error("cannot write to {sink}: {reason}")]
+    Sink {
+        /// The file, or the collection.
+        sink: String,
+        /// What is wrong.
+        reason: SinkError,
+    },
+    /// The file of the records cannot be read or written.
+    #[error("the records in {path}: {error}", path = path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: Box<redb::Error>,
+    },
+    /// Another importer of the dataset is at work.
+    #[error("another import into {dataset:?} is under way")]
+    Busy {
+        /// The dataset.
+        dataset: String,
+    },
+    /// The peer does not speak RESP.
+    #[error("the peer at {address} is no Redis server: {error}")]
+    Protocol {
+        /// `host:port`.
+        address: String,
+        /// The error at the place where the reply stops being valid RESP.
+        error: ProtocolError,
+    },
+    /// The server answered with an error that is not about one document.
+    #[error("the server refused {command}: {text}")]
+    Refused {
+        /// The first words of the refused command.
+        command: String,
+        /// The error text of the server.
+        text: String,
+    },
+    /// A recorded container cannot be read.
+    #[error(
+        "the recorded version of {path:?} in dataset {dataset:?} is damaged: {error}; \
+         IMPORT.VERSION DEL forgets it, the next import then sends that folder whole"
+    )]
+    Damaged {
+        /// The dataset.
+        dataset: String,
+        /// The path of the container in the dataset.
+        path: String,
+        /// What is wrong.
+        error: ContainerError,
+    },
+    /// The source that a dataset came from is needed to know what the server holds of it.
+    #[error(
+        "dataset {dataset:?} was imported from a git repository or a restic snapshot, and {path:?} was the tree {tree} \
+         there, which SOURCE does not have: import from a repository that has it, or into another dataset"
+    )]
+    Unrecallable {
+        /// The dataset.
+        dataset: String,
+        /// The path of the container.
+        path: String,
+        /// The token of the container when it was imported: the id of its tree.
+        tree: String,
+    },
+    /// More documents would be removed than the options allow. None of them was removed. Nothing was changed at all,
+    /// unless an archive had lost the documents: this is known only when the archive is opened.
+    #[error(
+        "stopped: {removed} of {held} documents would be removed, and none of them was; is SOURCE all there? \
+         If it is, allow it with --max-delete (100% allows all)"
+    )]
+    TooManyDeletions {
+        /// Documents that would be removed.
+        removed: u64,
+        /// Documents that the server holds of the dataset.
+        held: u64,
+    },
+    /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
+    #[error("stopped at {path:?}: {bound}")]
+    TooMuch {
+        /// The path of the container at which the bound was exceeded.
+        path: String,
+        /// The bound that was exceeded.
+        bound: Bound,
+    },
+    /// The new container of a folder cannot be built.
+    #[error("cannot record the folder {path:?}: {error}")]
+    Record {
+        /// The path of the folder.
+        path: String,
+        /// What is wrong.
+        error: ContainerError,
+    },
+}
+
+/// Why the options of a run make no sense.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The dataset's name is empty, or too long.
+    #[error("--into {0:?}: a dataset's name has 1 to {DATASET_BYTES_MAX} bytes")]
+    NameLength(String),
+    /// The dataset's name has white space or control characters in it.
+    #[error("--into {0:?}: a dataset's name has no blanks and no control characters")]
+    NameCharacters(String),
+    /// The dataset's name ends in a colon.
+    #[error(
+        "--into {0:?}: a dataset's name does not end in a colon: the colon before a document's path is added"
+    )]
+    NameColon(String),
+    /// Only a Strand server can publish all changes of a run at one moment.
+    #[error("--atomic is for a Strand server: leave out --to, or --atomic")]
+    AtomicElsewhere,
+    /// Only a Strand server can tell what it has.
+    #[error("--verify compares with what a Strand server has: leave out --to, or --verify")]
+    VerifyElsewhere,
+    /// A text index follows only one database.
+    #[error("an index follows database 0 only: import into another one without an index (--no-index)")]
+    IndexElsewhere,
+    /// There are too many changes for one transaction.
+    #[error("--atomic: more than {commands_max} commands; import in several runs, or without it")]
+    AtomicTooLarge {
+        /// Maximum number of commands of a transaction.
+        commands_max: usize,
+    },
+    /// The choice of documents is wrong.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// No run of this version of the program is complete, so no record says which documents have failed.
+    #[error(
+        "there is no complete import of {dataset:?} by this version of strand to retry failures of: import it whole \
+         first"
+    )]
+    NothingToRetry {
+        /// The dataset.
+        dataset: String,
+    },
+    /// The server has no dataset of this name.
+    #[error("the server has no dataset {0:?}")]
+    NoDataset(String),
+    /// No folder for the records is known.
+    #[error("neither XDG_STATE_HOME nor HOME is set: name a folder by --state")]
+    NoStateFolder,
+}
+
+/// How a connection broke.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The peer closed the connection.
+    #[error("it closed the connection")]
+    Closed,
+    /// The peer did not answer in time.
+    #[error("no answer for {} s", REPLY_TIMEOUT.as_secs())]
+    Silent,
+    /// Another error of the operating system.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+/// Why a sink does not accept documents.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The operating system refused the call.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The server of the sink refused the documents, or cannot be reached, in its own words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A bound of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Bound {
+    /// Bytes of the containers that are held, from the root down to the place.
+    #[error("more than {CONTAINERS_HELD_BYTES_MAX} bytes of containers")]
+    HeldBytes,
+    /// Depth of the recorded containers.
+    #[error("containers nested more than {DEPTH_MAX} deep")]
+    Depth,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    // Each call of a sink or a source returns one of these, so they stay below clippy's limit for a pair.
+    const _: () = assert!(size_of::<ImportError>() <= 96);
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || io::Error::other("the cause");
+        let errors = [
+            ImportError::Source { path: "/s".into(), error: cause() },
+            ImportError::Lost { address: "a:1".into(), reason: Loss::Io(cause()) },
+            ImportError::Sink { sink: "-".into(), reason: cause().into() },
+            ImportError::State { path: "/s".into(), error: Box::new(cause().into()) },
+            OptionError::Filter(FilterError::Read { file: "/s".into(), error: cause() }).into(),
+        ];
+        for error in errors {
+            let (mut chain, mut next) = (error.to_string(), error.source());
+            while let Some(source) = next {
+                chain += &source.to_string();
+                next = source.source();
+            }
+            assert_eq!(chain.matches("the cause").count(), 1, "{chain}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! [`ExtractError`]: why a document could not be read, or not all of it.
+
+use super::pdf::VARIABLE;
+use std::io;
+use std::time::Duration;
+
+/// Why a document could not be read, or not all of it. The text becomes the reason of a dead letter.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExtractError {
+    /// The extraction was given up after this time.
+    #[error("its extraction took more than {:.0} s", .0.as_secs_f64().ceil())]
+    Late(Duration),
+    /// The zip of an office file is damaged, or goes beyond a bound.
+    #[error("{0}")]
+    Zip(io::Error),
+    /// An office file has none of the parts that hold text.
+    #[error("there is no text part in it")]
+    NoText,
+    /// The XML of an office file is damaged.
+    #[error("{part}, byte {offset}: its XML is damaged: {error}")]
+    Xml {
+        /// The name of the part in the zip.
+        part: String,
+        /// The place in the part.
+        offset: u64,
+        /// The parser's error.
+        error: quick_xml::Error,
+    },
+    /// The cells of a spreadsheet share too many strings.
+    #[error("its strings have more than {bytes_max} bytes")]
+    Strings {
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// A document with the name of a JSON file is not JSON.
+    #[error("it is no JSON: {0}")]
+    Json(serde_json::Error),
+    /// A document with the name of a table cannot be divided into rows.
+    #[error("it is no table: {0}")]
+    Table(csv::Error),
+    /// No program reads PDF on this machine.
+    #[error(
+        "{program} is not installed: install Debian's poppler-utils, or name the program that reads PDF by {VARIABLE}"
+    )]
+    NoPdfReader {
+        /// The program.
+        program: String,
+    },
+    /// The program that reads PDF cannot be started.
+    #[error("{program} cannot be started: {error}")]
+    PdfStart {
+        /// The program.
+        program: String,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// The conversation with the program that reads PDF broke.
+    #[error("{0}")]
+    Pdf(String),
+    /// The program that reads PDF refused the document.
+    #[error("pdftotext cannot read it: {complaint}")]
+    PdfRefused {
+        /// The program's error output, or how the program ended where there is none.
+        complaint: String,
+    },
+    /// The process that extracts documents cannot be started.
+    #[error("the extractor cannot be started: {0}")]
+    Start(io::Error),
+    /// The process that extracts documents died of this document, twice.
+    #[error("its extraction broke off ({how}; it may take {memory_mib} MiB of memory)")]
+    BrokeOff {
+        /// How the process ended.
+        how: String,
+        /// The bound on the memory of the process.
+        memory_mib: u64,
+    },
+    /// The process that extracts documents reports an error of its own, in these words.
+    #[error("{0}")]
+    Reported(String),
+}

@@ -1,0 +1,70 @@
+//! [`FilterError`]: why the choice of documents is wrong.
+
+use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
+use std::io;
+use std::path::PathBuf;
+
+/// Why the choice of documents is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    /// A glob is empty, or has the sign of an exclusion.
+    #[error("{option} {glob:?}: expected a glob that is not empty and does not begin with '!'")]
+    Sign {
+        /// The option.
+        option: &'static str,
+        /// The glob.
+        glob: String,
+    },
+    /// A glob has a wrong syntax.
+    #[error("{option} {glob:?}: {error}")]
+    Glob {
+        /// The option.
+        option: &'static str,
+        /// The glob.
+        glob: String,
+        /// What is wrong.
+        error: ignore::Error,
+    },
+    /// A file of exclusions cannot be read.
+    #[error("--exclude-from {file}: {error}", file = file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// A file of exclusions is too large.
+    #[error("--exclude-from {file}: more than {EXCLUDE_FILE_BYTES_MAX} bytes", file = file.display())]
+    FileTooLarge {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A line of a file of exclusions has a wrong syntax.
+    #[error("--exclude-from {file}, line {line}: {error}", file = file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        error: ignore::Error,
+    },
+    /// There are too many globs and lines.
+    #[error(
+        "--include, --exclude, --type, --type-not and --exclude-from: {found} globs and lines together, at most \
+         {GLOBS_MAX} are allowed"
+    )]
+    TooMany {
+        /// The number of globs and lines.
+        found: usize,
+    },
+    /// The globs and lines of these options do not fit together, or a type is unknown.
+    #[error("{options}: {error}")]
+    Build {
+        /// The options.
+        options: &'static str,
+        /// What is wrong.
+        error: ignore::Error,
+    },
+}

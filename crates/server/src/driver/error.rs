@@ -1,0 +1,59 @@
+//! [`ServeError`]: why the server cannot start, or had to end.
+
+use super::listen::BindError;
+use super::tls::TlsError;
+use std::io;
+use strand_engine::StartError;
+use strand_engine::config::ConfigError;
+
+/// Why the server cannot start, or had to end. The text is for the user, and names its cause.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The working folder cannot be entered.
+    #[error("cannot go to the working folder (dir) {dir}: {error}")]
+    Folder {
+        /// The value of the option `dir`.
+        dir: String,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// An option cannot be set to the value in use.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The log file cannot be opened.
+    #[error("cannot open the log file {file}: {error}")]
+    LogFile {
+        /// The value of the option `logfile`.
+        file: String,
+        /// The operating system's error.
+        error: io::Error,
+    },
+    /// The options of TLS cannot be used.
+    #[error("Failed to configure TLS: {0}")]
+    Tls(TlsError),
+    /// The server cannot listen on an address.
+    #[error(transparent)]
+    Listen(#[from] BindError),
+    /// The users or the data cannot be loaded.
+    #[error("cannot start: {0}")]
+    Engine(StartError),
+    /// The option `save` cannot be emptied, although another server saves in this folder.
+    #[error("cannot start: save \"\": {0}")]
+    SavePoints(String),
+    /// The operating system refused a thread, a socket or a lock.
+    #[error("cannot start: {0}")]
+    Io(io::Error),
+}
+
+// No `#[from]` for these two: it makes a source, and the text has the cause in it.
+impl From<StartError> for ServeError {
+    fn from(error: StartError) -> ServeError {
+        ServeError::Engine(error)
+    }
+}
+
+impl From<io::Error> for ServeError {
+    fn from(error: io::Error) -> ServeError {
+        ServeError::Io(error)
+    }
+}
