@@ -24,7 +24,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strand-aof", &["strand-chain", "strand-rdb", "strand-wire"]),
     ("strand-keyspace", &["strand-chain", "strand-diag"]),
     ("strand-commands", &["strand-chain", "strand-digest", "strand-wire", "strand-keyspace", "strand-rdb"]),
-    ("strand-script", &["strand-chain", "strand-wire"]),
+    ("strand-lua", &[]),
+    ("strand-script", &["strand-chain", "strand-lua", "strand-wire"]),
     (
         "strand-engine",
         &[
@@ -72,7 +73,7 @@ const FILE_LINES_MAX: usize = 600;
 /// Maximum number of characters of a line in source files.
 const LINE_CHARS_MAX: usize = 140;
 /// The only crates that may contain `unsafe`.
-const UNSAFE_CRATES: [&str; 3] = ["crates/chain/", "crates/pages/", "crates/ring/"];
+const UNSAFE_CRATES: [&str; 4] = ["crates/chain/", "crates/lua/", "crates/pages/", "crates/ring/"];
 
 /// Runs every rule, and prints the findings.
 pub fn run() -> ExitCode {

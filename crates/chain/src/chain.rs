@@ -215,6 +215,14 @@ impl Chain {
         self.len += std::mem::take(&mut other.len);
         self.links.append(&mut other.links);
     }
+    /// Does what [`Chain::push_chain`] does, and leaves `other` empty. `other` keeps its block, if its bytes were copied.
+    pub fn push_all_of(&mut self, other: &mut Chain) {
+        if other.len > COPY_CHAIN_BYTES_MAX {
+            return self.push_chain(std::mem::take(other));
+        }
+        other.slices().for_each(|s| self.push_slice(s));
+        other.rewind();
+    }
     /// Puts a copy of `bytes` in front. If the first block is unique and has enough consumed bytes, `bytes` replace
     /// them. So bytes that were taken can be put back without more memory.
     pub fn push_front(&mut self, bytes: &[u8]) {
@@ -281,6 +289,20 @@ impl Chain {
         self.len = 0;
         self.examined = 0;
         self.links.drain(..).for_each(|link| pool::give(link.blob));
+    }
+    /// Does what [`Chain::clear`] does, but keeps the block of a chain of one block, for the next bytes.
+    pub fn rewind(&mut self) {
+        let one = self.links.len() == 1;
+        if one
+            && let Some(link) = self.links.back_mut()
+            && link.blob.len() == pool::BLOCK_BYTES
+            && link.blob.get_mut().is_some()
+        {
+            (link.start, link.end) = (0, 0);
+            (self.len, self.examined) = (0, 0);
+        } else {
+            self.clear();
+        }
     }
     /// Heap bytes held by the chain, shared blobs included.
     pub fn heap_bytes(&self) -> usize {
@@ -377,6 +399,32 @@ mod tests {
         assert_eq!(pool::free_blocks(), free + 1);
         chain.push_slice(b"");
         assert_eq!(pool::free_blocks(), free + 1, "nothing to hold");
+    }
+
+    #[test]
+    fn a_chain_of_one_block_keeps_the_block_when_it_is_emptied() {
+        let (mut out, mut chain) = (Chain::new(), Chain::new());
+        for text in [&b"first"[..], b"second", b""] {
+            chain.push_slice(text);
+            let block = chain.front().as_ptr();
+            out.push_all_of(&mut chain);
+            assert!(chain.is_empty() && chain.slices().next().is_none());
+            chain.push_slice(b"x");
+            assert!(chain.front().as_ptr() == block && chain.front() == b"x");
+            chain.rewind();
+        }
+        assert_eq!(out.front(), b"firstsecond");
+        // What is shared, or lies in another blob, goes.
+        chain.push_slice(b"shared");
+        let share = chain.share();
+        chain.rewind();
+        assert_eq!((chain.heap_bytes() / pool::BLOCK_BYTES, share.front()), (0, &b"shared"[..]));
+        for len in [100, COPY_CHAIN_BYTES_MAX + 1] {
+            chain.push_blob(Blob::from(&vec![7; len][..]));
+            out.push_all_of(&mut chain);
+            assert!(chain.is_empty() && chain.slices().next().is_none());
+        }
+        assert_eq!(out.len(), 11 + 101 + COPY_CHAIN_BYTES_MAX);
     }
 
     #[test]

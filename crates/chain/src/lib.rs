@@ -4,7 +4,7 @@
 //! blob ranges with a read position. [`Body`] receives one value of known length directly into its final blob.
 //!
 //! **Invariant:** this crate knows nothing about the rest of Strand: no protocol, no keyspace, no socket. Besides
-//! `ring` and `pages` it is the only crate with `unsafe`, in the modules `blob` and `prefetch`.
+//! `lua`, `ring` and `pages` it is the only crate with `unsafe`, in the modules `blob` and `prefetch`.
 
 #[allow(unsafe_code)]
 mod blob;

@@ -9,8 +9,8 @@
 //!
 //! jemalloc still decides which pages to return and when, and still does all allocation.
 //!
-//! **Invariant:** this crate knows nothing about the rest of Strand. Besides `strand-chain` and `strand-ring` it is
-//! the only crate with `unsafe`: the hooks are C functions.
+//! **Invariant:** this crate knows nothing about the rest of Strand. Besides `strand-chain`, `strand-lua` and
+//! `strand-ring` it is the only crate with `unsafe`: the hooks are C functions.
 
 #[allow(unsafe_code)]
 mod hooks;

@@ -5,8 +5,8 @@
 //! future: a task polls a port with its context, and the port wakes the task. The driver of the ring calls
 //! [`Ring::turn`] when the ring's descriptor is readable or [`Ring::poll_queued`] is ready.
 //!
-//! **Invariant:** this crate knows nothing about the rest of Strand but the chain. Besides `strand-chain` and
-//! `strand-pages` it is the only crate with `unsafe`: the ring owns all memory that the kernel reads or writes
+//! **Invariant:** this crate knows nothing about the rest of Strand but the chain. Besides `strand-chain`,
+//! `strand-lua` and `strand-pages` it is the only crate with `unsafe`: the ring owns all memory that the kernel reads or writes
 //! until the kernel has released it. If the ring ends earlier, the memory is leaked, not freed.
 
 #[allow(unsafe_code)]

@@ -4,6 +4,7 @@ use crate::state;
 use crate::vm::MemoryLimitLift;
 use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
+use strand_lua::{Answer, Plain, Short};
 use strand_wire::reply::Reply;
 
 /// Maximum nesting of tables that a script may return. redis-server exhausts Lua's stack at about this depth.
@@ -11,6 +12,31 @@ const DEPTH_MAX: usize = 100;
 /// Numbers of this size or more do not fit a 64-bit integer.
 const TWO_TO_63: f64 = (1u64 << 63) as f64;
 const TOO_DEEP: &str = "ERR reached lua stack limit";
+
+/// Converts a command's reply that is short and no table. A text goes to `text`. `None`: [`reply_value`] must convert
+/// the reply.
+#[inline]
+pub(crate) fn plain_reply(reply: &Chain, text: &mut Short) -> Option<Answer> {
+    let bytes = reply.front();
+    if bytes.len() != reply.len() {
+        return None;
+    }
+    let (line, rest) = bytes.split_at_checked(memchr::memchr(b'\r', bytes)?)?;
+    let (kind, line) = line.split_first()?;
+    let number = || std::str::from_utf8(line).ok().and_then(|n| n.parse::<i64>().ok());
+    match kind {
+        b'+' => text.set(line).then_some(Answer::Status),
+        b':' => Some(Answer::Number(number()? as f64)),
+        b'$' => match usize::try_from(number()?) {
+            Ok(len) => text.set(rest.get(2..)?.get(..len)?).then_some(Answer::Text),
+            Err(_) => Some(Answer::Bool(false)),
+        },
+        b'*' if number()? < 0 => Some(Answer::Bool(false)),
+        b'_' => Some(Answer::Nil),
+        b'#' => Some(Answer::Bool(line == b"t")),
+        _ => None,
+    }
+}
 
 /// Converts a command's reply. Returns the value, or the text of the reply's error.
 ///
@@ -140,25 +166,52 @@ pub(crate) fn write(reply: &mut Reply<'_>, value: &Value, resp3: bool) -> Result
 }
 
 fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> Result<()> {
-    // Count steps, because a table that contains itself twice would otherwise be written for ever.
-    state::charge(1)?;
-    state::check_level(depth)?;
-    state::check_bytes(reply.out_len())?;
-    if reply.is_over() {
+    if !may_write(reply, depth)? {
         return Ok(());
     }
     match value {
         Value::String(text) => reply.bulk(&text.as_bytes()),
         Value::Integer(number) => reply.int(*number),
         Value::Number(number) => reply.int(whole(*number)),
-        Value::Boolean(yes) if resp3 => reply.bool(*yes),
-        Value::Boolean(true) => reply.int(1),
-        Value::Boolean(false) => reply.null(),
+        Value::Boolean(yes) => write_bool(reply, *yes, resp3),
         Value::Table(_) if depth == DEPTH_MAX => reply.error(TOO_DEEP),
         Value::Table(table) => write_table(reply, table, resp3, depth)?,
         _ => reply.null(),
     }
     Ok(())
+}
+
+/// Does what [`write`] does, for a value that is no table.
+///
+/// # Errors
+/// When the run must stop.
+pub(crate) fn write_plain(reply: &mut Reply<'_>, value: Plain<'_>, resp3: bool) -> Result<()> {
+    if may_write(reply, 0)? {
+        match value {
+            Plain::Text(text) => reply.bulk(text),
+            Plain::Number(number) => reply.int(whole(number)),
+            Plain::Bool(yes) => write_bool(reply, yes, resp3),
+            Plain::Nil => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// Counts a step, because a table that contains itself twice would otherwise be written for ever. Returns false when
+/// the reply is no longer needed.
+fn may_write(reply: &Reply<'_>, depth: usize) -> Result<bool> {
+    state::charge(1)?;
+    state::check_level(depth)?;
+    state::check_bytes(reply.out_len())?;
+    Ok(!reply.is_over())
+}
+
+fn write_bool(reply: &mut Reply<'_>, yes: bool, resp3: bool) {
+    match yes {
+        _ if resp3 => reply.bool(yes),
+        true => reply.int(1),
+        false => reply.null(),
+    }
 }
 
 /// Converts a number as C does on x86-64: a number out of range becomes the smallest integer.

@@ -55,22 +55,6 @@ end
 -- Runs the chunk `f`: true and its first result, or false and the error as a table that `handler` makes.
 local function load(f, handler) return raw_xpcall(f, handler) end
 
--- The runners of scripts and of functions. `globals` is where KEYS and ARGV of a script lie.
-local function runners(globals, handler)
-  local function ended(ok, value)
-    globals.KEYS, globals.ARGV = nil, nil
-    return ok, value
-  end
-  local function run(f, keys, args)
-    globals.KEYS, globals.ARGV = keys or {}, args or {}
-    return ended(raw_xpcall(f, handler))
-  end
-  local function call(f, keys, args)
-    return raw_xpcall(function() return f(keys or {}, args or {}) end, handler)
-  end
-  return run, call
-end
-
 return {
-  pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, sweep = sweep, load = load, runners = runners,
+  pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, sweep = sweep, load = load,
 }

@@ -7,7 +7,9 @@ use crate::state::{self, CallOutcome};
 use crate::{convert, load};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use sha1::{Digest, Sha1};
+use std::cell::{Cell, RefCell};
 use strand_chain::Chain;
+use strand_lua::{Answer, Plain, Quick, Short, Values, quick};
 use strand_wire::args::Argv;
 use strand_wire::digits::Digits;
 
@@ -15,8 +17,7 @@ use strand_wire::digits::Digits;
 const VERSION: &str = "7.0.15";
 const VERSION_NUMBER: i64 = 0x0007_000f;
 
-/// Commands get numbers as C's `%.17g` prints them. Integers below this limit are printed with all their digits.
-const EXACT_DIGITS_MAX: u64 = 100_000_000_000_000_000;
+/// Number of digits of a number that a command gets.
 const DIGITS: usize = 17;
 
 /// Creates the table `redis` for scripts and functions (`call`), or for a library that is being loaded (`load`).
@@ -37,8 +38,8 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     {
         api.set(name, number)?;
     }
-    api.set("call", lua.create_function(|lua, values| call(lua, values, true))?)?;
-    api.set("pcall", lua.create_function(|lua, values| call(lua, values, false))?)?;
+    api.set("call", quick::<Call>(lua, |lua, values| call(lua, values, true))?)?;
+    api.set("pcall", quick::<Call>(lua, |lua, values| call(lua, values, false))?)?;
     api.set("acl_check_cmd", lua.create_function(may)?)?;
     api.set("error_reply", lua.create_function(|lua, values| single_reply(lua, values, "err"))?)?;
     api.set("status_reply", lua.create_function(|lua, values| single_reply(lua, values, "ok"))?)?;
@@ -52,6 +53,68 @@ pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
     Ok(api)
 }
 
+/// A command that has run: its result and its reply.
+type Ran = Result<(CallOutcome, Chain)>;
+
+thread_local! {
+    /// A command that [`Call`] has run, and whose reply [`call`] must convert.
+    static RAN: Cell<Option<Ran>> = const { Cell::new(None) };
+    /// Buffers of [`Call`]: the arguments and the reply.
+    static BUFFERS: RefCell<(Argv, Chain)> = RefCell::default();
+}
+
+/// The quick part of `redis.call` and `redis.pcall`: runs a command whose arguments are texts and numbers, and converts
+/// a reply that is short and no table. [`call`] does the rest.
+struct Call;
+
+impl Quick for Call {
+    fn answer(values: &Values<'_>, text: &mut Short) -> Answer {
+        RAN.set(None);
+        BUFFERS.with_borrow_mut(|(argv, out)| {
+            argv.clear();
+            out.rewind();
+            for value in values.iter() {
+                match value {
+                    Some(Plain::Text(text)) => argv.push(text),
+                    Some(Plain::Number(number)) => push_number(argv, number),
+                    _ => return Answer::Slow,
+                }
+            }
+            if argv.is_empty() {
+                return Answer::Slow;
+            }
+            let done = run(argv, out);
+            if matches!(done, Ok(CallOutcome::Replied))
+                && let Some(answer) = convert::plain_reply(out, text)
+                && state::goes_on(out.len() as u32)
+            {
+                return answer;
+            }
+            RAN.set(Some(done.map(|called| (called, std::mem::take(out)))));
+            Answer::Finish
+        })
+    }
+}
+
+/// Runs a command on the host.
+///
+/// # Errors
+/// When the run must stop.
+fn run(argv: &Argv, out: &mut Chain) -> Result<CallOutcome> {
+    // Charge a command as much as some instructions.
+    state::charge(32)?;
+    let resp3 = state::resp3();
+    state::with_host(|host| host.call(argv, resp3, out))
+}
+
+/// Appends a number as C's `%.17g` prints it.
+fn push_number(argv: &mut Argv, number: f64) {
+    match number.is_nan() {
+        true => argv.push(general(number, DIGITS).as_bytes()),
+        false => argv.push(Digits::double(number).as_slice()),
+    }
+}
+
 fn argv(values: &MultiValue) -> Result<Argv> {
     if values.is_empty() {
         return Err(errors::reply("Please specify at least one argument for this redis lib call"));
@@ -60,17 +123,16 @@ fn argv(values: &MultiValue) -> Result<Argv> {
     for value in values {
         match value {
             Value::String(text) => argv.push(&text.as_bytes()),
-            Value::Integer(number) if number.unsigned_abs() < EXACT_DIGITS_MAX => {
-                argv.push(Digits::int(*number).as_slice());
-            }
-            Value::Integer(number) => argv.push(general(*number as f64, DIGITS).as_bytes()),
-            Value::Number(number) => argv.push(general(*number, DIGITS).as_bytes()),
+            Value::Integer(number) => push_number(&mut argv, *number as f64),
+            Value::Number(number) => push_number(&mut argv, *number),
             _ => return Err(errors::reply("Lua redis lib command arguments must be strings or integers")),
         }
     }
     Ok(argv)
 }
 
+/// The part of `redis.call` and `redis.pcall` that makes tables and errors. `values` is empty when [`Call`] has run the
+/// command.
 fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
     let refused = |error: mlua::Error| match (raises, error.downcast_ref::<Thrown>()) {
         (false, Some(Thrown::Reply { text, counted })) => {
@@ -78,15 +140,17 @@ fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
         }
         _ => Err(error),
     };
-    let argv = match argv(&values) {
-        Ok(argv) => argv,
-        Err(error) => return refused(error),
+    let (called, out) = match RAN.take() {
+        Some(ran) => ran?,
+        None => {
+            let mut out = Chain::new();
+            match argv(&values) {
+                Ok(argv) => (run(&argv, &mut out)?, out),
+                Err(error) => return refused(error),
+            }
+        }
     };
-    // Charge a command as much as some instructions.
-    state::charge(32)?;
-    let mut out = Chain::new();
-    let resp3 = state::resp3();
-    match state::with_host(|host| host.call(&argv, resp3, &mut out))? {
+    match called {
         CallOutcome::Replied => {}
         CallOutcome::Refused(text) => {
             return refused(Thrown::Reply { text: text.into_bytes(), counted: true }.into());
@@ -190,3 +254,6 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
     }
     state::with_host(|host| host.log(level, &text))
 }
+
+#[cfg(test)]
+mod tests;

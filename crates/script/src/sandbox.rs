@@ -13,6 +13,7 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strand_lua::Runner;
 
 /// The names of Lua's own functions that scripts may use.
 const BASE: [&str; 14] = [
@@ -41,16 +42,13 @@ const LOAD_BYTES_MAX: usize = 16 << 20;
 pub(crate) struct Sandbox {
     /// The globals as scripts see them: a proxy.
     pub(crate) script_globals: Table,
-    /// The real table behind the proxy, in which KEYS and ARGV are set.
-    script_real: Table,
     /// The globals of functions. While a library is loaded, their metatable leads to `load_real` instead.
     pub(crate) function_globals: Table,
     function_meta: Table,
     function_real: Table,
     load_real: Table,
-    /// `run(f, keys, args)` sets KEYS and ARGV while a script runs; `call(f, keys, args)` passes them to a function.
-    pub(crate) run: Function,
-    pub(crate) call: Function,
+    /// Calls scripts and functions, with their keys and arguments.
+    pub(crate) runner: Runner,
     /// `load(f, handler)` runs a library's chunk.
     pub(crate) load: Function,
     pub(crate) handler: Function,
@@ -150,26 +148,19 @@ impl Sandbox {
         // A chunk without an environment must find nothing that only Strand may use.
         lua.set_globals(script_globals.clone())?;
         let handler = lua.create_function(handler)?;
-        let (run, call) = prelude.get::<Function>("runners")?.call((&script_real, &handler))?;
+        // KEYS and ARGV are set in the real table behind the proxy.
+        let runner = Runner::new(lua, &script_real, &handler)?;
         Ok(Sandbox {
             script_globals,
-            script_real,
             function_globals,
             function_meta,
             function_real,
             load_real,
-            run,
-            call,
+            runner,
             load: prelude.get("load")?,
             handler,
             sweep: prelude.get("sweep")?,
         })
-    }
-    /// Removes KEYS and ARGV of a script that was stopped before it could remove them itself. Setting an existing
-    /// entry to nil needs no memory.
-    pub(crate) fn forget_input(&self) -> Result<()> {
-        self.script_real.raw_set("KEYS", Value::Nil)?;
-        self.script_real.raw_set("ARGV", Value::Nil)
     }
     /// Sets whether a library is being loaded. Its chunk then sees little but `redis.register_function`.
     pub(crate) fn set_loading(&self, loading: bool) -> Result<()> {
@@ -200,7 +191,8 @@ fn handler(lua: &Lua, value: Value) -> Result<Table> {
     };
     let mut place = errors::source_and_line(lua, 1);
     if place.as_ref().is_some_and(|(is_c, ..)| *is_c) {
-        place = errors::source_and_line(lua, 2);
+        // The lowest frame is that of the runner. A function of the sandbox has no line when it was called from there.
+        place = errors::source_and_line(lua, 3).and(errors::source_and_line(lua, 2));
     }
     if let Some((_, source, line)) = place {
         table.raw_set("source", source)?;

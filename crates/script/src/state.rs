@@ -64,6 +64,8 @@ thread_local! {
     static SOFT_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Maximum nesting of tables in Strand's functions. Each level takes memory of the thread's stack.
     static LEVELS_MAX: Cell<usize> = const { Cell::new(0) };
+    /// True when the interpreter has become large in this run.
+    static IS_LARGE: Cell<bool> = const { Cell::new(false) };
     /// Place at which the run was stopped.
     static STOPPED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
@@ -121,6 +123,11 @@ pub(crate) fn stopped_at() -> Option<String> {
 /// True when this number of bytes is within the memory limit of the run.
 pub(crate) fn is_within(used_bytes: usize) -> bool {
     used_bytes <= SOFT_BYTES.get()
+}
+
+/// Notes whether the interpreter is large. Returns what was noted before.
+pub(crate) fn set_large(is_large: bool) -> bool {
+    IS_LARGE.replace(is_large)
 }
 
 /// True inside [`run`].

@@ -5,10 +5,13 @@ use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, Host, Kind};
 use crate::{convert, redis};
-use mlua::{Either, Function, HookTriggers, IntoLua, Lua, Result, Table, Value, VmState};
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{Function, HookTriggers, Lua, Result, Value, VmState};
 use sha1::{Digest, Sha1};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
+use strand_lua::Passed;
 use strand_wire::reply::Reply;
 
 /// Maximum memory of one interpreter in bytes. Memory that Strand's functions use outside the interpreter has a limit
@@ -19,8 +22,14 @@ const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
 /// Maximum number of compiled scripts that an interpreter keeps. When it is reached, the interpreter drops all of
 /// them.
 const COMPILED_MAX: usize = 1000;
-/// A list of at most this many keys or arguments takes little memory.
-const SMALL_LIST: usize = 1000;
+/// The collector begins a cycle when memory has grown to this percentage of what was alive after its last cycle. A short
+/// script leaves some hundred bytes in an interpreter of some hundred kilobytes, so each cycle marks much and frees
+/// little: with Lua's 200 % a GET in a script paid 1,000 instructions for this.
+const PAUSE_PERCENT: i32 = 500;
+/// The same percentage, from [`LARGE_BYTES`] on.
+const LARGE_PAUSE_PERCENT: i32 = 200;
+/// From this size on an interpreter counts as large.
+const LARGE_BYTES: usize = 1 << 20;
 const SCRIPT_NAME: &[u8] = b"@user_script";
 const FUNCTION_NAME: &[u8] = b"@user_function";
 
@@ -123,7 +132,7 @@ pub struct Vm {
     /// Compiled scripts by their digests. Clients send digests, but this map has only digests of scripts that were
     /// kept.
     scripts: HashMap<String, Function, ahash::RandomState>,
-    libraries: HashMap<Vec<u8>, Loaded>,
+    libraries: HashMap<Vec<u8>, Loaded, ahash::RandomState>,
     /// Memory that a new interpreter takes, in bytes.
     base_bytes: usize,
 }
@@ -136,7 +145,7 @@ impl std::fmt::Debug for Vm {
 
 struct Loaded {
     library: Arc<Library>,
-    functions: HashMap<Vec<u8>, Function>,
+    functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
     reaches_tables: bool,
 }
 
@@ -152,10 +161,11 @@ impl Vm {
     /// When there is no memory for it.
     pub fn new() -> std::result::Result<Vm, NoMemory> {
         let (lua, sandbox) = Sandbox::open()?;
+        set_pause(&lua, PAUSE_PERCENT);
         lua.gc_collect()?;
         lua.set_memory_limit(VM_BYTES_MAX)?;
         let base_bytes = lua.used_memory();
-        let vm = Vm { lua, sandbox, scripts: HashMap::default(), libraries: HashMap::new(), base_bytes };
+        let vm = Vm { lua, sandbox, scripts: HashMap::default(), libraries: HashMap::default(), base_bytes };
         vm.set_hook(HOOK_INSTRUCTIONS)?;
         Ok(vm)
     }
@@ -200,20 +210,18 @@ impl Vm {
         reply: &mut Reply<'_>,
     ) -> Ended {
         let Input { keys, args, limits } = input;
-        if let Err(text) = self.compile(script) {
-            reply.error_bytes(&compile_error(&text));
-            return Ended::Done;
-        }
-        let function = &self.scripts[&script.sha];
+        let function = match self.scripts.get(&script.sha) {
+            Some(function) => function,
+            None => {
+                if let Err(text) = self.compile(script) {
+                    reply.error_bytes(&compile_error(&text));
+                    return Ended::Done;
+                }
+                &self.scripts[&script.sha]
+            }
+        };
         let run = Run { kind: Kind::Script, limits, sweeps: script.reaches_tables };
-        let ended = self.guarded(run, host, reply, &script.sha, |vm| {
-            let (keys, args) = vm.lists(keys, args)?;
-            vm.sandbox.run.call((function, keys, args))
-        });
-        if ended != Ended::Done {
-            let _ = self.sandbox.forget_input();
-        }
-        ended
+        self.guarded(run, function, &script.sha, [keys.collect(), args.collect()], host, reply)
     }
     /// Calls a function of a library.
     pub fn call<'a>(
@@ -244,16 +252,13 @@ impl Vm {
         }
         let loaded = self.libraries.get(&library.name);
         let sweeps = loaded.is_some_and(|loaded| loaded.reaches_tables);
-        let Some(function) = loaded.and_then(|loaded| loaded.functions.get(name)).cloned() else {
+        let Some(function) = loaded.and_then(|loaded| loaded.functions.get(name)) else {
             reply.error("ERR Function not found");
             return Ended::Done;
         };
-        let shown = String::from_utf8_lossy(name).into_owned();
         let run = Run { kind: Kind::Function, limits, sweeps };
-        self.guarded(run, host, reply, &shown, |vm| {
-            let (keys, args) = vm.lists(keys, args)?;
-            vm.sandbox.call.call((function, keys, args))
-        })
+        let shown = String::from_utf8_lossy(name);
+        self.guarded(run, function, &shown, [keys.collect(), args.collect()], host, reply)
     }
     /// Reads a library and runs its chunk once.
     ///
@@ -305,55 +310,27 @@ impl Vm {
             }
         }
     }
-    /// Lua tables of the keys and of the other arguments. `None` for an empty list: the prelude makes an empty table
-    /// at a third of the cost.
-    fn lists<'a>(
-        &self,
-        keys: impl Iterator<Item = &'a [u8]>,
-        args: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<(Option<Table>, Option<Table>)> {
-        let mut left = state::SMALL_BYTES;
-        let mut unbound =
-            (keys.size_hint().0 + args.size_hint().0 <= SMALL_LIST).then(|| MemoryLimitLift::new(&self.lua));
-        let mut value = |text: &'a [u8]| {
-            match left.checked_sub(text.len()) {
-                Some(rest) => left = rest,
-                None => unbound = None,
-            }
-            text_value(text)
-        };
-        let (mut keys, mut args) = (keys.peekable(), args.peekable());
-        let keys = match keys.peek() {
-            Some(_) => Some(self.lua.create_sequence_from(keys.map(&mut value))?),
-            None => None,
-        };
-        let args = match args.peek() {
-            Some(_) => Some(self.lua.create_sequence_from(args.map(&mut value))?),
-            None => None,
-        };
-        Ok((keys, args))
-    }
-    /// Runs `work` for `host`, writes its result or its error, and restores the interpreter.
+    /// Calls a function for `host`, writes its result or its error, and restores the interpreter.
     fn guarded(
         &self,
         run: Run,
+        function: &Function,
+        name: &str,
+        [keys, args]: [Texts<'_>; 2],
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
-        name: &str,
-        work: impl FnOnce(&Vm) -> Result<(bool, Value)>,
     ) -> Ended {
+        let passed = if run.kind == Kind::Script { Passed::Globals } else { Passed::Arguments };
         let (written, stopped) = self.in_run(host, run, || {
-            let (fine, value) = work(self)?;
-            if state::is_stopped() {
-                return Ok(());
-            }
-            match fine {
-                true => convert::write(reply, &value, state::resp3()),
-                false => {
-                    reply.error_bytes(&runtime_error(&value, name));
+            self.sandbox.runner.run(function, passed, &keys, &args, |ended| match ended {
+                _ if state::is_stopped() => Ok(()),
+                strand_lua::Ended::Plain(value) => convert::write_plain(reply, value, state::resp3()),
+                strand_lua::Ended::Value(value) => convert::write(reply, &value, state::resp3()),
+                strand_lua::Ended::Error(error) => {
+                    reply.error_bytes(&runtime_error(&error, name));
                     Ok(())
                 }
-            }
+            })?
         });
         if stopped {
             return Ended::Stopped(state::stopped_at());
@@ -382,6 +359,9 @@ impl Vm {
         if sweeps {
             let _ = self.sandbox.sweep.call::<()>(());
         }
+        if state::set_large(false) {
+            set_pause(&self.lua, PAUSE_PERCENT);
+        }
         (done, stopped)
     }
     fn set_hook(&self, instructions: u32) -> Result<()> {
@@ -390,19 +370,8 @@ impl Vm {
     }
 }
 
-/// A text on its way into Lua. A text that is UTF-8 is passed as it is. Other bytes first become a Lua string with a
-/// handle, which costs twice as much.
-fn text_value(text: &[u8]) -> Either<&str, Bytes<'_>> {
-    std::str::from_utf8(text).map_or(Either::Right(Bytes(text)), Either::Left)
-}
-
-struct Bytes<'t>(&'t [u8]);
-
-impl IntoLua for Bytes<'_> {
-    fn into_lua(self, lua: &Lua) -> Result<Value> {
-        Ok(Value::String(lua.create_string(self.0)?))
-    }
-}
+/// Keys or arguments.
+type Texts<'t> = SmallVec<[&'t [u8]; 8]>;
 
 /// What [`Vm::in_run`] needs to know of a run.
 struct Run {
@@ -435,6 +404,10 @@ enum LoadError {
     Stopped,
 }
 
+fn set_pause(lua: &Lua, percent: i32) {
+    lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(percent)));
+}
+
 /// The hook of the interpreter. Called every few thousand instructions, during a run and during the cleanup between
 /// two runs.
 fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
@@ -444,7 +417,13 @@ fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
     if !state::is_running() {
         return Ok(VmState::Continue);
     }
-    if !state::is_stopped() && state::is_within(lua.used_memory()) && state::goes_on(instructions) {
+    let used_bytes = lua.used_memory();
+    if used_bytes > LARGE_BYTES && !state::set_large(true) {
+        set_pause(lua, LARGE_PAUSE_PERCENT);
+        // The next cycle begins now: the last one may have allowed more than the interpreter can have.
+        lua.gc_restart();
+    }
+    if !state::is_stopped() && state::is_within(used_bytes) && state::goes_on(instructions) {
         return Ok(VmState::Continue);
     }
     if !state::has_place() {

@@ -310,6 +310,11 @@ impl<'a> Reply<'a> {
         self.out.push_chain(encoded);
     }
 
+    /// Does what [`Reply::raw`] does, and leaves `encoded` empty, with its block if it is short.
+    pub fn raw_of(&mut self, encoded: &mut Chain) {
+        self.out.push_all_of(encoded);
+    }
+
     /// Appends a reply that is already encoded. `error` is the reply's error code, if it is an error.
     pub fn raw_reply(&mut self, encoded: Chain, error: Option<&[u8]>) {
         if let Some(code) = error

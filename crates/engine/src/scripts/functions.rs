@@ -39,7 +39,7 @@ pub(crate) enum LibraryError {
 #[derive(Clone, Default)]
 pub(crate) struct Functions {
     pub(crate) libraries: BTreeMap<Vec<u8>, Arc<Library>>,
-    functions: HashMap<Vec<u8>, Function>,
+    functions: HashMap<Vec<u8>, Function, ahash::RandomState>,
 }
 
 impl Functions {

@@ -21,6 +21,7 @@ use crate::scripts::{Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 pub(super) use call::{ScriptCall, load};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
@@ -32,6 +33,11 @@ use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 type Outcome = Result<NextStep, Vec<u8>>;
+
+thread_local! {
+    /// A chain for the reply of this thread's next script. It is empty, and keeps its block.
+    static SPARE: Cell<Chain> = Cell::default();
+}
 
 /// A script text that is longer than this is compiled on the lane.
 const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
@@ -422,8 +428,7 @@ impl Session {
         outcome
     }
     fn try_script(&mut self, command: ScriptCommand, args: Args<'_>, now: Now) -> Outcome {
-        let is_long = command.by == ScriptSource::Text && args.at(1).len() > TEXT_AT_ONCE_MAX;
-        if is_long {
+        if command.by == ScriptSource::Text && args.at(1).len() > TEXT_AT_ONCE_MAX {
             return Ok(NextStep::Detach);
         }
         let engine = self.engine.clone();
@@ -447,7 +452,7 @@ impl Session {
                 };
             };
             txn.set_no_touch(self.flags.no_touch);
-            let mut out = Chain::new();
+            let mut out = SPARE.take();
             let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
             let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
             let user = self.identity.user.clone();
@@ -469,7 +474,8 @@ impl Session {
                     self.meter.lookups.misses += lookups.misses;
                     drop(txn);
                     self.take_own_post();
-                    self.reply().raw(out);
+                    self.reply().raw_of(&mut out);
+                    SPARE.set(out);
                     if let Some(code) = code {
                         self.count_error(PerCommand::Failed, &code);
                     }

@@ -243,3 +243,21 @@ fn libraries_register_functions_and_see_little_while_they_load() {
         );
     }
 }
+
+/// The collector rests longer than Lua's does, but not so long that it lacks memory.
+#[test]
+fn garbage_has_bounds_in_small_interpreters_and_in_large_ones() {
+    let mut vm = Vm::new().expect("memory");
+    let mut most = 0;
+    for _ in 0..10_000 {
+        assert_eq!(run_in(&mut vm, "return #{KEYS[1] .. 'x', {}, {}}", 1_000_000).1, ":3\r\n");
+        most = most.max(vm.grown_bytes());
+    }
+    assert!((1 << 17..LARGE_BYTES).contains(&most), "{most} bytes");
+    // 60 MB are alive, and 600 MB become garbage.
+    let body = "local x, t = ('x'):rep(100000), {} for i = 1, 600 do t[i] = x .. i end \
+                for i = 1, 6000 do local s = x .. i for j = 1, 50 do end end return #t";
+    for _ in 0..2 {
+        assert_eq!(run_in(&mut vm, body, 1_000_000).1, ":600\r\n");
+    }
+}
