@@ -72,6 +72,11 @@ impl<'s, 'b> Matcher<'s, 'b> {
         self.step()?;
         self.run(at, 0)
     }
+    /// Steps since the budget was asked last. The caller counts them when it is done with this matcher: a script may
+    /// make a new one for each short match.
+    pub fn uncounted_steps(&self) -> usize {
+        self.steps as usize
+    }
     /// Number of captures of the last match. 0 means that the whole match is the only capture.
     pub fn captures(&self) -> usize {
         self.level

@@ -76,6 +76,7 @@ fn find(lua: &Lua, values: MultiValue, find: bool) -> Result<MultiValue> {
     let mut m = Matcher::new(s, rest, &mut budget);
     for at in init..=s.len() {
         if let Some(end) = m.match_at(at).map_err(|stop| raised(&args, stop))? {
+            state::charge(m.uncounted_steps())?;
             let found = captures(&args, &m, at, end, !find)?;
             let ends = if find { vec![at + 1, end] } else { Vec::new() };
             return Ok(ends.into_iter().map(|n| Value::Number(n as f64)).chain(found).collect());
@@ -84,6 +85,7 @@ fn find(lua: &Lua, values: MultiValue, find: bool) -> Result<MultiValue> {
             break;
         }
     }
+    state::charge(m.uncounted_steps())?;
     Ok(nil())
 }
 
@@ -117,10 +119,12 @@ fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
             let start = at;
             if let Some(end) = m.match_at(start).map_err(|stop| raised(&args, stop))? {
                 at = if end == start { end + 1 } else { end };
+                state::charge(m.uncounted_steps())?;
                 return Ok(captures(&args, &m, start, end, true)?.into_iter().collect());
             }
             at += 1;
         }
+        state::charge(m.uncounted_steps())?;
         Ok(nil())
     })
 }
@@ -151,10 +155,7 @@ fn gsub(lua: &Lua, values: MultiValue) -> Result<(LuaString, f64)> {
         let found = m.match_at(at).map_err(|stop| raised(&args, stop))?;
         if let Some(end) = found {
             n += 1;
-            let before = out.len();
             replace(&args, &m, &replacement, s, at, end, &mut out)?;
-            state::charge(out.len() - before)?;
-            state::check_bytes(out.len())?;
         }
         match found {
             Some(end) if end > at => at = end,
@@ -168,10 +169,21 @@ fn gsub(lua: &Lua, values: MultiValue) -> Result<(LuaString, f64)> {
             break;
         }
     }
-    out.extend_from_slice(&s[at.min(s.len())..]);
+    state::charge(m.uncounted_steps())?;
+    append(&mut out, &s[at.min(s.len())..])?;
     Ok((lua.create_string(out)?, n as f64))
 }
 
+/// Appends bytes, and counts them. A short replacement may name a long match very often, so the size is checked before
+/// each part.
+fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    state::check_bytes(out.len().saturating_add(bytes.len()))?;
+    state::charge(bytes.len())?;
+    out.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Appends what takes the place of the match `start..end`.
 fn replace(
     args: &Args<'_>,
     m: &Matcher<'_, '_>,
@@ -186,13 +198,15 @@ fn replace(
     let new = match replacement {
         Replacement::Text(text) => {
             let text = &*text.as_bytes();
+            state::charge(text.len())?;
+            state::check_bytes(out.len().saturating_add(text.len()))?;
             let mut rest = text.iter();
             while let Some(&c) = rest.next() {
                 match c {
                     b'%' => match rest.next() {
-                        Some(b'0') => out.extend_from_slice(&s[start..end]),
+                        Some(b'0') => append(out, &s[start..end])?,
                         Some(digit) if digit.is_ascii_digit() => match capture(usize::from(digit - b'1'))? {
-                            Capture::Text(text) => out.extend_from_slice(text),
+                            Capture::Text(text) => append(out, text)?,
                             Capture::Position(at) => out.extend_from_slice(at.to_string().as_bytes()),
                         },
                         Some(&other) => out.push(other),
@@ -210,18 +224,17 @@ fn replace(
         }
     };
     match new {
-        Value::Nil | Value::Boolean(false) => out.extend_from_slice(&s[start..end]),
-        Value::String(text) => out.extend_from_slice(&text.as_bytes()),
-        number @ (Value::Integer(_) | Value::Number(_)) => {
-            let text = lua.coerce_string(number)?;
-            out.extend(text.iter().flat_map(|text| text.as_bytes().to_vec()));
-        }
+        Value::Nil | Value::Boolean(false) => append(out, &s[start..end]),
+        Value::String(text) => append(out, &text.as_bytes()),
+        number @ (Value::Integer(_) | Value::Number(_)) => match lua.coerce_string(number)? {
+            Some(text) => append(out, &text.as_bytes()),
+            None => Ok(()),
+        },
         other => {
             let kind = crate::args::type_name(&other);
-            return Err(args.error(format!("invalid replacement value (a {kind})")));
+            Err(args.error(format!("invalid replacement value (a {kind})")))
         }
     }
-    Ok(())
 }
 
 fn rep(lua: &Lua, values: MultiValue) -> Result<LuaString> {

@@ -160,6 +160,8 @@ fn a_run_that_is_stopped_ends_whatever_it_does_here() {
         "while true do pcall(string.find, ('a'):rep(4000), ('a*'):rep(20) .. 'b') end",
         "string.gsub(('a'):rep(4000), ('a-'):rep(20) .. 'b', '')",
         "for w in string.gmatch(('a'):rep(4000), ('a*'):rep(20) .. 'b') do end",
+        "string.gsub(('x'):rep(1000000), '.*', ('%0'):rep(1000000), 1)",
+        "string.gsub(('x'):rep(1000000), '(.*)', ('%1'):rep(1000000), 1)",
         "while true do redis.pcall('x') end",
         "while true do local s = ('x'):rep(1000000) end",
         "while true do collectgarbage() end",
