@@ -1,23 +1,27 @@
 //! Character sets: whether bytes are text, and the text itself.
 //!
-//! A byte order mark decides first. Without one the bytes are UTF-8, if they are valid UTF-8. Else the character set that a
-//! page names decides, and last a guess by the letters' frequencies (chardetng, which browsers use).
+//! A byte order mark decides first. Without one, the bytes are UTF-16 if every other byte is zero, or ISO-2022-JP if a page
+//! says so and has an escape; both are valid UTF-8, too. Otherwise valid UTF-8 is UTF-8. Else the character set that a page
+//! names decides, and last a guess by the letters' frequencies (chardetng, which browsers use).
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{Encoding, ISO_2022_JP, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE};
 use std::borrow::Cow;
 
 /// Bytes at the beginning of a page in which it may name its character set.
 const META_BYTES: usize = 1024;
 /// Bytes that the guess reads.
 const GUESS_BYTES: usize = 64 * 1024;
+/// The byte with which ISO-2022-JP changes the meaning of the bytes after it.
+const ESCAPE: u8 = 0x1b;
 
 /// True when a document that begins so is text in some character set.
 pub(super) fn is_text(beginning: &[u8]) -> bool {
     if Encoding::for_bom(beginning).is_some() || utf_16(beginning).is_some() {
         return true;
     }
-    // No text has these control characters. Escape is allowed for ISO-2022-JP and for terminals' colours.
+    // Text has almost none of these: at most one in 100 bytes, and never a zero. Escape is allowed for ISO-2022-JP and
+    // for terminals' colours.
     let is_odd = |b: &u8| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127);
     !beginning.contains(&0) && beginning.iter().filter(|b| is_odd(b)).count() * 100 <= beginning.len()
 }
@@ -36,10 +40,14 @@ fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a
     if let Some((encoding, mark_bytes)) = Encoding::for_bom(bytes) {
         return encoding.decode_without_bom_handling(&bytes[mark_bytes..]).0;
     }
+    let escaped = declared.filter(|encoding| *encoding == ISO_2022_JP && bytes.contains(&ESCAPE));
+    if let Some(encoding) = utf_16(&bytes[..bytes.len().min(super::LOOK_BYTES)]).or(escaped) {
+        return encoding.decode_without_bom_handling(bytes).0;
+    }
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
-    let encoding = utf_16(&bytes[..bytes.len().min(super::LOOK_BYTES)]).or(declared).unwrap_or_else(|| {
+    let encoding = declared.unwrap_or_else(|| {
         let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
         detector.feed(&bytes[..bytes.len().min(GUESS_BYTES)], bytes.len() <= GUESS_BYTES);
         detector.guess(None, Utf8Detection::Allow)
@@ -71,7 +79,9 @@ fn declared(beginning: &[u8]) -> Option<&'static Encoding> {
     let is_label = |b: &&u8| b.is_ascii_alphanumeric() || b"-_:.".contains(b);
     let label: Vec<u8> = label.iter().take(40).take_while(is_label).copied().collect();
     // The page could be read as ASCII up to here. So it is not UTF-16, whatever it names.
-    Encoding::for_label(&label).map(|e| if e == UTF_16LE || e == UTF_16BE { UTF_8 } else { e })
+    let named = Encoding::for_label(&label)?;
+    // A name that browsers refuse for safety (iso-2022-kr) would make one replacement character of the whole page.
+    (named != REPLACEMENT).then(|| if named == UTF_16LE || named == UTF_16BE { UTF_8 } else { named })
 }
 
 #[cfg(test)]
@@ -92,6 +102,10 @@ mod tests {
         for encoding in [encoding_rs::WINDOWS_1251, encoding_rs::KOI8_R] {
             assert_eq!(decode(&encoding.encode(RUSSIAN).0), RUSSIAN, "{}", encoding.name());
         }
+        let plain = "plain letters, no accent";
+        let little: Vec<u8> = plain.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = plain.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        assert_eq!([decode(&little), decode(&big)], [plain, plain]);
         let little: Vec<u8> = SAMPLE.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let big: Vec<u8> = SAMPLE.encode_utf16().flat_map(u16::to_be_bytes).collect();
         for bytes in [&little, &big] {
@@ -117,6 +131,9 @@ mod tests {
             assert!(decode_html(&page).ends_with('я'), "{head}");
         }
         assert_eq!(decode_html(b"<meta charset=utf-16>x"), "<meta charset=utf-16>x");
+        let page = [b"<meta charset=iso-2022-jp>", &*ISO_2022_JP.encode("日本語").0].concat();
+        assert!(decode_html(&page).ends_with("日本語"), "{}", decode_html(&page));
+        assert!(decode_html(b"<meta charset=iso-2022-kr>text").ends_with("text"));
     }
 
     #[test]
