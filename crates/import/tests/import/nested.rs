@@ -2,7 +2,7 @@
 
 use crate::fake::{Fake, State, counts};
 use crate::files::{Tree, mail};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use strand_import::source::archive::limits;
 use strand_import::{ImportError, ImportOptions, Silent, Summary};
@@ -474,4 +474,33 @@ fn damaged_archives_never_end_a_run() {
     archives.iter().for_each(|(name, _)| tree.remove(name));
     fake.import(tree.path());
     assert_eq!(fake.ids(), ["stays.eml"]);
+}
+
+/// GNU tar writes a sparse file as a map and the parts that have data. Its content is not in one piece, so it is left
+/// out. What follows it in the archive is read.
+#[test]
+fn sparse_files_in_a_tar_are_left_out_and_the_rest_is_read() {
+    let tree = Tree::new(&[("b-after.eml", &mail("after", "text"))]);
+    let path = tree.path().join("a-sparse");
+    let mut sparse = std::fs::File::create(&path).unwrap();
+    // Four parts fit into the header of GNU's old format. The others are in blocks behind the header.
+    for part in 0..60u64 {
+        sparse.seek(SeekFrom::Start(part << 20)).unwrap();
+        sparse.write_all(b"data").unwrap();
+    }
+    drop(sparse);
+    for format in ["gnu", "posix"] {
+        let done = std::process::Command::new("tar")
+            .args(["--sparse", &format!("--format={format}"), "-cf", "-", "-C"])
+            .args([tree.path(), Path::new("a-sparse"), Path::new("b-after.eml")])
+            .output()
+            .expect("tar runs");
+        assert!(done.status.success() && done.stdout.len() < 10 << 20, "the file system keeps the holes");
+        let packed = Tree::new(&[]);
+        packed.write("x.tar", &done.stdout);
+        let fake = Fake::start();
+        let summary = fake.import(packed.path());
+        assert_eq!(counts(&summary).0, [2, 0, 0, 0, 0], "{format}: {:?}", summary.dead_letters);
+        assert_eq!(fake.ids(), ["x.tar", "x.tar/b-after.eml"], "{format}");
+    }
 }

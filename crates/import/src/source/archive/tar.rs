@@ -9,6 +9,12 @@ use super::limits::TAR_HEADER_BYTES_MAX;
 use std::io;
 
 const BLOCK_BYTES: u64 = 512;
+/// Where the header of a sparse file says that a block of its map follows (1), and where that block says so for the next
+/// (GNU tar's old format: `struct oldgnu_header` and `struct sparse_header`).
+const SPARSE_GOES_ON: usize = 482;
+const SPARSE_BLOCK_GOES_ON: usize = 504;
+/// Maximum number of blocks of a sparse file's map: 21 parts of the file each.
+const SPARSE_BLOCKS_MAX: usize = 1 << 16;
 
 /// A file in the archive.
 #[derive(Clone, Debug)]
@@ -34,7 +40,7 @@ pub(super) fn is_tar(beginning: &[u8]) -> bool {
 /// The files, in their order.
 pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
     let mut members = Members::default();
-    let (mut at, mut long_name, mut long_size) = (0u64, None, None);
+    let (mut at, mut long_name, mut long_size, mut is_sparse) = (0u64, None, None, false);
     while at + BLOCK_BYTES <= tar.len() {
         let header = tar.bytes(at, BLOCK_BYTES as usize)?;
         at += BLOCK_BYTES;
@@ -49,7 +55,18 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
         let is_extended = matches!(kind, b'x' | b'g' | b'L' | b'K');
         let size = number(&header[124..136])
             .ok_or_else(|| refused("the tar is damaged: a size is no number".to_owned()))?;
-        let size = if is_extended { size } else { long_size.take().unwrap_or(size) };
+        let size = match kind {
+            _ if is_extended => size,
+            // No data follows links, devices and folders, whatever size they name (POSIX, ustar).
+            b'1'..=b'6' => {
+                long_size = None;
+                0
+            }
+            _ => long_size.take().unwrap_or(size),
+        };
+        if kind == b'S' && header[SPARSE_GOES_ON] == 1 {
+            at = after_sparse_map(tar, at)?;
+        }
         let behind = size.checked_next_multiple_of(BLOCK_BYTES).and_then(|bytes| at.checked_add(bytes));
         let behind = behind.filter(|_| at + size <= tar.len());
         let behind = behind.ok_or_else(|| refused("the tar ends within an entry".to_owned()))?;
@@ -69,7 +86,7 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
                             b"size" => {
                                 long_size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok())
                             }
-                            _ => {}
+                            _ => is_sparse |= key.starts_with(b"GNU.sparse."),
                         }
                     }
                 }
@@ -80,6 +97,7 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
         }
         let name = long_name.take().unwrap_or_else(|| short_name(&header));
         match kind {
+            _ if std::mem::take(&mut is_sparse) => members.special += 1,
             0 | b'0' | b'7' if !name.ends_with(b"/") => {
                 budget.list()?;
                 members.files.push(Member { name, at, size });
@@ -91,6 +109,21 @@ pub(super) fn members(tar: &Window, budget: &Budget) -> io::Result<Members> {
         at = behind;
     }
     Ok(members)
+}
+
+/// The place after the further blocks of a sparse file's map, the first of which is at `at` (GNU tar's old format).
+fn after_sparse_map(tar: &Window, mut at: u64) -> io::Result<u64> {
+    for _ in 0..SPARSE_BLOCKS_MAX {
+        if at + BLOCK_BYTES > tar.len() {
+            return Err(refused("the tar ends within the map of a sparse file".to_owned()));
+        }
+        let block = tar.bytes(at, BLOCK_BYTES as usize)?;
+        at += BLOCK_BYTES;
+        if block[SPARSE_BLOCK_GOES_ON] != 1 {
+            return Ok(at);
+        }
+    }
+    Err(refused(format!("the map of a sparse file in the tar has more than {SPARSE_BLOCKS_MAX} blocks")))
 }
 
 /// True when the header's checksum is the sum of its bytes, with blanks in place of the checksum.
