@@ -237,7 +237,11 @@ impl Job<'_> {
             Ok(archive) => archive,
             // A mail that cannot be parsed becomes a dead letter by itself.
             Err(_) if format == Format::Mail => return Ok(None),
-            Err(error) => return Ok(Some(Opened { note: Some(note(0, 1)), kind, error: Some(error) })),
+            Err(error) => {
+                // Its earlier documents stay at the server. They must count when the archive goes (`--max-delete`).
+                let kept = recorded.map_or(0, |note| counts(note).0);
+                return Ok(Some(Opened { note: Some(note(kept, 1)), kind, error: Some(error) }));
+            }
         };
         let outer: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
         let within = Within { parent: child.to_vec(), depth: self.within.depth + 1, budget: Some(budget) };
