@@ -27,6 +27,8 @@ const FIRST: &[&str] = &["server", "import", "differential", "strand_keyspace", 
 /// Binaries whose tests wait for servers and other programs more than they compute. They run twice as many tests at once
 /// as there are cores: on two cores `server` then takes 57 s in place of 80, `differential` 36 s in place of 53.
 const WAITING: &[&str] = &["server", "import", "differential"];
+/// How the names of the variables begin with which cargo describes a package to its program.
+const OF_PACKAGE: &[&str] = &["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
 /// A test binary that takes longer than this is killed.
 const BINARY_SECONDS_MAX: u64 = 900;
 /// Time between two checks whether a binary has ended.
@@ -96,8 +98,17 @@ pub fn run(args: &[&str]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Cargo, as if it were called from a shell. `cargo xtask` runs this program with variables that describe the package
+/// `xtask`. The build script of `ring` reads them, so cargo built `ring` anew, and all crates above it: 3 minutes for each
+/// `make test` that had just built everything.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if OF_PACKAGE.iter().any(|begin| name.as_encoded_bytes().starts_with(begin.as_bytes())) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// Builds the tests and lists their binaries.
