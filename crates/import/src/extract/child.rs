@@ -370,11 +370,11 @@ mod tests {
         for (script, told) in [
             (
                 "kill -SEGV $$",
-                "its extraction broke off (the process ended by signal 11; it may take 1024 MiB of memory)",
+                "the extractor died of this document twice (the process ended by signal 11; its limit is 1024 MiB of memory)",
             ),
             (
                 "kill -ABRT $$",
-                "its extraction broke off (the process ended by signal 6; it may take 1024 MiB of memory)",
+                "the extractor died of this document twice (the process ended by signal 6; its limit is 1024 MiB of memory)",
             ),
         ] {
             let mut extractor = Extractor::new(Some(sh(script)), Memory::default());

@@ -11,10 +11,10 @@ pub(crate) enum ExtractError {
     #[error("its extraction took more than {:.0} s", .0.as_secs_f64().ceil())]
     Late(Duration),
     /// The zip of an office file is damaged, or goes beyond a bound.
-    #[error("{0}")]
+    #[error("the office file cannot be unpacked: {0}")]
     Zip(io::Error),
     /// An office file has none of the parts that hold text.
-    #[error("there is no text part in it")]
+    #[error("the office file has no part with text")]
     NoText,
     /// The XML of an office file is damaged.
     #[error("{part}, byte {offset}: its XML is damaged: {error}")]
@@ -55,7 +55,7 @@ pub(crate) enum ExtractError {
         error: io::Error,
     },
     /// The conversation with the program that reads PDF broke.
-    #[error("{0}")]
+    #[error("pdftotext broke off: {0}")]
     Pdf(String),
     /// The program that reads PDF refused the document.
     #[error("pdftotext cannot read it: {complaint}")]
@@ -67,7 +67,7 @@ pub(crate) enum ExtractError {
     #[error("the extractor cannot be started: {0}")]
     Start(io::Error),
     /// The process that extracts documents died of this document, twice.
-    #[error("its extraction broke off ({how}; it may take {memory_mib} MiB of memory)")]
+    #[error("the extractor died of this document twice ({how}; its limit is {memory_mib} MiB of memory)")]
     BrokeOff {
         /// How the process ended.
         how: String,

@@ -57,13 +57,13 @@ fn parts(endpoint: &str) -> Option<(&str, &str)> {
 /// Why a collector did not take what was sent.
 #[derive(Debug, thiserror::Error)]
 enum PostError {
-    #[error("it is not http://HOST:PORT")]
+    #[error("the endpoint is not of the form http://HOST:PORT")]
     Endpoint,
-    #[error("it has no address")]
+    #[error("the host of the endpoint has no address")]
     NoAddress,
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it answered {line:?}: expected the status 200", line = .0.escape_default().to_string())]
+    #[error("the collector answered {line:?}: expected the status 200", line = .0.escape_default().to_string())]
     Status(String),
 }
 

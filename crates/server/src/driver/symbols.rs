@@ -91,7 +91,7 @@ pub fn start() {
 
 /// The thread that looks names up does not run, or its work panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no thread looks up the names of functions")]
+#[error("the names of functions cannot be looked up: the thread for it is not running")]
 pub struct NoNames;
 
 /// Runs `work`, which looks names up, on a thread of its own, and waits for its end.

@@ -25,7 +25,7 @@ pub enum AskError {
     #[error("{0}: no such address")]
     NoAddress(String),
     /// Another program answers there.
-    #[error("what answers at {0} is no service of jobs")]
+    #[error("the program that answers at {0} is not `strand jobs serve`: check the address")]
     NoService(String),
     /// The service's own error.
     #[error("{0}")]

@@ -101,10 +101,10 @@ enum ContentError {
     #[error("listen: {0:?} is no address and port: expected a value like {LISTEN:?}")]
     Address(String),
     #[error(
-        "listen: {0}: only with a token beyond this machine: expected an address like {LISTEN:?}, or a token"
+        "listen: {0} is reachable from other machines: expected a token, or an address of this machine like {LISTEN:?}"
     )]
     NoToken(SocketAddr),
-    #[error("memory: {}: less than {}", ByteSize(*.0), ByteSize(BUDGET_BYTES_MIN))]
+    #[error("memory is {}: expected at least {}", ByteSize(*.0), ByteSize(BUDGET_BYTES_MIN))]
     Memory(u64),
     #[error("state: the folder for what has to outlive the service is missing")]
     NoState,
@@ -116,7 +116,7 @@ enum ContentError {
     LimitKey { key: String },
     #[error("limit: source is missing")]
     LimitSource,
-    #[error("limit of {source_name:?}: a rate needs running")]
+    #[error("limit of {source_name:?}: rate also needs running: expected running = NUMBER")]
     LimitRate { source_name: String },
     #[error("{key}: expected [[{key}]]")]
     Tables { key: &'static str },

@@ -89,9 +89,12 @@ enum WatchError {
     System { path: PathBuf, error: io::Error },
     #[error("{root}: more than {FOLDERS_MAX} folders", root = root.display())]
     TooMany { root: PathBuf },
-    #[error("{root}: the kernel watches no more folders (fs.inotify.max_user_watches)", root = root.display())]
+    #[error("{root}: the kernel watches no more folders: raise fs.inotify.max_user_watches", root = root.display())]
     Kernel { root: PathBuf },
-    #[error("{root}: more changed at once than the kernel tells", root = root.display())]
+    #[error(
+        "{root}: the kernel dropped reports of changes: raise fs.inotify.max_queued_events",
+        root = root.display()
+    )]
     Overflow { root: PathBuf },
     #[error("{root}: the folder is gone", root = root.display())]
     Gone { root: PathBuf },

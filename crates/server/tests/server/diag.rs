@@ -45,12 +45,15 @@ fn agrees(client: &mut Client, used_min: f64) {
         told = json(&client.bulk("DIAG MEMORY"));
         let (used, other) =
             (told["used"].as_f64().expect("a number"), told["other"].as_f64().expect("a number"));
-        used > used_min && other.abs() <= used * OTHER_SHARE_MAX
+        used > used_min && other.abs() <= (used * OTHER_SHARE_MAX).max(OTHER_BYTES)
     };
     let agree = is_true_within(AGREE_MAX, &mut agree);
     assert!(agree, "{told}");
 }
 
+/// What an empty server may leave unexplained: threads that begin after the memory of the start was counted have stacks,
+/// queues and caches (410 kB of 9.2 MB on a busy machine).
+const OTHER_BYTES: f64 = 600e3;
 /// Longest time until the ledger agrees.
 const AGREE_MAX: std::time::Duration = std::time::Duration::from_secs(20);
 
