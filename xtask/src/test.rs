@@ -28,7 +28,8 @@ const FIRST: &[&str] = &["server", "import", "differential", "strand_keyspace", 
 /// as there are cores: on two cores `server` then takes 57 s in place of 80, `differential` 36 s in place of 53.
 const WAITING: &[&str] = &["server", "import", "differential"];
 /// How the names of the variables begin with which cargo describes a package to its program.
-const OF_PACKAGE: &[&str] = &["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+const OF_PACKAGE: &[&str] =
+    &["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
 /// A test binary that takes longer than this is killed.
 const BINARY_SECONDS_MAX: u64 = 900;
 /// Time between two checks whether a binary has ended.
