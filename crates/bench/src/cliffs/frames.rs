@@ -1,6 +1,6 @@
 //! Frames (pack4) from four clients. The other column is a plain server, which frames like most hand-written ones:
 //! with Nagle's algorithm, one write for the length and one for the rest, and delayed acknowledgements. Row 2 of
-//! the design's table has the cost of a client with two writes.
+//! the cliffs (docs/benchmarks.md) has the cost of a client with two writes.
 
 use super::{Lab, Result};
 use crate::fill;

@@ -93,7 +93,7 @@ fn note(documents: u64, failed: u64) -> Vec<u8> {
 }
 
 /// What the note of a mailbox says of its earlier state: its prefix, and the digest of the record of its messages.
-/// `None` for another archive, and for a short mailbox. A failure in a mailbox lets it be read whole.
+/// `None` for another archive, and for a short mailbox. If a message failed, the next run reads the whole mailbox.
 fn earlier(note: &[u8]) -> Option<(Prefix, &[u8])> {
     let (counts, earlier) = note.split_at_checked(COUNTS_BYTES)?;
     let (prefix, record) = earlier.split_at_checked(Prefix::BYTES)?;

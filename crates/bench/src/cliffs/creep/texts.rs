@@ -90,7 +90,7 @@ fn alphanumeric(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    ", bytes)
 }
 
-/// Words that together have up to `bytes` bytes.
+/// Words until the text has at least `bytes` bytes.
 fn soup(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes + 32);
     while text.len() < bytes {
