@@ -125,16 +125,21 @@ impl Importers {
         db: usize,
         named: Option<&BTreeSet<&[u8]>>,
     ) -> Vec<Status> {
-        let is_wanted = |dataset: &Vec<u8>| named.is_none_or(|named| named.contains(&dataset[..]));
         let held = self.held.lock();
-        held.range((db, Vec::new())..(db + 1, Vec::new()))
-            .filter(|((_, dataset), claim)| is_wanted(dataset) && clients.get(claim.client).is_some())
-            .map(|((_, dataset), claim)| Status {
+        let status = |((_, dataset), claim): (&(usize, Vec<u8>), &Claim)| {
+            clients.get(claim.client).is_some().then(|| Status {
                 dataset: dataset.clone(),
                 client: claim.client,
                 report: claim.report.clone(),
             })
-            .collect()
+        };
+        match named {
+            Some(named) => {
+                let claims = named.iter().filter_map(|name| held.get_key_value(&(db, name.to_vec())));
+                claims.filter_map(status).collect()
+            }
+            None => held.range((db, Vec::new())..(db + 1, Vec::new())).filter_map(status).collect(),
+        }
     }
 }
 

@@ -92,11 +92,6 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), ServeEr
     start(config, config_file, listeners, Arc::new(tls), level, clients)
 }
 
-/// The nice value of the allocator's threads. A worker on the same core goes first. The threads still get some percent
-/// of a core beside programs that never sleep: they hold locks that readers of the allocator's figures need. (At the
-/// lowest priority they got 0.5 %, and INFO and bundles waited for half a minute.)
-const PURGE_NICE: i32 = 10;
-
 /// Starts threads of the allocator that return freed pages to the system even when nobody allocates. They work in
 /// small pieces and at a low priority, so that no worker on the same core waits for them.
 fn give_back_freed_pages() {
@@ -104,8 +99,7 @@ fn give_back_freed_pages() {
         tracing::warn!("freed memory goes back to the system in large pieces: {e}");
     }
     let start = || {
-        // On Linux a call without an id affects only the calling thread. A failure only means longer waits.
-        let _ = rustix::process::setpriority_process(None, PURGE_NICE);
+        priority::set(priority::PURGE_NICE);
         // A thread inherits the priority of the thread that starts it. So end the threads from the process start
         // first.
         let _ = tikv_jemalloc_ctl::background_thread::write(false);

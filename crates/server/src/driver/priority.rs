@@ -1,4 +1,4 @@
-//! [`LOWEST_NICE`], the priority of work that no worker may wait for, and [`starves`]: whether such work runs at all.
+//! The priority of work that no worker may wait for ([`lower`]), and whether such work runs at all ([`starves`]).
 //!
 //! Beside programs that never sleep, a thread of the lowest priority gets 0.5 % of a core: with three such programs on
 //! each core, `GET /v1/bundle` took 59 s (debug build, `sh -c 'while :; do :; done'` six times on two cores). A bundle is
@@ -12,7 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The nice value of threads that a worker never waits for.
-pub const LOWEST_NICE: i32 = 19;
+const LOWEST_NICE: i32 = 19;
+/// The nice value of the allocator's threads. A worker on the same core goes first. The threads still get some percent
+/// of a core beside programs that never sleep: they hold locks that readers of the allocator's figures need. (At the
+/// lowest priority they got 0.5 %, and INFO and bundles waited for half a minute.)
+pub const PURGE_NICE: i32 = 10;
 
 /// Processor time of a trial: several time slices, because the system gives every new thread its first slice soon.
 const TRIAL: Duration = Duration::from_millis(8);
@@ -24,10 +28,15 @@ const HOLDS: Duration = Duration::from_secs(2);
 /// The time of the last trial, and its result.
 static LAST: Mutex<Option<(Instant, bool)>> = Mutex::new(None);
 
-/// Gives the calling thread the lowest priority. If the system refuses, the thread works at the usual priority.
-pub fn lower() {
+/// Gives the calling thread a nice value. If the system refuses, the thread works at the usual priority.
+pub fn set(nice: i32) {
     // On Linux a call without an id affects only the calling thread. A failure only means longer waits for others.
-    let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
+    let _ = rustix::process::setpriority_process(None, nice);
+}
+
+/// Gives the calling thread the lowest priority.
+pub fn lower() {
+    set(LOWEST_NICE);
 }
 
 /// True when a thread of the lowest priority gets less than 4 % of a core now. Blocks the caller for 8 to 200 ms, unless

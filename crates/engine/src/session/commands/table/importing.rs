@@ -11,7 +11,7 @@ pub(super) const IMPORT: &[CommandSpec] = &[
         "import.status",
         "import",
         "0.1.0",
-        "O(N), N connections that import",
+        "O(N*log(M)), N datasets named and M connections that import; O(M) without names",
         "Tells how the imports that run now go.",
     )
     .flags(&[F::READONLY, F::NOSCRIPT])
