@@ -36,6 +36,8 @@ pub(crate) struct Fixture {
     pub(crate) reply_bytes_max: usize,
     /// Number of pauses between slices so far.
     pub(crate) pauses: Cell<usize>,
+    /// The part of the journal that was taken already.
+    journal: Chain,
 }
 
 impl Drop for Fixture {
@@ -46,13 +48,9 @@ impl Drop for Fixture {
         }
         // Remove the expired keys. The journal has these removals, too.
         while self.keyspace.expire_slice(self.now_ms, usize::MAX).more {}
-        let mut stream = Chain::new();
-        let taken = self.keyspace.journal().take(&mut stream);
-        assert_eq!(taken, self.keyspace.journal().tail());
+        let shown: String = self.effects().chars().take(4096).collect();
         let twin = Keyspace::new(4, 16, [5, 6, 7, 8]);
-        let shown: Vec<u8> = stream.slices().flatten().copied().take(4096).collect();
-        let shown = String::from_utf8_lossy(&shown).replace("\r\n", " ");
-        if let Err(why) = replayed(stream, &twin, self.now_ms) {
+        if let Err(why) = replayed(std::mem::take(&mut self.journal), &twin, self.now_ms) {
             panic!("the journal cannot be run again: {why}; it begins with {shown}");
         }
         let digests = [&*self.keyspace, &twin].map(|k| serial::dataset_digest(k, self.now_ms).to_hex());
@@ -75,7 +73,15 @@ impl Fixture {
             all_long: false,
             reply_bytes_max: usize::MAX,
             pauses: Cell::new(0),
+            journal: Chain::new(),
         }
+    }
+    /// The journal so far, with spaces in place of line ends.
+    pub(crate) fn effects(&mut self) -> String {
+        let taken = self.keyspace.journal().take(&mut self.journal);
+        assert_eq!(taken, self.keyspace.journal().tail());
+        let bytes: Vec<u8> = self.journal.slices().flatten().copied().collect();
+        String::from_utf8_lossy(&bytes).replace("\r\n", " ")
     }
     /// Moves the clock forward.
     pub(crate) fn advance_ms(&mut self, ms: i64) {

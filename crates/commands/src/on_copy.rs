@@ -11,6 +11,7 @@ use crate::spec::CommandSpec;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use strand_chain::Chain;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{Db, Key, KeyEvent, KeyHash, Keyspace, Value};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
@@ -20,17 +21,33 @@ use strand_wire::reply::{Protocol, Reply};
 pub const HELD_ARGUMENTS: usize = 32 * 1024;
 
 /// The event name and the effect of a change, for a command for which they differ from the command's own.
-pub(crate) struct ChangeReport {
-    /// The event for listeners.
-    pub(crate) event: KeyEvent,
-    /// The name of the command that is the effect. Its arguments are the key and `count`.
+pub(crate) struct ChangeReport<'a> {
+    /// The event for listeners. `None`: the command's own event.
+    pub(crate) event: Option<KeyEvent>,
+    /// The effect of the command on this value. `None`: the command as the client sent it.
+    pub(crate) effect: &'a dyn Fn(&Value) -> Option<KeyEffect>,
+}
+
+/// An effect on one key. The key is the first argument of the command.
+pub(crate) struct KeyEffect {
+    /// The name of the command.
     pub(crate) command: &'static [u8],
-    pub(crate) count: usize,
+    /// The arguments after the key.
+    pub(crate) arguments: Vec<String>,
+}
+
+impl KeyEffect {
+    /// Records the effect.
+    pub(crate) fn record(&self, db: &mut Db<'_, '_>, key: &[u8]) {
+        let mut words = vec![self.command.into(), Arg::Bytes(key)];
+        words.extend(self.arguments.iter().map(|word| Arg::Bytes(word.as_bytes())));
+        db.effect(&words);
+    }
 }
 
 /// Runs a command that changes the value at the first of its keys that exists.
-pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<ChangeReport>) {
-    change(spec, run, call, told, None);
+pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, report: Option<ChangeReport<'_>>) {
+    change(spec, run, call, report, None);
 }
 
 /// Runs a command on one key, slice by slice. The handler of a slice sees the changes of the slices before. Other
@@ -49,7 +66,7 @@ fn change(
     spec: &CommandSpec,
     run: Run,
     call: &mut LaneCall<'_>,
-    told: Option<ChangeReport>,
+    report: Option<ChangeReport<'_>>,
     slices: Option<Slices>,
 ) {
     let keys = long::keys(spec, call.args, call.keyspace);
@@ -59,7 +76,7 @@ fn change(
         keyspace: call.keyspace,
         keys,
         run,
-        told,
+        report,
         slices,
         protocol: call.reply.protocol(),
         reply_bytes_max: call.reply.room_left(),
@@ -85,7 +102,7 @@ struct OnCopy<'a> {
     keyspace: &'a Keyspace,
     keys: SmallVec<[Key<'a>; 4]>,
     run: Run,
-    told: Option<ChangeReport>,
+    report: Option<ChangeReport<'a>>,
     slices: Option<Slices>,
     protocol: Protocol,
     reply_bytes_max: usize,
@@ -100,6 +117,8 @@ struct CopyResult {
     reply: Chain,
     /// The index of the changed key among the keys, and the key's new value. `None` when nothing changed.
     changed: Option<(usize, Value)>,
+    /// The effect, if it is not the command as the client sent it.
+    effect: Option<KeyEffect>,
 }
 
 impl OptimisticWrite for OnCopy<'_> {
@@ -156,26 +175,29 @@ impl OptimisticWrite for OnCopy<'_> {
             }
         };
         if copies.changes() == before {
-            return Ok(Some(CopyResult { reply, changed: None }));
+            return Ok(Some(CopyResult { reply, changed: None, effect: None }));
         }
         let after =
             copies.lock_shard(0, self.now_ms).db(db).peek(&keys[at]).map(|record| record.value().to_value());
         let after = after.or_else(|| source.as_ref().map(|(_, value)| value.emptied()));
-        Ok(Some(CopyResult { reply, changed: after.map(|after| (at, after)) }))
+        let effect = match (&self.report, source) {
+            (Some(report), Some((_, before))) => (report.effect)(before),
+            (Some(_), None) | (None, _) => None,
+        };
+        Ok(Some(CopyResult { reply, changed: after.map(|after| (at, after)), effect }))
     }
     fn is_verbatim(&self, copied: &Option<CopyResult>) -> bool {
         self.slices.is_some() && copied.as_ref().is_some_and(|copied| copied.changed.is_some())
     }
     fn store(&self, db: &mut Db<'_, '_>, copied: &Option<CopyResult>) {
-        let Some(CopyResult { changed: Some((at, changed)), .. }) = copied else { return };
-        if let Some(told) = &self.told {
-            db.txn_call_next(told.event);
+        let Some(CopyResult { changed: Some((at, changed)), effect, .. }) = copied else { return };
+        if let Some(event) = self.report.as_ref().and_then(|report| report.event) {
+            db.txn_call_next(event);
         }
         let key = &self.keys[*at];
         *self.replaced.borrow_mut() = db.replace(key, changed.clone()).ok().flatten();
-        if let (Some(told), true) = (&self.told, db.is_recorded()) {
-            let count = told.count.to_string();
-            db.effect(&[told.command.into(), key.bytes.into(), count.as_bytes().into()]);
+        if let (Some(effect), true) = (effect, db.is_recorded()) {
+            effect.record(db, key.bytes);
         }
     }
 }

@@ -7,12 +7,12 @@
 use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::long;
-use crate::on_copy::{self, ChangeReport};
+use crate::on_copy::{self, ChangeReport, KeyEffect};
 use crate::parse::{Text, wrong_type};
 use crate::wait::{Wait, seconds};
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, Key, KeyEvent, Wanted};
+use strand_keyspace::{Changed, Collection, Key, KeyEvent, Value, Wanted};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -42,7 +42,8 @@ pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments:
         Ok((from, count)) => {
             let (event, command) = T::pop_of(from);
             let (spec, run) = long::row_of(&String::from_utf8_lossy(call.args.at(0)));
-            on_copy::whole(spec, run, call, Some(ChangeReport { event, command, count }));
+            let effect = |_: &Value| Some(KeyEffect { command, arguments: vec![count.to_string()] });
+            on_copy::whole(spec, run, call, Some(ChangeReport { event: Some(event), effect: &effect }));
         }
         Err(text) => call.reply.error(&text),
     }

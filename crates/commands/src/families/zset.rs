@@ -1,6 +1,7 @@
 //! The sorted set commands about members and their scores. [`range`] has ranges of every kind, [`pop`] the commands
 //! on the ends, [`combine`] unions, intersections and differences, [`random`] ZRANDMEMBER, and [`scan`] ZSCAN.
 
+mod bounds;
 mod combine;
 mod pop;
 mod random;

@@ -415,7 +415,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebylex,
         Cost::InData(zset::remove_by_lex_elements),
-        SlowPath::OnCopy,
+        SlowPath::Own(zset::zremrangebylex_long),
     )),
     CommandSpec::new(
         "zremrangebyrank",

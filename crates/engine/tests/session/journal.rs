@@ -56,6 +56,11 @@ const MORE: &[&str] = &[
     "SWAPDB 5 6",
     "MOVE later 5",
     "COPY queue copy DB 7 REPLACE",
+    // Scores that differ: a range of members then depends on how the server searches. The long member makes the
+    // second set a skip list.
+    "ZADD mixed {n} m{n} 7 01 8 z|ZREMRANGEBYLEX mixed (a +|ZRANGESTORE part mixed - (n BYLEX",
+    "ZADD listed {n} m{n} 7 01 8 zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz",
+    "ZREMRANGEBYLEX listed [m2 (z|ZRANGESTORE part listed [m1 + BYLEX",
     "GETDEL soon",
     "DELEX float",
     "SETIF kept {n} NX",

@@ -125,6 +125,10 @@ impl ZSetValue {
     pub fn new() -> ZSetValue {
         ZSetValue::default()
     }
+    /// True while the set has its small form, which clients see as a listpack.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.0, Form::Packed(_))
+    }
     /// The score of `member`.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match &self.0 {

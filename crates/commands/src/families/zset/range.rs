@@ -3,133 +3,24 @@
 //! The arguments of each command are parsed to a [`Query`]. For a given sorted set, a query is a range of ranks.
 
 use super::super::collection::{read, send, visit_existing};
+use super::bounds::{Bounds, RangeBy};
 use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
-use crate::families::list::range as between;
+use crate::long;
+use crate::on_copy::{self, ChangeReport, KeyEffect};
 use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text, wrong_type};
-use crate::strtod::Number;
 use std::ops::Range;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{Changed, Collection, Db, Key, Settings, Value, ValueRef, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
-const NOT_A_SCORE: &str = "ERR min or max is not a float";
-const NOT_A_STRING: &str = "ERR min or max not valid string range item";
 const LIMIT_BY_RANK: &str =
     "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
 const SCORES_BY_LEX: &str = "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
-
-/// An end of a range of scores.
-#[derive(Clone, Copy, Debug)]
-struct Score {
-    value: f64,
-    excluded: bool,
-}
-
-impl Score {
-    fn parse(text: &[u8]) -> Result<Score, &'static str> {
-        let (excluded, number) = match text {
-            [b'(', rest @ ..] => (true, rest),
-            all => (false, all),
-        };
-        let found = Number::read(number);
-        // A zero byte ends the text, as in C. An empty text is 0.
-        let ends = number.get(found.used).is_none_or(|byte| *byte == 0);
-        if ends && !found.value.is_nan() {
-            Ok(Score { value: found.value, excluded })
-        } else {
-            Err(NOT_A_SCORE)
-        }
-    }
-}
-
-/// An end of a range of members.
-#[derive(Clone, Copy, Debug)]
-enum Lex<'a> {
-    First,
-    Last,
-    At { member: &'a [u8], excluded: bool },
-}
-
-impl<'a> Lex<'a> {
-    fn parse(text: &'a [u8]) -> Result<Lex<'a>, &'static str> {
-        match text {
-            [b'-'] | [b'-', 0, ..] => Ok(Lex::First),
-            [b'+'] | [b'+', 0, ..] => Ok(Lex::Last),
-            [b'(', member @ ..] => Ok(Lex::At { member, excluded: true }),
-            [b'[', member @ ..] => Ok(Lex::At { member, excluded: false }),
-            _ => Err(NOT_A_STRING),
-        }
-    }
-    /// As the start of a range: true when `member` is before the range.
-    fn is_above(&self, member: &[u8]) -> bool {
-        match self {
-            Lex::First => false,
-            Lex::Last => true,
-            Lex::At { member: at, excluded } => member < *at || (*excluded && member == *at),
-        }
-    }
-    /// As the end of a range: true when `member` is not after the range.
-    fn is_not_below(&self, member: &[u8]) -> bool {
-        match self {
-            Lex::First => false,
-            Lex::Last => true,
-            Lex::At { member: at, excluded } => member < *at || (!*excluded && member == *at),
-        }
-    }
-}
-
-/// The start and the end of a range.
-#[derive(Clone, Copy, Debug)]
-enum Bounds<'a> {
-    Ranks(i64, i64),
-    Scores(Score, Score),
-    Members(Lex<'a>, Lex<'a>),
-}
-
-/// Whether the bounds of a range are ranks, scores or members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RangeBy {
-    Rank,
-    Score,
-    Lex,
-}
-
-impl<'a> Bounds<'a> {
-    fn parse(by: RangeBy, low: &'a [u8], high: &'a [u8]) -> Result<Bounds<'a>, Text> {
-        Ok(match by {
-            RangeBy::Rank => Bounds::Ranks(parse::integer(low)?, parse::integer(high)?),
-            RangeBy::Score => Bounds::Scores(Score::parse(low)?, Score::parse(high)?),
-            RangeBy::Lex => Bounds::Members(Lex::parse(low)?, Lex::parse(high)?),
-        })
-    }
-    /// The ranks in the range. With `reverse`, bounds that are ranks count from the end.
-    fn ranks(&self, zset: &ZSetValue, reverse: bool) -> Range<usize> {
-        let len = zset.len();
-        let (start, end) = match *self {
-            Bounds::Ranks(low, high) => {
-                let range = between(low, high, len);
-                if reverse { (len - range.end, len - range.start) } else { (range.start, range.end) }
-            }
-            Bounds::Scores(low, high) => {
-                let below = |s: f64| s < low.value || (low.excluded && s == low.value);
-                let inside = |s: f64| s < high.value || (!high.excluded && s == high.value);
-                (
-                    zset.partition_point(|_, score| below(score)),
-                    zset.partition_point(|_, score| inside(score)),
-                )
-            }
-            Bounds::Members(low, high) => {
-                let start = zset.partition_point(|member, _| low.is_above(member));
-                (start, zset.partition_point(|member, _| high.is_not_below(member)))
-            }
-        };
-        start..end.max(start)
-    }
-}
 
 /// The range that a command names, its direction, and its LIMIT.
 #[derive(Debug)]
@@ -307,12 +198,14 @@ struct StoreWrite<'a> {
     query: Query<'a>,
     keys: &'a [Key<'a>],
     settings: &'a Settings,
+    /// The start and the stop of the effect, if the effect must name ranks.
+    rank_words: Option<[String; 2]>,
 }
 
 impl<'a> StoreWrite<'a> {
     fn new(args: Args<'a>, keys: &'a [Key<'a>], settings: &'a Settings) -> Result<StoreWrite<'a>, Text> {
         let query = Query::parse(args, CommandForm { key: 2, stores: true, ..RANGE })?;
-        Ok(StoreWrite { query, keys, settings })
+        Ok(StoreWrite { query, keys, settings, rank_words: None })
     }
 }
 
@@ -332,23 +225,32 @@ impl OptimisticWrite for StoreWrite<'_> {
     }
     fn compute(&mut self, source: &Option<ZSetValue>, pause: &dyn Fn()) -> Result<ZSetValue, Text> {
         let mut stored = ZSetValue::new();
+        self.rank_words = None;
         let Some(zset) = source else { return Ok(stored) };
         let mut rest = || {
             pause();
             true
         };
         let mut pauses = Pauses::new(&mut rest);
-        for (member, score) in members(zset, &self.query.ranks(zset), self.query.reverse) {
+        let ranks = self.query.ranks(zset);
+        self.rank_words = self.query.bounds.rank_words(zset, &ranks);
+        for (member, score) in members(zset, &ranks, self.query.reverse) {
             stored.set(member, score, self.settings);
             pauses.goes_on();
         }
         Ok(stored)
     }
     fn store(&self, db: &mut Db<'_, '_>, stored: &ZSetValue) {
-        if stored.is_empty() {
-            db.delete(&self.keys[0]);
+        let [destination, source] = [&self.keys[0], &self.keys[1]];
+        let changed = if stored.is_empty() {
+            db.delete(destination)
         } else {
-            db.insert(&self.keys[0], Value::ZSet(stored.clone()), None);
+            db.insert(destination, Value::ZSet(stored.clone()), None);
+            true
+        };
+        if let (Some([start, stop]), true) = (&self.rank_words, changed && db.is_recorded()) {
+            let words = [b"ZRANGESTORE", destination.bytes, source.bytes, start.as_bytes(), stop.as_bytes()];
+            db.effect(&words.map(Arg::Bytes));
         }
     }
 }
@@ -389,16 +291,41 @@ fn remove(call: &mut Call<'_, '_>, by: RangeBy) {
         Ok(bounds) => bounds,
         Err(text) => return call.reply.error(&text),
     };
+    let mut effect = None;
     let removed = visit_existing(call, |zset: &mut ZSetValue, pauses| {
         let ranks = bounds.ranks(zset, false);
         let removed = ranks.len();
+        effect = removal_by_rank(&bounds, zset, &ranks);
         pauses.pieces_back(ranks, |piece| zset.remove_range(piece));
         (removed as i64, Changed::from(removed > 0))
     });
     match removed {
-        Ok(removed) => call.reply.int(removed.unwrap_or(0)),
+        Ok(removed) => {
+            let removed = removed.unwrap_or(0);
+            if let (Some(effect), true) = (effect, removed > 0 && call.is_recorded()) {
+                effect.record(&mut call.txn.db(call.db), call.keys[0].bytes);
+            }
+            call.reply.int(removed);
+        }
         Err(text) => call.reply.error(&text),
     }
+}
+
+/// A removal of these ranks, if the effect of a removal by `bounds` must name ranks.
+fn removal_by_rank(bounds: &Bounds<'_>, zset: &ZSetValue, ranks: &Range<usize>) -> Option<KeyEffect> {
+    let words = bounds.rank_words(zset, ranks)?;
+    Some(KeyEffect { command: b"ZREMRANGEBYRANK", arguments: words.to_vec() })
+}
+
+/// ZREMRANGEBYLEX of many members, on the lane.
+pub(crate) fn zremrangebylex_long(call: &mut LaneCall<'_>) {
+    let (spec, run) = long::row_of("zremrangebylex");
+    let bounds = Bounds::parse(RangeBy::Lex, call.args.at(2), call.args.at(3));
+    let effect = |before: &Value| match (&bounds, before) {
+        (Ok(bounds), Value::ZSet(zset)) => removal_by_rank(bounds, zset, &bounds.ranks(zset, false)),
+        _ => None,
+    };
+    on_copy::whole(spec, run, call, Some(ChangeReport { event: None, effect: &effect }));
 }
 
 /// The cost of ZRANGE on a sorted set, in elements.
@@ -444,13 +371,15 @@ pub(crate) fn remove_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usi
 
 fn query_elements(args: Args<'_>, value: ValueRef<'_>, form: CommandForm) -> usize {
     match (value, Query::parse(args, form)) {
-        (ValueRef::ZSet(zset), Ok(query)) => part_elements(query.ranks(zset).len(), value),
+        (ValueRef::ZSet(zset), Ok(query)) => {
+            part_elements(query.bounds.cost(zset, || query.ranks(zset).len()), value)
+        }
         _ => 0,
     }
 }
 fn removed_elements(args: Args<'_>, value: ValueRef<'_>, by: RangeBy) -> usize {
     match (value, Bounds::parse(by, args.at(2), args.at(3))) {
-        (ValueRef::ZSet(zset), Ok(bounds)) => bounds.ranks(zset, false).len(),
+        (ValueRef::ZSet(zset), Ok(bounds)) => bounds.cost(zset, || bounds.ranks(zset, false).len()),
         _ => 0,
     }
 }

@@ -76,6 +76,52 @@ fn ranges_of_every_kind() {
     }
 }
 
+/// The replies are those of redis-server 7.0. The fixture runs the journal on a second keyspace.
+#[test]
+fn ranges_of_members_that_are_not_in_order() {
+    for all_long in [false, true] {
+        let mut f = Fixture::new();
+        f.all_long = all_long;
+        f.run("ZADD z 1 m 2 01");
+        f.script(&[
+            ("ZRANGEBYLEX z (a +", "*0|"),
+            ("ZRANGEBYLEX z [0 (b", "*0|"),
+            ("ZRANGEBYLEX z - +", "*2|$1|m|$2|01|"),
+            ("ZREVRANGEBYLEX z + (a", "*0|"),
+            ("ZREVRANGEBYLEX z [b -", "*0|"),
+            ("ZLEXCOUNT z [0 +", ":2|"),
+            ("ZREMRANGEBYLEX z (a +", ":0|"),
+            ("ZREMRANGEBYLEX z [b [a", ":0|"),
+            ("ZADD y 1 a 2 z 3 c 4 b 5 x", ":5|"),
+            ("ZRANGEBYLEX y [a [d", "*1|$1|a|"),
+            ("ZRANGEBYLEX y [a [x", "*1|$1|a|"),
+            ("ZREVRANGEBYLEX y [x [a", "*5|$1|x|$1|b|$1|c|$1|z|$1|a|"),
+            ("ZRANGESTORE s y [a [x BYLEX", ":1|"),
+            ("ZRANGESTORE s y [x [a BYLEX REV", ":5|"),
+            ("ZRANGE s 0 -1", "*5|$1|a|$1|z|$1|c|$1|b|$1|x|"),
+            ("ZREMRANGEBYLEX y [a [x", ":1|"),
+            ("ZRANGE y 0 -1", "*4|$1|z|$1|c|$1|b|$1|x|"),
+        ]);
+    }
+}
+
+/// The journal names ranks, because redis-server searches a skip list of such members at random.
+#[test]
+fn the_effect_of_a_range_of_members_that_are_not_in_order_names_ranks() {
+    let long = "l".repeat(70);
+    for all_long in [false, true] {
+        let mut f = Fixture::new();
+        f.all_long = all_long;
+        f.run(&format!("ZADD z 1 b 2 {long} 3 c 4 a"));
+        f.run("ZRANGESTORE s z [a [d BYLEX");
+        f.run("ZREMRANGEBYLEX z [a [d");
+        let effects = f.effects();
+        assert!(effects.contains("$11 ZRANGESTORE $1 s $1 z $1 0 $1 0 "), "{effects}");
+        assert!(effects.contains("$15 ZREMRANGEBYRANK $1 z $1 0 $1 0 "), "{effects}");
+        assert!(!effects.contains("BYLEX"), "{effects}");
+    }
+}
+
 #[test]
 fn ends_and_random_members() {
     let mut f = Fixture::new();
