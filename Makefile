@@ -16,8 +16,8 @@ help: ## this list
 run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
-test: setup-packages ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
-	@$(MAKE) --no-print-directory --jobs=2 setup-clients built
+test: setup-compiler ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
+	@$(MAKE) --no-print-directory --jobs=2 setup built
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target suites
 
 # The tests of the workspace, and what runs beside real clients and servers: three suites at a time, because they wait for each
@@ -129,16 +129,14 @@ pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md a
 docs: ## rustdoc with warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
 
-setup: setup-packages ## install what the tests need and this machine lacks (make test begins with it; nothing to do takes 2 s)
-	@scripts/setup.sh clients
+setup: ## install what the tests need and this machine lacks (make test does the same; nothing to do takes 2 s)
+	@scripts/setup.sh
 
-# `make test` installs Debian's packages first, because a compiler is among them. The clients are fetched while the tests are built:
-# without MAKEFLAGS cargo does not ask make for a turn, and uses all cores.
-.PHONY: setup-packages setup-clients built
-setup-packages:
-	@scripts/setup.sh packages
-setup-clients:
-	@scripts/setup.sh clients
+# `make test` installs a C compiler first. Everything else is installed while the tests are built: without MAKEFLAGS cargo does not
+# ask make for a turn, and uses all cores.
+.PHONY: setup-compiler built
+setup-compiler:
+	@scripts/setup.sh compiler
 built:
 	@env -u MAKEFLAGS $(MAKE) --no-print-directory lint
 	env -u MAKEFLAGS $(CARGO) test --workspace --quiet --no-run

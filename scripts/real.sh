@@ -5,6 +5,7 @@
 # Without Go on this machine the S3 server is rclone's, and that is said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/packages.sh
 strand="$1"
 
 missing=()
@@ -14,14 +15,7 @@ command -v ganesha.nfsd >/dev/null || missing+=(nfs-ganesha nfs-ganesha-vfs)
 command -v pkg-config >/dev/null || missing+=(pkg-config)
 [ -e /usr/include/nfsc/libnfs.h ] || missing+=(libnfs-dev)
 [ -e /usr/include/fuse3/fuse.h ] || missing+=(libfuse3-dev fuse3)
-if [ ${#missing[@]} -gt 0 ]; then
-    echo "real: installing ${missing[*]}"
-    sudo=""
-    [ "$(id -u)" = 0 ] || sudo="sudo"
-    export DEBIAN_FRONTEND=noninteractive
-    $sudo apt-get update -qq
-    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+install_missing
 if [ -z "${VERSITYGW:-}" ]; then
     tools="$PWD/target/real"
     if [ ! -x "$tools/bin/versitygw" ] && command -v go >/dev/null; then

@@ -4,15 +4,20 @@
 # and a Python virtual environment in .venv with redis-py, RQ, Celery, what speaks HTTP, Foolscap and maturin (bindings/python), and
 # rclone, with whose S3 and web servers the importer is tested. Does nothing when all is there.
 #
-# usage: setup.sh [packages | clients]. `packages`: Debian's packages alone. `clients`: what pip and npm install, which needs the
-# packages.
+# usage: setup.sh [compiler]. `compiler`: the C compiler alone, which a build needs. Everything else may be installed during the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/packages.sh
 part="${1:-all}"
+
+compiler() {
+    missing=()
+    command -v cc >/dev/null || missing+=(build-essential)
+    install_missing
+}
 
 packages() {
     missing=()
-    command -v cc >/dev/null || missing+=(build-essential)
     command -v redis-server >/dev/null || missing+=(redis-server)
     command -v redis-cli >/dev/null || missing+=(redis-tools)
     command -v openssl >/dev/null || missing+=(openssl)
@@ -25,14 +30,7 @@ packages() {
     command -v npm >/dev/null || missing+=(npm)
     command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
-    if [ ${#missing[@]} -gt 0 ]; then
-        echo "setup: installing ${missing[*]}"
-        sudo=""
-        [ "$(id -u)" = 0 ] || sudo="sudo"
-        export DEBIAN_FRONTEND=noninteractive
-        $sudo apt-get update -qq
-        $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-    fi
+    install_missing
 }
 
 clients() {
@@ -61,14 +59,14 @@ clients() {
 }
 
 case "$part" in
-packages) packages ;;
-clients) clients ;;
+compiler) compiler ;;
 all)
+    compiler
     packages
     clients
     ;;
 *)
-    echo "setup: expected 'packages', 'clients' or nothing, got '$part'" >&2
+    echo "setup: expected 'compiler' or nothing, got '$part'" >&2
     exit 2
     ;;
 esac

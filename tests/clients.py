@@ -39,12 +39,13 @@ class Strand:
 
     def __init__(self, binary, *options):
         self.binary = binary
+        self.folder = tempfile.TemporaryDirectory()
         # Between the choice of a port and its use another program may take the port: the server ends, and gets other ones.
         for _ in range(STARTS_MAX):
             self.port, self.http_port = free_port(), free_port()
             self.url = f"http://127.0.0.1:{self.http_port}"
             doors = ["--port", str(self.port), "--http-port", str(self.http_port)]
-            command = [binary, "serve", *doors, "--loglevel", "warning", "--save", "", *options]
+            command = [binary, "serve", *doors, "--loglevel", "warning", "--save", "", "--dir", self.folder.name, *options]
             try:
                 self.server = Process([self.port, self.http_port], command)
                 return
@@ -63,7 +64,9 @@ class Strand:
         return done.stdout
 
     def stop(self):
-        return self.server.stop()
+        code = self.server.stop()
+        self.folder.cleanup()
+        return code
 
 
 @check

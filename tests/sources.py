@@ -61,7 +61,7 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="strand-sources-")
         self.processes = []
         port = free_port()
-        serve = [binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning", "--save", ""]
+        serve = [binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning", "--save", "", "--dir", self.folder]
         self.strand = self.start(port, serve)
         self.client = redis.Redis(port=port)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
