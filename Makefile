@@ -1,9 +1,9 @@
-# The two commands for everybody are `make run` and `make test`; the rest is for who works on Strand.
+# The two commands for everybody are `make run` and `make test`. The other targets are for people who work on Strand.
 CARGO ?= cargo
 PORT ?= 6379
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
-# A workspace of its own: PyO3 is no part of the server.
+# The Python binding has a workspace of its own, because the server is built without PyO3.
 BINDINGS = bindings/python/Cargo.toml
 # The binary that the suites of real clients start.
 STRAND = target/debug/strand
@@ -16,13 +16,13 @@ help: ## this list
 run: binary ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
-test: setup-compiler ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
+test: setup-compiler ## all checks: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
 	@$(MAKE) --no-print-directory --jobs=2 setup built
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target suites
 
-# The tests of the workspace, and what runs beside real clients and servers: three suites at a time, because they wait for each
-# other's processes more than they compute. The longest stand first. Each is a target of its own too, once target/debug/strand is
-# built: `make test-sources`.
+# The tests of the workspace, and the tests that run beside real clients and servers. Three suites run at a time, because a suite
+# waits for its processes more than it computes. The longest suites come first. Each suite is also a target of its own, for
+# example `make test-sources`, once target/debug/strand is built.
 SUITES = test-workspace test-real-clients test-sources test-clients test-sinks test-console test-jobs test-bindings test-cli
 .PHONY: suites $(SUITES)
 suites: $(SUITES)
@@ -58,13 +58,13 @@ sbom: ## target/package/strand.cdx.json: every library in the binary, with versi
 	@mkdir -p target/package
 	$(CARGO) xtask sbom >target/package/strand.cdx.json
 
-release: ## VERSION=x.y.z: check version, changelog and tag; make the package, the SBOM and the digests; say what is left by hand
+release: ## VERSION=x.y.z: check version, changelog and tag; make the package, the SBOM and the digests; print the steps to do by hand
 	@scripts/release.sh $(VERSION)
 
-package-try: package ## the package in an image that is built and run, and as a service of a booted systemd (root; debootstrap, buildah, systemd-nspawn)
+package-try: package ## build and run an image with the package, and run the package as a service under systemd (needs root, debootstrap, buildah, systemd-nspawn)
 	scripts/try_package.sh
 
-package: binary ## target/package/strand.deb, tried: man pages, completions, service, alert rules, dashboard
+package: binary ## make and try target/package/strand.deb: program, man pages, completions, service, alert rules, dashboard
 	scripts/package.sh target/release/strand
 
 lint: ## format, clippy with warnings denied, tidy rules
@@ -83,7 +83,7 @@ bench: ## microbenchmarks: chain, decoder, keyspace, container diff
 versus: binary ## speed and memory beside redis-server in one run (ARGS='--only GET --json')
 	$(CARGO) run --release --quiet -p strand-bench --bin versus -- --strand target/release/strand $(ARGS)
 
-bisect: ## the commit that made a row of make versus dearer, by instructions (ROW='SET p30' GOOD=commit BAD=HEAD; needs valgrind)
+bisect: ## find the commit after which a row of make versus costs more instructions (ROW='SET p30' GOOD=commit BAD=HEAD; needs valgrind)
 	@ROW='$(ROW)' GOOD='$(GOOD)' BAD='$(BAD)' PROFILE='$(PROFILE)' REQUESTS='$(REQUESTS)' scripts/bisect.sh
 
 cliffs: binary ## what must stay flat, beside redis-server: docs/benchmarks.md has the table (ARGS='--only KEYS --json')
@@ -95,29 +95,29 @@ scaling: binary ## the headline workload with 1 to 16 workers, as many as there 
 durable: binary ## what keeping data on a disk costs, beside redis-server (ARGS='--only everysec|always|load|bgsave')
 	$(CARGO) run --release --quiet -p strand-bench --bin durable -- --strand target/release/strand $(ARGS)
 
-foolscap: setup bindings ## Foolscap's own tests with our chain in place of its own (95 s), and what receiving a string costs
+foolscap: setup bindings ## Foolscap's own tests with our chain in place of Foolscap's (95 s), and what receiving a string costs
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py
 	$(VENV_PYTHON) bindings/python/tests/receive_table.py $(ARGS)
 
 http: binary ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
 	scripts/http_versus.sh target/release/strand $(ARGS)
 
-fuzz: sequences simulation ## each decoder target for SECONDS_EACH (needs cargo-fuzz; no nightly), after `make sequences` and `make simulation`
+fuzz: sequences simulation ## fuzz each decoder for SECONDS_EACH, after `make sequences` and `make simulation` (needs cargo-fuzz; the stable toolchain is enough)
 	python3 scripts/fuzz_seeds.py
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} -timeout=10 -rss_limit_mb=1500 || exit 1; done
 
-sequences: binary ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
+sequences: binary ## send COMMANDS (1 M) random commands to Strand and redis-server, from SEED on; shorten a sequence whose replies differ
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
 		$(CARGO) test --release --quiet -p strand-server --test differential -- random --nocapture --test-threads 2
 
-simulation: ## SEEDS (10,000) seeds of simulated clients, clock and scheduling; one that fails is told, with the command to see it again
+simulation: ## run SEEDS (10,000) seeds of simulated clients, clock and scheduling; print the command that repeats a seed that fails
 	STRAND_SEEDS=$${SEEDS:-10000} $(CARGO) test --profile quick --workspace --test session -- simulation::every --nocapture
 
-kills: ## a server under load is killed 200 times, and the power of a disk in memory fails 20,000 times
+kills: ## kill a server under load 200 times, and let the power of a disk in memory fail 20,000 times
 	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills --nocapture
 	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk --nocapture
 
-hostile: binary ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
+hostile: binary ## send every command with every hostile shape of its arguments to the release build (make test sends a sample)
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets
 
 miri: ## the unsafe code of chain under Miri (needs a nightly toolchain with it)
@@ -129,11 +129,11 @@ pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md a
 docs: ## rustdoc with warnings denied
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items
 
-setup: ## install what the tests need and this machine lacks (make test does the same; nothing to do takes 2 s)
+setup: ## install what the tests need and this machine lacks (make test installs it, too; takes 2 s when nothing is missing)
 	@scripts/setup.sh
 
-# `make test` installs a C compiler first. Everything else is installed while the tests are built: without MAKEFLAGS cargo does not
-# ask make for a turn, and uses all cores.
+# `make test` first installs a C compiler, and everything else while the tests are built. MAKEFLAGS is unset so that cargo uses all
+# cores: with MAKEFLAGS, cargo asks make's jobserver before it starts a job.
 .PHONY: setup-compiler built
 setup-compiler:
 	@scripts/setup.sh compiler
@@ -144,6 +144,6 @@ built:
 bindings:
 	@scripts/bindings.sh
 
-# What `make run`, `make versus` and kin start: target/release/strand, with link-time optimisation (minutes).
+# Builds target/release/strand, which `make run`, `make versus` and other targets start. Link-time optimisation takes minutes.
 binary:
 	$(CARGO) build --release --quiet -p strand-server

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds bindings/python (strand_chain) and puts it into .venv, which scripts/setup.sh made.
+# Builds bindings/python (strand_chain) and installs it into .venv, which scripts/setup.sh has made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -5,21 +5,21 @@
 #   BAD=COMMIT     a commit at which the row is dearer (HEAD unless given)
 #   PROFILE=quick  the profile that each commit is built with (quick: no link-time optimisation; release takes minutes more)
 #   REQUESTS=50000 requests that are counted: fewer are quicker and less exact
-# The rows and the counting are those of this checkout, so that every commit is measured alike. Commits are checked out and
-# built in target/bisect; your own checkout stays as it is. A commit that does not build is passed over.
+# The rows and the program that counts come from this checkout, so every commit is measured in one way. Commits are checked out
+# and built in target/bisect. Your own checkout stays as it is. A commit that does not build is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Seconds that the build and the count of one commit may take. A commit that takes longer is passed over.
+# Seconds that the build and the count of one commit may take. A commit that takes longer is skipped.
 build_s=3600
 count_s=600
-# Below this many percent of difference between GOOD and BAD there is nothing to find: counts differ a little from run to run.
+# If BAD costs less than this percentage more than GOOD, the search ends, because counts differ a little between runs.
 percent_min=2
 
-# The count at the commit that is checked out: prints it, fails with 125 (`git bisect` passes over) when there is none.
+# Prints the count of the commit that is checked out. Without a count it fails with 125, so that `git bisect` skips the commit.
 count() {
     (cd "$tree" && timeout "$build_s" cargo build --quiet --profile "$profile" -p strand-server --bin strand) >&2 || return 125
-    # The folder of the profile `dev` has another name.
+    # The profile `dev` writes into the folder `debug`.
     timeout "$count_s" "$counter" --strand "$CARGO_TARGET_DIR/${profile/#dev/debug}/strand" --only "$row" --requests "$requests" || return 125
 }
 
@@ -38,7 +38,7 @@ command -v valgrind >/dev/null || { echo "bisect: needs valgrind (apt install va
 cargo build --release --quiet -p strand-bench --bin instructions
 out=$(realpath -m target/bisect)
 mkdir -p "$out"
-# Copies: the checkout may go on to change while commits are built.
+# Use copies, because the checkout may change while commits are built.
 cp "${CARGO_TARGET_DIR:-target}/release/instructions" "$out/instructions"
 cp scripts/bisect.sh "$out/bisect.sh"
 export counter=$out/instructions tree=$out/tree CARGO_TARGET_DIR=$out/target
@@ -57,10 +57,10 @@ measure() {
 of_good=$(measure "$good")
 of_bad=$(measure "$bad")
 if [ $((of_bad * 100)) -lt $((of_good * (100 + percent_min))) ]; then
-    echo "bisect: BAD costs less than $percent_min % more instructions than GOOD; what is slower is not the server's own code"
+    echo "bisect: BAD costs less than $percent_min % more instructions than GOOD; so the server's own code is not the cause"
     exit 1
 fi
-# A commit is bad when it is nearer to BAD than to GOOD.
+# A commit is bad if its count is nearer to the count of BAD than to the count of GOOD.
 export limit=$(((of_good + of_bad) / 2))
 git -C "$tree" bisect start "$bad" "$good"
 git -C "$tree" bisect run bash "$out/bisect.sh" step

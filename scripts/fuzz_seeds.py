@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the first inputs of the fuzz targets, from real files of 13 server versions, into fuzz/corpus/TARGET.
+"""Writes the first inputs of the fuzz targets into fuzz/corpus/TARGET. The inputs come from real files of 13 server versions.
 
-A target for DUMP payloads takes a byte that selects the RDB version, then the payload without version and checksum.
+An input for a target of DUMP payloads is a byte that selects the RDB version, then the payload without version and checksum.
 """
 
 import json
@@ -9,10 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RDB, AOF = ROOT / "crates/rdb/tests/data", ROOT / "crates/aof/tests/data"
-# The order in the targets.
+# In the order of the fuzz targets' own list of versions.
 VERSIONS = [10, 12, 80, 9]
 TRAILER_BYTES = 10
-# A larger seed makes mutation slow and finds nothing more.
+# Larger seeds make mutation slow and find nothing more.
 SEED_BYTES_MAX = 64 * 1024
 
 

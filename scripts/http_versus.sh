@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# HTTP beside nginx in one run: wrk asks both for 256 bytes, pipelined and one by one; server on core 0, wrk on core 1,
-# one worker each, rounds in turn, medians. usage: http_versus.sh STRAND_BINARY [ROUNDS] [SECONDS]
+# make http: compares Strand's HTTP with nginx in one run. wrk asks for 256 bytes, with pipelines and one request after the other.
+# Each server has one worker, on core 0; wrk runs on core 1. Strand and nginx take turns. Prints medians.
+# usage: http_versus.sh STRAND_BINARY [ROUNDS] [SECONDS]
 set -euo pipefail
 strand=$(realpath "$1") rounds=${2:-5} seconds=${3:-3}
 for program in wrk nginx curl redis-cli taskset; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make package: the Debian package of a built strand, with man pages, completions and the service, in target/package; it is unpacked
-# and tried. Needs dpkg-deb; with promtool and systemd-analyze the monitoring rules and the service are checked, too.
+# make package: makes target/package/strand.deb from a built strand, with man pages, completions and the service, then unpacks the
+# package and tries it. Needs dpkg-deb. If promtool and systemd-analyze are installed, checks the monitoring rules and the service, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 strand=$(realpath "${1:-target/release/strand}")
@@ -11,7 +11,7 @@ mkdir -p "$root/DEBIAN" "$root"/usr/{bin,lib/systemd/system,share/man/man1,share
     "$root"/usr/share/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
 
 install -m 0755 "$strand" "$root/usr/bin/strand"
-# Function names stay, for profiles; the tables of lines are large and go.
+# Keep the names of functions, which profiles show. Remove the tables of lines, which are large.
 strip --strip-debug "$root/usr/bin/strand"
 "$strand" man "$root/usr/share/man/man1"
 gzip -9n "$root"/usr/share/man/man1/*.1
@@ -21,7 +21,7 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 install -m 0644 packaging/strand.service "$root/usr/lib/systemd/system/"
 install -m 0644 packaging/strand.conf "$root/etc/strand/"
 install -m 0644 packaging/monitoring/* "$root/usr/share/doc/strand/monitoring/"
-# The links in the pages expect README.md beside docs/.
+# Links of the pages in docs/ lead to README.md beside docs/.
 install -m 0644 README.md CHANGELOG.md "$root/usr/share/doc/strand/"
 install -m 0644 docs/*.md "$root/usr/share/doc/strand/docs/"
 install -m 0644 docs/formats/*.md "$root/usr/share/doc/strand/docs/formats/"
@@ -37,7 +37,7 @@ install -m 0755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
 dpkg-deb --root-owner-group --build "$root" "$out/strand.deb" >/dev/null
 rm -rf "$root"
 
-# What was built is tried: unpacked, asked, served from.
+# Try the package: unpack it, ask for its version, start its server, store a key.
 tried=$out/tried
 dpkg-deb --extract "$out/strand.deb" "$tried"
 test "$("$tried/usr/bin/strand" --version)" = "strand $version"
@@ -48,7 +48,7 @@ done
 if command -v systemd-analyze >/dev/null; then
     sed "s#/usr/bin/strand#$(realpath "$tried")/usr/bin/strand#" packaging/strand.service >"$out/strand.service"
     systemd-analyze verify --man=no "$(realpath "$out")/strand.service" >"$out/verify.log" 2>&1 || true
-    # Other units of the machine are not ours to judge.
+    # Only findings about strand.service count. Other units of this machine may have findings, too.
     if grep 'strand.service' "$out/verify.log"; then exit 1; fi
 fi
 if command -v promtool >/dev/null; then

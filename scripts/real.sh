@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# make test-real: the importer beside real servers and peers, at size. Installs what `make test` does not need: Debian's restic,
-# faketime, and nfs-ganesha with libnfs and FUSE; and versitygw (an S3 server over a folder), which the Go toolchain builds from its
-# module once (two to four minutes).
-# Without Go on this machine the S3 server is rclone's, and that is said.
+# A part of make test-real: tests the importer with real servers and with large sources, beside other programs for the job.
+# Installs what `make test` does not need: Debian's restic, faketime, and nfs-ganesha with libnfs and FUSE. Also installs versitygw
+# (an S3 server over a folder), which the Go toolchain builds from its module once (two to four minutes). Without Go, the script
+# uses rclone's S3 server, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh

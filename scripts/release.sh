@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make release VERSION=x.y.z: the part of docs/releasing.md that a machine can do. It checks the version, the changelog, the tree and the tag,
-# then makes target/package: strand.deb (tried), strand.cdx.json (SBOM), notes.md (the changelog's section), SHA256SUMS.
-# It changes no file of the tree, makes no tag and uploads nothing.
+# make release VERSION=x.y.z: does the part of docs/releasing.md that a machine can do. The script checks the version, the changelog, the
+# tree and the tag. Then it makes in target/package: strand.deb (and tries it), strand.cdx.json (the SBOM), notes.md (the changelog's section)
+# and SHA256SUMS. It changes no file of the tree, makes no tag and uploads nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=${1:?"make release VERSION=x.y.z"}
@@ -24,7 +24,7 @@ check "every change is committed" "$(git status --porcelain | head -3 | tr '\n' 
 check "the branch is main" "$(branch=$(git branch --show-current); [ "$branch" = main ] || echo "it is ${branch:-none}")"
 check "the tag v$version is free" "$(git rev-parse --quiet --verify "refs/tags/v$version" >/dev/null && echo 'there is one')"
 if [ $failed != 0 ]; then
-    echo "release: nothing was made; mend what FAIL names and try again" >&2
+    echo "release: made nothing. Correct what the lines with FAIL say, then run this again." >&2
     exit 1
 fi
 

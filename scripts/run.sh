@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# make run: start a server, import examples/mail into it, say what to try; Ctrl-C stops it gracefully.
+# make run: starts a server, imports examples/mail into the server, and says what to try. Ctrl-C stops the server gracefully.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 port=${PORT:-6379}
 strand=target/release/strand
 
 started=$(mktemp)
-# In a session of its own, Ctrl-C reaches the server once, by the trap, and not twice: a second signal would not wait.
-# The data of one run are there in the next.
+# The server has a session of its own, so Ctrl-C reaches the server only once, by the trap. A second signal would end the server
+# without waiting. The data of one run is there in the next run.
 mkdir -p target/run
 setsid "$strand" serve --port "$port" --dir target/run --loglevel notice >"$started" 2>&1 &
 server=$!
 trap 'kill -INT $server 2>/dev/null || true' INT TERM
 trap 'rm -f "$started"' EXIT
-# Only the server's own word counts: another server may hold the port.
+# Wait for the server's own message, because another server may have the port.
 until grep -q 'Ready to accept connections' "$started"; do
     if ! kill -0 $server 2>/dev/null; then
         cat "$started" >&2
@@ -38,6 +38,6 @@ Strand listens on 127.0.0.1:$port and holds the example mails. Try, in another t
 
 Ctrl-C stops the server.
 EOF
-# A signal interrupts `wait`; the server's own exit status is what counts.
+# A signal interrupts `wait`, so wait again until the server has ended, and exit with the server's status.
 while kill -0 $server 2>/dev/null; do wait $server || true; done
 wait $server

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# make package-try: the package of `make package`, built into an image by packaging/Containerfile and run, and installed and run as a service
-# of a booted systemd. No registry and no container engine is needed: the base image is made by debootstrap, buildah runs the container
-# file's steps in a chroot, and systemd-nspawn boots the service's machine. Needs root, a mirror of Debian, and Debian's debootstrap, buildah
-# and systemd-container; KEEP=1 keeps the folder of the trial.
+# make package-try: tries the package of `make package` in two ways.
+# - As an image: buildah builds packaging/Containerfile with the package, in a chroot, and the script runs the image. debootstrap makes the
+#   base image, so no registry and no container engine is needed.
+# - As a service: the script installs the package on a machine that systemd-nspawn boots with its own systemd.
+# Needs root, a mirror of Debian, and Debian's debootstrap, buildah and systemd-container. KEEP=1 keeps the folder of the trial.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 deb=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/package/strand.deb}")
@@ -15,7 +16,7 @@ running=()
 end() {
     for process in "${running[@]}"; do kill -KILL "$process" 2>/dev/null || true; done
     wait 2>/dev/null || true
-    # The machine's processes end after the process that was killed, and write until then.
+    # The machine's processes end a little later than the killed process, and write until then. So try to remove the folder for 30 s.
     test -n "${KEEP:-}" || comes_true rm -rf --one-file-system "$work"
 }
 trap end EXIT
@@ -67,14 +68,14 @@ kill -TERM "$(server_pid)"
 wait "${running[-1]}"
 unset 'running[-1]'
 ! healthy >/dev/null 2>&1
-# What was kept in the volume's place is there at the next start.
+# The data of the first run is there at the next start.
 serve --requirepass tried
 comes_true healthy
 test "$("${strand[@]}" get packaged)" = yes
 kill -TERM "$(server_pid)"
 wait "${running[-1]}"
 unset 'running[-1]'
-# Without a password the container is for itself alone.
+# Without a password, the server refuses clients from outside the container.
 serve
 comes_true healthy
 own=$(hostname -I | awk '{ print $1 }')
@@ -89,7 +90,7 @@ cp "$deb" "$work/machine/strand.deb"
 cp /etc/resolv.conf "$work/machine/etc/resolv.conf"
 chroot "$work/machine" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -qq
     apt-get install -y -qq --no-install-recommends systemd systemd-sysv dbus adduser' >"$work/apt.log" 2>&1
-# A watchdog of seconds, so that the trial sees it bite.
+# The watchdog has 3 s, so that the trial can wait for it to end the service.
 mkdir -p "$work/machine/etc/systemd/system/strand.service.d"
 printf '[Service]\nWatchdogSec=3\n' >"$work/machine/etc/systemd/system/strand.service.d/trial.conf"
 cat >"$work/machine/trial.sh" <<'TRIAL'
@@ -105,7 +106,7 @@ pid() { systemctl show strand.service -p MainPID --value; }
 test "$(awk '/^Uid:/ { print $2 }' "/proc/$(pid)/status")" = "$(id -u strand)"
 grep -E '^(Seccomp|NoNewPrivs|CapEff):' "/proc/$(pid)/status"
 cat "/proc/$(pid)/oom_score_adj"
-# The io_uring calls pass the filter, or the server says that it goes without them.
+# Shows whether the service's filter of system calls lets io_uring pass. If not, the server uses epoll.
 strand cli info server | grep -iE 'multiplexing|io_'
 systemctl reload strand.service
 first=$(pid)
@@ -113,7 +114,7 @@ systemctl restart strand.service
 test "$(pid)" != "$first"
 test "$(strand cli get kept)" = yes
 test "$(strand cli config rewrite)" = OK
-# Killed: it comes back. Hung: the watchdog ends it, and it comes back.
+# When the server is killed, systemd starts it again. When the server hangs, the watchdog ends it, and systemd starts it again.
 before=$(pid)
 kill -KILL "$before"
 comes_true sh -c "test \$(systemctl show strand.service -p MainPID --value) != $before && test \"\$(strand cli get kept)\" = yes"

@@ -1,4 +1,4 @@
-// A client of Strand's pack4 door, which has no RESP parser: it frames, and shows the replies as they come.
+// A client of Strand's pack4 door. It has no RESP parser: it sends each command in a frame, and prints the replies as they come.
 // usage: go run client.go HOST:PORT COMMAND... (each COMMAND a quoted line: 'SET k v' 'GET k')
 package main
 
@@ -21,7 +21,7 @@ func check(err error) {
 func main() {
 	conn, err := net.Dial("tcp", os.Args[1])
 	check(err)
-	var frames []byte // Each command in a frame, all sent with one write.
+	var frames []byte // One frame for each command. One write sends all frames.
 	for _, command := range os.Args[2:] {
 		frames = binary.BigEndian.AppendUint32(frames, uint32(len(command)))
 		frames = append(frames, command...)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A client of Strand's pack4 door, which has no RESP parser: it frames, and shows the replies as they come.
+"""A client of Strand's pack4 door. It has no RESP parser: it sends each command in a frame, and prints the replies as they come.
 
 usage: client.py HOST PORT COMMAND... (each COMMAND a quoted line: client.py 127.0.0.1 6380 'SET k v' 'GET k')
 """
@@ -14,11 +14,11 @@ class Pack4:
         self.input = self.socket.makefile("rb")
 
     def send(self, commands):
-        """Sends each command (bytes: a line, or RESP) in a frame, all with one write."""
+        """Sends each command in a frame, and all frames with one write. A command is bytes: a plain line, or RESP."""
         self.socket.sendall(b"".join(struct.pack(">I", len(c)) + c for c in commands))
 
     def receive(self):
-        """The next reply, in RESP; None when the server has closed."""
+        """Returns the next reply, in RESP. Returns None if the server has closed the connection."""
         length = self.input.read(4)
         return self.input.read(struct.unpack(">I", length)[0]) if len(length) == 4 else None
 
