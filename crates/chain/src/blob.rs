@@ -88,7 +88,7 @@ impl Blob {
     /// An empty blob with room for `capacity` bytes.
     ///
     /// # Errors
-    /// When the allocator has no memory.
+    /// Fails if the allocator has no memory.
     pub fn try_with_capacity(capacity: usize) -> Result<Blob, OutOfMemory> {
         if capacity == 0 {
             return Ok(Blob::new());
@@ -101,7 +101,7 @@ impl Blob {
     /// A blob of `len` zero bytes.
     ///
     /// # Errors
-    /// When the allocator has no memory.
+    /// Fails if the allocator has no memory.
     pub fn try_zeroed(len: usize) -> Result<Blob, OutOfMemory> {
         if len == 0 {
             return Ok(Blob::new());
@@ -129,8 +129,8 @@ impl Blob {
     /// The bytes of the blob.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes are initialised, lie in the allocation that this handle keeps alive, and are not
-        // written while `self` is borrowed (writing needs `&mut` on the only handle).
+        // SAFETY: the first `len` bytes are initialised, lie in the allocation that this handle keeps alive, and are
+        // not written while `self` is borrowed (writing needs `&mut` on the only handle).
         unsafe { slice::from_raw_parts(self.bytes(), self.len()) }
     }
     /// True when no other handle shares the allocation.
@@ -146,8 +146,8 @@ impl Blob {
         if !self.is_unique() {
             return None;
         }
-        // SAFETY: the first `len` bytes are initialised and in the allocation; `self` is its only handle and is borrowed
-        // mutably. For the empty header the slice is empty, at the one-past-the-end of a static.
+        // SAFETY: the first `len` bytes are initialised and in the allocation; `self` is its only handle and is
+        // borrowed mutably. For the empty header the slice is empty, at the one-past-the-end of a static.
         Some(unsafe { slice::from_raw_parts_mut(self.bytes(), self.len()) })
     }
     /// The bytes for writing. Copies them first when they are shared.
@@ -168,7 +168,7 @@ impl Blob {
     /// Does what [`Blob::extend_from_slice`] does, but may fail.
     ///
     /// # Errors
-    /// When the allocator has no memory. The blob is unchanged.
+    /// Fails if the allocator has no memory. The blob is unchanged.
     pub fn try_extend_from_slice(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
         self.try_reserve(bytes.len())?;
         // SAFETY: `try_reserve` made the allocation unique, with that much room; `bytes` is borrowed, so it lies
@@ -184,7 +184,7 @@ impl Blob {
     /// Does what [`Blob::resize`] does, but may fail.
     ///
     /// # Errors
-    /// When the allocator has no memory. The blob is unchanged.
+    /// Fails if the allocator has no memory. The blob is unchanged.
     pub fn try_resize(&mut self, len: usize, fill: u8) -> Result<(), OutOfMemory> {
         let old = self.len();
         if len <= old {
@@ -223,7 +223,7 @@ impl Blob {
     /// Does what [`Blob::reserve`] does, but may fail.
     ///
     /// # Errors
-    /// When the allocator has no memory. The blob is unchanged.
+    /// Fails if the allocator has no memory. The blob is unchanged.
     #[inline]
     pub fn try_reserve(&mut self, additional: usize) -> Result<(), OutOfMemory> {
         if self.capacity() - self.len() < additional || !self.is_unique() {
@@ -235,7 +235,7 @@ impl Blob {
     /// unique and the allocator supports it.
     ///
     /// # Errors
-    /// When the allocator has no memory. The blob is unchanged.
+    /// Fails if the allocator has no memory. The blob is unchanged.
     pub fn try_set_capacity(&mut self, capacity: usize) -> Result<(), OutOfMemory> {
         let capacity = capacity.max(self.len());
         if capacity == self.capacity() && self.is_unique() {

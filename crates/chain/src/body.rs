@@ -42,7 +42,7 @@ impl Body {
     /// meaning.
     ///
     /// # Panics
-    /// When the allocator has no memory; see [`Body::try_spare`].
+    /// Panics if the allocator has no memory; see [`Body::try_spare`].
     #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         let len = self.len;
@@ -54,7 +54,7 @@ impl Body {
     /// Does what [`Body::spare`] does, but may fail.
     ///
     /// # Errors
-    /// When the allocator has no memory. The received bytes are kept.
+    /// Fails if the allocator has no memory. The received bytes are kept.
     #[inline]
     pub fn try_spare(&mut self) -> Result<&mut [u8], OutOfMemory> {
         if self.filled == self.blob.len() && self.filled < self.len {
@@ -65,7 +65,7 @@ impl Body {
     /// Marks `n` bytes of the last `spare()` as filled.
     ///
     /// # Panics
-    /// When `n` exceeds the length of that `spare()`.
+    /// Panics if `n` exceeds the length of that `spare()`.
     #[inline]
     pub fn filled(&mut self, n: usize) {
         assert!(n <= self.blob.len() - self.filled, "filled more than spare() gave");
@@ -74,7 +74,7 @@ impl Body {
     /// Copies as much of `bytes` as the body still needs. Returns the number of bytes copied.
     ///
     /// # Panics
-    /// When the allocator has no memory; see [`Body::try_fill_from`].
+    /// Panics if the allocator has no memory; see [`Body::try_fill_from`].
     pub fn fill_from(&mut self, bytes: &[u8]) -> usize {
         let len = self.len;
         self.try_fill_from(bytes).unwrap_or_else(|OutOfMemory| panic!("no memory for a value of {len} bytes"))
@@ -82,7 +82,7 @@ impl Body {
     /// Does what [`Body::fill_from`] does, but may fail.
     ///
     /// # Errors
-    /// When the allocator has no memory. The received bytes are kept.
+    /// Fails if the allocator has no memory. The received bytes are kept.
     pub fn try_fill_from(&mut self, bytes: &[u8]) -> Result<usize, OutOfMemory> {
         let bytes = &bytes[..bytes.len().min(self.remaining())];
         let mut left = bytes;
@@ -104,7 +104,7 @@ impl Body {
     /// The complete value.
     ///
     /// # Panics
-    /// When bytes are missing.
+    /// Panics if bytes are missing.
     pub fn into_blob(self) -> Blob {
         assert_eq!(self.remaining(), 0, "bytes of the value are missing");
         debug_assert_eq!(self.blob.len(), self.len, "a window never reaches past the value");

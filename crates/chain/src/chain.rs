@@ -138,7 +138,7 @@ impl Chain {
     /// Consumes `n` bytes. Blocks without readable bytes return to the pool.
     ///
     /// # Panics
-    /// When there are fewer bytes.
+    /// Panics if there are fewer bytes.
     #[inline]
     pub fn advance(&mut self, n: usize) {
         assert!(n <= self.len, "advance past the end");
@@ -152,7 +152,7 @@ impl Chain {
     /// Splits off and returns the first `n` bytes. Blocks are shared.
     ///
     /// # Panics
-    /// When there are fewer bytes.
+    /// Panics if there are fewer bytes.
     pub fn split_to(&mut self, n: usize) -> Chain {
         assert!(n <= self.len, "split past the end");
         let mut out = Chain::new();
@@ -196,7 +196,7 @@ impl Chain {
     /// Appends a part of a blob without a copy.
     ///
     /// # Panics
-    /// When the part exceeds the blob.
+    /// Panics if the part exceeds the blob.
     pub fn push_part(&mut self, blob: Blob, part: std::ops::Range<usize>) {
         self.drop_empty_tail();
         assert!(part.start <= part.end && part.end <= blob.len(), "a part of the blob");
@@ -215,7 +215,8 @@ impl Chain {
         self.len += std::mem::take(&mut other.len);
         self.links.append(&mut other.links);
     }
-    /// Does what [`Chain::push_chain`] does, and leaves `other` empty. `other` keeps its block, if its bytes were copied.
+    /// Does what [`Chain::push_chain`] does, and leaves `other` empty. `other` keeps its block, if its bytes were
+    /// copied.
     pub fn push_all_of(&mut self, other: &mut Chain) {
         if other.len > COPY_CHAIN_BYTES_MAX {
             return self.push_chain(std::mem::take(other));
@@ -259,7 +260,7 @@ impl Chain {
     /// Does what [`Chain::spare`] does, with at least `n` bytes, for an encoder that writes in place.
     ///
     /// # Panics
-    /// When `n` exceeds [`ROOM_BYTES_MAX`].
+    /// Panics if `n` exceeds [`ROOM_BYTES_MAX`].
     #[inline]
     pub fn room(&mut self, n: usize) -> &mut [u8] {
         assert!(n <= ROOM_BYTES_MAX, "n exceeds ROOM_BYTES_MAX");
@@ -273,7 +274,7 @@ impl Chain {
     /// Marks `n` bytes of the last `spare()` or `room()` as filled. With 0 an unused block returns to the pool.
     ///
     /// # Panics
-    /// When `n` exceeds the length of that `spare()` or `room()`.
+    /// Panics if `n` exceeds the length of that `spare()` or `room()`.
     #[inline]
     pub fn filled(&mut self, n: usize) {
         if n == 0 {
@@ -507,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn find_goes_on_from_the_examined_mark() {
+    fn find_continues_after_the_examined_bytes() {
         let mut chain = Chain::new();
         chain.push_slice(b"abc");
         assert_eq!((chain.find(b'\n', 100), chain.examined()), (None, 3));

@@ -1,4 +1,4 @@
-//! What a handler gets. A command that runs at once gets a [`Call`], with the shards of its keys locked. A command
+//! The inputs of a handler. A command that runs at once gets a [`Call`], with the shards of its keys locked. A command
 //! that runs on a helper thread gets a [`LaneCall`], and locks shards itself.
 
 use crate::events;
@@ -14,7 +14,7 @@ use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// What the handler of a command that runs at once gets. `txn` holds the shards of all keys that the key specs find.
+/// The input of a handler that runs at once. `txn` holds the shards of all keys that the key specs find.
 pub struct Call<'a, 'k> {
     /// The arguments of the command. Index 0 is the command's name, and index 1 is the subcommand's name if there
     /// is one.
@@ -31,7 +31,7 @@ pub struct Call<'a, 'k> {
     pub reply: &'a mut Reply<'a>,
     /// The source of random numbers. The driver seeds it, so a simulation can be repeated.
     pub rng: &'a mut fastrand::Rng,
-    /// What the user may do with keys that the key specs do not find. `None` allows everything.
+    /// The user's rights to keys that the key specs do not find. `None` allows everything.
     pub rights: Option<&'a dyn KeyRights>,
     /// The handler of a blocking command that finds nothing stores here what the client waits for.
     pub wait: Option<Wait>,
@@ -96,13 +96,13 @@ impl DerefMut for LaneTxn<'_> {
     }
 }
 
-/// What a user may do with keys that are not among a command's arguments, but that the command finds (a search).
+/// A user's rights to keys that are not among a command's arguments, but that the command finds (a search).
 pub trait KeyRights {
     /// True when the user may use `key` in every way that `access` names.
-    fn may(&self, key: &[u8], access: Access) -> bool;
+    fn allows(&self, key: &[u8], access: Access) -> bool;
     /// True when the user may use every key that begins with `prefix` in every way that `access` names. Only the
     /// user's patterns count: the pattern `app:*` allows the prefixes `app:` and `app:mail:`.
-    fn may_all(&self, prefix: &[u8], access: Access) -> bool;
+    fn allows_prefix(&self, prefix: &[u8], access: Access) -> bool;
 }
 
 /// The thread on which a service's command runs.
@@ -139,7 +139,7 @@ pub trait Services {
 /// The function that runs a command of a service.
 pub type ServiceRun = fn(&dyn Services, &mut LaneCall<'_>) -> ServiceOutcome;
 
-/// What the handler of a command that runs on the lane gets. The command begins without a lock. It locks shards for
+/// The input of a handler that runs on the lane. The command begins without a lock. It locks shards for
 /// short times, so other commands run in between.
 pub struct LaneCall<'a> {
     /// The arguments of the command. Index 0 is the command's name.
@@ -166,7 +166,7 @@ pub struct LaneCall<'a> {
     pub cancel: &'a Arc<AtomicBool>,
     /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub no_touch: bool,
-    /// What the user may do with keys that are not among the arguments. `None` allows everything. The keys among
+    /// The user's rights to keys that are not among the arguments. `None` allows everything. The keys among
     /// the arguments were checked before the command started.
     pub rights: Option<&'a dyn KeyRights>,
     /// Number of reads that found a record, and of reads that did not.
@@ -182,7 +182,7 @@ impl<'a> LaneCall<'a> {
     /// does not get all of them in time, it announces a long lock, so that they become free.
     pub fn lock(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
-            Some(txn) => self.named(LaneTxn { txn, _long_lock: None }),
+            Some(txn) => self.with_event_names(LaneTxn { txn, _long_lock: None }),
             None => self.hold(hashes),
         }
     }
@@ -195,12 +195,12 @@ impl<'a> LaneCall<'a> {
         self.pause();
         let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
-        self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
+        self.with_event_names(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
     /// Like [`LaneCall::lock`], with the indices of shards, in ascending order.
     pub fn lock_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
         match self.keyspace.lock_shards_together(shards, TRIES, PATIENCE, self.now_ms) {
-            Some(txn) => self.named(LaneTxn { txn, _long_lock: None }),
+            Some(txn) => self.with_event_names(LaneTxn { txn, _long_lock: None }),
             None => self.hold_shards(shards),
         }
     }
@@ -210,10 +210,10 @@ impl<'a> LaneCall<'a> {
         self.pause();
         let txn = self.keyspace.lock_shards_together(shards, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock_shards(shards, self.now_ms));
-        self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
+        self.with_event_names(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
     /// Sets the event names of the command's changes in `txn`.
-    fn named<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
+    fn with_event_names<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
         self.begin(&mut txn);
         txn
     }
@@ -227,7 +227,10 @@ impl<'a> LaneCall<'a> {
     pub fn hold_every_shard(&self) -> LaneTxn<'a> {
         let long_lock = self.long_locks.begin(None);
         self.pause();
-        self.named(LaneTxn { txn: self.keyspace.lock_all(self.now_ms), _long_lock: Some(long_lock) })
+        self.with_event_names(LaneTxn {
+            txn: self.keyspace.lock_all(self.now_ms),
+            _long_lock: Some(long_lock),
+        })
     }
     /// True when the client is gone, when the server stops, or when the reply exceeds the client's output limit.
     pub fn cancelled(&self) -> bool {
@@ -235,15 +238,15 @@ impl<'a> LaneCall<'a> {
     }
     /// True when the user may read the value of this key, and so may learn whether the key exists.
     pub fn may_read(&self, key: &[u8]) -> bool {
-        self.rights.is_none_or(|r| r.may(key, Access::READ))
+        self.rights.is_none_or(|r| r.allows(key, Access::READ))
     }
     /// True when the user may read every key that begins with `prefix`.
     pub fn may_read_all(&self, prefix: &[u8]) -> bool {
-        self.rights.is_none_or(|r| r.may_all(prefix, Access::READ))
+        self.rights.is_none_or(|r| r.allows_prefix(prefix, Access::READ))
     }
     /// True when the user may change or remove this key.
     pub fn may_write(&self, key: &[u8]) -> bool {
-        self.rights.is_none_or(|r| r.may(key, Access::WRITE))
+        self.rights.is_none_or(|r| r.allows(key, Access::WRITE))
     }
     /// Yields the processor between two slices. Call this while no shard is held.
     pub fn pause(&self) {

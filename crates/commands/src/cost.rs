@@ -22,10 +22,10 @@ pub const QUICK_ARGUMENTS: usize = 16;
 /// Number of bytes that are copied in the time of one element.
 pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
-/// How many elements a call works on. A call with more than [`LONG_ELEMENTS`] leaves the worker and runs as its row's
-/// [`SlowPath`] says.
+/// The number of elements that a call works on. A call with more than [`LONG_ELEMENTS`] leaves the worker and runs as
+/// its row's [`SlowPath`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(unpredictable_function_pointer_comparisons)] // Only variants without one are compared.
+#[allow(unpredictable_function_pointer_comparisons)] // The server compares only variants without a function.
 pub enum Cost {
     /// A few elements, whatever the arguments and the data are.
     Fixed,
@@ -86,24 +86,24 @@ pub enum Cost {
 /// How a long call of a command on keys runs on the lane.
 #[derive(Clone, Copy, Debug)]
 pub enum SlowPath {
-    /// In slices of the arguments. The handler changes a copy of the value at the only key, slice by slice, and
-    /// then the copy replaces the value ([`crate::on_copy`]). A call with few arguments runs at once.
+    /// The arguments are cut into slices. The handler changes a copy of the value at the only key, slice by slice,
+    /// and then the copy replaces the value ([`crate::copy_write`]). A call with few arguments runs at once.
     Slices(Slices),
     /// The handler changes a copy of the value at the first key that exists, and then the copy replaces the value.
     /// For commands whose handler depends only on that value, and is cheap when there is none.
-    OnCopy,
-    /// In slices of the keys. All slices read the keys as of one moment. Every argument after the name is a key.
+    CopyWrite,
+    /// The keys are read in slices. All slices read the keys as of one moment. Every argument after the name is a key.
     View(Merge),
-    /// On copies of the keys as of one moment. No shard is locked while the handler runs. Only for commands that
+    /// The handler runs on copies of the keys as of one moment, while no shard is locked. Only for commands that
     /// read.
     Snapshot,
-    /// At once, with the shards locked to the end. For commands that must do all or nothing. Sessions that need one
-    /// of the shards are parked, and their workers serve other sessions.
-    Held,
-    /// Like [`SlowPath::Held`], unless this function returns true. True means that there was nothing to do, and
+    /// The handler runs at once, with the shards locked to the end. For commands that must do all or nothing. Sessions
+    /// that need one of the shards are parked, and their workers serve other sessions.
+    Locked,
+    /// Like [`SlowPath::Locked`], unless this function returns true. True means that there was nothing to do, and
     /// that the function has written the reply. The function locks shards only for short times.
-    HeldUnless(fn(&mut LaneCall<'_>) -> bool),
-    /// By a function of its own, which this names.
+    LockedUnless(fn(&mut LaneCall<'_>) -> bool),
+    /// This function runs the call. Only this command uses it.
     Own(fn(&mut LaneCall<'_>)),
 }
 
@@ -135,11 +135,11 @@ pub enum Merge {
 
 /// Constructors of the forms that rows use often.
 impl SlowPath {
-    /// In slices of the fields, members or elements that follow the key.
+    /// A slow path in slices of the fields, members or elements that follow the key.
     pub const fn fields(merge: Merge) -> SlowPath {
         SlowPath::Slices(Slices { head: 2, step: 1, merge, of_system: false })
     }
-    /// In slices of the fields with their values that follow the key.
+    /// A slow path in slices of the pairs of field and value that follow the key.
     pub const fn field_pairs(merge: Merge) -> SlowPath {
         SlowPath::Slices(Slices { head: 2, step: 2, merge, of_system: false })
     }
@@ -183,12 +183,12 @@ impl Cost {
     /// True when the cost is a number of values, whatever their sizes are. A call that only reads is then also long
     /// if it would copy more than [`LONG_BYTES`].
     #[inline]
-    pub fn is_by_number(self) -> bool {
+    pub fn counts_values(self) -> bool {
         matches!(self, Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_))
     }
     /// True when the cost depends on the data, so the arguments alone do not tell whether a call is long.
     #[inline]
-    pub fn is_in_the_data(self) -> bool {
+    pub fn depends_on_data(self) -> bool {
         match self {
             Cost::Elements | Cost::SystemElements | Cost::Digest | Cost::Sources | Cost::Serialized => true,
             Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
@@ -269,11 +269,11 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
     bytes.div_ceil(ELEMENT_BYTES)
 }
 
-/// How many heap bytes of the value at `key` a call works on. The key's shard must be held. If the cost depends
-/// only on the arguments, the result is all heap bytes of the value.
+/// The number of heap bytes of the value at `key` that a call works on. The key's shard must be held. If the cost
+/// depends only on the arguments, the result is all heap bytes of the value.
 pub fn worked_bytes(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> u64 {
     let heap_bytes = txn.db(db).heap_bytes_at(key) as u64;
-    if !cost.is_in_the_data() {
+    if !cost.depends_on_data() {
         return heap_bytes;
     }
     let elements = txn.db(db).peek(key).map_or(0, |record| record.value().elements()) as u64;
@@ -321,7 +321,7 @@ pub fn is_quick(spec: &CommandSpec, args: Args<'_>) -> bool {
 }
 
 /// True for a pop without a count: it removes one element.
-pub(crate) fn takes_one(args: Args<'_>) -> bool {
+pub(crate) fn pops_one(args: Args<'_>) -> bool {
     args.len() == 2
 }
 

@@ -37,7 +37,7 @@ pub fn subcommand(container: &CommandSpec, word: &[u8]) -> Option<&'static Comma
 /// Positions of the keys in `args`, in the order of the key specs.
 ///
 /// # Errors
-/// When a key spec does not fit the arguments (a number of keys that is too large or no number, a missing keyword),
+/// Fails if a key spec does not fit the arguments (a number of keys that is too large or no number, a missing keyword),
 /// or when a key spec is incomplete.
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();

@@ -1,7 +1,7 @@
 //! The event name of each command's changes, for `notify-keyspace-events`, as in redis-server.
 //!
 //! Most commands have one event name for all their changes. The tables in this module have these names. If a
-//! command has several, its handler sets the name before each change ([`strand_keyspace::Txn::call_next`]). The
+//! command has several, its handler sets the name before each change ([`strand_keyspace::Txn::set_event`]). The
 //! keyspace itself names the events `del`, `new`, `expired`, `evicted` and `keymiss`.
 
 use crate::spec::{CommandSpec, Flags};
@@ -86,7 +86,7 @@ const STREAMS: Names = &[
 #[inline]
 pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     if txn.listens() {
-        txn.begin_command(|| (of(spec), tells_misses(spec)), spec.flags.has(Flags::WRITE), by);
+        txn.begin_command(|| (of(spec), reports_misses(spec)), spec.flags.has(Flags::WRITE), by);
     }
 }
 
@@ -115,7 +115,7 @@ fn of(spec: &CommandSpec) -> KeyEvent {
 
 /// True when a look-up of a missing key by this command is an event. That is so for commands that only read, except
 /// those with which administrators inspect a key.
-fn tells_misses(spec: &CommandSpec) -> bool {
+fn reports_misses(spec: &CommandSpec) -> bool {
     const LOOKS: [&str; 5] = ["encoding", "freq", "idletime", "refcount", "usage"];
     spec.flags.has(Flags::READONLY) && !LOOKS.contains(&spec.name)
 }

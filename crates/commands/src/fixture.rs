@@ -47,7 +47,7 @@ impl Drop for Fixture {
             return;
         }
         // Remove the expired keys. The journal has these removals, too.
-        while self.keyspace.expire_slice(self.now_ms, usize::MAX).more {}
+        while self.keyspace.expire_slice(self.now_ms, usize::MAX).has_more {}
         let shown: String = self.effects().chars().take(4096).collect();
         let twin = Keyspace::new(4, 16, [5, 6, 7, 8]);
         if let Err(why) = replayed(std::mem::take(&mut self.journal), &twin, self.now_ms) {
@@ -158,7 +158,7 @@ impl Fixture {
             elements_at(spec.cost(), args, &mut txn, self.db, &keys)
         };
         spec.cost().elements(args, self.keyspace.shards()) > LONG_ELEMENTS
-            || (spec.cost().is_in_the_data() && at_key() > LONG_ELEMENTS)
+            || (spec.cost().depends_on_data() && at_key() > LONG_ELEMENTS)
     }
     /// Runs a command line and returns the reply as text, with CR LF as `|`: `fixture.run("SET a 1")` is `"+OK|"`.
     /// Words are separated by blanks, and `''` is an empty word.

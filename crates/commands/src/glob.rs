@@ -27,7 +27,7 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
 }
 
-/// Maximum number of steps that matching takes. The first number is fixed. The second number is per byte of the text.
+/// Maximum number of steps that matching takes: a fixed number, and a number per byte of the text.
 /// The elements after the last `*` are part of the fixed number, because they are compared once.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
@@ -167,7 +167,7 @@ pub struct Pattern<'p> {
     nocase: bool,
     /// Number of elements except `*`. Each takes one byte, so a text with fewer bytes does not match.
     elements: usize,
-    known: Precomputed,
+    precomputed: Precomputed,
 }
 
 impl<'p> Pattern<'p> {
@@ -188,7 +188,7 @@ impl<'p> Pattern<'p> {
             elements += 1;
         }
         let tail = tail.filter(|from| *from < bytes.len()).map(|from| Tail::of(bytes, from));
-        Pattern { bytes, nocase, elements, known: Precomputed { long_classes, tail } }
+        Pattern { bytes, nocase, elements, precomputed: Precomputed { long_classes, tail } }
     }
     /// The bytes of the pattern.
     pub fn bytes(&self) -> &'p [u8] {
@@ -199,7 +199,7 @@ impl<'p> Pattern<'p> {
         if text.len() < self.elements {
             return Some(false);
         }
-        search(self.bytes, text, self.nocase, &self.known, spend)
+        search(self.bytes, text, self.nocase, &self.precomputed, spend)
     }
     /// Matches one name of a table, on the worker. `steps_left` is shared by all patterns and names of a call, and
     /// begins with [`NAME_STEPS_MAX`].
@@ -233,12 +233,12 @@ fn search(
     pattern: &[u8],
     text: &[u8],
     nocase: bool,
-    known: &Precomputed,
+    precomputed: &Precomputed,
     mut spend: impl FnMut(usize) -> bool,
 ) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<Retry> = None;
-    let mut tail = known.tail;
+    let mut tail = precomputed.tail;
     let mut stars = 0;
     if text.is_empty() {
         return Some(pattern.is_empty());
@@ -286,8 +286,8 @@ fn search(
                 continue;
             }
             Some(_) => {
-                let long = known.long_classes.binary_search_by_key(&p, |class| class.at);
-                let (len, fits) = match long.map(|i| &known.long_classes[i]) {
+                let long = precomputed.long_classes.binary_search_by_key(&p, |class| class.at);
+                let (len, fits) = match long.map(|i| &precomputed.long_classes[i]) {
                     Ok(class) => (class.len, class.fits(text[t], nocase)),
                     Err(_) => {
                         let (len, fits) = element(&pattern[p..], text[t], nocase);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_takes_no_more_than_pattern_times_text() {
+    fn steps_of_a_hard_pattern_are_bounded_by_pattern_times_text() {
         let text = vec![b'a'; 2000];
         for pattern in [b"a*".repeat(200), b"*a?".repeat(200), b"*[^b]".repeat(150)] {
             let pattern = [pattern, b"b".to_vec()].concat();
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_pattern_is_held_against_the_end_of_the_text() {
+    fn suffix_of_the_pattern_is_compared_with_the_end_of_the_text() {
         let text = [vec![b'a'; 1 << 20], b"]*b".to_vec()].concat();
         for (pattern, want) in [
             (&b"*b"[..], true),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_so_many_steps_in_all() {
+    fn steps_for_matching_names_are_bounded_in_total() {
         let (pattern, mut left) = (Pattern::new(b"*a?*aa*aaaa*b", true), NAME_STEPS_MAX);
         let name = "a".repeat(100);
         let answered = (0..100_000).take_while(|_| pattern.matches_name(&name, &mut left).is_ok()).count();
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_can_be_given_up() {
+    fn match_can_be_cancelled() {
         let (text, mut left) = (vec![b'a'; 1 << 16], 1000);
         let mut spend = |n: usize| {
             left -= n as i64;

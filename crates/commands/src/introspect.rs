@@ -20,7 +20,7 @@ pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
 /// Positions of the keys, and what the command does to each key: the content of COMMAND GETKEYSANDFLAGS.
 ///
 /// # Errors
-/// When a key spec does not fit the arguments.
+/// Fails if a key spec does not fit the arguments.
 pub fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(usize, K)>, InvalidKeys> {
     if spec.name == "migrate" {
         let flags = K::all(&[K::RW, K::ACCESS, K::DELETE]);

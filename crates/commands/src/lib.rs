@@ -9,7 +9,9 @@
 //! **Invariant:** this crate knows no socket, no session and no thread. The time is an argument (`Call::now_ms`).
 
 pub mod call;
+mod copy_write;
 pub mod cost;
+pub mod dataset_versions;
 pub mod dispatch;
 pub mod errors;
 pub mod events;
@@ -20,12 +22,10 @@ pub mod glob;
 pub mod introspect;
 pub mod long;
 mod long_double;
+mod many_key_writes;
 pub mod migrate;
-mod on_copy;
 mod optimistic;
 mod parse;
-mod promised;
-pub mod published;
 pub mod replay;
 pub mod run;
 pub mod serial;

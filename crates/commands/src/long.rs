@@ -1,13 +1,13 @@
 //! Long calls, run on a helper thread. The [`SlowPath`] in the command's row says how a call runs: on a view, on a
-//! snapshot, on a copy ([`crate::on_copy`]), or with its shards locked.
+//! snapshot, on a copy ([`crate::copy_write`]), or with its shards locked.
 //!
 //! Each of these ways runs the command's ordinary handler, so a command needs no second handler for long calls.
 //! `docs/concurrency.md` says what a call may lock and for how long.
 
 use crate::call::{Call, LaneCall};
+use crate::copy_write;
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
 use crate::dispatch;
-use crate::on_copy;
 use crate::run::{execute, handler, needs_all_shards};
 use crate::spec::{CommandSpec, Exec, Flags};
 use crate::table::DATA;
@@ -30,12 +30,12 @@ pub(crate) type Run = fn(&mut Call<'_, '_>);
 /// Runs a long call of the command `spec`.
 ///
 /// # Panics
-/// When the command does not work on keys.
+/// Panics if the command does not work on keys.
 pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     let (run, slow) = match spec.exec {
         // The command itself is cheap. The call is long because its user's rights must be checked for many
         // arguments.
-        Exec::Inline(run) => return whole(spec, run, call),
+        Exec::Inline(run) => return run_locked(spec, run, call),
         Exec::Estimated(run, _, slow) => (run, slow),
         _ => panic!("{} is no command on keys", spec.name),
     };
@@ -43,14 +43,14 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
         SlowPath::Own(own) => own(call),
         // The call is long because of the bytes of its reply, not because of the number of its arguments.
         SlowPath::View(_) if call.args.len() <= LONG_ELEMENTS => snapshot(spec, run, call),
-        SlowPath::View(merge) => on_view(spec, run, merge, call),
-        SlowPath::Slices(slices) => on_copy::in_slices(spec, run, slices, call),
-        SlowPath::OnCopy => on_copy::whole(spec, run, call, None),
+        SlowPath::View(merge) => run_on_view(spec, run, merge, call),
+        SlowPath::Slices(slices) => copy_write::run_in_slices(spec, run, slices, call),
+        SlowPath::CopyWrite => copy_write::run(spec, run, call, None),
         SlowPath::Snapshot => snapshot(spec, run, call),
-        SlowPath::Held => whole(spec, run, call),
-        SlowPath::HeldUnless(answered) => {
+        SlowPath::Locked => run_locked(spec, run, call),
+        SlowPath::LockedUnless(answered) => {
             if !answered(call) {
-                whole(spec, run, call);
+                run_locked(spec, run, call);
             }
         }
     }
@@ -60,17 +60,17 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
 /// handler.
 ///
 /// # Panics
-/// When the handler of `name` does not run on keys.
-pub(crate) fn whole_of(name: &str, call: &mut LaneCall<'_>) {
-    let (spec, run) = row_of(name);
-    whole(spec, run, call);
+/// Panics if the handler of `name` does not run on keys.
+pub(crate) fn run_locked_by_name(name: &str, call: &mut LaneCall<'_>) {
+    let (spec, run) = spec_and_handler(name);
+    run_locked(spec, run, call);
 }
 
 /// The row of a command on keys, and its handler.
 ///
 /// # Panics
-/// When no command on keys has this name.
-pub(crate) fn row_of(name: &str) -> (&'static CommandSpec, Run) {
+/// Panics if no command on keys has this name.
+pub(crate) fn spec_and_handler(name: &str) -> (&'static CommandSpec, Run) {
     let row = DATA.lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
     row.expect("the row of a command on keys")
 }
@@ -81,7 +81,7 @@ pub fn keys<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> Smal
 }
 
 /// Runs the handler with the shards of all keys locked from beginning to end.
-pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+pub(crate) fn run_locked(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let keys = keys(spec, args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
@@ -101,17 +101,17 @@ pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let lookups = txn.lookups();
     drop(txn);
     call.waits |= waits;
-    answer(call, if is_error { Err(error_text(&out)) } else { Ok(lookups) }, out);
+    send_outcome(call, if is_error { Err(error_text(&out)) } else { Ok(lookups) }, out);
 }
 
 /// Runs the handler on copies of its keys as of one moment.
 fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
-    let done = on_snapshot(spec, run, call.args, call, &mut out);
-    answer(call, done, out);
+    let done = run_on_snapshot(spec, run, call.args, call, &mut out);
+    send_outcome(call, done, out);
 }
 
-fn answer(call: &mut LaneCall<'_>, done: Result<Lookups, Vec<u8>>, out: Chain) {
+fn send_outcome(call: &mut LaneCall<'_>, done: Result<Lookups, Vec<u8>>, out: Chain) {
     match done {
         Ok(lookups) => {
             call.lookups = lookups;
@@ -123,7 +123,7 @@ fn answer(call: &mut LaneCall<'_>, done: Result<Lookups, Vec<u8>>, out: Chain) {
 
 /// Clones the records at the keys of `args` into a keyspace of their own, and runs the handler there. The shards
 /// are locked only while the values are cloned. (Clones share large parts.) The reply is written to `out`.
-fn on_snapshot(
+fn run_on_snapshot(
     spec: &CommandSpec,
     run: Run,
     args: Args<'_>,
@@ -134,7 +134,7 @@ fn on_snapshot(
     let of_system = matches!(spec.cost(), Cost::SystemElements);
     let from = if of_system { call.keyspace.system_db(call.db) } else { call.db };
     let mut lookups = Lookups::default();
-    let records = records_at(&keys, call.no_touch, call, |txn, key| {
+    let records = read_records(&keys, call.no_touch, call, |txn, key| {
         let mut db = txn.db(from);
         // A read of the system companion does not count as a use of the key.
         let record = if of_system { db.peek(key) } else { db.get(key) };
@@ -144,13 +144,13 @@ fn on_snapshot(
     });
     let copies = copies_of(call);
     let to = if of_system { copies.system_db(0) } else { 0 };
-    fill(&copies, to, &keys, records, call.now_ms);
-    on_copies(spec, run, args, &copies, call, out)?;
+    insert_records(&copies, to, &keys, records, call.now_ms);
+    run_on_copies(spec, run, args, &copies, call, out)?;
     Ok(lookups)
 }
 
 /// Runs the handler on slices of its keys. All slices read copies as of one moment.
-fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) {
+fn run_on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) {
     let (args, keyspace) = (call.args, call.keyspace);
     let all: Vec<Key<'_>> = (1..args.len()).map(|at| keyspace.key(args.at(at))).collect();
     let hashes: Vec<KeyHash> = all.iter().map(|key| key.hash).collect();
@@ -163,12 +163,12 @@ fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) 
         if call.cancelled() {
             break;
         }
-        let records = records_at(keys, no_touch, call, |txn, key| view.read(txn, key));
+        let records = read_records(keys, no_touch, call, |txn, key| view.read(txn, key));
         let copies = copies_of(call);
-        fill(&copies, 0, keys, records, call.now_ms);
+        insert_records(&copies, 0, keys, records, call.now_ms);
         let slice = slice_of(args, 1, 1, 1 + nth * SLICE_ARGUMENTS, SLICE_ARGUMENTS);
         let mut out = Chain::new();
-        match on_copies(spec, run, slice.args(), &copies, call, &mut out) {
+        match run_on_copies(spec, run, slice.args(), &copies, call, &mut out) {
             Ok(lookups) => {
                 call.lookups.hits += lookups.hits;
                 call.lookups.misses += lookups.misses;
@@ -184,7 +184,7 @@ fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) 
 }
 
 /// Calls `read` for each key, with the keys' shards locked, and returns the results.
-fn records_at<'k>(
+fn read_records<'k>(
     keys: &[Key<'_>],
     no_touch: bool,
     call: &LaneCall<'k>,
@@ -206,7 +206,7 @@ fn copies_of(call: &mut LaneCall<'_>) -> Keyspace {
 }
 
 /// Stores each record at its key.
-fn fill(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<Viewed>>, now_ms: i64) {
+fn insert_records(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<Viewed>>, now_ms: i64) {
     let mut txn = copies.lock_shard(0, now_ms);
     for (key, record) in keys.iter().zip(records) {
         if let Some((value, expire_at_ms)) = record {
@@ -320,7 +320,7 @@ pub fn changes_copies(spec: &CommandSpec, args: Args<'_>) -> bool {
 ///
 /// # Errors
 /// The text of the error, if the reply is an error.
-fn on_copies(
+fn run_on_copies(
     spec: &CommandSpec,
     run: Run,
     args: Args<'_>,

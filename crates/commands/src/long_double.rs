@@ -303,8 +303,8 @@ fn decimal_exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -n } else { n })
 }
 
-/// Returns the number. `None` when it is 0, because callers have a number that is not 0, and if it rounds to 0, it is
-/// out of range.
+/// Returns `x`, or `None` when `x` is 0. Callers have parsed a number other than 0. If rounding makes it 0, the number
+/// is out of range.
 fn nonzero(x: LongDouble) -> Option<LongDouble> {
     (x.significand != 0).then_some(x)
 }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_agrees_with_the_long_one() {
+    fn short_decimals_equal_the_general_algorithm() {
         let seed = 11;
         let mut rng = fastrand::Rng::with_seed(seed);
         for _ in 0..2000 {

@@ -42,7 +42,7 @@ pub struct ConnectionLost;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotConnected {
     /// The address does not exist, or nobody answered in time.
-    Nowhere,
+    Unreachable,
     /// The other server refused the connection.
     Refused,
 }
@@ -55,17 +55,17 @@ pub trait PeerLink {
     /// Sends all of `bytes`.
     ///
     /// # Errors
-    /// When the other server does not take the bytes.
+    /// Fails if the other server does not take the bytes.
     fn send(&mut self, bytes: &[u8]) -> Result<(), ConnectionLost>;
     /// Reads one line, and returns it without its end.
     ///
     /// # Errors
-    /// When no line arrives.
+    /// Fails if no line arrives.
     fn line(&mut self) -> Result<Vec<u8>, ConnectionLost>;
 }
 
-/// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS key [key ...]]`.
-/// The reply is OK, NOKEY when no key exists, or an error. `connect` opens the connection.
+/// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS
+/// key [key ...]]`. The reply is OK, NOKEY when no key exists, or an error. `connect` opens the connection.
 pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
     match migrate(call, connect) {
         Ok(word) => call.reply.simple(word),
@@ -144,59 +144,65 @@ fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'stati
     let timeout_ms = if timeout_ms <= 0 { TIMEOUT_MS } else { timeout_ms };
     let keys: Vec<Key<'_>> = options.keys.clone().map(|at| call.keyspace.key(args.at(at))).collect();
     let access = Access { read: true, write: !options.copy };
-    if keys.iter().any(|key| call.rights.is_some_and(|rights| !rights.may(key.bytes, access))) {
+    if keys.iter().any(|key| call.rights.is_some_and(|rights| !rights.allows(key.bytes, access))) {
         return Err(errors::NO_KEY_PERMISSION.into());
     }
-    let there = present(call, &keys);
-    if there.is_empty() {
+    let existing = existing_keys(call, &keys);
+    if existing.is_empty() {
         return Ok("NOKEY");
     }
     let timeout = Duration::from_millis(timeout_ms.unsigned_abs());
     let target = Target { host: args.at(1), port: args.at(2), timeout };
     let mut link = connect(&target).map_err(|why| match why {
-        NotConnected::Nowhere => NOT_CONNECTED,
+        NotConnected::Unreachable => NOT_CONNECTED,
         // redis-server notices a refused connection only when it writes, so this is its error for writing.
         NotConnected::Refused => NOT_SENT,
     })?;
-    let answers = if options.login.is_some() { 2 } else { 1 };
-    let greeting = greeting(&options, db);
-    let mut talk = Conversation { link: &mut *link, greeting, answers, is_welcome: true, refused: None };
+    let preamble_replies = if options.login.is_some() { 2 } else { 1 };
+    let preamble = preamble(&options, db);
+    let mut conversation = Conversation {
+        link: &mut *link,
+        preamble,
+        preamble_replies,
+        preamble_accepted: true,
+        first_error: None,
+    };
     let mut changed = Vec::new();
-    let mut rest = &there[..];
+    let mut rest = &existing[..];
     while !rest.is_empty() {
-        let (sent, used) = share(call, rest);
+        let (sent, used) = clone_batch(call, rest);
         rest = &rest[used..];
-        if let Err(text) = talk.hand_over(call, sent, options.replace, |call, taken| {
+        if let Err(text) = conversation.send_batch(call, sent, options.replace, |call, stored| {
             if !options.copy {
-                changed.extend(remove_unchanged(call, taken));
+                changed.extend(remove_unchanged(call, stored));
             }
         }) {
-            return Err(talk.refused.unwrap_or(text));
+            return Err(conversation.first_error.unwrap_or(text));
         }
     }
     for keys in changed.chunks(BATCH_KEYS) {
-        if let Err(text) = hand_over_held(call, &mut talk, keys) {
-            return Err(talk.refused.unwrap_or(text));
+        if let Err(text) = resend_locked(call, &mut conversation, keys) {
+            return Err(conversation.first_error.unwrap_or(text));
         }
     }
-    talk.refused.map_or(Ok("OK"), Err)
+    conversation.first_error.map_or(Ok("OK"), Err)
 }
 
 /// The keys among `keys` that exist.
-fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
-    let mut there = Vec::with_capacity(keys.len());
+fn existing_keys<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
+    let mut existing = Vec::with_capacity(keys.len());
     for some in keys.chunks(BATCH_KEYS) {
         let mut txn = call.lock(&hashes(some));
         let mut db = txn.db(call.db);
-        there.extend(some.iter().filter(|key| db.get(key).is_some()));
+        existing.extend(some.iter().filter(|key| db.get(key).is_some()));
         drop(txn);
         call.pause();
     }
-    there
+    existing
 }
 
 /// Clones the values of the first keys of `keys`: one batch. Returns them, and how many keys of `keys` they cover.
-fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<SentKey<'a>>, usize) {
+fn clone_batch<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<SentKey<'a>>, usize) {
     let keys = &keys[..keys.len().min(BATCH_KEYS)];
     let mut txn = call.lock(&hashes(keys));
     let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
@@ -223,11 +229,11 @@ fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
 }
 
 /// Removes each key that has not changed since it was sent. Returns the keys that have changed.
-fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<SentKey<'a>>) -> Vec<Key<'a>> {
-    let hashes: Vec<KeyHash> = taken.iter().map(|sent| sent.key.hash).collect();
+fn remove_unchanged<'a>(call: &LaneCall<'_>, stored: Vec<SentKey<'a>>) -> Vec<Key<'a>> {
+    let hashes: Vec<KeyHash> = stored.iter().map(|sent| sent.key.hash).collect();
     let mut txn = call.lock(&hashes);
-    let (mut changed, mut shares) = (Vec::new(), Vec::with_capacity(taken.len()));
-    for SentKey { key, value, expire_at_ms } in taken {
+    let (mut changed, mut shares) = (Vec::new(), Vec::with_capacity(stored.len()));
+    for SentKey { key, value, expire_at_ms } in stored {
         let now = sent_of(&mut txn, call.db, &key);
         let is_same =
             now.is_some_and(|now| now.expire_at_ms == expire_at_ms && now.value.is_unchanged(&value));
@@ -246,21 +252,21 @@ fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<SentKey<'a>>) -> Vec<Key
 
 /// Sends changed keys again, while their shards are locked so that they do not change once more. A key that no
 /// longer exists is deleted on the other server.
-fn hand_over_held(
+fn resend_locked(
     call: &mut LaneCall<'_>,
-    talk: &mut Conversation<'_>,
+    conversation: &mut Conversation<'_>,
     keys: &[Key<'_>],
 ) -> Result<(), Text> {
     let (db, now_ms) = (call.db, call.now_ms);
     let mut txn = call.hold(&hashes(keys));
     for key in keys {
-        let mut request = std::mem::take(&mut talk.greeting);
+        let mut request = std::mem::take(&mut conversation.preamble);
         match sent_of(&mut txn, db, key) {
             Some(sent) => encode_restore(&mut request, &sent, now_ms, true, &|| {}),
             None => encode_command(&mut request, &[&b"DEL"[..], key.bytes]),
         }
-        talk.send(&request)?;
-        if talk.is_taken()? {
+        conversation.send(&request)?;
+        if conversation.read_is_stored()? {
             remove(&mut txn, db, key);
         }
     }
@@ -276,15 +282,15 @@ fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
 }
 
 /// The commands that are sent before the first key: AUTH and SELECT.
-fn greeting(options: &MigrateOptions<'_>, db: i64) -> Vec<u8> {
-    let mut greeting = Vec::new();
+fn preamble(options: &MigrateOptions<'_>, db: i64) -> Vec<u8> {
+    let mut preamble = Vec::new();
     match options.login {
-        Some((Some(name), password)) => encode_command(&mut greeting, &[&b"AUTH"[..], name, password]),
-        Some((None, password)) => encode_command(&mut greeting, &[&b"AUTH"[..], password]),
+        Some((Some(name), password)) => encode_command(&mut preamble, &[&b"AUTH"[..], name, password]),
+        Some((None, password)) => encode_command(&mut preamble, &[&b"AUTH"[..], password]),
         None => {}
     }
-    encode_command(&mut greeting, &[&b"SELECT"[..], db.to_string().as_bytes()]);
-    greeting
+    encode_command(&mut preamble, &[&b"SELECT"[..], db.to_string().as_bytes()]);
+    preamble
 }
 
 /// Adds the RESTORE command of a key to `out`.
@@ -304,19 +310,19 @@ fn encode_restore(out: &mut Vec<u8>, sent: &SentKey<'_>, now_ms: i64, replace: b
 struct Conversation<'a> {
     link: &'a mut dyn PeerLink,
     /// The commands that must be sent before the next key: AUTH and SELECT, until they are sent.
-    greeting: Vec<u8>,
-    /// Number of replies to `greeting` that were not read yet.
-    answers: usize,
-    /// True until a reply to `greeting` is an error.
-    is_welcome: bool,
+    preamble: Vec<u8>,
+    /// Number of replies to `preamble` that were not read yet.
+    preamble_replies: usize,
+    /// True until a reply to `preamble` is an error.
+    preamble_accepted: bool,
     /// The first error reply of the other server.
-    refused: Option<Text>,
+    first_error: Option<Text>,
 }
 
 impl Conversation<'_> {
     /// Sends keys and reads the replies. Calls `done` with the keys that the other server has stored, even if the
     /// connection is lost after that.
-    fn hand_over<'a>(
+    fn send_batch<'a>(
         &mut self,
         call: &mut LaneCall<'_>,
         sent: Vec<SentKey<'a>>,
@@ -324,14 +330,14 @@ impl Conversation<'_> {
         done: impl FnOnce(&LaneCall<'_>, Vec<SentKey<'a>>),
     ) -> Result<(), Text> {
         for one in &sent {
-            let mut request = std::mem::take(&mut self.greeting);
+            let mut request = std::mem::take(&mut self.preamble);
             encode_restore(&mut request, one, call.now_ms, replace, &|| call.pause());
             self.send(&request)?;
         }
-        let (mut taken, mut end) = (Vec::with_capacity(sent.len()), Ok(()));
+        let (mut stored, mut end) = (Vec::with_capacity(sent.len()), Ok(()));
         for one in sent {
-            match self.is_taken() {
-                Ok(true) => taken.push(one),
+            match self.read_is_stored() {
+                Ok(true) => stored.push(one),
                 Ok(false) => {}
                 Err(text) => {
                     end = Err(text);
@@ -339,26 +345,27 @@ impl Conversation<'_> {
                 }
             }
         }
-        done(call, taken);
+        done(call, stored);
         end
     }
     fn send(&mut self, request: &[u8]) -> Result<(), Text> {
         self.link.send(request).map_err(|ConnectionLost| NOT_SENT.into())
     }
-    /// Reads the reply to a key. Returns true when the other server has stored the key. If a reply to `greeting`
+    /// Reads the reply to a key. Returns true when the other server has stored the key. If a reply to `preamble`
     /// was an error, no key counts as stored.
-    fn is_taken(&mut self) -> Result<bool, Text> {
-        for _ in 0..std::mem::take(&mut self.answers) {
-            self.is_welcome &= self.read()?;
+    fn read_is_stored(&mut self) -> Result<bool, Text> {
+        for _ in 0..std::mem::take(&mut self.preamble_replies) {
+            self.preamble_accepted &= self.read()?;
         }
-        Ok(self.read()? && self.is_welcome)
+        Ok(self.read()? && self.preamble_accepted)
     }
     /// Reads a reply. Returns false when the reply is an error.
     fn read(&mut self) -> Result<bool, Text> {
         let line = self.link.line().map_err(|ConnectionLost| Text::from(NOT_READ))?;
         let Some(error) = line.strip_prefix(b"-") else { return Ok(true) };
         let text = String::from_utf8_lossy(error);
-        self.refused.get_or_insert_with(|| format!("ERR Target instance replied with error: {text}").into());
+        self.first_error
+            .get_or_insert_with(|| format!("ERR Target instance replied with error: {text}").into());
         Ok(false)
     }
 }

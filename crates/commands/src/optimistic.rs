@@ -3,8 +3,8 @@
 //! The call clones the values on which the result depends. (Clones are cheap, because large values share their
 //! parts.) It computes the result, and stores it if none of these values was written meanwhile. So the command is
 //! as atomic as in redis-server, and no other client waits for the computation. If a value was written, the call
-//! begins anew. After a few attempts it announces a long lock on its shards, locks them, and finishes.
-//! [`crate::on_copy`] does this with a command's ordinary handler.
+//! starts again. After a few attempts it announces a long lock on its shards, locks them, and finishes.
+//! [`crate::copy_write`] does this with a command's ordinary handler.
 
 use crate::call::LaneCall;
 use crate::parse::Text;
@@ -75,7 +75,7 @@ pub(crate) fn apply<W: OptimisticWrite>(
             // Drop the clones first. A write to a value that a clone shares would copy it.
             drop((before, now));
             if let Some(prepared) = prepared {
-                prepared.give(call, &mut txn);
+                prepared.record_in(call, &mut txn);
             }
             write.store(&mut txn.db(database), &outcome);
             end(&mut txn, call.db, call.args);
@@ -115,35 +115,35 @@ const PAUSE_MEMBERS: usize = 256;
 /// client waited 3 to 4 ms beside ZREMRANGEBYRANK.
 pub(crate) const PAUSE_WRITES: usize = 32;
 
-/// Calls `rest` once per [`PAUSE_MEMBERS`] members.
+/// Calls `pause` once per [`PAUSE_MEMBERS`] members.
 pub(crate) struct Pauses<'a> {
-    rest: &'a mut dyn FnMut() -> bool,
+    pause: &'a mut dyn FnMut() -> bool,
     left: usize,
 }
 
 impl<'a> Pauses<'a> {
     /// A counter that begins at 0 members.
-    pub(crate) fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
-        Pauses { rest, left: PAUSE_MEMBERS }
+    pub(crate) fn new(pause: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
+        Pauses { pause, left: PAUSE_MEMBERS }
     }
     /// Visits the members of `range` in pieces of [`PAUSE_WRITES`], the last piece first, for a caller that changes
-    /// them. Calls `rest` after each piece.
+    /// them. Calls `pause` after each piece.
     pub(crate) fn pieces_back(&mut self, range: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
         let mut end = range.end;
         while end > range.start {
             let from = end.saturating_sub(PAUSE_WRITES).max(range.start);
             visit(from..end);
-            (self.rest)();
+            (self.pause)();
             end = from;
         }
     }
     /// Call this after each member. Returns false when the caller should stop.
-    pub(crate) fn goes_on(&mut self) -> bool {
+    pub(crate) fn may_continue(&mut self) -> bool {
         self.left -= 1;
         if self.left > 0 {
             return true;
         }
         self.left = PAUSE_MEMBERS;
-        (self.rest)()
+        (self.pause)()
     }
 }

@@ -28,13 +28,13 @@ pub enum ReplayError {
     #[error("{0}")]
     Unknown(String),
     /// MULTI after a MULTI, without an EXEC between them.
-    #[error("MULTI inside MULTI")]
+    #[error("MULTI before the EXEC of the previous MULTI")]
     Nested,
     /// EXEC without a MULTI before it.
     #[error("EXEC without MULTI")]
     NoMulti,
     /// SELECT names a database that the server does not have.
-    #[error("SELECT {selected}; the server has {databases} databases")]
+    #[error("SELECT {selected}: no such database; the server has {databases} databases")]
     Database {
         /// The argument of SELECT.
         selected: String,
@@ -50,7 +50,7 @@ pub enum ReplayError {
 /// reply is the error `text`.
 ///
 /// # Errors
-/// When the journal may not contain this command.
+/// Fails if the journal may not contain this command.
 pub type RunOther<'o> =
     &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, ReplayError>;
 
@@ -97,13 +97,13 @@ impl Replay {
     /// replay.
     ///
     /// # Errors
-    /// When the journal may not contain this command.
+    /// Fails if the journal may not contain this command.
     pub fn command(
         &mut self,
         keyspace: &Keyspace,
         argv: &mut Argv,
         now_ms: i64,
-        others: RunOther<'_>,
+        run_other: RunOther<'_>,
     ) -> Result<(), ReplayError> {
         let args = argv.args();
         let spec = self.table.resolve(args).map_err(|text| ReplayError::Unknown(shown(&text)))?.spec;
@@ -118,13 +118,13 @@ impl Replay {
                 let Some(queue) = queue.take() else { return Err(ReplayError::NoMulti) };
                 queue
                     .iter()
-                    .try_for_each(|(spec, argv)| self.run(keyspace, spec, argv.args(), now_ms, others))
+                    .try_for_each(|(spec, argv)| self.run(keyspace, spec, argv.args(), now_ms, run_other))
             }
             (_, Some(queue)) => {
                 queue.push((spec, std::mem::take(argv)));
                 Ok(())
             }
-            (_, None) => self.run(keyspace, spec, args, now_ms, others),
+            (_, None) => self.run(keyspace, spec, args, now_ms, run_other),
         }
     }
 
@@ -134,19 +134,19 @@ impl Replay {
         spec: &'static CommandSpec,
         args: Args<'_>,
         now_ms: i64,
-        others: RunOther<'_>,
+        run_other: RunOther<'_>,
     ) -> Result<(), ReplayError> {
         self.commands += 1;
         if matches!(spec.exec, Exec::Session(_)) && spec.name == "select" {
             return self.select(keyspace, args);
         }
         let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
-            (None, _) => others(spec, args, self.db)?,
-            (Some(_), None) => self.run_on_keys(keyspace, spec, args, now_ms),
+            (None, _) => run_other(spec, args, self.db)?,
+            (Some(_), None) => self.with_keys(keyspace, spec, args, now_ms),
             (Some(_), Some(limit)) => {
                 let kept = (0..args.len()).filter(|at| !(limit..limit + 2).contains(at));
                 let kept: Vec<&[u8]> = kept.map(|at| args.at(at)).collect();
-                self.run_on_keys(keyspace, spec, Argv::from_slices(&kept).args(), now_ms)
+                self.with_keys(keyspace, spec, Argv::from_slices(&kept).args(), now_ms)
             }
         };
         if let Some(text) = error {
@@ -162,7 +162,7 @@ impl Replay {
         Ok(())
     }
     /// Runs a command on keys. If the reply is an error, returns its text.
-    fn run_on_keys(
+    fn with_keys(
         &mut self,
         keyspace: &Keyspace,
         spec: &CommandSpec,
@@ -187,7 +187,7 @@ impl Replay {
             rights: None,
             client: 0,
         };
-        let error = run::whole(spec, args, &mut txn, &mut self.out, context);
+        let error = run::to_end(spec, args, &mut txn, &mut self.out, context);
         drop(txn);
         let text = error.map(|_| {
             let mut line = vec![0; self.out.len().min(SHOWN_BYTES_MAX)];
@@ -284,7 +284,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_transaction_that_is_cut_off_does_nothing() {
+    fn truncated_transaction_changes_nothing() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
         let mut replay = Replay::new(&TABLE, 0);
         for line in ["MULTI", "SET a 1", "SET b 2"] {
@@ -297,13 +297,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_named() {
+    fn error_names_the_command_that_cannot_be_replayed() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
         for (line, says) in [
             ("FROB a", "unknown command"),
             ("SET a", "wrong number of arguments"),
             ("SUBSCRIBE a", "subscribe cannot be run from a file"),
-            ("SELECT 99", "SELECT 99; the server has 16 databases"),
+            ("SELECT 99", "SELECT 99: no such database; the server has 16 databases"),
             ("EXEC", "EXEC without MULTI"),
             ("LPUSH a 1", "WRONGTYPE"),
         ] {
@@ -314,7 +314,7 @@ pub(crate) mod tests {
         }
     }
     #[test]
-    fn a_limit_behind_an_exact_length_is_passed_over() {
+    fn replayed_exact_trim_ignores_limit() {
         for (line, limit) in [
             ("XADD k MAXLEN = 5 LIMIT 10 1-1 f v", Some(5)),
             ("XADD k NOMKSTREAM MINID = 5-1 LIMIT 10 1-1 f v", Some(6)),

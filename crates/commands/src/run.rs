@@ -1,8 +1,9 @@
 //! Runs commands on a transaction that holds their shards.
 //!
-//! [`execute`] runs the handlers, except those on the copies of [`crate::on_copy`]. [`whole`] and [`once`] also
-//! find the keys and run a command to its end: in EXEC, in scripts, and for clients that have waited. A command
-//! outside of these may be long. The session (`engine`) decides that before, and [`crate::long`] runs a long one.
+//! [`execute`] runs all handlers, except handlers that run on a copy ([`crate::copy_write`]). [`to_end`] and
+//! [`to_end_or_wait`] also find the keys and run a command to its end: in EXEC, in scripts, and for clients that have
+//! waited. A command outside of these may be long. The session (`engine`) decides that before, and [`crate::long`]
+//! runs a long one.
 
 use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
@@ -26,7 +27,7 @@ pub struct Context<'a> {
     pub reply_bytes_max: usize,
     /// The source of random numbers.
     pub rng: &'a mut fastrand::Rng,
-    /// What the user may do with keys that the key specs do not find: see [`Call::rights`].
+    /// The user's rights to keys that the key specs do not find: see [`Call::rights`].
     pub rights: Option<&'a dyn KeyRights>,
     /// The client's id; 0 when no client runs the command.
     pub client: u64,
@@ -46,7 +47,7 @@ pub struct CommandOutcome {
 
 /// The handler that runs the command from beginning to end. `None` when the command has none.
 pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
-    spec.whole.or(spec.exec.on_keys())
+    spec.in_exec.or(spec.exec.on_keys())
 }
 
 /// Runs a handler as one command: its changes get the command's event name, and the command's effect is recorded.
@@ -82,22 +83,22 @@ impl<'a> PreparedEffect<'a> {
         let mut encoded = call.keyspace.unlocked(call.now_ms);
         call.begin(&mut encoded);
         if encoded.is_recorded() {
-            say_arguments(call, &mut encoded);
+            record_arguments_as_effect(call, &mut encoded);
         }
         PreparedEffect(encoded)
     }
     /// Makes the encoded command the effect of the changes that `txn` is about to make.
-    pub(crate) fn give(mut self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
+    pub(crate) fn record_in(mut self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
         match self.0.is_recorded() && txn.is_recorded() && !txn.has_effects() {
             true => txn.take_effects_of(&mut self.0),
             // Recording began after the encoding, or a key of the command had expired, which is an effect already.
-            false => say_arguments(call, txn),
+            false => record_arguments_as_effect(call, txn),
         }
     }
 }
 
-/// Records the command as the client sent it as the effect.
-fn say_arguments(call: &LaneCall<'_>, txn: &mut Txn<'_>) {
+/// Records the arguments that the client sent as the effect of the command.
+fn record_arguments_as_effect(call: &LaneCall<'_>, txn: &mut Txn<'_>) {
     let words: Vec<Arg<'_>> = (0..call.args.len()).map(|at| arg(call.args, at)).collect();
     txn.effect(call.db, &words);
 }
@@ -116,22 +117,22 @@ pub fn needs_all_shards(spec: &CommandSpec) -> bool {
 /// returns its code.
 ///
 /// # Panics
-/// When the command has no [`handler`], or when `txn` does not hold a shard that the command needs.
-pub fn whole(
+/// Panics if the command has no [`handler`], or when `txn` does not hold a shard that the command needs.
+pub fn to_end(
     spec: &CommandSpec,
     args: Args<'_>,
     txn: &mut Txn<'_>,
     out: &mut Chain,
     context: Context<'_>,
 ) -> Option<Vec<u8>> {
-    once(spec, args, txn, out, context).error
+    to_end_or_wait(spec, args, txn, out, context).error
 }
 
-/// Like [`whole`], for a caller whose client can wait: the result also says what a blocking command would wait for.
+/// Like [`to_end`], for a caller whose client can wait: the result also says what a blocking command would wait for.
 ///
 /// # Panics
-/// Like [`whole`].
-pub fn once(
+/// Like [`to_end`].
+pub fn to_end_or_wait(
     spec: &CommandSpec,
     args: Args<'_>,
     txn: &mut Txn<'_>,
@@ -139,7 +140,7 @@ pub fn once(
     context: Context<'_>,
 ) -> CommandOutcome {
     let keys = keys_of(spec, args, txn.keyspace());
-    on_keys(spec, args, &keys, txn, out, context)
+    with_keys(spec, args, &keys, txn, out, context)
 }
 
 /// The keys that the key specs of a command find, with their hashes.
@@ -147,11 +148,11 @@ pub fn keys_of<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> S
     dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
-/// Like [`once`], for a caller that has the command's [`keys_of`] already.
+/// Like [`to_end_or_wait`], for a caller that has the command's [`keys_of`] already.
 ///
 /// # Panics
-/// Like [`whole`].
-pub fn on_keys(
+/// Like [`to_end`].
+pub fn with_keys(
     spec: &CommandSpec,
     args: Args<'_>,
     keys: &[Key<'_>],
@@ -163,12 +164,12 @@ pub fn on_keys(
     into_reply(spec, args, keys, txn, &mut reply, context)
 }
 
-/// Like [`once`], for a caller that holds nothing for which others wait. A handler that may take long calls `pause`
-/// now and then. If `pause` returns false, a command that only reads ends early.
+/// Like [`to_end_or_wait`], for a caller that holds nothing for which others wait. A handler that may take long calls
+/// `pause` now and then. If `pause` returns false, a command that only reads ends early.
 ///
 /// # Panics
-/// Like [`whole`].
-pub fn pausing(
+/// Like [`to_end`].
+pub fn with_pauses(
     spec: &CommandSpec,
     args: Args<'_>,
     txn: &mut Txn<'_>,

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_redis_servers() {
+    fn timeouts_are_parsed_as_by_redis_server() {
         let negative = Err("ERR timeout is negative");
         for (text, want) in [
             ("0", Ok(0)),

@@ -242,7 +242,7 @@ impl Engine {
         }
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
         let began_us = self.host.mono_us();
-        let more = self.keyspace.expire_slice(now.unix_ms(), keys_max).more;
+        let more = self.keyspace.expire_slice(now.unix_ms(), keys_max).has_more;
         let took_us = self.host.mono_us().saturating_sub(began_us);
         self.stats.add(0, Stat::ExpireCycleUs, took_us);
         self.stats.add(0, Stat::ExpireCapReached, more.into());

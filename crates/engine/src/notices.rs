@@ -67,13 +67,13 @@ impl Notices {
 }
 
 impl Listener for Notices {
-    fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
+    fn report(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         self.notify(db, key, event);
         if changed && self.tracking.clients_len() > 0 {
             self.tracking.changed(key, by);
         }
     }
-    fn tell_all(&self) {
+    fn report_all(&self) {
         self.tracking.all_changed();
     }
 }

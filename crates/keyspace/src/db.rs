@@ -21,7 +21,7 @@ pub struct RemovedRecord {
     pub value: Value,
     /// Expiry of the record (unix milliseconds), if it had any.
     pub expire_at_ms: Option<i64>,
-    used: Usage,
+    usage: Usage,
 }
 
 /// One database, seen through the shards that a [`Txn`] holds. To every method an expired key is missing. A method
@@ -42,7 +42,7 @@ impl Db<'_, '_> {
     pub fn get(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
             self.txn.lookups.misses += 1;
-            self.tell_miss(key);
+            self.report_miss(key);
             return None;
         };
         self.txn.lookups.hits += 1;
@@ -55,7 +55,7 @@ impl Db<'_, '_> {
     /// Reads a record without marking it as used (for TTL, TYPE, OBJECT, EXISTS).
     pub fn peek(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
-            self.tell_miss(key);
+            self.report_miss(key);
             return None;
         };
         self.record(key, at)
@@ -71,7 +71,7 @@ impl Db<'_, '_> {
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         match value {
             Value::Str(s) => self.set_str(key, s.view(), expire_at_ms),
-            collection => self.put(key, Payload::OffHeap(collection), Some(expire_at_ms)),
+            collection => self.put(key, Payload::Outside(collection), Some(expire_at_ms)),
         }
     }
     /// Like [`Db::insert`], but only adds a missing key. When the key exists, returns false and changes nothing.
@@ -82,7 +82,7 @@ impl Db<'_, '_> {
         }
         match value {
             Value::Str(s) => self.put_at(None, key, payload_of(s.view()), Some(expire_at_ms)),
-            collection => self.put_at(None, key, Payload::OffHeap(collection), Some(expire_at_ms)),
+            collection => self.put_at(None, key, Payload::Outside(collection), Some(expire_at_ms)),
         }
         true
     }
@@ -101,7 +101,7 @@ impl Db<'_, '_> {
         let shard = self.changed(key);
         match value {
             Value::Str(s) => shard.insert(slot, key, payload_of(s.view()), expiry_ms, &clock),
-            collection => shard.insert(slot, key, Payload::OffHeap(collection), expiry_ms, &clock),
+            collection => shard.insert(slot, key, Payload::Outside(collection), expiry_ms, &clock),
         }
     }
     /// Like [`Db::insert`], for a string. A short string is copied into the table. For a long string the record
@@ -120,7 +120,7 @@ impl Db<'_, '_> {
     /// bytes as they were.
     ///
     /// # Errors
-    /// When the value is not a string.
+    /// Fails if the value is not a string.
     pub fn edit_str<R, E>(
         &mut self,
         key: &Key<'_>,
@@ -141,7 +141,7 @@ impl Db<'_, '_> {
             if matches!(edited, Some(Ok(_))) {
                 let slot = self.slot;
                 self.changed(key).note_key(slot, key);
-                self.tell_change(key);
+                self.report_change(key);
             }
             return Ok(edited);
         };
@@ -154,7 +154,7 @@ impl Db<'_, '_> {
     /// Returns the collection at `key`, and marks the record as used. Returns `None` when the key is missing.
     ///
     /// # Errors
-    /// When the value is of another type.
+    /// Fails if the value is of another type.
     #[inline]
     pub fn read<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.get(key))
@@ -162,7 +162,7 @@ impl Db<'_, '_> {
     /// Like [`Db::read`], but does not mark the record as used.
     ///
     /// # Errors
-    /// When the value is of another type.
+    /// Fails if the value is of another type.
     pub fn peek_at<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
         of_type(self.peek(key))
     }
@@ -171,7 +171,7 @@ impl Db<'_, '_> {
     /// [`Collection::STAYS_WHEN_EMPTY`].
     ///
     /// # Errors
-    /// When the value is of another type.
+    /// Fails if the value is of another type.
     pub fn change<T: Collection, R>(
         &mut self,
         key: &Key<'_>,
@@ -185,7 +185,7 @@ impl Db<'_, '_> {
     /// [`Collection::STAYS_WHEN_EMPTY`] needs no element).
     ///
     /// # Errors
-    /// When the value is of another type.
+    /// Fails if the value is of another type.
     pub fn change_or_create<T: Collection, R>(
         &mut self,
         key: &Key<'_>,
@@ -197,7 +197,7 @@ impl Db<'_, '_> {
         let mut new = T::default();
         let (result, changed) = change(&mut new);
         if changed == Changed::Yes && (T::STAYS_WHEN_EMPTY || !new.is_empty()) {
-            self.put(key, Payload::OffHeap(new.into_value()), Some(None));
+            self.put(key, Payload::Outside(new.into_value()), Some(None));
         }
         Ok(result)
     }
@@ -206,7 +206,7 @@ impl Db<'_, '_> {
     /// the caller frees.
     ///
     /// # Errors
-    /// When `value` is a collection and the value at `key` is of another type.
+    /// Fails if `value` is a collection and the value at `key` is of another type.
     pub fn replace(&mut self, key: &Key<'_>, value: Value) -> Result<Option<Value>, OtherType> {
         value.replace_at(self, key)
     }
@@ -226,17 +226,17 @@ impl Db<'_, '_> {
         let (result, changed, emptied, resettled) = changed.flatten().ok_or(OtherType)?;
         if let Some(was_mortal) = resettled {
             let slot = self.slot;
-            self.changed(key).settle(slot, at, key, was_mortal);
+            self.changed(key).update_record_expiry(slot, at, key, was_mortal);
         }
         if emptied {
             if self.txn.listens() {
-                self.tell(key, self.txn.caller.event, false);
+                self.report(key, self.txn.caller.event, false);
             }
             self.delete(key);
         } else if changed == Changed::Yes {
             let slot = self.slot;
             self.changed(key).note_key(slot, key);
-            self.tell_change(key);
+            self.report_change(key);
         }
         Ok(result)
     }
@@ -247,35 +247,35 @@ impl Db<'_, '_> {
         let slot = self.slot;
         let shard = self.changed(key);
         let record = RecordRef(shard.table(slot)?.records.at(at));
-        let (expire_at_ms, used) = (record.expire_at_ms(), Usage(record.0.used()));
+        let (expire_at_ms, usage) = (record.expire_at_ms(), Usage(record.0.usage()));
         let inline = match record.value() {
             ValueRef::Str(s @ (StrRef::Int(_) | StrRef::Bytes { .. })) => Some(Value::Str(s.to_str())),
             _ => None,
         };
         shard.changes += 1;
         let outside = shard.remove(slot, at, key);
-        self.tell_change(key);
-        Some(RemovedRecord { value: outside.or(inline)?, expire_at_ms, used })
+        self.report_change(key);
+        Some(RemovedRecord { value: outside.or(inline)?, expire_at_ms, usage })
     }
     /// Puts a removed record back at `key`, with its former expiry. Its usage is the former one plus one use.
     pub fn put_back(&mut self, key: &Key<'_>, taken: RemovedRecord) {
         self.insert(key, taken.value, taken.expire_at_ms);
         let Some(at) = self.locate(key) else { return };
         let (slot, clock) = (self.slot, self.txn.clock);
-        self.shard(key).set_used(slot, at, taken.used, &clock);
+        self.shard(key).set_usage(slot, at, taken.usage, &clock);
     }
     /// Sets the usage of a record (RESTORE): the seconds since the last use or, under an LFU policy, the access
     /// counter. The argument that the current policy does not use is ignored. Does nothing when the key is missing.
     pub fn set_usage(&mut self, key: &Key<'_>, idle_s: Option<u64>, frequency: Option<u8>) {
         let now_ms = self.txn.clock.now_ms;
-        let used = match self.txn.clock.lfu {
+        let usage = match self.txn.clock.lfu {
             true => frequency.map(|frequency| Usage::used_often(frequency, now_ms)),
             false => idle_s.map(|idle_s| Usage::idle_for(idle_s, now_ms)),
         };
-        let Some(used) = used else { return };
+        let Some(usage) = usage else { return };
         let Some(at) = self.locate(key) else { return };
         let slot = self.slot;
-        self.shard(key).put_used(slot, at, used);
+        self.shard(key).put_usage(slot, at, usage);
     }
     /// Deletes a record. Returns false when the key is missing. The value is freed after the shards are released. A
     /// helper thread frees it if it is big.
@@ -288,7 +288,7 @@ impl Db<'_, '_> {
         self.txn.garbage(value);
         if self.txn.listens() {
             self.txn.note_change(self.slot);
-            self.tell(key, KeyEvent::DEL, true);
+            self.report(key, KeyEvent::DEL, true);
         }
         true
     }
@@ -298,7 +298,7 @@ impl Db<'_, '_> {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
         self.changed(key).set_expiry(slot, at, key, expire_at_ms.unwrap_or(i64::MAX));
-        self.tell_change(key);
+        self.report_change(key);
         true
     }
 
@@ -330,35 +330,35 @@ impl Db<'_, '_> {
     pub fn effect(&mut self, args: &[Arg<'_>]) {
         self.txn.effect(self.slot / 2, args);
     }
-    /// Sets the event of the next changes: see [`Txn::call_next`].
+    /// Sets the event of the next changes: see [`Txn::set_event`].
     #[inline]
-    pub fn txn_call_next(&mut self, event: KeyEvent) {
-        self.txn.call_next(event);
+    pub fn set_event(&mut self, event: KeyEvent) {
+        self.txn.set_event(event);
     }
     /// Reports an event of `key` to the listener, if there is one. For events that are not changes, and for events
     /// whose name differs from that of the command's changes.
-    pub fn tell_event(&mut self, key: &Key<'_>, event: KeyEvent) {
+    pub fn report_event(&mut self, key: &Key<'_>, event: KeyEvent) {
         if self.txn.listens() {
-            self.tell(key, event, false);
+            self.report(key, event, false);
         }
     }
     /// Reports to the listener, if there is one, that the command has changed `key`.
     #[inline]
-    fn tell_change(&mut self, key: &Key<'_>) {
+    fn report_change(&mut self, key: &Key<'_>) {
         if self.txn.listens() {
             self.txn.note_change(self.slot);
-            self.tell(key, self.txn.caller.event, true);
+            self.report(key, self.txn.caller.event, true);
         }
     }
     #[inline]
-    fn tell_miss(&mut self, key: &Key<'_>) {
+    fn report_miss(&mut self, key: &Key<'_>) {
         if self.txn.listens() && self.txn.caller.reads {
-            self.tell(key, KeyEvent::MISS, false);
+            self.report(key, KeyEvent::MISS, false);
         }
     }
     #[cold]
-    fn tell(&mut self, key: &Key<'_>, event: KeyEvent, changed: bool) {
-        self.txn.tell(self.slot, key.bytes, event, changed);
+    fn report(&mut self, key: &Key<'_>, event: KeyEvent, changed: bool) {
+        self.txn.report(self.slot, key.bytes, event, changed);
     }
 
     #[inline]
@@ -404,17 +404,17 @@ impl Db<'_, '_> {
             None => {
                 shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
-                    // Report only the event `new` here. `tell_change` below reports the change of the key.
-                    self.tell(key, KeyEvent::NEW, false);
+                    // Report only the event `new` here. `report_change` below reports the change of the key.
+                    self.report(key, KeyEvent::NEW, false);
                 }
             }
         }
-        self.tell_change(key);
+        self.report_change(key);
     }
     #[inline]
     pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
-        &mut self.txn.shard_guard(shard).guard
+        &mut self.txn.shard_guard(shard).lock
     }
     /// The shard of `key`, for writing. Notes that the shard was changed.
     #[inline]
@@ -422,13 +422,13 @@ impl Db<'_, '_> {
         let shard = self.txn.keyspace.shard_of(key.hash);
         let held = self.txn.shard_guard(shard);
         held.changed = true;
-        &mut held.guard
+        &mut held.lock
     }
     /// Finds the record of `key`. First carries out the promises of the key. Removes the record if it has expired.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<Location> {
-        if self.shard(key).is_promised() {
-            self.settle(key);
+        if self.shard(key).has_promises() {
+            self.carry_out_promises(key);
         }
         let (slot, expiry_ms) = (self.slot, self.txn.clock.expiry_ms);
         let position = position_of(key.hash.0);
@@ -451,12 +451,12 @@ impl Db<'_, '_> {
         let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
         self.txn.garbage(value);
         if self.txn.listens() {
-            let (keyspace, by) = (self.txn.keyspace, self.txn.caller.by);
+            let (keyspace, client) = (self.txn.keyspace, self.txn.caller.client);
             for (event, gone) in expired.events() {
                 if let Some(fields) = gone {
-                    self.txn.note_gone(slot, key.bytes, fields);
+                    self.txn.record_removal(slot, key.bytes, fields);
                 }
-                keyspace.tell(slot, key.bytes, event, true, by);
+                keyspace.report(slot, key.bytes, event, true, client);
             }
         }
         if expired.stays {
@@ -485,7 +485,7 @@ fn payload_of(value: StrRef<'_>) -> Payload<'_, Value> {
         StrRef::Blob { blob, edited } if blob.len() <= INLINE_BYTES_MAX => Payload::Bytes(blob, edited),
         StrRef::Blob { blob, edited } => {
             let blob = blob.clone();
-            Payload::OffHeap(Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) }))
+            Payload::Outside(Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) }))
         }
     }
 }

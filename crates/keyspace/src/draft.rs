@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// `take_promises` calls `pause` once per this number of keys.
 const PAUSE_KEYS: usize = 128;
 
-/// What a transaction in a draft has made of one key.
+/// The state of one key after a transaction in a draft, and the key's events.
 #[derive(Debug)]
 pub(crate) struct DraftedKey {
     /// The record after the transaction. `None`: the key does not exist any more.
@@ -54,7 +54,7 @@ impl Txn<'_> {
     /// [`PAUSE_KEYS`] keys.
     ///
     /// # Panics
-    /// When events were not kept ([`Txn::keep_events`]), or when an event belongs to another database.
+    /// Panics if events were not kept ([`Txn::keep_events`]), or when an event belongs to another database.
     pub fn take_promises(&mut self, of: &Keyspace, db: usize, pause: &dyn Fn()) -> Promises {
         let kept = self.kept.take().expect("a draft keeps its events");
         let effects = self.effects.take();
@@ -97,7 +97,7 @@ impl Txn<'_> {
     /// Reports the kept events to the listener of `keyspace`, the keyspace that the draft was made of.
     pub fn tell_events_at(&mut self, keyspace: &Keyspace) {
         if let Some(mut kept) = self.kept.take() {
-            kept.tell(keyspace, usize::MAX);
+            kept.report(keyspace, usize::MAX);
         }
     }
     /// Drops the events and effects of a draft that is not used.
@@ -120,8 +120,8 @@ impl Db<'_, '_> {
         self.txn.forget_events();
         let changes = made.events.iter().filter(|event| event.changed).count();
         self.changed(key).changes = changes_before + changes as u64;
-        for KeptEvent { event, changed, by } in made.events {
-            self.txn.keyspace.tell(slot, key.bytes, event, changed, by);
+        for KeptEvent { event, changed, client } in made.events {
+            self.txn.keyspace.report(slot, key.bytes, event, changed, client);
         }
     }
 }

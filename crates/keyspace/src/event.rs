@@ -4,7 +4,7 @@
 //! of a key come in the order of the changes. Without a listener and without a journal, a change costs one branch
 //! for this ([`crate::Settings::listens`]).
 //!
-//! A command names its changes in advance ([`crate::Txn::call_changes`]). The keyspace itself names only these
+//! A command names its changes in advance ([`crate::Txn::set_event_source`]). The keyspace itself names only these
 //! events: a new key (`new`), a deleted key (`del`), an expired or evicted key, a look-up of a missing key
 //! (`keymiss`), and expired fields of a hash (`hexpired`).
 
@@ -60,10 +60,10 @@ impl KeyEvent {
 /// access the keyspace.
 pub trait Listener: Send + Sync + Debug {
     /// `event` happened to `key` of database `db`. `changed`: the value, the expiry or the existence of the key
-    /// changed. `by`: the client that ran the command; 0 when no client did.
-    fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64);
+    /// changed. `client`: the client that ran the command; 0 when no client did.
+    fn report(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, client: u64);
     /// One or more whole databases changed, by a flush or a swap.
-    fn tell_all(&self);
+    fn report_all(&self);
 }
 
 /// What the events of a command have in common: the name of its changes, and its client.
@@ -72,11 +72,11 @@ pub(crate) struct EventSource {
     pub(crate) event: KeyEvent,
     /// True when the command only reads. Then its look-up of a missing key is an event (`keymiss`).
     pub(crate) reads: bool,
-    pub(crate) by: u64,
+    pub(crate) client: u64,
 }
 
 impl EventSource {
-    pub(crate) const NOBODY: EventSource = EventSource { event: KeyEvent::NONE, reads: false, by: 0 };
+    pub(crate) const NOBODY: EventSource = EventSource { event: KeyEvent::NONE, reads: false, client: 0 };
 }
 
 /// A kept event: it is reported later, or never.
@@ -87,12 +87,12 @@ struct QueuedEvent {
     event: KeptEvent,
 }
 
-/// The arguments of [`Keyspace::tell`] for a kept event, without slot and key.
+/// The arguments of [`Keyspace::report`] for a kept event, without slot and key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptEvent {
     pub(crate) event: KeyEvent,
     pub(crate) changed: bool,
-    pub(crate) by: u64,
+    pub(crate) client: u64,
 }
 
 /// Events of work that may be undone, kept until the work is done: see [`crate::Txn::keep_events`].
@@ -100,12 +100,12 @@ pub(crate) struct KeptEvent {
 pub(crate) struct KeptEvents {
     events: VecDeque<QueuedEvent>,
     /// Number of events that were reported already. They are no longer in `events`.
-    told: usize,
+    reported: usize,
     bytes: usize,
 }
 
 impl KeptEvents {
-    /// Keeps an event, so that [`Keyspace::tell`] can report it later.
+    /// Keeps an event, so that [`Keyspace::report`] can report it later.
     pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeptEvent) {
         self.bytes += size_of::<QueuedEvent>() + key.len();
         self.events.push_back(QueuedEvent { slot, key: key.into(), event });
@@ -116,19 +116,19 @@ impl KeptEvents {
     }
     /// Number of events so far, including those already reported.
     pub(crate) fn len(&self) -> usize {
-        self.told + self.events.len()
+        self.reported + self.events.len()
     }
     /// Bytes of all events so far, including those already reported.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
     /// Reports the first `until` events to the listener, except those already reported.
-    pub(crate) fn tell(&mut self, keyspace: &Keyspace, until: usize) {
-        let n = until.saturating_sub(self.told).min(self.events.len());
-        self.told += n;
+    pub(crate) fn report(&mut self, keyspace: &Keyspace, until: usize) {
+        let n = until.saturating_sub(self.reported).min(self.events.len());
+        self.reported += n;
         for kept in self.events.drain(..n) {
-            let KeptEvent { event, changed, by } = kept.event;
-            keyspace.tell(kept.slot, &kept.key, event, changed, by);
+            let KeptEvent { event, changed, client } = kept.event;
+            keyspace.report(kept.slot, &kept.key, event, changed, client);
         }
     }
 }

@@ -124,7 +124,7 @@ struct SeenRecord {
     score: u64,
     basis: u64,
     /// Index of the record in the order in which the segment was visited.
-    number: usize,
+    visit_index: usize,
     key_bytes: usize,
 }
 
@@ -161,7 +161,7 @@ impl Pool {
                 fits
             });
         }
-        self.seen.sort_unstable_by_key(|seen| seen.number);
+        self.seen.sort_unstable_by_key(|seen| seen.visit_index);
     }
     /// Adds a record that [`Pool::select`] has kept to the candidates.
     fn add(&mut self, seen: &SeenRecord, db: usize, key: &[u8]) {
@@ -182,7 +182,7 @@ impl Pool {
 fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     match order {
         Order::SoonestToExpire => key_expiry_ms(&record.0) as u64,
-        _ => u64::from(record.0.used()),
+        _ => u64::from(record.0.usage()),
     }
 }
 
@@ -264,7 +264,7 @@ impl Keyspace {
         let position = position_of(key.hash.0);
         let place = &self.shards[self.shard_at(position)];
         let mut shard = place.lock.try_lock()?;
-        if shard.is_promised() {
+        if shard.has_promises() {
             return None;
         }
         let table = shard.table(slot)?;
@@ -283,13 +283,13 @@ impl Keyspace {
         let mut effects = None;
         if self.listens() {
             let event = if expired { KeyEvent::EXPIRED } else { KeyEvent::EVICTED };
-            self.note_gone(slot, key.bytes, &[], &mut effects);
-            self.tell(slot, key.bytes, event, true, 0);
+            self.record_removal(slot, key.bytes, &[], &mut effects);
+            self.report(slot, key.bytes, event, true, 0);
         }
         let placed = effects.and_then(|effects| self.journal().place(effects));
         let is_waited_for = shard.watchers.waiters.has_signalled();
         drop(shard);
-        placed.into_iter().for_each(PlacedEffects::put);
+        placed.into_iter().for_each(PlacedEffects::write);
         if is_waited_for {
             self.serve_signalled(self.shard_at(position), now_ms);
         }
@@ -377,16 +377,16 @@ fn scan_segment(
         return SegmentScan { visited: 0, eligible: 0, next };
     }
     pool.seen.clear();
-    let mut number = 0;
+    let mut visit_index = 0;
     let (_, next) = table.records.scan_step(from, usize::MAX, &mut |item| {
         let record = RecordRef(item);
         if policy.allows(&record) {
             let (score, basis) = (score(&record), basis(&record, policy.order));
-            pool.seen.push(SeenRecord { score, basis, number, key_bytes: item.key().len() });
+            pool.seen.push(SeenRecord { score, basis, visit_index, key_bytes: item.key().len() });
         }
-        number += 1;
+        visit_index += 1;
     });
-    let (visited, eligible) = (number, pool.seen.len());
+    let (visited, eligible) = (visit_index, pool.seen.len());
     if eligible == 0 {
         // No record of the segment has an expiry any more. `raise_expiry` lets later rounds skip the segment.
         shard.raise_expiry(slot, from);
@@ -396,12 +396,12 @@ fn scan_segment(
     let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.records_per_candidate());
     pool.select(best.min(CANDIDATES_MAX));
     let seen = std::mem::take(&mut pool.seen);
-    let (mut selected, mut number) = (seen.iter().peekable(), 0);
+    let (mut selected, mut visit_index) = (seen.iter().peekable(), 0);
     table.records.scan_step(from, usize::MAX, &mut |item| {
-        if let Some(best) = selected.next_if(|best| best.number == number) {
+        if let Some(best) = selected.next_if(|best| best.visit_index == visit_index) {
             pool.add(best, slot / 2, item.key());
         }
-        number += 1;
+        visit_index += 1;
     });
     pool.seen = seen;
     SegmentScan { visited, eligible, next }

@@ -1,19 +1,18 @@
-//! [`Keepers`]: what a shard keeps for readers of its past state. These readers are snapshots of all data
-//! ([`crate::Snapshot`]) and views of some keys ([`crate::View`]). Before the shard writes a record, they keep the
-//! former record.
+//! [`Keepers`]: the snapshots of all data ([`crate::Snapshot`]) and the views of some keys ([`crate::View`]) that read
+//! a past state of a shard. Before the shard writes a record, each of them keeps the record's former value.
 
 use crate::extendible::ExtendibleTable;
 use crate::record::Value;
 use crate::shard::{KeyPositions, Shard};
-use crate::snapshot::{Saving, SnapshotLoad};
-use crate::view::Viewing;
+use crate::snapshot::{ShardSnapshot, SnapshotLoad};
+use crate::view::ShardView;
 use std::sync::Arc;
 
 /// The parts of all current snapshots and views that belong to one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
-    pub(crate) savings: Vec<Saving>,
-    pub(crate) viewings: Vec<Viewing>,
+    pub(crate) snapshots: Vec<ShardSnapshot>,
+    pub(crate) views: Vec<ShardView>,
 }
 
 /// The records of a table as they were before a flush or a swap took the table away. Costs one pointer per segment,
@@ -31,11 +30,11 @@ impl FrozenTable {
 }
 
 impl Keepers {
-    pub(crate) fn saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut Saving> {
-        self.savings.iter_mut().find(|saving| saving.is_of(load))
+    pub(crate) fn shard_snapshot(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut ShardSnapshot> {
+        self.snapshots.iter_mut().find(|shard_snapshot| shard_snapshot.is_of(load))
     }
     fn is_empty(&self) -> bool {
-        self.savings.is_empty() && self.viewings.is_empty()
+        self.snapshots.is_empty() && self.views.is_empty()
     }
 }
 
@@ -51,39 +50,42 @@ impl Shard {
     #[cold]
     fn keep_for_all(&mut self, slot: usize, position: u64, key: &[u8]) {
         let Some(mut keepers) = self.keepers.take() else { return };
-        keepers.savings.iter_mut().for_each(|saving| saving.keep(self, slot, position, key));
-        keepers.viewings.iter_mut().for_each(|viewing| viewing.keep(self, slot, position, key));
+        keepers
+            .snapshots
+            .iter_mut()
+            .for_each(|shard_snapshot| shard_snapshot.keep(self, slot, position, key));
+        keepers.views.iter_mut().for_each(|shard_view| shard_view.keep(self, slot, position, key));
         self.keepers = Some(keepers);
     }
     /// Call this before a flush or a swap takes a whole table away.
     pub(crate) fn keep_table(&mut self, slot: usize) {
         let Some(mut keepers) = self.keepers.take() else { return };
-        keepers.savings.iter_mut().for_each(|saving| saving.keep_table(self, slot));
-        keepers.viewings.iter_mut().for_each(|viewing| viewing.keep_table(self, slot));
+        keepers.snapshots.iter_mut().for_each(|shard_snapshot| shard_snapshot.keep_table(self, slot));
+        keepers.views.iter_mut().for_each(|shard_view| shard_view.keep_table(self, slot));
         self.keepers = Some(keepers);
     }
     /// The keepers of this shard. Creates them if there are none, because the caller adds a snapshot or a view.
     pub(crate) fn keepers(&mut self) -> &mut Keepers {
         self.keepers.get_or_insert_default()
     }
-    pub(crate) fn saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut Saving> {
-        self.keepers.as_mut()?.saving(load)
+    pub(crate) fn shard_snapshot(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut ShardSnapshot> {
+        self.keepers.as_mut()?.shard_snapshot(load)
     }
     /// Removes this shard's part of a snapshot and returns it.
-    pub(crate) fn take_saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<Saving> {
+    pub(crate) fn take_shard_snapshot(&mut self, load: &Arc<SnapshotLoad>) -> Option<ShardSnapshot> {
         let keepers = self.keepers.as_mut()?;
-        let at = keepers.savings.iter().position(|saving| saving.is_of(load))?;
-        let saving = keepers.savings.swap_remove(at);
+        let at = keepers.snapshots.iter().position(|shard_snapshot| shard_snapshot.is_of(load))?;
+        let shard_snapshot = keepers.snapshots.swap_remove(at);
         self.forget_keepers();
-        Some(saving)
+        Some(shard_snapshot)
     }
     /// Removes this shard's part of a view and returns it.
-    pub(crate) fn take_viewing(&mut self, id: u64) -> Option<Viewing> {
+    pub(crate) fn take_shard_view(&mut self, id: u64) -> Option<ShardView> {
         let keepers = self.keepers.as_mut()?;
-        let at = keepers.viewings.iter().position(|viewing| viewing.id == id)?;
-        let viewing = keepers.viewings.swap_remove(at);
+        let at = keepers.views.iter().position(|shard_view| shard_view.id == id)?;
+        let shard_view = keepers.views.swap_remove(at);
         self.forget_keepers();
-        Some(viewing)
+        Some(shard_view)
     }
     fn forget_keepers(&mut self) {
         self.keepers = self.keepers.take().filter(|keepers| !keepers.is_empty());

@@ -210,9 +210,9 @@ impl Keyspace {
         let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();
         txn.effect(0, &args);
     }
-    /// Records in `effects` that a key is gone by expiry or eviction, or that only these `fields` are, if there are
-    /// any. The recorded commands stay independent of each other. For code that holds a shard without a [`Txn`].
-    pub(crate) fn note_gone(
+    /// Records in `effects` that expiry or eviction removed a key or, if `fields` is not empty, only these fields of
+    /// the key. The recorded commands stay independent of each other. For code that holds a shard without a [`Txn`].
+    pub(crate) fn record_removal(
         &self,
         slot: usize,
         key: &[u8],
@@ -221,27 +221,27 @@ impl Keyspace {
     ) {
         if slot.is_multiple_of(2) && self.journal.is_on() {
             let effects = effects.get_or_insert_with(Journal::effects);
-            effects.set_apart();
-            effects.gone(slot / 2, key, fields);
+            effects.mark_independent();
+            effects.record_removal(slot / 2, key, fields);
         }
     }
     /// Reports an event to the listener. `slot` is the slot of the key's database.
     #[cold]
-    pub(crate) fn tell(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
+    pub(crate) fn report(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, client: u64) {
         // The system companions have no events.
         if slot.is_multiple_of(2)
             && self.has_listener()
             && let Some(listener) = self.listener.get()
         {
-            listener.tell(slot / 2, key, event, changed, by);
+            listener.report(slot / 2, key, event, changed, client);
         }
     }
     #[cold]
-    pub(crate) fn tell_all(&self) {
+    pub(crate) fn report_all(&self) {
         if self.has_listener()
             && let Some(listener) = self.listener.get()
         {
-            listener.tell_all();
+            listener.report_all();
         }
     }
     /// The tunables of this keyspace.
@@ -312,7 +312,7 @@ impl Keyspace {
         patience: Duration,
         now_ms: i64,
     ) -> Option<Txn<'_>> {
-        Txn::together(self, &self.shards_of(hashes), tries, patience, now_ms)
+        Txn::lock_together(self, &self.shards_of(hashes), tries, patience, now_ms)
     }
     /// Prefetches the records of `keys` and the first bytes of their values. Then a batch of commands waits for
     /// memory once instead of once per key. This is only a hint: shards that somebody else holds are skipped.
@@ -325,18 +325,18 @@ impl Keyspace {
     fn prefetch_few(&self, slot: usize, keys: &[Key<'_>]) {
         // Take all locks before the first load. A processor starts no load before an earlier atomic operation is
         // done. So if a lock were taken between two keys, their cache misses would not overlap.
-        let mut held: SmallVec<[(usize, MutexGuard<'_, Shard>); PREFETCH_KEYS]> = SmallVec::new();
+        let mut guards: SmallVec<[(usize, MutexGuard<'_, Shard>); PREFETCH_KEYS]> = SmallVec::new();
         let mut places: SmallVec<[(u8, u64); PREFETCH_KEYS]> = SmallVec::new();
         for key in keys {
             let position = position_of(key.hash.0);
             let shard = self.shard_at(position);
-            let at = held.iter().position(|(held, _)| *held == shard).or_else(|| {
-                held.push((shard, self.shards[shard].lock.try_lock()?));
-                Some(held.len() - 1)
+            let at = guards.iter().position(|(guards, _)| *guards == shard).or_else(|| {
+                guards.push((shard, self.shards[shard].lock.try_lock()?));
+                Some(guards.len() - 1)
             });
             places.extend(at.map(|at| (at as u8, position)));
         }
-        let records = |at: u8| held[usize::from(at)].1.table(slot).map(|table| &table.records);
+        let records = |at: u8| guards[usize::from(at)].1.table(slot).map(|table| &table.records);
         for (at, position) in &places {
             if let Some(records) = records(*at) {
                 records.prefetch(*position, PREFETCH_BYTES);
@@ -353,15 +353,16 @@ impl Keyspace {
             }
         }
     }
-    /// Like [`Keyspace::prefetch`], for several commands that look up parts (such as fields) of the value at one
-    /// key. Returns false when there is nothing to prefetch: the value is small enough to be in the cache, or has
-    /// no such parts. Returns true when it has prefetched, or when the shard was held so that it could not tell.
+    /// Like [`Keyspace::prefetch`], for several commands that look up parts (such as fields) of the value at one key.
+    /// Returns false when there is nothing to prefetch: the value is small enough to be in the cache, or has no such
+    /// parts. Returns true when it has prefetched, or when somebody else holds the shard, so that the value is
+    /// unknown.
     pub fn prefetch_parts(&self, db: usize, key: &Key<'_>, parts: &[Parts<'_>]) -> bool {
         let position = position_of(key.hash.0);
         let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock() else { return true };
         let records = shard.table(self.slot(db)).map(|table| &table.records);
         match records.and_then(|records| records.candidate(position)).map(|item| item.content()) {
-            Some(Content::OffHeap(value)) => value.view().prefetch_parts(parts),
+            Some(Content::Outside(value)) => value.view().prefetch_parts(parts),
             Some(Content::Int(_) | Content::Bytes(..)) | None => false,
         }
     }
@@ -421,11 +422,11 @@ impl Keyspace {
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
     /// Prepares an empty database for about `keys` keys that are about to be loaded. Costs one byte per three keys.
-    pub fn expect(&self, db: usize, keys: usize) {
+    pub fn reserve_keys(&self, db: usize, keys: usize) {
         let (slot, each) = (self.slot(db), keys / self.shards.len());
         for (at, shard) in self.shards.iter().enumerate() {
             let mut held = shard.lock.lock();
-            held.change_table(slot, |table| table.records.expect(self.start_of(at), each));
+            held.change_table(slot, |table| table.records.reserve_items(self.start_of(at), each));
             shard.publish(&held);
         }
     }
@@ -529,7 +530,7 @@ impl Keyspace {
         patience: Duration,
         now_ms: i64,
     ) -> Option<Txn<'_>> {
-        Txn::together(self, shards, tries, patience, now_ms)
+        Txn::lock_together(self, shards, tries, patience, now_ms)
     }
     /// Locks the shards with these indices, which must ascend.
     pub fn lock_shards(&self, shards: &[usize], now_ms: i64) -> Txn<'_> {

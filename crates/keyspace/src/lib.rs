@@ -37,7 +37,7 @@ pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use promise::Promises;
 pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use settings::{JOURNAL, LISTENER, Settings};
-pub use snapshot::{SNAPSHOT_OVER, Saved, Snapshot, SnapshotLoad};
+pub use snapshot::{SNAPSHOT_OVER, Snapshot, SnapshotLoad, SnapshotRecords};
 pub use sweep::Expired;
 pub use tracking::{PrefixSet, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};
 pub use txn::{Lookups, Txn};
@@ -50,5 +50,5 @@ pub use types::{
     zset::ZSetValue,
 };
 pub use view::{View, ViewKeys, Viewed};
-pub use wait::{Event, PUBLISHED_FIELD, READERS_SERVED_MAX, Registration, Waiter, WaiterOutcome, Wanted};
+pub use wait::{PUBLISHED_FIELD, READERS_SERVED_MAX, Registration, WaitEvent, Waiter, WaiterOutcome, Wanted};
 pub use watch::{WatchFlag, Watched};

@@ -1,6 +1,6 @@
 //! [`Promises`]: a write of many keys that takes effect at one moment and is carried out afterwards, in slices.
 //!
-//! At that moment the shards of all the keys are held, just long enough to store the promises in them. From then
+//! At that moment, the shards of all the keys are held, just long enough to store the promises in them. From then
 //! on, a lookup of one of the keys carries out its promises first ([`Db`] does this), so nobody sees the
 //! former value. The writer carries out the promises of all other keys in slices. So the write is atomic, nobody
 //! waits for it, and no shard is held for long. A key for which clients wait (BLPOP) is written at that moment, and
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Keys = HashMap<Box<[u8]>, Promise, ahash::RandomState>;
 
-/// Keys, each with what becomes of the key. Built while no shard is held.
+/// Keys, each with the change that it will get. Built while no shard is held.
 #[derive(Debug, Default)]
 pub struct Promises {
     parts: BTreeMap<usize, ShardPromises>,
@@ -46,23 +46,23 @@ struct ShardPromises {
 #[derive(Debug)]
 struct Promise {
     /// Number of promises that were added before this one.
-    nth: usize,
-    to: PromisedChange,
+    order: usize,
+    change: PromisedChange,
 }
 
-/// What carrying out a promise makes of its key.
+/// The change of a key when its promise is carried out.
 #[derive(Debug)]
 pub(crate) enum PromisedChange {
     Deleted,
     /// The key gets this string and no expiry.
     Set(Str),
-    /// The key gets what a transaction in a draft has made of it.
+    /// The key gets its state from a transaction in a draft.
     Drafted(Box<DraftedKey>),
 }
 
 /// The promises of one [`Promises`] that belong to one shard.
 #[derive(Debug)]
-pub(crate) struct Promised {
+pub(crate) struct PendingPromises {
     slot: usize,
     keys: Keys,
     /// Positions of all the keys, including keys whose promises were carried out already.
@@ -76,7 +76,7 @@ pub(crate) struct Promised {
 
 /// A promise that is about to be carried out.
 struct DuePromise {
-    to: PromisedChange,
+    change: PromisedChange,
     caller: EventSource,
     expiry_ms: i64,
     removed: Arc<AtomicU64>,
@@ -88,9 +88,9 @@ impl Promises {
     pub fn add(&mut self, keyspace: &Keyspace, key: &Key<'_>, value: Option<Str>) {
         self.push(keyspace, key, value.map_or(PromisedChange::Deleted, PromisedChange::Set));
     }
-    pub(crate) fn push(&mut self, keyspace: &Keyspace, key: &Key<'_>, to: PromisedChange) {
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, key: &Key<'_>, change: PromisedChange) {
         let part = self.parts.entry(keyspace.shard_of(key.hash)).or_default();
-        part.keys.insert(key.bytes.into(), Promise { nth: self.count, to });
+        part.keys.insert(key.bytes.into(), Promise { order: self.count, change });
         part.positions.insert(position_of(key.hash.0));
         self.count += 1;
     }
@@ -104,13 +104,18 @@ impl Promises {
     }
 }
 
-impl Promised {
+impl PendingPromises {
     fn take(&mut self, slot: usize, key: &[u8]) -> Option<DuePromise> {
         if slot != self.slot {
             return None;
         }
-        let to = self.keys.remove(key)?.to;
-        Some(DuePromise { to, caller: self.caller, expiry_ms: self.expiry_ms, removed: self.removed.clone() })
+        let change = self.keys.remove(key)?.change;
+        Some(DuePromise {
+            change,
+            caller: self.caller,
+            expiry_ms: self.expiry_ms,
+            removed: self.removed.clone(),
+        })
     }
     /// True when one of these positions, which ascend, is the position of a promised key. Another key may have that
     /// position, too.
@@ -132,32 +137,32 @@ impl Promised {
 impl Shard {
     /// True when this shard has promises that are not carried out yet.
     #[inline]
-    pub(crate) fn is_promised(&self) -> bool {
-        !self.promised.is_empty()
+    pub(crate) fn has_promises(&self) -> bool {
+        !self.pending_promises.is_empty()
     }
     /// True when a key at one of these positions, which ascend, may have a promise. A key whose promises were
     /// carried out already may still count.
-    pub(crate) fn may_be_promised(&self, slot: usize, positions: &[u64]) -> bool {
-        self.promised.iter().any(|promised| promised.meets(slot, positions))
+    pub(crate) fn may_have_promise(&self, slot: usize, positions: &[u64]) -> bool {
+        self.pending_promises.iter().any(|promised| promised.meets(slot, positions))
     }
     /// The keys with promises at these positions, which ascend.
-    fn promised_at(&self, keyspace: &Keyspace, slot: usize, positions: &[u64]) -> Vec<Box<[u8]>> {
-        let meeting = self.promised.iter().filter(|promised| promised.meets(slot, positions));
+    fn promised_keys_at(&self, keyspace: &Keyspace, slot: usize, positions: &[u64]) -> Vec<Box<[u8]>> {
+        let meeting = self.pending_promises.iter().filter(|promised| promised.meets(slot, positions));
         let is_at = |key: &[u8]| positions.binary_search(&position_of(keyspace.key(key).hash.0)).is_ok();
         meeting.flat_map(|promised| promised.keys.keys().filter(|key| is_at(key))).cloned().collect()
     }
     /// Removes the promises of `key` from this shard and returns them, the oldest first.
     fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[DuePromise; 1]> {
         let due: SmallVec<[DuePromise; 1]> =
-            self.promised.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
+            self.pending_promises.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
         if !due.is_empty() {
-            self.promised.retain(|promised| !promised.keys.is_empty());
+            self.pending_promises.retain(|promised| !promised.keys.is_empty());
         }
         due
     }
     /// Any key that has promises, and the slot of its database.
-    fn next_promised(&self) -> Option<(usize, Box<[u8]>)> {
-        let first = self.promised.first()?;
+    fn next_promised_key(&self) -> Option<(usize, Box<[u8]>)> {
+        let first = self.pending_promises.first()?;
         Some((first.slot, first.keys.keys().next()?.clone()))
     }
 }
@@ -168,7 +173,7 @@ impl Txn<'_> {
     /// that the promises have deleted so far.
     ///
     /// # Panics
-    /// When the shard of a key is not held.
+    /// Panics if the shard of a key is not held.
     pub fn promise(&mut self, db: usize, promises: Promises) -> Arc<AtomicU64> {
         let keyspace = self.keyspace;
         let (slot, caller, expiry_ms) = (keyspace.slot(db), self.caller, self.clock.expiry_ms);
@@ -176,41 +181,48 @@ impl Txn<'_> {
         let mut awaited = Vec::new();
         for (shard, ShardPromises { keys, positions }) in promises.parts {
             let held = self.shard_guard(shard);
-            let shard = &mut held.guard;
+            let shard = &mut held.lock;
             // Raise the flags of WATCH now. A transaction that watches one of these keys may touch only other keys,
             // so its look-ups would not carry out the promise.
             shard.watchers.raise_where(|of, key| {
                 let is_there = || shard.has(slot, position_of(keyspace.key(key).hash.0), key);
                 let changes =
-                    |promise: &Promise| !matches!(promise.to, PromisedChange::Deleted) || is_there();
+                    |promise: &Promise| !matches!(promise.change, PromisedChange::Deleted) || is_there();
                 of == slot && keys.get(key).is_some_and(changes)
             });
             let waited_for = shard.watchers.waiters.keys_of(slot);
-            awaited.extend(waited_for.filter_map(|key| Some((keys.get(key)?.nth, Box::<[u8]>::from(key)))));
+            awaited.extend(waited_for.filter_map(|key| Some((keys.get(key)?.order, Box::<[u8]>::from(key)))));
             let removed = removed.clone();
-            shard.promised.push(Promised { slot, keys, positions, caller, expiry_ms, removed });
+            shard.pending_promises.push(PendingPromises {
+                slot,
+                keys,
+                positions,
+                caller,
+                expiry_ms,
+                removed,
+            });
         }
         awaited.sort_unstable();
         for (_, key) in awaited {
-            Db { txn: self, slot }.settle(&keyspace.key(&key));
+            Db { txn: self, slot }.carry_out_promises(&keyspace.key(&key));
         }
         removed
     }
     /// Carries out the promises of the keys at these positions, which ascend, of a held shard.
-    pub(crate) fn settle_at(&mut self, shard: usize, slot: usize, positions: &[u64]) {
+    pub(crate) fn carry_out_promises_at(&mut self, shard: usize, slot: usize, positions: &[u64]) {
         let keyspace = self.keyspace;
-        for key in self.shard_guard(shard).guard.promised_at(keyspace, slot, positions) {
-            Db { txn: self, slot }.settle(&keyspace.key(&key));
+        for key in self.shard_guard(shard).lock.promised_keys_at(keyspace, slot, positions) {
+            Db { txn: self, slot }.carry_out_promises(&keyspace.key(&key));
         }
     }
     /// Carries out all promises of the held shards.
-    pub(crate) fn settle_all(&mut self) {
+    pub(crate) fn carry_out_all_promises(&mut self) {
         let shards: Vec<usize> =
-            self.held_shards().filter(|(_, shard)| shard.is_promised()).map(|(at, _)| at).collect();
+            self.held_shards().filter(|(_, shard)| shard.has_promises()).map(|(at, _)| at).collect();
         for shard in shards {
-            while let Some((slot, key)) = self.shard_guard(shard).guard.next_promised() {
+            while let Some((slot, key)) = self.shard_guard(shard).lock.next_promised_key() {
                 let key = self.keyspace.key(&key);
-                Db { txn: self, slot }.settle(&key);
+                Db { txn: self, slot }.carry_out_promises(&key);
             }
         }
     }
@@ -219,7 +231,7 @@ impl Txn<'_> {
 impl Db<'_, '_> {
     /// Carries out the promises of `key`.
     #[cold]
-    pub(crate) fn settle(&mut self, key: &Key<'_>) {
+    pub(crate) fn carry_out_promises(&mut self, key: &Key<'_>) {
         let slot = self.slot;
         // Take all promises of the key first. Otherwise the look-up below would carry out the next promise before
         // this one.
@@ -228,8 +240,8 @@ impl Db<'_, '_> {
             // out. The effect of the first command is recorded already.
             let caller = std::mem::replace(&mut self.txn.caller, due.caller);
             let expiry_ms = std::mem::replace(&mut self.txn.clock.expiry_ms, due.expiry_ms);
-            let apart = self.txn.set_apart();
-            match due.to {
+            let suspended = self.txn.suspend_effects();
+            match due.change {
                 PromisedChange::Set(value) => _ = self.set_str(key, value.view(), None),
                 PromisedChange::Drafted(made) => self.make(key, *made),
                 PromisedChange::Deleted => {
@@ -237,7 +249,7 @@ impl Db<'_, '_> {
                     due.removed.fetch_add(is_removed.into(), Relaxed);
                 }
             }
-            self.txn.put_together(apart);
+            self.txn.resume_effects(suspended);
             self.txn.clock.expiry_ms = expiry_ms;
             self.txn.caller = caller;
         }

@@ -1,7 +1,7 @@
 //! [`RecordRef`]: one key with its value, its expiry and its usage, as it lies in a shard's table.
 
 use crate::db::OtherType;
-use crate::extendible::{Content, Item, OffHeap};
+use crate::extendible::{Content, Item, OutsideValue};
 use crate::types::hash::HashValue;
 use crate::types::list::ListValue;
 use crate::types::set::SetValue;
@@ -247,13 +247,13 @@ pub(crate) fn key_expiry_ms(item: &Item<'_, Value>) -> i64 {
     match item.expiry_ms() {
         i64::MAX => i64::MAX,
         expiry_ms => match item.content() {
-            Content::OffHeap(value) => value.key_expiry_ms(expiry_ms),
+            Content::Outside(value) => value.key_expiry_ms(expiry_ms),
             Content::Int(_) | Content::Bytes(..) => expiry_ms,
         },
     }
 }
 
-impl OffHeap for Value {
+impl OutsideValue for Value {
     fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
         match self {
             Value::Hash(hash) if hash.next_expiry_ms() != i64::MAX => hash.key_expiry_ms(),
@@ -292,7 +292,7 @@ impl<'a> RecordRef<'a> {
         match self.0.content() {
             Content::Int(n) => ValueRef::Str(StrRef::Int(n)),
             Content::Bytes(bytes, edited) => ValueRef::Str(StrRef::Bytes { bytes, edited }),
-            Content::OffHeap(value) => value.view(),
+            Content::Outside(value) => value.view(),
         }
     }
     /// Expiry of the record (unix milliseconds), if any.
@@ -317,7 +317,7 @@ impl<'a> RecordRef<'a> {
         const PLACE_BYTES: usize = 8;
         let inline = self.0.inline_bytes();
         let outside = match self.0.content() {
-            Content::OffHeap(value) => size_of::<Value>() + value.heap_bytes() + self.0.outside_key_bytes(),
+            Content::Outside(value) => size_of::<Value>() + value.heap_bytes() + self.0.outside_key_bytes(),
             _ => 0,
         };
         PLACE_BYTES + inline + inline / 12 + outside
@@ -329,7 +329,7 @@ impl<'a> RecordRef<'a> {
     }
     #[inline]
     fn usage(&self) -> Usage {
-        Usage(self.0.used())
+        Usage(self.0.usage())
     }
 }
 
@@ -350,7 +350,7 @@ pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
         return item.prefetch_outside();
     }
     match item.content() {
-        Content::OffHeap(value) => value.view().prefetch(step - 1),
+        Content::Outside(value) => value.view().prefetch(step - 1),
         Content::Int(_) | Content::Bytes(..) => false,
     }
 }

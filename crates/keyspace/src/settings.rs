@@ -38,7 +38,7 @@ pub struct Settings {
     pub lfu_log_factor: AtomicU64,
     /// `lfu-decay-time` (default 1): the access counter falls by one per this number of minutes. 0: it never falls.
     pub lfu_decay_time: AtomicU64,
-    /// Who learns of changes: the bits [`LISTENER`] and [`JOURNAL`]. 0: nobody.
+    /// The receivers of changes: the bits [`LISTENER`] and [`JOURNAL`]. 0: none.
     pub listens: AtomicU64,
 }
 

@@ -5,7 +5,7 @@ pub(crate) use table::{Sums, Table};
 
 use crate::extendible::{ExtendibleTable, Item, Location, NewItem, Payload, Positions, position_of};
 use crate::keepers::Keepers;
-use crate::promise::Promised;
+use crate::promise::PendingPromises;
 use crate::record::{Value, key_expiry_ms};
 use crate::tracking::ChangedKeys;
 use crate::types::Collection;
@@ -75,7 +75,7 @@ impl Positions for KeyPositions {
 }
 
 /// One shard: a table per database in use. A *slot* numbers a table: database n has slot 2n, its companion 2n + 1.
-/// Only slot 0 has tracked keys. To *note* a key is to tell its watchers and followers that it changed.
+/// Only slot 0 has tracked keys. To *note* a key is to report a change of the key to its watchers and followers.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// The table of slot 0, which is database 0.
@@ -93,7 +93,7 @@ pub(crate) struct Shard {
     /// `Some` while there is a snapshot of the data or a view of keys of this shard.
     pub(crate) keepers: Option<Box<Keepers>>,
     /// Promised writes that are not carried out yet, the oldest first.
-    pub(crate) promised: Vec<Promised>,
+    pub(crate) pending_promises: Vec<PendingPromises>,
     /// redis-server's `dirty`: number of changes of records, without expiry and eviction.
     pub(crate) changes: u64,
     /// State of the random generator behind LFU counters.
@@ -110,7 +110,7 @@ pub(crate) struct FieldsExpired {
     /// True when the record stays. If false, the caller must remove the record.
     pub(crate) stays: bool,
     /// True when at least one field expired.
-    any: bool,
+    any_expired: bool,
     /// Names of the expired fields, if the caller asked for them.
     fields: Vec<Vec<u8>>,
 }
@@ -119,8 +119,9 @@ impl FieldsExpired {
     /// The events of the key, each with the data that it removed: some fields, the whole key (an empty list), or
     /// nothing (`None`). A hash that loses its last field to expiry has the event `del` instead of `expired`.
     pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&[Vec<u8>]>)> {
-        let fields = self.any.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields[..])));
-        let key = if self.any { KeyEvent::DEL } else { KeyEvent::EXPIRED };
+        let fields =
+            self.any_expired.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields[..])));
+        let key = if self.any_expired { KeyEvent::DEL } else { KeyEvent::EXPIRED };
         fields.into_iter().chain((!self.stays).then_some((key, Some(&[][..]))))
     }
 }
@@ -130,10 +131,10 @@ impl FieldsExpired {
 #[inline]
 fn joined(payload: Payload<'_, Value>, expiry_ms: i64) -> (Payload<'_, Value>, i64, bool) {
     match payload {
-        Payload::OffHeap(mut value) => {
+        Payload::Outside(mut value) => {
             let joined_ms = value.joined_expiry_ms(expiry_ms);
             let mortal = value.field_expiry_ms() != i64::MAX;
-            (Payload::OffHeap(value), joined_ms, mortal)
+            (Payload::Outside(value), joined_ms, mortal)
         }
         Payload::Int(_) | Payload::Bytes(..) => (payload, expiry_ms, false),
     }
@@ -151,7 +152,7 @@ impl Shard {
             changed_keys: ChangedKeys::default(),
             watchers: Watchers::default(),
             keepers: None,
-            promised: Vec::new(),
+            pending_promises: Vec::new(),
             changes: 0,
             random,
         }
@@ -262,13 +263,13 @@ impl Shard {
         self.keep(slot, position, key.bytes);
         self.changes += 1;
         self.note(slot, position, key.bytes);
-        let used = Some(now.access(&mut self.random).of_new().0);
+        let usage = Some(now.access(&mut self.random).of_new().0);
         self.change_table(slot, |table| {
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
             table
                 .records
-                .insert_new(position, NewItem { key: key.bytes, used, expiry_ms: joined_ms, payload });
+                .insert_new(position, NewItem { key: key.bytes, usage, expiry_ms: joined_ms, payload });
         });
     }
     /// Sets the expiry of a record (`i64::MAX`: none), and notes the key.
@@ -301,25 +302,25 @@ impl Shard {
         let former = self.change_table(slot, |table| {
             let item = table.records.at(at);
             let before_ms = key_expiry_ms(&item);
-            let used = Some(now.access(&mut random).after_use(Usage(item.used())).0);
+            let usage = Some(now.access(&mut random).after_use(Usage(item.usage())).0);
             let expiry_ms = expiry_ms.unwrap_or(before_ms);
             table.uncount(at);
             let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
             table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.replace(at, NewItem { key: key.bytes, used, expiry_ms: joined_ms, payload })
+            table.records.replace(at, NewItem { key: key.bytes, usage, expiry_ms: joined_ms, payload })
         });
         self.random = random;
         former
     }
     /// Sets the usage of a record to `before` plus one use, now.
-    pub(crate) fn set_used(&mut self, slot: usize, at: Location, before: Usage, now: &Clock<'_>) {
-        let used = now.access(&mut self.random).after_use(before);
-        self.put_used(slot, at, used);
+    pub(crate) fn set_usage(&mut self, slot: usize, at: Location, before: Usage, now: &Clock<'_>) {
+        let usage = now.access(&mut self.random).after_use(before);
+        self.put_usage(slot, at, usage);
     }
     /// Sets the usage of a record.
-    pub(crate) fn put_used(&mut self, slot: usize, at: Location, used: Usage) {
-        self.change_table(slot, |table| table.records.set_used(at, used.0));
+    pub(crate) fn put_usage(&mut self, slot: usize, at: Location, usage: Usage) {
+        self.change_table(slot, |table| table.records.set_usage(at, usage.0));
     }
     /// Marks a record as used. The shard's sums stay the same, so they need not be published.
     #[inline]
@@ -340,11 +341,11 @@ impl Shard {
                 &mut *self.others[place].1
             }
         };
-        let before = Usage(table.records.at(at).used());
-        let used = now.access(&mut self.random).after_use(before);
+        let before = Usage(table.records.at(at).usage());
+        let usage = now.access(&mut self.random).after_use(before);
         // Write only a changed usage: a second read of a hot key in the same second must not dirty its cache line.
-        if used != before {
-            table.records.set_used(at, used.0);
+        if usage != before {
+            table.records.set_usage(at, usage.0);
         }
         &table.records
     }
@@ -380,7 +381,7 @@ impl Shard {
         due
     }
     /// Removes the expired records of the first segment at or after `from` that has any, and notes their keys: see
-    /// [`ExtendibleTable::expire_step`]. Adds values that lay outside the table to `garbage`. Calls `tell` with
+    /// [`ExtendibleTable::expire_step`]. Adds values that lay outside the table to `garbage`. Calls `report` with
     /// each event of [`FieldsExpired::events`], with names of fields only if `names_fields`. Returns the numbers of
     /// records removed and looked at, and where to continue.
     pub(crate) fn expire_step(
@@ -390,7 +391,7 @@ impl Shard {
         now_ms: i64,
         garbage: &mut Vec<Value>,
         names_fields: bool,
-        tell: OnExpiry<'_>,
+        report: OnExpiry<'_>,
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.changed_keys));
         let mut watchers = std::mem::take(&mut self.watchers);
@@ -403,8 +404,8 @@ impl Shard {
                 mortal +=
                     usize::from(value.as_ref().is_some_and(|value| value.field_expiry_ms() != i64::MAX));
                 garbage.extend(value);
-                tell(key, KeyEvent::EXPIRED, Some(&[]));
-                if watchers.any() {
+                report(key, KeyEvent::EXPIRED, Some(&[]));
+                if watchers.has_any() {
                     watchers.raise(slot, key);
                 }
                 if slot == 0 {
@@ -427,7 +428,7 @@ impl Shard {
                 removed += 1;
                 garbage.extend(self.remove(slot, expired.at, &key));
             }
-            expired.events().for_each(|(event, gone)| tell(key.bytes, event, gone));
+            expired.events().for_each(|(event, gone)| report(key.bytes, event, gone));
         }
         (removed, looked_at, next)
     }
@@ -457,18 +458,24 @@ impl Shard {
             })
         });
         let Some((gone, is_empty)) = expired.flatten() else {
-            return FieldsExpired { at, stays: false, any: false, fields };
+            return FieldsExpired { at, stays: false, any_expired: false, fields };
         };
         if gone > 0 {
             self.note_key(slot, key);
         }
-        self.settle(slot, at, key, true);
+        self.update_record_expiry(slot, at, key, true);
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
-        FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0, fields }
+        FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any_expired: gone > 0, fields }
     }
     /// Sets the expiry in a hash's record to the earliest expiry of the key and its fields. `was_mortal`: some field
     /// had an expiry before the change. The record moves.
-    pub(crate) fn settle(&mut self, slot: usize, at: Location, key: &Key<'_>, was_mortal: bool) {
+    pub(crate) fn update_record_expiry(
+        &mut self,
+        slot: usize,
+        at: Location,
+        key: &Key<'_>,
+        was_mortal: bool,
+    ) {
         self.change_table(slot, |table| {
             let before_ms = table.records.at(at).expiry_ms();
             let settled = table.records.change_outside(at, |value| match value {
@@ -501,7 +508,7 @@ impl Shard {
         if slots.contains(&0) {
             self.changed_keys.note_all();
         }
-        if self.watchers.any() {
+        if self.watchers.has_any() {
             let watchers = std::mem::take(&mut self.watchers);
             watchers.raise_where(|slot, key| {
                 let position = self.positions.position(key);
@@ -528,7 +535,7 @@ impl Shard {
     }
     #[inline]
     fn note(&mut self, slot: usize, position: u64, key: &[u8]) {
-        if self.watchers.any() {
+        if self.watchers.has_any() {
             self.watchers.raise(slot, key);
         }
         if slot == 0 {

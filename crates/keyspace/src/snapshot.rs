@@ -1,11 +1,11 @@
 //! [`Snapshot`]: all data as of one moment, read while writes continue. It needs no fork, and copies only records
 //! that are written meanwhile.
 //!
-//! At that moment all shards are held, just long enough to put a [`Saving`] into each. Several snapshots may exist,
-//! each with its own moment. The reader of a snapshot walks over the shards in order, in slices. Before a writer
-//! changes a record that the walk has not reached, the snapshot *keeps* the record: it copies the entry, and shares
-//! a value that lies outside the table. A record that was added after the moment is only marked, so that the walk
-//! skips it. So memory grows only with the records that are written before the walk reaches them.
+//! At that moment all shards are held, just long enough to put a [`ShardSnapshot`] into each. Several snapshots may
+//! exist, each with its own moment. The reader of a snapshot walks over the shards in order, in slices. Before a
+//! writer changes a record that the walk has not reached, the snapshot *keeps* the record: it copies the entry, and
+//! shares a value that lies outside the table. A record that was added after the moment is only marked, so that the
+//! walk skips it. So memory grows only with the records that are written before the walk reaches them.
 //!
 //! [`SnapshotLoad`] counts the bytes of kept records, and sets a flag while they exceed the budget. The code that
 //! admits writes checks this flag, and delays writers until the reader has taken some of the kept records.
@@ -51,7 +51,7 @@ pub struct SnapshotLoad {
     alerts: Arc<AtomicU8>,
     is_over: AtomicBool,
     /// Number of snapshots of the keyspace that exceed their budgets.
-    over: Arc<Mutex<usize>>,
+    snapshots_over: Arc<Mutex<usize>>,
 }
 
 impl SnapshotLoad {
@@ -67,22 +67,22 @@ impl SnapshotLoad {
         let now = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         self.peak_bytes.fetch_max(now + self.marks_bytes.load(Relaxed), Relaxed);
         if now > self.budget_bytes {
-            self.tell(true);
+            self.set_over(true);
         }
     }
     fn sub(&self, bytes: usize) {
         let now = self.bytes.fetch_sub(bytes, Relaxed) - bytes;
         if now <= self.budget_bytes / 2 {
-            self.tell(false);
+            self.set_over(false);
         }
     }
     /// Notes whether this snapshot exceeds its budget. `alerts` has the bit [`SNAPSHOT_OVER`] while any snapshot
     /// exceeds its budget.
-    fn tell(&self, is_over: bool) {
+    fn set_over(&self, is_over: bool) {
         if self.is_over.load(Relaxed) == is_over {
             return;
         }
-        let mut over = self.over.lock();
+        let mut over = self.snapshots_over.lock();
         if self.is_over.swap(is_over, Relaxed) == is_over {
             return;
         }
@@ -96,13 +96,13 @@ impl SnapshotLoad {
 
 /// Some records of one database as they were at the moment of the snapshot, stored together.
 #[derive(Debug)]
-pub struct Saved {
+pub struct SnapshotRecords {
     slot: usize,
     entries: Entries<Value>,
     bytes: usize,
 }
 
-impl Saved {
+impl SnapshotRecords {
     /// The database of these records or, for records of a system companion, the database to which the companion
     /// belongs.
     pub fn db(&self) -> usize {
@@ -117,8 +117,8 @@ impl Saved {
         self.entries.items().map(RecordRef)
     }
     /// An empty part, with room for `bytes` bytes of records.
-    fn with_room(slot: usize, bytes: usize) -> Saved {
-        Saved { slot, entries: Entries::with_room(bytes), bytes: 0 }
+    fn with_room(slot: usize, bytes: usize) -> SnapshotRecords {
+        SnapshotRecords { slot, entries: Entries::with_room(bytes), bytes: 0 }
     }
     /// Adds a copy of `item`. A value outside the table is shared. Returns the approximate size of the copy in
     /// bytes.
@@ -131,23 +131,23 @@ impl Saved {
 
 /// The part of a snapshot that belongs to one shard.
 #[derive(Debug)]
-pub(crate) struct Saving {
+pub(crate) struct ShardSnapshot {
     load: Arc<SnapshotLoad>,
     /// The walk has passed all records before this slot and position.
-    done: (usize, u64),
+    walked_to: (usize, u64),
     /// Marks of records after `done` that were written or added since the moment of the snapshot.
     marks: HashTable<u128>,
     /// Bytes of `marks` that are counted in `load`.
     marks_bytes: usize,
     /// The marked records as they were at the moment of the snapshot, if they existed then.
-    kept: Vec<Saved>,
+    kept: Vec<SnapshotRecords>,
     /// Tables that a flush or a swap took away since the moment of the snapshot, by slot. The walk reads these
     /// tables instead of those that replaced them.
     frozen: Vec<(usize, FrozenTable)>,
     hashers: [ahash::RandomState; 2],
 }
 
-impl Saving {
+impl ShardSnapshot {
     /// True when this part belongs to the snapshot that has this load.
     pub(crate) fn is_of(&self, load: &Arc<SnapshotLoad>) -> bool {
         Arc::ptr_eq(&self.load, load)
@@ -165,20 +165,20 @@ impl Saving {
         }
     }
     /// The last part of `kept` if it has room for an entry of `bytes` bytes, else a new part.
-    fn room_for(&mut self, slot: usize, bytes: usize) -> &mut Saved {
-        let is_full = |part: &Saved| part.entries.heap_bytes() + bytes > KEPT_PART_BYTES;
+    fn room_for(&mut self, slot: usize, bytes: usize) -> &mut SnapshotRecords {
+        let is_full = |part: &SnapshotRecords| part.entries.heap_bytes() + bytes > KEPT_PART_BYTES;
         let room = match self.kept.last() {
             Some(last) if last.slot != slot => Some(0),
             Some(last) if is_full(last) => Some(KEPT_PART_BYTES),
             Some(_) => None,
             None => Some(0),
         };
-        self.kept.extend(room.map(|room| Saved::with_room(slot, room)));
+        self.kept.extend(room.map(|room| SnapshotRecords::with_room(slot, room)));
         self.kept.last_mut().expect("there was a part, or one was added")
     }
     /// Keeps the whole table of a slot, before a flush or a swap takes it away.
     pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
-        if slot >= self.done.0 && self.frozen.iter().all(|(frozen, _)| *frozen != slot) {
+        if slot >= self.walked_to.0 && self.frozen.iter().all(|(frozen, _)| *frozen != slot) {
             // Freeze the table even if it does not exist, so that the walk does not read the table that replaces
             // it.
             self.frozen.push((slot, FrozenTable::of(shard, slot)));
@@ -186,7 +186,7 @@ impl Saving {
     }
     /// True when the walk has yet to reach this place in the current table of the slot.
     fn is_ahead(&self, slot: usize, position: u64) -> bool {
-        (slot, position) >= self.done && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
+        (slot, position) >= self.walked_to && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
     }
     /// The mark of a key: 128 bits of keyed hashes, so that no two keys have equal marks.
     fn mark(&self, slot: usize, key: &[u8]) -> u128 {
@@ -217,13 +217,13 @@ impl Saving {
     }
     /// Drops the marks and the frozen tables, because the walk has passed every record of the shard.
     fn finish(&mut self) {
-        self.done = (usize::MAX, 0);
+        self.walked_to = (usize::MAX, 0);
         self.load.marks_bytes.fetch_sub(std::mem::take(&mut self.marks_bytes), Relaxed);
         (self.marks, self.frozen) = (HashTable::new(), Vec::new());
     }
 }
 
-impl Drop for Saving {
+impl Drop for ShardSnapshot {
     fn drop(&mut self) {
         self.finish();
         self.load.sub(self.kept.iter().map(|part| part.bytes).sum());
@@ -239,11 +239,11 @@ impl Shard {
         load: &Arc<SnapshotLoad>,
         slot: usize,
         from: u64,
-        out: &mut Vec<Saved>,
+        out: &mut Vec<SnapshotRecords>,
     ) -> Option<u64> {
         let mut keepers = self.keepers.take()?;
-        let next = match keepers.saving(load) {
-            Some(saving) => saving.step(self, slot, from, out),
+        let next = match keepers.shard_snapshot(load) {
+            Some(shard_snapshot) => shard_snapshot.step(self, slot, from, out),
             None => None,
         };
         self.keepers = Some(keepers);
@@ -251,12 +251,13 @@ impl Shard {
     }
 }
 
-impl Saving {
+impl ShardSnapshot {
     /// Saves a step of the shard: see [`Shard::save_step`].
-    fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<Saved>) -> Option<u64> {
+    fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<SnapshotRecords>) -> Option<u64> {
         let frozen = self.frozen.iter().find(|(of, _)| *of == slot).map(|(_, frozen)| &frozen.0);
         let records = frozen.or_else(|| shard.table(slot).map(|table| &table.records))?;
-        let mut saved = Saved::with_room(slot, records.inline_bytes_at(from).unwrap_or(0).min(STEP_BYTES));
+        let mut saved =
+            SnapshotRecords::with_room(slot, records.inline_bytes_at(from).unwrap_or(0).min(STEP_BYTES));
         let (mut from, mut left) = (Some(from), STEP_RECORDS);
         while let Some(at) = from
             && left > 0
@@ -273,7 +274,7 @@ impl Saving {
             from = next;
         }
         out.extend((saved.bytes > 0).then_some(saved));
-        self.done = from.map_or((slot + 1, 0), |next| (slot, next));
+        self.walked_to = from.map_or((slot + 1, 0), |next| (slot, next));
         from
     }
 }
@@ -313,9 +314,9 @@ impl<'k> Txn<'k> {
     /// Like [`Keyspace::snapshot`], for a transaction that holds all shards.
     ///
     /// # Panics
-    /// When not all shards are held.
+    /// Panics if not all shards are held.
     pub fn snapshot(&mut self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'k> {
-        self.settle_all();
+        self.carry_out_all_promises();
         let keyspace = self.keyspace;
         let load = Arc::new(SnapshotLoad {
             bytes: AtomicUsize::new(0),
@@ -324,7 +325,7 @@ impl<'k> Txn<'k> {
             budget_bytes,
             alerts,
             is_over: AtomicBool::new(false),
-            over: keyspace.snapshots_over.clone(),
+            snapshots_over: keyspace.snapshots_over.clone(),
         });
         let mut databases = BTreeMap::<usize, Keys>::new();
         let mut slots = BTreeSet::new();
@@ -339,9 +340,9 @@ impl<'k> Txn<'k> {
                 }
             }
             changes += shard.changes;
-            shard.keepers().savings.push(Saving {
+            shard.keepers().snapshots.push(ShardSnapshot {
                 load: load.clone(),
-                done: (0, 0),
+                walked_to: (0, 0),
                 marks: HashTable::new(),
                 marks_bytes: 0,
                 kept: Vec::new(),
@@ -374,7 +375,7 @@ impl Snapshot<'_> {
     /// Adds the next records to `out`. They come database by database, but records that were written before the
     /// walk reached them come out of order. Returns false at the end, with nothing added. Holds one shard for one
     /// slice.
-    pub fn next(&mut self, out: &mut Vec<Saved>) -> bool {
+    pub fn next(&mut self, out: &mut Vec<SnapshotRecords>) -> bool {
         let is_much =
             |snapshot: &Self| snapshot.load.bytes.load(Relaxed) > snapshot.load.budget_bytes / TAKE_PART;
         loop {
@@ -388,7 +389,7 @@ impl Snapshot<'_> {
             }
         }
     }
-    fn step(&mut self, slot: usize, out: &mut Vec<Saved>) {
+    fn step(&mut self, slot: usize, out: &mut Vec<SnapshotRecords>) {
         let shard = self.shard;
         let from = self.from.max(self.keyspace.start_of(shard));
         let is_last_slot = self.slots.len() == 1;
@@ -396,8 +397,8 @@ impl Snapshot<'_> {
         match held.save_step(&self.load, slot, from, out) {
             Some(next) => self.from = next,
             None => {
-                if is_last_slot && let Some(saving) = held.saving(&self.load) {
-                    saving.finish();
+                if is_last_slot && let Some(shard_snapshot) = held.shard_snapshot(&self.load) {
+                    shard_snapshot.finish();
                 }
                 (self.shard, self.from) = (shard + 1, 0);
             }
@@ -409,13 +410,15 @@ impl Snapshot<'_> {
         }
     }
     /// Adds the kept records of the next shard that has any to `out`. Returns false when there are none.
-    fn take_kept(&mut self, out: &mut Vec<Saved>) -> bool {
+    fn take_kept(&mut self, out: &mut Vec<SnapshotRecords>) -> bool {
         for _ in 0..self.keyspace.shards() {
             let shard = self.take_from;
             self.take_from = (shard + 1) % self.keyspace.shards();
             let mut held = self.keyspace.shards[shard].lock.lock();
-            let saving = held.saving(&self.load);
-            let kept = saving.map(|saving| std::mem::take(&mut saving.kept)).unwrap_or_default();
+            let shard_snapshot = held.shard_snapshot(&self.load);
+            let kept = shard_snapshot
+                .map(|shard_snapshot| std::mem::take(&mut shard_snapshot.kept))
+                .unwrap_or_default();
             drop(held);
             if !kept.is_empty() {
                 // From here on the records count as taken by the reader, like the records of a step.
@@ -432,10 +435,10 @@ impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         for shard in &self.keyspace.shards {
             // The kept records are freed after the lock is released.
-            let saving = shard.lock.lock().take_saving(&self.load);
-            drop(saving);
+            let shard_snapshot = shard.lock.lock().take_shard_snapshot(&self.load);
+            drop(shard_snapshot);
         }
-        self.load.tell(false);
+        self.load.set_over(false);
     }
 }
 
@@ -444,7 +447,7 @@ impl crate::Db<'_, '_> {
     /// in place is estimated, because the change must copy memory that a snapshot shares.
     pub fn keep_for_snapshot(&mut self, key: &crate::Key<'_>) {
         let (slot, shard) = (self.slot, self.txn.keyspace.shard_of(key.hash));
-        self.txn.shard_guard(shard).guard.keep(slot, position_of(key.hash.0), key.bytes);
+        self.txn.shard_guard(shard).lock.keep(slot, position_of(key.hash.0), key.bytes);
     }
 }
 

@@ -60,33 +60,33 @@ impl Keyspace {
             loop {
                 if looked_at >= keys_max {
                     *at = (slot, from);
-                    return Expired { removed, more: true };
+                    return Expired { removed, has_more: true };
                 }
-                let mut held = self.shards[shard_index].lock.lock();
-                if held.is_promised() {
+                let mut shard = self.shards[shard_index].lock.lock();
+                if shard.has_promises() {
                     break;
                 }
-                let Some(due) = held.next_due(slot, now_ms) else { break };
+                let Some(due) = shard.next_due(slot, now_ms) else { break };
                 if due != slot {
                     (slot, from) = (due, self.start_of(shard_index));
                 }
                 let (listens, mut effects) = (self.listens(), None);
-                let mut tell = |key: &[u8], event: KeyEvent, gone: Option<&[Vec<u8>]>| {
+                let mut report = |key: &[u8], event: KeyEvent, gone: Option<&[Vec<u8>]>| {
                     if listens {
                         if let Some(fields) = gone {
-                            self.note_gone(slot, key, fields, &mut effects);
+                            self.record_removal(slot, key, fields, &mut effects);
                         }
-                        self.tell(slot, key, event, true, 0);
+                        self.report(slot, key, event, true, 0);
                     }
                 };
                 let (gone, seen, next) =
-                    held.expire_step(slot, from, now_ms, &mut garbage, listens, &mut tell);
+                    shard.expire_step(slot, from, now_ms, &mut garbage, listens, &mut report);
                 let placed = effects.and_then(|effects| self.journal().place(effects));
                 // A step that removes nothing may still give spare memory of a segment back.
-                self.shards[shard_index].publish(&held);
-                let is_waited_for = held.watchers.waiters.has_signalled();
-                drop(held);
-                placed.into_iter().for_each(PlacedEffects::put);
+                self.shards[shard_index].publish(&shard);
+                let is_waited_for = shard.watchers.waiters.has_signalled();
+                drop(shard);
+                placed.into_iter().for_each(PlacedEffects::write);
                 if is_waited_for {
                     self.serve_signalled(shard_index, now_ms);
                 }
@@ -98,7 +98,7 @@ impl Keyspace {
             }
             *at = (0, self.start_of((shard_index + 1) & (self.shards.len() - 1)));
         }
-        Expired { removed, more: false }
+        Expired { removed, has_more: false }
     }
 }
 
@@ -108,7 +108,7 @@ pub struct Expired {
     /// Number of removed records.
     pub removed: usize,
     /// True when `keys_max` ended the call, so there may be more expired keys.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Operations on a whole database. They use the locks of the shards that the transaction holds. Every other
@@ -167,9 +167,9 @@ impl Txn<'_> {
     /// because freeing many keys takes long.
     ///
     /// # Panics
-    /// When not all shards are held.
+    /// Panics if not all shards are held.
     pub fn flush(&mut self, db: usize) -> Flushed {
-        self.settle_all();
+        self.carry_out_all_promises();
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let mut tables = Vec::with_capacity(2 * keyspace.shards());
         for shard in self.all_held() {
@@ -185,19 +185,19 @@ impl Txn<'_> {
         }
         if self.listens() {
             self.note_change(slot);
-            keyspace.tell_all();
+            keyspace.report_all();
         }
         Flushed { tables, garbage_bytes: keyspace.garbage_bytes.clone() }
     }
     /// Swaps two databases and their system companions.
     ///
     /// # Panics
-    /// When not all shards are held.
+    /// Panics if not all shards are held.
     pub fn swap(&mut self, a: usize, b: usize) {
         if a == b {
             return;
         }
-        self.settle_all();
+        self.carry_out_all_promises();
         let (a, b) = (self.keyspace.slot(a), self.keyspace.slot(b));
         for shard in self.all_held() {
             shard.note_tables(&[a, b]);
@@ -209,7 +209,7 @@ impl Txn<'_> {
         }
         if self.listens() {
             self.note_change(a);
-            self.keyspace.tell_all();
+            self.keyspace.report_all();
         }
     }
 

@@ -106,7 +106,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_set_covers_what_its_prefixes_begin() {
+    fn prefix_set_covers_keys_with_its_prefixes() {
         let rng = &mut fastrand::Rng::with_seed(11);
         let mut text = |bytes_max: usize| -> Vec<u8> {
             (0..rng.usize(..=bytes_max)).map(|_| rng.u8(b'a'..=b'c')).collect()

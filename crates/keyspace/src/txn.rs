@@ -24,7 +24,7 @@ const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
 pub struct Txn<'k> {
     pub(crate) keyspace: &'k Keyspace,
     /// The held shards, in ascending order of their indices.
-    held: SmallVec<[ShardGuard<'k>; 1]>,
+    guards: SmallVec<[ShardGuard<'k>; 1]>,
     pub(crate) clock: Clock<'k>,
     /// `CLIENT NO-TOUCH`: reads do not mark records as used.
     pub(crate) no_touch: bool,
@@ -45,7 +45,7 @@ pub struct Txn<'k> {
 
 /// The effects and events of a piece of work, put aside while other work runs in the same transaction.
 #[derive(Debug)]
-pub(crate) struct SetAside {
+pub(crate) struct SuspendedEffects {
     kept: Option<Box<KeptEvents>>,
     effects: Option<Box<Effects>>,
 }
@@ -63,7 +63,7 @@ pub struct Lookups {
 pub(crate) struct ShardGuard<'k> {
     shard: usize,
     slot: &'k LockedShard,
-    pub(crate) guard: MutexGuard<'k, Shard>,
+    pub(crate) lock: MutexGuard<'k, Shard>,
     /// True when the shard was written to. Then its sums are published when the shard is released.
     pub(crate) changed: bool,
 }
@@ -72,12 +72,12 @@ impl<'k> ShardGuard<'k> {
     #[inline]
     fn lock(keyspace: &'k Keyspace, shard: usize) -> ShardGuard<'k> {
         let slot = &keyspace.shards[shard];
-        ShardGuard { shard, slot, guard: slot.lock.lock(), changed: false }
+        ShardGuard { shard, slot, lock: slot.lock.lock(), changed: false }
     }
     #[inline]
     fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<ShardGuard<'k>> {
         let slot = &keyspace.shards[shard];
-        Some(ShardGuard { shard, slot, guard: slot.lock.try_lock()?, changed: false })
+        Some(ShardGuard { shard, slot, lock: slot.lock.try_lock()?, changed: false })
     }
 }
 
@@ -85,7 +85,7 @@ impl Drop for ShardGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
-            self.slot.publish(&self.guard);
+            self.slot.publish(&self.lock);
         }
     }
 }
@@ -95,7 +95,7 @@ impl<'k> Txn<'k> {
     #[inline]
     pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
-        txn.held.push(ShardGuard::lock(keyspace, shard));
+        txn.guards.push(ShardGuard::lock(keyspace, shard));
         txn
     }
     /// A transaction that holds these shards, given in ascending order.
@@ -105,8 +105,8 @@ impl<'k> Txn<'k> {
         now_ms: i64,
     ) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
-        txn.held.extend(shards.map(|shard| ShardGuard::lock(keyspace, shard)));
-        debug_assert!(txn.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
+        txn.guards.extend(shards.map(|shard| ShardGuard::lock(keyspace, shard)));
+        debug_assert!(txn.guards.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         txn
     }
     /// Locks these shards, given in ascending order, for a transaction that holds none. When somebody else holds
@@ -116,9 +116,9 @@ impl<'k> Txn<'k> {
     pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         for shard in shards {
             match ShardGuard::try_lock(self.keyspace, shard) {
-                Some(held) => self.held.push(held),
+                Some(guard) => self.guards.push(guard),
                 None => {
-                    self.held.clear();
+                    self.guards.clear();
                     return false;
                 }
             }
@@ -128,26 +128,26 @@ impl<'k> Txn<'k> {
     /// Locks the shards of `hashes` as well. When somebody else holds one of them, returns false and holds the same
     /// shards as before. It never waits, so the order of the shards does not matter.
     pub fn try_hold_also(&mut self, hashes: &[KeyHash]) -> bool {
-        let before = self.held.len();
+        let before = self.guards.len();
         for shard in self.keyspace.shards_of(hashes) {
-            if self.held[..before].binary_search_by_key(&shard, |held| held.shard).is_ok() {
+            if self.guards[..before].binary_search_by_key(&shard, |guard| guard.shard).is_ok() {
                 continue;
             }
             match ShardGuard::try_lock(self.keyspace, shard) {
-                Some(held) => self.held.push(held),
+                Some(guard) => self.guards.push(guard),
                 None => {
-                    self.held.truncate(before);
+                    self.guards.truncate(before);
                     return false;
                 }
             }
         }
-        self.held.sort_unstable_by_key(|held| held.shard);
+        self.guards.sort_unstable_by_key(|guard| guard.shard);
         true
     }
     /// Like [`Txn::ascending`], but never waits while it holds a shard. When a shard is busy, it releases all
     /// shards, waits at most `patience` for the busy one, and takes that one first. Returns `None` after `tries`
     /// attempts.
-    pub(crate) fn together(
+    pub(crate) fn lock_together(
         keyspace: &'k Keyspace,
         shards: &[usize],
         tries: usize,
@@ -160,14 +160,14 @@ impl<'k> Txn<'k> {
             if let Some(shard) = busy {
                 let slot = &keyspace.shards[shard];
                 let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
-                waited = Some(ShardGuard { shard, slot, guard, changed: false });
+                waited = Some(ShardGuard { shard, slot, lock: guard, changed: false });
             }
             let mut txn = Txn::none(keyspace, now_ms);
             busy = shards.iter().copied().find(|shard| {
-                let held = waited.take_if(|held| held.shard == *shard);
-                let held = held.or_else(|| ShardGuard::try_lock(keyspace, *shard));
-                let is_busy = held.is_none();
-                txn.held.extend(held);
+                let guard = waited.take_if(|guard| guard.shard == *shard);
+                let guard = guard.or_else(|| ShardGuard::try_lock(keyspace, *shard));
+                let is_busy = guard.is_none();
+                txn.guards.extend(guard);
                 is_busy
             });
             if busy.is_none() {
@@ -209,14 +209,14 @@ impl<'k> Txn<'k> {
     pub fn listens(&self) -> bool {
         self.clock.settings.listens.load(Relaxed) != 0
     }
-    /// Begins a command of client `by`. `names` is called if the listener wants events, and returns the event name
+    /// Begins a command of `client`. `names` is called if the listener wants events, and returns the event name
     /// of the command's changes and whether the command only reads. If changes are recorded, the changes until
     /// [`Txn::end_command`] are the command's effect. Room for the effect is prepared if the command `writes`.
-    pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), writes: bool, by: u64) {
+    pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), writes: bool, client: u64) {
         let listens = self.clock.settings.listens.load(Relaxed);
         if listens & LISTENER != 0 {
             let (event, reads) = names();
-            self.call_changes(event, reads, by);
+            self.set_event_source(event, reads, client);
         }
         if listens & JOURNAL != 0 && (writes || self.effects.is_some()) && self.keyspace.journal().is_on() {
             self.effects.get_or_insert_with(Journal::effects).begin();
@@ -242,7 +242,7 @@ impl<'k> Txn<'k> {
     /// Records an effect of the current command, in place of the command's arguments. A command may record several.
     pub fn effect(&mut self, db: usize, args: &[Arg<'_>]) {
         if let Some(effects) = &mut self.effects {
-            effects.own(db, args.iter().copied());
+            effects.record_own(db, args.iter().copied());
         }
     }
     /// Declares that the changes of the current command so far need no further effect.
@@ -256,17 +256,17 @@ impl<'k> Txn<'k> {
         self.effects.as_ref().map_or_else(EffectsMark::default, |effects| effects.mark())
     }
     /// Begins other work in this transaction. The events of that work are reported at once, and it has no effects.
-    /// End it with [`Txn::put_together`].
-    pub(crate) fn set_apart(&mut self) -> SetAside {
+    /// End it with [`Txn::resume_effects`].
+    pub(crate) fn suspend_effects(&mut self) -> SuspendedEffects {
         let forgotten = self.keyspace.journal().is_on().then(|| {
             let mut effects = Journal::effects();
             effects.begin_own();
             effects
         });
-        SetAside { kept: self.kept.take(), effects: std::mem::replace(&mut self.effects, forgotten) }
+        SuspendedEffects { kept: self.kept.take(), effects: std::mem::replace(&mut self.effects, forgotten) }
     }
-    pub(crate) fn put_together(&mut self, apart: SetAside) {
-        (self.kept, self.effects) = (apart.kept, apart.effects);
+    pub(crate) fn resume_effects(&mut self, suspended: SuspendedEffects) {
+        (self.kept, self.effects) = (suspended.kept, suspended.effects);
     }
     /// True when some effect was recorded already, such as the expiry of a key that the command looked up.
     pub fn has_effects(&self) -> bool {
@@ -296,24 +296,24 @@ impl<'k> Txn<'k> {
             None => {}
         }
     }
-    /// Records that a key expired, or that only these `fields` of it did, if there are any.
-    pub(crate) fn note_gone(&mut self, slot: usize, key: &[u8], fields: &[Vec<u8>]) {
+    /// Records that a key expired or, if `fields` is not empty, that only these fields of the key expired.
+    pub(crate) fn record_removal(&mut self, slot: usize, key: &[u8], fields: &[Vec<u8>]) {
         if slot.is_multiple_of(2) && self.keyspace.journal().is_on() {
-            self.effects.get_or_insert_with(Journal::effects).gone(slot / 2, key, fields);
+            self.effects.get_or_insert_with(Journal::effects).record_removal(slot / 2, key, fields);
         }
     }
-    /// Sets the event name of changes from here on to `event`, and the client of these changes to `by`. `reads`:
+    /// Sets the event name of changes from here on to `event`, and the client of these changes to `client`. `reads`:
     /// the command only reads, so its look-ups of missing keys are events.
-    pub fn call_changes(&mut self, event: KeyEvent, reads: bool, by: u64) {
-        self.caller = EventSource { event, reads, by };
+    pub fn set_event_source(&mut self, event: KeyEvent, reads: bool, client: u64) {
+        self.caller = EventSource { event, reads, client };
     }
     /// Sets the event name of changes from here on.
     #[inline]
-    pub fn call_next(&mut self, event: KeyEvent) {
+    pub fn set_event(&mut self, event: KeyEvent) {
         self.caller.event = event;
     }
     /// Keeps events from here on instead of reporting them, because the work may be undone. End this with
-    /// [`Txn::tell_events`] or [`Txn::forget_events`]. Events of expiry are still reported at once, because expiry
+    /// [`Txn::report_events`] or [`Txn::forget_events`]. Events of expiry are still reported at once, because expiry
     /// is never undone.
     pub fn keep_events(&mut self) {
         self.kept = Some(Box::default());
@@ -323,14 +323,14 @@ impl<'k> Txn<'k> {
         self.kept.as_ref().map_or((0, 0), |kept| (kept.len(), kept.bytes()))
     }
     /// Reports the first `until` kept events to the listener.
-    pub fn tell_events_until(&mut self, until: usize) {
+    pub fn report_events_until(&mut self, until: usize) {
         if let Some(kept) = &mut self.kept {
-            kept.tell(self.keyspace, until);
+            kept.report(self.keyspace, until);
         }
     }
     /// Reports all kept events to the listener. Later events are reported at once.
-    pub fn tell_events(&mut self) {
-        self.tell_events_until(usize::MAX);
+    pub fn report_events(&mut self) {
+        self.report_events_until(usize::MAX);
         self.kept = None;
     }
     /// Drops the kept events, because the work was undone. Later events are reported at once.
@@ -338,13 +338,13 @@ impl<'k> Txn<'k> {
         self.kept = None;
     }
     /// Reports an event to the listener, or keeps it while events are kept.
-    pub(crate) fn tell(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool) {
-        let by = self.caller.by;
+    pub(crate) fn report(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool) {
+        let client = self.caller.client;
         match &mut self.kept {
             Some(kept) if self.keyspace.has_listener() => {
-                kept.push(slot, key, KeptEvent { event, changed, by })
+                kept.push(slot, key, KeptEvent { event, changed, client })
             }
-            _ => self.keyspace.tell(slot, key, event, changed, by),
+            _ => self.keyspace.report(slot, key, event, changed, client),
         }
     }
     /// Counts of the calls of [`Db::get`] so far.
@@ -359,7 +359,7 @@ impl<'k> Txn<'k> {
         let clock = Clock { now_ms, expiry_ms: now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
         Txn {
             keyspace,
-            held: SmallVec::new(),
+            guards: SmallVec::new(),
             clock,
             no_touch: false,
             lookups: Lookups::default(),
@@ -376,7 +376,7 @@ impl Drop for Txn<'_> {
     #[inline]
     fn drop(&mut self) {
         let mut woken = Vec::new();
-        if self.held.iter().any(|held| held.guard.watchers.waiters.has_signalled())
+        if self.guards.iter().any(|guard| guard.lock.watchers.waiters.has_signalled())
             && !std::thread::panicking()
         {
             woken = self.serve_waiters();
@@ -385,11 +385,11 @@ impl Drop for Txn<'_> {
             self.record();
         }
         if !woken.is_empty() {
-            self.held.clear();
+            self.guards.clear();
             woken.iter().for_each(|waiter| waiter.wake());
         }
         if !self.garbage.is_empty() || !self.flushed.is_empty() {
-            self.held.clear();
+            self.guards.clear();
             self.flushed.clear();
             self.garbage.drain(..).for_each(|value| self.keyspace.dispose(value));
         }
@@ -399,22 +399,22 @@ impl Drop for Txn<'_> {
 impl<'k> Txn<'k> {
     /// Calls `look` with a shard. A shard that this transaction does not hold is locked while `look` runs.
     pub(crate) fn with_shard<R>(&mut self, shard: usize, look: impl FnOnce(&Shard) -> R) -> R {
-        match self.held.binary_search_by_key(&shard, |held| held.shard) {
-            Ok(at) => look(&self.held[at].guard),
+        match self.guards.binary_search_by_key(&shard, |guard| guard.shard) {
+            Ok(at) => look(&self.guards[at].lock),
             Err(_) => look(&self.keyspace.shards[shard].lock.lock()),
         }
     }
     /// The databases that have a table, or whose system companion has one.
     ///
     /// # Panics
-    /// When not all shards are held.
+    /// Panics if not all shards are held.
     pub fn in_use(&mut self) -> BTreeSet<usize> {
         self.all_held().flat_map(|shard| shard.tables().map(|(slot, _)| slot / 2)).collect()
     }
     /// Like [`Txn::flush`], but frees the tables itself, after the shards are released.
     ///
     /// # Panics
-    /// When not all shards are held.
+    /// Panics if not all shards are held.
     pub fn flush_later(&mut self, db: usize) {
         let flushed = self.flush(db);
         self.flushed.push(flushed);
@@ -422,42 +422,42 @@ impl<'k> Txn<'k> {
     /// All shards, for writing.
     ///
     /// # Panics
-    /// When some shard is not held.
+    /// Panics if some shard is not held.
     pub(crate) fn all_held(&mut self) -> impl Iterator<Item = &mut Shard> {
-        assert_eq!(self.held.len(), self.keyspace.shards(), "all shards are held");
-        self.held.iter_mut().map(|held| {
-            held.changed = true;
-            &mut *held.guard
+        assert_eq!(self.guards.len(), self.keyspace.shards(), "all shards are held");
+        self.guards.iter_mut().map(|guard| {
+            guard.changed = true;
+            &mut *guard.lock
         })
     }
     /// The held shards with their indices.
     pub(crate) fn held_shards(&self) -> impl Iterator<Item = (usize, &Shard)> {
-        self.held.iter().map(|held| (held.shard, &*held.guard))
+        self.guards.iter().map(|guard| (guard.shard, &*guard.lock))
     }
     /// Takes a position in the journal for the effects, releases the shards, and then writes the effects to that
     /// position.
     fn record(&mut self) {
         let Some(effects) = self.effects.take() else { return };
         let placed = self.keyspace.journal().place(effects);
-        self.held.clear();
-        placed.into_iter().for_each(PlacedEffects::put);
+        self.guards.clear();
+        placed.into_iter().for_each(PlacedEffects::write);
     }
     /// Locks one more shard. Returns false when somebody else holds the shard for longer than
     /// [`ONE_MORE_PATIENCE`].
     pub(crate) fn hold_one_more(&mut self, shard: usize) -> bool {
-        let Err(place) = self.held.binary_search_by_key(&shard, |held| held.shard) else { return true };
+        let Err(place) = self.guards.binary_search_by_key(&shard, |guard| guard.shard) else { return true };
         let slot = &self.keyspace.shards[shard];
         let Some(guard) = slot.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
-        self.held.insert(place, ShardGuard { shard, slot, guard, changed: false });
+        self.guards.insert(place, ShardGuard { shard, slot, lock: guard, changed: false });
         true
     }
     #[inline]
     pub(crate) fn shard_guard(&mut self, shard: usize) -> &mut ShardGuard<'k> {
-        let at = match &self.held[..] {
+        let at = match &self.guards[..] {
             [only] if only.shard == shard => 0,
-            held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
+            guards => guards.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
         };
-        &mut self.held[at]
+        &mut self.guards[at]
     }
     /// Keeps a value, to free it after the shards are released.
     #[inline]

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(used.idle_s(1_700_000_000_000 + (1 << 24) * 1000), 0);
     }
     #[test]
-    fn what_is_set_is_read() {
+    fn set_usage_is_read_back() {
         let now_ms = 1_700_000_000_999;
         for idle_s in [0, 1, 100_000, 0xff_ffff] {
             assert_eq!(u64::from(Usage::idle_for(idle_s, now_ms).idle_s(now_ms)), idle_s);

@@ -30,7 +30,7 @@ pub struct ViewKeys(BTreeMap<usize, Vec<u64>>);
 
 /// The part of a view that belongs to one shard.
 #[derive(Debug)]
-pub(crate) struct Viewing {
+pub(crate) struct ShardView {
     pub(crate) id: u64,
     slot: usize,
     /// Positions of the view's keys, in ascending order. A key that shares a position with a key of the view
@@ -50,7 +50,7 @@ pub(crate) struct Viewing {
     frozen: Option<FrozenTable>,
 }
 
-impl Viewing {
+impl ShardView {
     /// Keeps the current record of `key`, which is about to be written, added or removed.
     pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
         if slot == self.slot
@@ -93,7 +93,7 @@ impl Viewing {
     }
 }
 
-impl Drop for Viewing {
+impl Drop for ShardView {
     fn drop(&mut self) {
         if let Some(all_bytes) = &self.all_bytes {
             all_bytes.fetch_sub(self.kept_bytes, Relaxed);
@@ -130,16 +130,16 @@ impl<'k> Txn<'k> {
     /// Begins a view of `keys` of database `db`, as of this moment.
     ///
     /// # Panics
-    /// When the shard of one of the keys is not held.
+    /// Panics if the shard of one of the keys is not held.
     pub fn view(&mut self, db: usize, keys: ViewKeys) -> View<'k> {
         let slot = self.keyspace.slot(db);
-        keys.0.iter().for_each(|(shard, positions)| self.settle_at(*shard, slot, positions));
+        keys.0.iter().for_each(|(shard, positions)| self.carry_out_promises_at(*shard, slot, positions));
         self.begin_view(db, keys.0.into_iter().map(|(shard, positions)| (shard, Some(positions))), false)
     }
     /// Begins a view of all keys of database `db` in the held shards, as of this moment. The view is lost if too
     /// much is written while it exists: see [`View::is_lost`].
     pub fn view_of_held(&mut self, db: usize) -> View<'k> {
-        self.settle_all();
+        self.carry_out_all_promises();
         let held: Vec<usize> = self.held_shards().map(|(shard, _)| shard).collect();
         self.begin_view(db, held.into_iter().map(|shard| (shard, None)), true)
     }
@@ -153,7 +153,7 @@ impl<'k> Txn<'k> {
         let id = keyspace.views.fetch_add(1, Relaxed);
         let mut shards = Vec::new();
         for (shard, positions) in parts {
-            let viewing = Viewing {
+            let shard_view = ShardView {
                 id,
                 slot,
                 positions,
@@ -163,7 +163,7 @@ impl<'k> Txn<'k> {
                 is_lost: false,
                 frozen: None,
             };
-            self.shard_guard(shard).guard.keepers().viewings.push(viewing);
+            self.shard_guard(shard).lock.keepers().views.push(shard_view);
             shards.push(shard);
         }
         View { keyspace, id, db, shards }
@@ -175,12 +175,12 @@ impl<'k> View<'k> {
     /// If the key was not written since, its record is marked as used, unless `txn` is set to no-touch.
     ///
     /// # Panics
-    /// When `txn` does not hold the key's shard.
+    /// Panics if `txn` does not hold the key's shard.
     pub fn read(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> Option<Viewed> {
         // First carry out promises that were made after the moment of the view. Like any other write, this makes
         // the shard keep the former record.
         txn.db(self.db).refresh(key);
-        match self.viewing(txn, key).and_then(|viewing| viewing.read(key)) {
+        match self.shard_view(txn, key).and_then(|shard_view| shard_view.read(key)) {
             Some(was) => was,
             None => txn.db(self.db).get(key).map(|record| viewed(&record)),
         }
@@ -190,9 +190,9 @@ impl<'k> View<'k> {
     /// Records that it returns from now on may be newer. A view of named keys is never lost.
     ///
     /// # Panics
-    /// When `txn` does not hold the key's shard.
+    /// Panics if `txn` does not hold the key's shard.
     pub fn is_lost(&self, txn: &mut Txn<'k>, key: &Key<'_>) -> bool {
-        self.viewing(txn, key).is_some_and(|viewing| viewing.is_lost)
+        self.shard_view(txn, key).is_some_and(|shard_view| shard_view.is_lost)
     }
     /// True when no key of the view in the shards that `txn` holds was written since the moment of the view. A
     /// write of another key that shares a position with one of them counts, too.
@@ -200,19 +200,19 @@ impl<'k> View<'k> {
         let slot = self.keyspace.slot(self.db);
         txn.held_shards().all(|(_, shard)| {
             let keepers = shard.keepers.as_ref();
-            let viewing = keepers.and_then(|keepers| keepers.viewings.iter().find(|part| part.id == self.id));
-            viewing.is_none_or(|viewing| {
-                let promised = match &viewing.positions {
-                    Some(positions) => shard.may_be_promised(slot, positions),
-                    None => shard.is_promised(),
+            let shard_view = keepers.and_then(|keepers| keepers.views.iter().find(|part| part.id == self.id));
+            shard_view.is_none_or(|shard_view| {
+                let promised = match &shard_view.positions {
+                    Some(positions) => shard.may_have_promise(slot, positions),
+                    None => shard.has_promises(),
                 };
-                viewing.kept.is_empty() && viewing.frozen.is_none() && !viewing.is_lost && !promised
+                shard_view.kept.is_empty() && shard_view.frozen.is_none() && !shard_view.is_lost && !promised
             })
         })
     }
-    fn viewing<'t>(&self, txn: &'t mut Txn<'k>, key: &Key<'_>) -> Option<&'t Viewing> {
-        let keepers = txn.shard_guard(self.keyspace.shard_of(key.hash)).guard.keepers.as_ref()?;
-        keepers.viewings.iter().find(|viewing| viewing.id == self.id)
+    fn shard_view<'t>(&self, txn: &'t mut Txn<'k>, key: &Key<'_>) -> Option<&'t ShardView> {
+        let keepers = txn.shard_guard(self.keyspace.shard_of(key.hash)).lock.keepers.as_ref()?;
+        keepers.views.iter().find(|shard_view| shard_view.id == self.id)
     }
 }
 
@@ -220,8 +220,8 @@ impl Drop for View<'_> {
     fn drop(&mut self) {
         for shard in &self.shards {
             // The kept records are freed after the lock is released.
-            let viewing = self.keyspace.shards[*shard].lock.lock().take_viewing(self.id);
-            drop(viewing);
+            let shard_view = self.keyspace.shards[*shard].lock.lock().take_shard_view(self.id);
+            drop(shard_view);
         }
     }
 }

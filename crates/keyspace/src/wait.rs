@@ -57,9 +57,9 @@ fn published(hash: &HashValue) -> u64 {
     digits.fold(0, |n, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
 }
 
-/// What a waiter is told about its key.
+/// The state of a key for which a waiter waits. [`Waiter::serve`] gets this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WaitEvent {
     /// The wanted data is there. The waiter may take or read it now.
     Ready,
     /// The wanted data is there, but [`READERS_SERVED_MAX`] waiters were served already. The waiter is woken and
@@ -71,7 +71,7 @@ pub enum Event {
     GroupGone,
 }
 
-/// What became of a waiter that was served.
+/// The result of [`Waiter::serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterOutcome {
     /// The waiter has its data, or an error. Its registration is removed, and it is woken after the shards are
@@ -81,12 +81,12 @@ pub enum WaiterOutcome {
     Left,
     /// The waiter is woken and must fetch the data itself. It keeps its turn, and the waiters behind it do not get
     /// the data before it.
-    ToldToFetch,
-    /// The waiter was told earlier to fetch the data, and has not fetched it yet.
-    Comes,
+    WokenToFetch,
+    /// The waiter was woken earlier to fetch the data, and has not fetched it yet.
+    AlreadyWoken,
     /// The key has not enough data for this waiter, which keeps its turn. A waiter behind it may want less and may
     /// take the data.
-    TooLittle,
+    NotEnough,
 }
 
 /// A client that waits for keys. [`Waiter::serve`] runs while the shards of a [`Txn`] are held, so it must be quick
@@ -94,8 +94,9 @@ pub enum WaiterOutcome {
 pub trait Waiter: Send + Sync + fmt::Debug {
     /// Serves the waiter, because `event` happened at `key`. `tag` is the number with which the waiter registered
     /// at this key.
-    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome;
-    /// Wakes the waiter after [`WaiterOutcome::Done`] or [`WaiterOutcome::ToldToFetch`]. Called while no shard is held.
+    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: WaitEvent) -> WaiterOutcome;
+    /// Wakes the waiter after [`WaiterOutcome::Done`] or [`WaiterOutcome::WokenToFetch`]. Called while no shard is
+    /// held.
     fn wake(&self);
 }
 
@@ -115,7 +116,7 @@ type Turn = (Wanted, u64);
 
 /// A waiter, with the tag of its registration.
 #[derive(Clone, Debug)]
-struct Waits {
+struct WaiterEntry {
     waiter: Arc<dyn Waiter>,
     tag: u32,
 }
@@ -134,7 +135,7 @@ pub(crate) struct Waiters {
 /// The waiters of one key, in the order of their turns.
 #[derive(Debug, Default)]
 struct KeyWaiters {
-    queue: BTreeMap<Turn, Waits>,
+    queue: BTreeMap<Turn, WaiterEntry>,
     is_signalled: bool,
 }
 
@@ -151,7 +152,7 @@ impl Waiters {
         slot: usize,
         key: &[u8],
         registration: Registration,
-        waits: Waits,
+        waits: WaiterEntry,
         turns: &Arc<AtomicU64>,
     ) {
         self.turns.get_or_insert_with(|| turns.clone());
@@ -214,7 +215,7 @@ impl Waiters {
             let range = begins_in.then(|| queue.range((from, high)))?.next()?;
             Some((range.0, range.1))
         };
-        let turn = |((wanted, turn), waits): (&Turn, &Waits), event| ServableWaiter {
+        let turn = |((wanted, turn), waits): (&Turn, &WaiterEntry), event| ServableWaiter {
             registration: Registration { wanted: wanted.clone(), turn: *turn },
             waits: waits.clone(),
             event,
@@ -223,26 +224,26 @@ impl Waiters {
         match value {
             Some(ValueRef::List(_)) => {
                 if let Some(found) = first(Wanted::List, Bound::Excluded((Wanted::ZSet, 0))) {
-                    return Some(turn(found, Event::Ready));
+                    return Some(turn(found, WaitEvent::Ready));
                 }
             }
             Some(ValueRef::ZSet(_)) => {
                 if let Some(found) = first(Wanted::ZSet, Bound::Excluded((Wanted::After(Id::MIN), 0))) {
-                    return Some(turn(found, Event::Ready));
+                    return Some(turn(found, WaitEvent::Ready));
                 }
             }
             Some(ValueRef::Stream(stream)) => {
                 let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
                 let readers = first(Wanted::After(Id::MIN), Bound::Excluded((Wanted::After(last), 0)));
                 if let Some(found) = readers {
-                    return Some(turn(found, Event::Ready));
+                    return Some(turn(found, WaitEvent::Ready));
                 }
                 let mut next = latest(from, (groups, 0));
                 while let Some(found) = queue.range((next, Bound::Unbounded)).next() {
                     let Wanted::Group(name) = &found.0.0 else { break };
                     match stream.group(name) {
-                        None => return Some(turn(found, Event::GroupGone)),
-                        Some(group) if last > group.last_id() => return Some(turn(found, Event::Ready)),
+                        None => return Some(turn(found, WaitEvent::GroupGone)),
+                        Some(group) if last > group.last_id() => return Some(turn(found, WaitEvent::Ready)),
                         Some(_) => next = Bound::Excluded((found.0.0.clone(), u64::MAX)),
                     }
                 }
@@ -251,12 +252,12 @@ impl Waiters {
             Some(ValueRef::Hash(hash)) => {
                 let after = Wanted::Version(published(hash).saturating_add(1));
                 if let Some(found) = first(Wanted::Version(0), Bound::Excluded((after, 0))) {
-                    return Some(turn(found, Event::Ready));
+                    return Some(turn(found, WaitEvent::Ready));
                 }
             }
             None | Some(ValueRef::Str(_) | ValueRef::Set(_)) => {}
         }
-        first(groups, Bound::Unbounded).map(|found| turn(found, Event::KeyGone))
+        first(groups, Bound::Unbounded).map(|found| turn(found, WaitEvent::KeyGone))
     }
 }
 
@@ -264,11 +265,11 @@ fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
     turns.as_ref().map_or(0, |turns| turns.fetch_add(1, Relaxed))
 }
 
-/// A waiter that can be served, and what it is told.
+/// A waiter that can be served, and the state of its key.
 struct ServableWaiter {
     registration: Registration,
-    waits: Waits,
-    event: Event,
+    waits: WaiterEntry,
+    event: WaitEvent,
 }
 
 /// The later one of the two starts `from` and `low`.
@@ -316,11 +317,11 @@ impl Db<'_, '_> {
         let (slot, turns) = (self.slot, &self.txn.keyspace.turns);
         let watchers = &mut self.shard(key).watchers;
         watchers.change_waiters(|waiters| {
-            waiters.add(slot, key.bytes, registration, Waits { waiter, tag }, turns)
+            waiters.add(slot, key.bytes, registration, WaiterEntry { waiter, tag }, turns)
         });
     }
-    /// Removes the registration of a waiter that was told to fetch its data ([`WaiterOutcome::ToldToFetch`]), and lets
-    /// the waiter behind it have its turn.
+    /// Removes the registration of a waiter that was woken to fetch its data ([`WaiterOutcome::WokenToFetch`]), and
+    /// lets the waiter behind it have its turn.
     pub fn leave_turn(&mut self, key: &Key<'_>, registration: Registration) {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
@@ -349,34 +350,35 @@ impl Txn<'_> {
         loop {
             // This look-up removes the key if it has expired.
             Db { txn: self, slot: at.0 }.refresh(&key);
-            let held = &self.shard_guard(shard).guard;
+            let held = &self.shard_guard(shard).lock;
             let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
-            let Some(ServableWaiter { registration, waits: Waits { waiter, tag }, mut event }) = turn else {
+            let Some(ServableWaiter { registration, waits: WaiterEntry { waiter, tag }, mut event }) = turn
+            else {
                 return;
             };
             if registration.wanted.is_shared() {
                 readers += 1;
                 if readers > READERS_SERVED_MAX {
-                    event = Event::Crowded;
+                    event = WaitEvent::Crowded;
                 }
             }
             let served = waiter.serve(self, &key, tag, event);
-            if matches!(served, WaiterOutcome::Done | WaiterOutcome::ToldToFetch) {
+            if matches!(served, WaiterOutcome::Done | WaiterOutcome::WokenToFetch) {
                 woken.push(waiter);
             }
-            if served == WaiterOutcome::TooLittle {
+            if served == WaiterOutcome::NotEnough {
                 from = Bound::Excluded((registration.wanted, registration.turn));
                 continue;
             }
-            if matches!(served, WaiterOutcome::ToldToFetch | WaiterOutcome::Comes) {
-                // Of several readers of a stream, each may be told to read. At a list, a sorted set or a group,
+            if matches!(served, WaiterOutcome::WokenToFetch | WaiterOutcome::AlreadyWoken) {
+                // Of several readers of a stream, each may be woken to read. At a list, a sorted set or a group,
                 // skip all waiters behind this one, because nobody may overtake it.
                 let last = if registration.wanted.is_shared() { registration.turn } else { u64::MAX };
                 from = Bound::Excluded((registration.wanted, last));
                 continue;
             }
             from = Bound::Included((registration.wanted.clone(), registration.turn));
-            let watchers = &mut self.shard_guard(shard).guard.watchers;
+            let watchers = &mut self.shard_guard(shard).lock.watchers;
             watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, registration));
         }
     }
@@ -386,12 +388,12 @@ impl Txn<'_> {
             .held_shards()
             .filter_map(|(index, shard)| shard.watchers.waiters.first_signal().map(|when| (when, index)));
         let (_, index) = firsts.min()?;
-        let at = self.shard_guard(index).guard.watchers.waiters.take_signal()?;
+        let at = self.shard_guard(index).lock.watchers.waiters.take_signal()?;
         Some((index, at))
     }
     /// Locks the shard of this key as well, if somebody else holds it only for a short piece of work. Otherwise
     /// returns false.
-    pub fn also_hold(&mut self, hash: KeyHash) -> bool {
+    pub fn try_hold_one_more(&mut self, hash: KeyHash) -> bool {
         let shard = self.keyspace.shard_of(hash);
         self.hold_one_more(shard)
     }
@@ -401,7 +403,7 @@ impl Watchers {
     /// Lets `change` write to the waiters, and updates whether anybody waits.
     fn change_waiters(&mut self, change: impl FnOnce(&mut Waiters)) {
         change(&mut self.waiters);
-        self.look_whether_any();
+        self.update_has_any();
     }
 }
 

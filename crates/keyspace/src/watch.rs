@@ -1,5 +1,5 @@
-//! [`Watchers`]: who learns that a key of a shard has changed. These are clients that watch the key (WATCH) and
-//! clients that wait for it ([`crate::wait`]).
+//! [`Watchers`]: the clients that are notified when a key of a shard changes. They watch the key (WATCH) or wait for
+//! it ([`crate::wait`]).
 //!
 //! A client has one flag for all its watched keys. The shard of each watched key holds a reference to this flag,
 //! and each change of the key raises it. While nobody watches a key of the shard or waits for one, a change costs
@@ -30,7 +30,7 @@ pub(crate) struct Watchers {
     flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
     pub(crate) waiters: Waiters,
     /// True while somebody watches a key of the shard or waits for one.
-    any: bool,
+    has_any: bool,
 }
 
 impl Watchers {
@@ -41,7 +41,7 @@ impl Watchers {
         if is_new {
             flags.push(flag.clone());
         }
-        self.any = true;
+        self.has_any = true;
         is_new
     }
     pub(crate) fn remove(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) {
@@ -54,16 +54,16 @@ impl Watchers {
         if self.flags.is_empty() {
             self.flags = HashMap::default();
         }
-        self.look_whether_any();
+        self.update_has_any();
     }
-    /// Recomputes `any`. Call this after flags or waiters were added or removed.
-    pub(crate) fn look_whether_any(&mut self) {
-        self.any = !self.flags.is_empty() || !self.waiters.is_empty();
+    /// Recomputes `has_any`. Call this after flags or waiters were added or removed.
+    pub(crate) fn update_has_any(&mut self) {
+        self.has_any = !self.flags.is_empty() || !self.waiters.is_empty();
     }
     /// True when somebody watches a key of this shard or waits for one.
     #[inline]
-    pub(crate) fn any(&self) -> bool {
-        self.any
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_any
     }
     /// Raises the flags that watch a changed key, and signals the clients that wait for the key.
     #[cold]

@@ -30,7 +30,7 @@ fn has(keyspace: &Keyspace, db: usize, key: &str) -> bool {
 }
 
 #[test]
-fn the_soonest_to_expire_go_first() {
+fn volatile_ttl_evicts_the_earliest_expiry_first() {
     let (keyspace, mut evictor) = (keyspace(16), Evictor::new(1));
     for i in 0..200 {
         put(&keyspace, 0, &format!("ttl{i}"), Some(NOW_MS + 100_000 + i * 1000), NOW_MS);
@@ -48,7 +48,7 @@ fn the_soonest_to_expire_go_first() {
 }
 
 #[test]
-fn only_what_the_policy_allows_goes_and_the_end_is_said() {
+fn eviction_follows_the_policy_and_reports_when_none_is_left() {
     let (keyspace, mut evictor) = (keyspace(8), Evictor::new(1));
     assert!(keyspace.evict(&mut evictor, policy(Order::Random), 1, 1, NOW_MS).none_left);
     for i in 0..1000 {
@@ -72,7 +72,7 @@ fn only_what_the_policy_allows_goes_and_the_end_is_said() {
 }
 
 #[test]
-fn a_quota_is_kept_and_what_is_used_again_stays() {
+fn eviction_keeps_the_quota_and_recently_used_keys() {
     let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
     (0..100).for_each(|i| put(&keyspace, 0, &format!("key{i}"), None, NOW_MS));
     let now_ms = NOW_MS + 10_000;
@@ -90,7 +90,7 @@ fn a_quota_is_kept_and_what_is_used_again_stays() {
 }
 
 #[test]
-fn what_lost_its_expiry_meanwhile_stays() {
+fn record_that_lost_its_expiry_is_not_evicted() {
     for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random, Order::SoonestToExpire] {
         let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
         (0..100).for_each(|i| put(&keyspace, 0, &format!("key{i}"), Some(NOW_MS + 1000), NOW_MS));
@@ -106,7 +106,7 @@ fn what_lost_its_expiry_meanwhile_stays() {
 }
 
 #[test]
-fn followers_hear_of_it() {
+fn evicted_keys_are_reported_to_followers() {
     let (keyspace, mut evictor) = (keyspace(4), Evictor::new(1));
     keyspace.track(vec![b"doc:".to_vec()]);
     (0..50).for_each(|i| put(&keyspace, 0, &format!("doc:{i}"), None, NOW_MS));
@@ -177,7 +177,7 @@ fn segments_that_lost_their_expiries_are_opened_once() {
 }
 
 #[test]
-fn the_end_is_said_at_once_however_many_tables() {
+fn eviction_with_no_eligible_keys_returns_at_once() {
     let (keyspace, mut evictor) = (Keyspace::new(4096, 16, [1, 2, 3, 4]), Evictor::new(1));
     let all = |call: strand_keyspace::Evicted| (call.records, call.none_left, call.effort);
     for db in 0..16 {
@@ -197,7 +197,7 @@ fn the_end_is_said_at_once_however_many_tables() {
 }
 
 #[test]
-fn what_expired_counts_as_freed() {
+fn expired_keys_count_as_freed_memory() {
     let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
     for i in 0..100 {
         let text = format!("{}{i}", if i < 50 { "dead" } else { "live" });

@@ -172,7 +172,7 @@ fn a_lock_that_is_held_is_not_waited_for() {
 }
 
 #[test]
-fn who_waits_for_a_shard_among_several_holds_none_of_them() {
+fn waiting_for_one_of_several_shards_holds_none() {
     let space = space(4);
     let of = |shard: usize| {
         let keys = (0..1000u32).map(|i| space.key(&i.to_le_bytes()).hash);
@@ -203,7 +203,7 @@ fn who_waits_for_a_shard_among_several_holds_none_of_them() {
 
 #[test]
 #[should_panic(expected = "the key's shard is held")]
-fn a_key_of_another_shard_is_a_mistake_that_shows() {
+fn access_to_a_shard_that_is_not_held_panics() {
     let space = space(64);
     let mut locked = space.lock_shard(3, NOW_MS);
     let name = (0..1000u32)
@@ -214,7 +214,7 @@ fn a_key_of_another_shard_is_a_mistake_that_shows() {
 }
 
 #[test]
-fn what_is_due_among_many_goes_without_a_pause() {
+fn expire_slices_open_each_segment_once() {
     const KEYS: u32 = 30_000;
     let space = space(16);
     for i in 0..KEYS {
@@ -223,7 +223,7 @@ fn what_is_due_among_many_goes_without_a_pause() {
     // Of ten records that a slice looks at, nine do not expire. `more` stays true until all expired records
     // are removed.
     let mut slices = 0;
-    while space.expire_slice(NOW_MS + 5, 1000).more {
+    while space.expire_slice(NOW_MS + 5, 1000).has_more {
         slices += 1;
         assert!(slices <= KEYS / 1000, "each segment is opened once");
     }
@@ -231,7 +231,7 @@ fn what_is_due_among_many_goes_without_a_pause() {
 }
 
 #[test]
-fn expiries_cost_nothing_until_they_come() {
+fn active_expiry_visits_nothing_before_an_expiry_has_passed() {
     const KEYS: u32 = 50_000;
     let space = space(16);
     for i in 0..KEYS {
@@ -272,7 +272,7 @@ fn an_expiry_that_moves_is_followed() {
 }
 
 #[test]
-fn big_values_are_left_to_whoever_takes_the_garbage() {
+fn big_values_are_kept_for_take_garbage() {
     let space = space(2);
     let expiry = Some(NOW_MS + 1);
     set(&space, 0, b"deleted", big_hash(1000), None);
@@ -291,7 +291,7 @@ fn big_values_are_left_to_whoever_takes_the_garbage() {
 }
 
 #[test]
-fn system_databases_go_with_theirs() {
+fn flush_and_swap_include_system_companions() {
     let space = space(4);
     let system = |db| space.system_db(db);
     set(&space, 3, b"k", int(3), None);
@@ -384,7 +384,7 @@ fn touched_keys_are_noted_once_and_only_if_followed() {
 }
 
 #[test]
-fn use_is_counted_by_policy() {
+fn usage_is_tracked_as_the_policy_requires() {
     let space = space(1);
     set(&space, 0, b"k", int(1), None);
     let key = space.key(b"k");
@@ -412,7 +412,7 @@ fn use_is_counted_by_policy() {
 }
 
 #[test]
-fn cursors_that_nobody_gave_out_end_the_scan() {
+fn unknown_cursors_end_the_scan() {
     let space = space(4);
     set(&space, 0, b"k", int(1), None);
     for cursor in [1 << 40, u64::MAX, (1 << 40) - 1] {
@@ -432,7 +432,7 @@ fn cursors_that_nobody_gave_out_end_the_scan() {
 }
 
 #[test]
-fn prefetching_waits_for_nobody_and_changes_nothing() {
+fn prefetch_skips_locked_shards_and_changes_nothing() {
     let space = space(1);
     for i in 0..1_000u32 {
         set(
@@ -455,7 +455,7 @@ fn prefetching_waits_for_nobody_and_changes_nothing() {
 }
 
 #[test]
-fn a_key_and_value_take_little_more_than_their_bytes() {
+fn memory_per_record_is_close_to_its_bytes() {
     // Per row: bytes of the value, whether keys expire, and the maximum number of bytes per key besides 16
     // bytes of key and the value.
     for (value, expires, above_max) in [(64, false, 24), (64, true, 32), (256, false, 46), (8, false, 22)] {
@@ -477,7 +477,7 @@ fn a_key_and_value_take_little_more_than_their_bytes() {
 }
 
 #[test]
-fn overwriting_with_other_lengths_keeps_memory_near_what_is_there() {
+fn overwriting_with_other_lengths_keeps_memory_near_the_live_bytes() {
     let (space, mut rng) = (space(4), fastrand::Rng::with_seed(8));
     let (mut live, mut lens) = (0, vec![0; 5000]);
     for _ in 0..200_000 {

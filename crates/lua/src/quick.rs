@@ -9,17 +9,17 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The function of mlua that finishes what is not plain.
+/// Upvalue: the slow function. It handles calls whose arguments or results are not plain.
 const SLOW: c_int = lua_upvalueindex(1);
-/// The name of a status in its table.
+/// Upvalue: the string `ok`, the field of a status reply's table.
 const OK: c_int = lua_upvalueindex(2);
 
 thread_local! {
-    /// A panic on its way past Lua's frames to the slow function.
+    /// The panic of [`Quick::answer`], until the slow function resumes it beyond Lua's frames.
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
 }
 
-/// What a quick function answers.
+/// The result of a quick function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
     /// Lua's `nil`.
@@ -40,16 +40,16 @@ pub enum Answer {
 
 /// The quick part of a function.
 pub trait Quick {
-    /// Answers a call. `text` is the buffer for [`Answer::Text`] and [`Answer::Status`]. A panic goes on in the slow
-    /// function.
+    /// Answers a call. `text` is the buffer for [`Answer::Text`] and [`Answer::Status`]. A panic is caught, and the
+    /// slow function resumes it.
     fn answer(values: &Values<'_>, text: &mut Short) -> Answer;
 }
 
-/// Makes a function for Lua. It asks `Q`, and calls `slow` where `Q` says so. An error of `slow` is raised at the level
-/// of the quick function, as if there were no slow one.
+/// Makes a function for Lua. The function calls `Q`, and then `slow` if `Q` returns [`Answer::Slow`] or
+/// [`Answer::Finish`]. Lua reports an error of `slow` at the line that called the quick function.
 ///
 /// # Errors
-/// When memory is missing.
+/// Fails if Lua has no memory for the function.
 pub fn quick<Q: Quick>(
     lua: &Lua,
     slow: impl Fn(&Lua, MultiValue) -> mlua::Result<Value> + 'static,
@@ -67,7 +67,8 @@ pub fn quick<Q: Quick>(
     closure(lua, call::<Q>, [Value::Function(slow), Value::String(ok)])
 }
 
-/// Asks `Q`. In a function of its own, so that nothing with a destructor is left in the frame of [`call`].
+/// Calls `Q` and catches a panic. This is a separate function, so that the frame of [`call`] has no value with a
+/// destructor when Lua raises an error.
 #[inline]
 fn ask<Q: Quick>(values: &Values<'_>, text: &mut Short) -> Answer {
     catch_unwind(AssertUnwindSafe(|| Q::answer(values, text))).unwrap_or_else(|panic| {
@@ -81,58 +82,60 @@ unsafe extern "C-unwind" fn call<Q: Quick>(state: *mut lua_State) -> c_int {
     let mut text = Short::new();
     // SAFETY: Lua called this function with its state, and the arguments stay where they are until it returns.
     let len = unsafe { ffi::lua_gettop(state) };
-    // SAFETY: as above, and `values` ends before the stack changes.
+    // SAFETY: `state` is Lua's state of this call, and `values` is dropped before the stack changes.
     let answer = ask::<Q>(&unsafe { Values::new(state, len) }, &mut text);
     // From here on Lua may raise errors. This frame has `text`, `answer` and numbers, none with a destructor.
     match answer {
-        // SAFETY: one slot of the free ones.
+        // SAFETY: this takes one of the free slots.
         Answer::Nil => unsafe { ffi::lua_pushnil(state) },
-        // SAFETY: one slot of the free ones.
+        // SAFETY: this takes one of the free slots.
         Answer::Bool(yes) => unsafe { ffi::lua_pushboolean(state, c_int::from(yes)) },
-        // SAFETY: one slot of the free ones.
+        // SAFETY: this takes one of the free slots.
         Answer::Number(number) => unsafe { ffi::lua_pushnumber(state, number) },
-        // SAFETY: one slot of the free ones, and no destructor is in the frame.
+        // SAFETY: this takes one of the free slots, and the frame has no value with a destructor.
         Answer::Text => unsafe { push_text(state, text.as_bytes()) },
         Answer::Status => {
-            // SAFETY: three slots of the free ones, and no destructor is in the frame.
+            // SAFETY: the table and its entry take three of the free slots, and the frame has no value with a
+            // destructor.
             unsafe { ffi::lua_createtable(state, 0, 1) };
             // SAFETY: `quick` made the closure with this upvalue.
             unsafe { ffi::lua_pushvalue(state, OK) };
-            // SAFETY: as for the table.
+            // SAFETY: the text takes one of these three slots, and the frame has no value with a destructor.
             unsafe { push_text(state, text.as_bytes()) };
-            // SAFETY: the table is below the two values, which this takes.
+            // SAFETY: the table is below the key and the value, which this call removes from the stack.
             unsafe { ffi::lua_rawset(state, -3) };
         }
         Answer::Slow => {
-            // SAFETY: one slot of the free ones, and `quick` made the closure with this upvalue.
+            // SAFETY: this takes one of the free slots, and `quick` made the closure with this upvalue.
             unsafe { ffi::lua_pushvalue(state, SLOW) };
             // SAFETY: the function just pushed moves below the arguments.
             unsafe { ffi::lua_insert(state, 1) };
-            // SAFETY: as described at `finish`, with the arguments above the function.
+            // SAFETY: the slow function is below its `len` arguments, and the frame has no value with a destructor.
             unsafe { finish(state, len) };
         }
         Answer::Finish => {
-            // SAFETY: one slot of the free ones, and `quick` made the closure with this upvalue.
+            // SAFETY: this takes one of the free slots, and `quick` made the closure with this upvalue.
             unsafe { ffi::lua_pushvalue(state, SLOW) };
-            // SAFETY: as described at `finish`.
+            // SAFETY: the slow function is on top of the stack, without arguments, and the frame has no value with a
+            // destructor.
             unsafe { finish(state, 0) };
         }
     }
     1
 }
 
-/// Calls the slow function, which is below its `len` arguments, and leaves its value on the stack, or raises its error.
+/// Calls the slow function. If it succeeds, its value is on top of the stack. If it fails, raises its error.
 ///
 /// # Safety
-/// `state` must be the state of the running C function, and its stack must be as described. No frame above Lua's last
-/// protected call may have a destructor.
+/// `state` must be the state of the running C function. The top of its stack must be the slow function, followed by
+/// its `len` arguments. No frame above Lua's last protected call may have a value with a destructor.
 unsafe fn finish(state: *mut lua_State, len: c_int) {
-    // SAFETY: the caller's promise. A call makes its own room on the stack. Its two results replace at least the
-    // function, and a slot is free for the second.
+    // SAFETY: the caller guarantees the contract above. A call makes its own room on the stack. Its two results
+    // replace the function and its arguments, and one free slot remains for the second result.
     unsafe { ffi::lua_call(state, len, 2) };
-    // SAFETY: the first of the two results.
+    // SAFETY: index -2 is the first of the two results.
     if unsafe { ffi::lua_toboolean(state, -2) } == 0 {
-        // SAFETY: the error is the last value. It is raised here, so the caller's line is one level up.
+        // SAFETY: the error is on top of the stack. Lua reports it one level up, at the caller's line.
         unsafe { ffi::lua_error(state) };
     }
 }

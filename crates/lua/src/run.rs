@@ -6,12 +6,12 @@ use mlua::ffi::{self, lua_State, lua_upvalueindex};
 use mlua::{Function, LightUserData, Lua, Table, Value};
 use std::ffi::c_int;
 
-/// The error handler.
+/// Upvalue: the error handler.
 const HANDLER: c_int = lua_upvalueindex(1);
-/// The table of globals, and the names of both tables there.
+/// Upvalues: the table of globals, and the names `KEYS` and `ARGV`.
 const GLOBALS: c_int = lua_upvalueindex(2);
 const NAMES: [c_int; 2] = [lua_upvalueindex(3), lua_upvalueindex(4)];
-/// Where [`call`] finds the function and its job, and where it puts the handler.
+/// Stack indices of [`call`]: the script's function, the pointer to the [`Job`], and the error handler.
 const FUNCTION: c_int = 1;
 const JOB: c_int = 2;
 const HANDLER_AT: c_int = 3;
@@ -19,7 +19,7 @@ const HANDLER_AT: c_int = 3;
 /// How a script gets its keys and arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// As the globals KEYS and ARGV, for the time of the call. Otherwise these globals are false.
+    /// As the globals KEYS and ARGV. After the call both globals are false.
     Globals,
     /// As two arguments.
     Arguments,
@@ -32,7 +32,7 @@ pub enum Ended<'p> {
     Plain(Plain<'p>),
     /// The function returned another value.
     Value(Value),
-    /// The function raised an error. This is what the handler made of it.
+    /// The function raised an error. The value is the result of the error handler.
     Error(Value),
 }
 
@@ -43,7 +43,7 @@ pub struct Runner {
     with_arguments: Function,
 }
 
-/// What [`Runner::run`] and [`call`] tell each other.
+/// Input and output of [`call`], which [`Runner::run`] passes by pointer.
 struct Job<'j> {
     /// Keys and arguments.
     lists: [&'j [&'j [u8]]; 2],
@@ -56,7 +56,7 @@ impl Runner {
     /// A runner that sets KEYS and ARGV in `globals`. `handler` gets each error in the frame that raised it.
     ///
     /// # Errors
-    /// When memory is missing.
+    /// Fails if Lua has no memory for the functions.
     pub fn new(lua: &Lua, globals: &Table, handler: &Function) -> mlua::Result<Runner> {
         let names = [lua.create_string("KEYS")?, lua.create_string("ARGV")?];
         for name in &names {
@@ -73,7 +73,7 @@ impl Runner {
     /// Calls `function`, and `take` with its result.
     ///
     /// # Errors
-    /// When memory for the tables is missing.
+    /// Fails if Lua has no memory for the tables of keys and arguments.
     pub fn run<R>(
         &self,
         function: &Function,
@@ -102,64 +102,64 @@ impl Runner {
 /// slots. Its frame has only numbers and pointers, so Lua may raise errors. Returns whether the function raised no
 /// error, and a value that is not plain.
 unsafe extern "C-unwind" fn call<const IN_GLOBALS: bool>(state: *mut lua_State) -> c_int {
-    // SAFETY: this is one of the arguments of `Runner::run`, the only caller: scripts cannot reach this function.
+    // SAFETY: the second argument is the pointer that `Runner::run` passes. Scripts cannot call this function.
     let job = unsafe { ffi::lua_touserdata(state, JOB) }.cast::<Job<'_>>();
     // SAFETY: the job is in the frame of `Runner::run`, which waits for this function and does not touch the job.
     let lists = unsafe { (*job).lists };
-    // SAFETY: a slot of the free ones (as all pushes below, seven at most), and an upvalue of the closure.
+    // SAFETY: this takes one of the free slots (this function takes seven at most), and the handler is an upvalue.
     unsafe { ffi::lua_pushvalue(state, HANDLER) };
     // SAFETY: the function is the first argument.
     unsafe { ffi::lua_pushvalue(state, FUNCTION) };
     for list in lists {
-        // SAFETY: `push_list` needs two slots, and the frame has no destructor.
+        // SAFETY: `push_list` takes two free slots, and the frame has no value with a destructor.
         unsafe { push_list(state, list) };
     }
     let mut arguments = 2;
     if IN_GLOBALS {
         arguments = 0;
-        // ARGV is the last of both tables.
+        // ARGV was pushed last, so it is on top of the stack.
         for name in NAMES.into_iter().rev() {
             // SAFETY: the name is an upvalue of this closure.
             unsafe { ffi::lua_pushvalue(state, name) };
             // SAFETY: the name moves below the table.
             unsafe { ffi::lua_insert(state, -2) };
-            // SAFETY: the globals are an upvalue of this closure. The two values on top are taken.
+            // SAFETY: the globals are an upvalue of this closure. This call removes the name and the table.
             unsafe { ffi::lua_rawset(state, GLOBALS) };
         }
     }
-    // SAFETY: the function is on the stack, with its arguments above it, and the handler is at its place.
+    // SAFETY: the function is on the stack below its arguments, and index `HANDLER_AT` is the handler.
     let status = unsafe { ffi::lua_pcall(state, arguments, 1, HANDLER_AT) };
     if IN_GLOBALS {
         for name in NAMES {
             // SAFETY: the name is an upvalue of this closure.
             unsafe { ffi::lua_pushvalue(state, name) };
-            // SAFETY: a slot of the free ones.
+            // SAFETY: this takes one of the free slots.
             unsafe { ffi::lua_pushboolean(state, 0) };
-            // SAFETY: the two values on top are taken. The entry exists, so this needs no memory.
+            // SAFETY: this call removes the name and the value. The entry exists, so no memory is needed.
             unsafe { ffi::lua_rawset(state, GLOBALS) };
         }
     }
     let fine = status == ffi::LUA_OK;
-    // SAFETY: the last value is the result, or the error. It is copied before the stack changes.
+    // SAFETY: the top of the stack is the result or the error. `keep` copies it before the stack changes.
     let result = unsafe { plain(state, -1) }.filter(|_| fine);
-    // SAFETY: as above, and no other reference to the job exists at this moment.
+    // SAFETY: the pointer is valid, because `Runner::run` waits, and no other reference to the job exists now.
     let is_kept = result.is_some_and(|value| unsafe { keep(job, value) });
-    // SAFETY: a slot of the free ones.
+    // SAFETY: this takes one of the free slots.
     unsafe { ffi::lua_pushboolean(state, c_int::from(fine)) };
     if is_kept {
         return 1;
     }
-    // SAFETY: whether the call was fine moves below its value.
+    // SAFETY: the boolean on top moves below the value of the call.
     unsafe { ffi::lua_insert(state, -2) };
     2
 }
 
-/// Keeps a plain value in the job. False when its text is too long.
+/// Stores a plain value in the job. Returns false when its text is too long for [`Short`].
 ///
 /// # Safety
 /// `job` must point to a job that nothing else refers to.
 unsafe fn keep(job: *mut Job<'_>, value: Plain<'_>) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that this is the only reference.
     let job = unsafe { &mut *job };
     let (value, is_kept) = match value {
         Plain::Text(text) => (Plain::Text(&[]), job.text.set(text)),
@@ -175,15 +175,15 @@ unsafe fn keep(job: *mut Job<'_>, value: Plain<'_>) -> bool {
 ///
 /// # Safety
 /// `state` must be the state of the running C function with two free slots. No frame above Lua's last protected call
-/// may have a destructor.
+/// may have a value with a destructor.
 unsafe fn push_list(state: *mut lua_State, list: &[&[u8]]) {
     let len = c_int::try_from(list.len()).unwrap_or(c_int::MAX);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract above.
     unsafe { ffi::lua_createtable(state, len, 0) };
     for (n, text) in (1..=len).zip(list) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract above.
         unsafe { push_text(state, text) };
-        // SAFETY: the table is below the text, which is taken.
+        // SAFETY: the table is below the text, which this call removes from the stack.
         unsafe { ffi::lua_rawseti_(state, -2, n) };
     }
 }

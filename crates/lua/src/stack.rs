@@ -14,18 +14,19 @@ use std::slice;
 /// must stay there for as long as `'v`.
 #[inline]
 pub(crate) unsafe fn plain<'v>(state: *mut lua_State, index: c_int) -> Option<Plain<'v>> {
-    // SAFETY: the caller's promise. Lua's readers of values raise no error, with one exception: `lua_tolstring`
-    // makes a string of a number, which may lack memory. It is called for strings alone.
+    // SAFETY: the caller guarantees that the value exists. Lua's functions that read a value raise no error, with one
+    // exception: `lua_tolstring` converts a number to a string, for which memory may be missing. This function calls
+    // `lua_tolstring` for strings only.
     let kind = unsafe { ffi::lua_type(state, index) };
     Some(match kind {
         ffi::LUA_TNIL => Plain::Nil,
-        // SAFETY: as above.
+        // SAFETY: the value exists.
         ffi::LUA_TBOOLEAN => Plain::Bool(unsafe { ffi::lua_toboolean(state, index) } != 0),
-        // SAFETY: as above.
+        // SAFETY: the value exists.
         ffi::LUA_TNUMBER => Plain::Number(unsafe { ffi::lua_tonumber(state, index) }),
         ffi::LUA_TSTRING => {
             let mut len = 0;
-            // SAFETY: as above.
+            // SAFETY: the value exists and is a string.
             let bytes = unsafe { ffi::lua_tolstring(state, index, &raw mut len) };
             // SAFETY: a string is `len` bytes that do not move and do not change while the stack has the string. The
             // pointer is not null, because the value is a string.
@@ -39,10 +40,10 @@ pub(crate) unsafe fn plain<'v>(state: *mut lua_State, index: c_int) -> Option<Pl
 ///
 /// # Safety
 /// `state` must be the state of the running C function with a free slot. No frame above Lua's last protected call
-/// may have a destructor.
+/// may have a value with a destructor.
 #[inline]
 pub(crate) unsafe fn push_text(state: *mut lua_State, text: &[u8]) {
-    // SAFETY: the caller's promise. Lua copies the bytes. The pointer of an empty slice is not null.
+    // SAFETY: the caller guarantees a free slot. Lua copies the bytes. The pointer of an empty slice is not null.
     unsafe { ffi::lua_pushlstring_(state, text.as_ptr().cast(), text.len()) }
 }
 

@@ -54,7 +54,7 @@ fn eval(lua: &Lua, chunk: &str) -> String {
 }
 
 #[test]
-fn plain_values_go_both_ways() {
+fn values_convert_to_lua_and_back() {
     let lua = lua();
     for (chunk, want) in [
         ("return f('text', 'x')", "x"),
@@ -74,7 +74,7 @@ fn plain_values_go_both_ways() {
 }
 
 #[test]
-fn the_slow_function_gets_what_is_not_plain() {
+fn slow_function_gets_calls_that_are_not_plain() {
     let lua = lua();
     for (chunk, want) in [
         // Too long for the buffer.
@@ -106,7 +106,7 @@ fn an_error_of_the_slow_function_is_raised_one_level_below_the_caller() {
 }
 
 #[test]
-fn a_panic_passes_lua_and_both_go_on() {
+fn panic_crosses_lua_and_the_state_stays_usable() {
     let lua = lua();
     for chunk in [
         "f('panic')",

@@ -11,8 +11,8 @@ use tikv_jemalloc_sys::extent_hooks_t;
 /// Maximum number of bytes returned at once: 16 pages of 4 KiB, which takes about 30 us in a nested virtual machine.
 pub const PIECE_BYTES: usize = 64 << 10;
 
-/// The allocator holds a lock while it returns an extent. After this time of letting others run, beside programs that
-/// never sleep, the function yields less often.
+/// When the yields of one call have taken this long in total, the call yields less often. Beside programs that never
+/// sleep, a yield takes long, and the allocator holds a lock until the call returns.
 const WAITED_MAX: Duration = Duration::from_millis(10);
 /// Number of pieces between two yields from then on: about 0.25 ms.
 const PIECES_BETWEEN: u32 = 8;
@@ -30,7 +30,7 @@ static PIECES: AtomicU64 = AtomicU64::new(0);
 /// Makes every arena return pages in pieces of [`PIECE_BYTES`]. A second call has no effect.
 ///
 /// # Errors
-/// When jemalloc is not the allocator, or does not return its hooks. Then nothing changes.
+/// Fails if jemalloc is not the allocator, or does not return its hooks. Then nothing changes.
 pub fn in_pieces() -> Result<()> {
     if FORMER.get().is_some() {
         return Ok(());

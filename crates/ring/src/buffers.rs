@@ -16,7 +16,7 @@ pub(crate) const BUFFERS: u16 = 128;
 /// The buffer group named in receive requests.
 pub(crate) const GROUP: u16 = 1;
 
-/// A buffer filled by the kernel. Return it with [`Buffers::give`].
+/// A buffer filled by the kernel. Return it with [`Buffers::give_back`].
 #[derive(Debug)]
 pub(crate) struct FilledBuffer {
     id: u16,
@@ -42,13 +42,13 @@ impl Buffers {
     pub(crate) fn register(ring: &IoUring, count: u16) -> io::Result<Buffers> {
         let descriptions = leak(descriptions(count)?)?;
         let memory = leak(contents(count)?)?;
-        // SAFETY: the memory is aligned to a page, holds that many zeroed descriptions, and is freed only when the kernel
-        // has given them up.
+        // SAFETY: the memory is aligned to a page, holds that many zeroed descriptions, and is freed only when the
+        // kernel has given them up.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(descriptions.as_ptr() as u64, count, GROUP, 0)
         }?;
         let mut buffers = Buffers { ring: descriptions.cast(), memory, count, tail: 0 };
-        (0..count).for_each(|id| buffers.give(FilledBuffer { id, len: 0, read: 0 }));
+        (0..count).for_each(|id| buffers.give_back(FilledBuffer { id, len: 0, read: 0 }));
         Ok(buffers)
     }
     /// Takes the buffers back from the kernel and frees them. Only for a ring that has never had a request.
@@ -62,24 +62,24 @@ impl Buffers {
         Ok(())
     }
     /// The buffer `id` with the `len` bytes that a completion reports.
-    pub(crate) fn held(&self, id: u16, len: usize) -> FilledBuffer {
+    pub(crate) fn filled(&self, id: u16, len: usize) -> FilledBuffer {
         assert!(id < self.count && len <= BUFFER_BYTES, "the kernel reports a buffer of this ring");
         FilledBuffer { id, len, read: 0 }
     }
-    /// The bytes of the buffer `held` that were not read yet.
-    pub(crate) fn bytes(&self, held: &FilledBuffer) -> &[u8] {
+    /// The bytes of `buffer` that were not read yet.
+    pub(crate) fn bytes(&self, buffer: &FilledBuffer) -> &[u8] {
         // SAFETY: the id is below `count`.
-        let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
-        // SAFETY: zeroed when allocated and never freed; the kernel writes there only after `give`, which takes `held`
-        // and needs `&mut self`, and `len` is within the buffer.
-        let all = unsafe { std::slice::from_raw_parts(start.as_ptr(), held.len) };
-        &all[held.read..]
+        let start = unsafe { self.memory.add(usize::from(buffer.id) * BUFFER_BYTES) };
+        // SAFETY: zeroed when allocated and never freed; the kernel writes there only after `give_back`, which takes
+        // `buffer` and needs `&mut self`, and `len` is within the buffer.
+        let all = unsafe { std::slice::from_raw_parts(start.as_ptr(), buffer.len) };
+        &all[buffer.read..]
     }
     /// Returns a buffer to the kernel.
-    pub(crate) fn give(&mut self, held: FilledBuffer) {
+    pub(crate) fn give_back(&mut self, buffer: FilledBuffer) {
         let at = usize::from(self.tail % self.count);
         // SAFETY: as in `bytes`.
-        let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
+        let start = unsafe { self.memory.add(usize::from(buffer.id) * BUFFER_BYTES) };
         // SAFETY: the index is below `count`.
         let mut entry = unsafe { self.ring.add(at) };
         // SAFETY: the kernel reads descriptions up to the tail only, and this one is beyond it: at most `count` are
@@ -87,7 +87,7 @@ impl Buffers {
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
         entry.set_len(BUFFER_BYTES as u32);
-        entry.set_bid(held.id);
+        entry.set_bid(buffer.id);
         self.tail = self.tail.wrapping_add(1);
         // SAFETY: the pointer is that of the first description.
         let tail = unsafe { BufRingEntry::tail(self.ring.as_ptr()) };

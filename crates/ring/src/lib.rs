@@ -6,8 +6,8 @@
 //! [`Ring::turn`] when the ring's descriptor is readable or [`Ring::poll_queued`] is ready.
 //!
 //! **Invariant:** this crate knows nothing about the rest of Strand but the chain. Besides `strand-chain`,
-//! `strand-lua` and `strand-pages` it is the only crate with `unsafe`: the ring owns all memory that the kernel reads or writes
-//! until the kernel has released it. If the ring ends earlier, the memory is leaked, not freed.
+//! `strand-lua` and `strand-pages` it is the only crate with `unsafe`: the ring owns all memory that the kernel reads
+//! or writes until the kernel has released it. If the ring ends earlier, the memory is leaked, not freed.
 
 #[allow(unsafe_code)]
 mod buffers;

@@ -88,7 +88,8 @@ impl Port {
     /// number.
     ///
     /// # Errors
-    /// Errors of the socket, also of an earlier send; [`io::ErrorKind::WouldBlock`] while a send is in progress.
+    /// Fails with an error of the socket or of an earlier send; [`io::ErrorKind::WouldBlock`] while a send is in
+    /// progress.
     pub fn write(&mut self, out: &mut Chain, bytes_max: usize) -> io::Result<usize> {
         let mut inner = self.ring.inner.borrow_mut();
         let slot = inner.slot(self.index);

@@ -110,7 +110,7 @@ impl Ring {
     /// Checks that the kernel can set up a ring with everything [`Ring::start`] needs.
     ///
     /// # Errors
-    /// When the kernel forbids it or is too old (before 6.1).
+    /// Fails if the kernel forbids it or is too old (before 6.1).
     pub fn probe() -> io::Result<()> {
         let (ring, _event, buffers) = set_up(1)?;
         buffers.free_unused(&ring)
@@ -118,7 +118,7 @@ impl Ring {
     /// Sets up a ring. Only the calling thread may use it.
     ///
     /// # Errors
-    /// When the kernel forbids it or is too old (before 6.1).
+    /// Fails if the kernel forbids it or is too old (before 6.1).
     pub fn start() -> io::Result<Ring> {
         let (ring, event, buffers) = set_up(BUFFERS)?;
         let inner = Inner {
@@ -140,7 +140,7 @@ impl Ring {
     /// it. (Polling the ring's own descriptor does not report completions while no thread waits in the ring.)
     ///
     /// # Errors
-    /// When the process has no free descriptors.
+    /// Fails if the process has no free descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.inner.borrow().event.try_clone()
     }
@@ -188,7 +188,9 @@ impl Ring {
     pub fn turn(&self) -> io::Result<bool> {
         // One task drives the ring. If a panic ended only this task, all other tasks would wait forever.
         let turned = catch_unwind(AssertUnwindSafe(|| self.inner.borrow_mut().turn()));
-        turned.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).inspect_err(|e| self.fail(e))
+        turned
+            .unwrap_or_else(|_| Err(io::Error::other("a turn of the io_uring ring panicked")))
+            .inspect_err(|e| self.fail(e))
     }
     /// Fails the ring. Its ports return `error` from now on, and their connections are closed.
     pub fn fail(&self, error: &io::Error) {
@@ -276,8 +278,9 @@ impl Inner {
         match kind {
             Kind::Receive => {
                 *limits &= !slot.is_limit_refused(result);
-                let held = cqueue::buffer_select(flags).map(|id| buffers.held(id, result.max(0) as usize));
-                if slot.received(held, result, more, buffers) {
+                let buffer =
+                    cqueue::buffer_select(flags).map(|id| buffers.filled(id, result.max(0) as usize));
+                if slot.received(buffer, result, more, buffers) {
                     starved.push(index);
                 }
                 self.stop_if_overfull(index);

@@ -36,7 +36,7 @@ pub(crate) struct SocketState {
     /// name. `None` after the ring has failed.
     pub(crate) socket: Option<Rc<TcpStream>>,
     /// Received bytes in shared buffers, for a task that is about to read.
-    pub(crate) held: VecDeque<FilledBuffer>,
+    pub(crate) filled_buffers: VecDeque<FilledBuffer>,
     /// Older received bytes, copied out of the shared buffers.
     pub(crate) spilled: Chain,
     /// A counter that always gets the length of `spilled`.
@@ -78,7 +78,7 @@ impl SocketState {
     pub(crate) fn new(socket: Rc<TcpStream>, error: Option<i32>) -> SocketState {
         SocketState {
             socket: Some(socket),
-            held: VecDeque::new(),
+            filled_buffers: VecDeque::new(),
             spilled: Chain::new(),
             meter: None,
             receiving: false,
@@ -115,14 +115,14 @@ impl SocketState {
     /// turn.
     pub(crate) fn received(
         &mut self,
-        held: Option<FilledBuffer>,
+        buffer: Option<FilledBuffer>,
         result: i32,
         more: bool,
         buffers: &mut Buffers,
     ) -> bool {
         self.receiving = more;
         self.stopping &= more;
-        self.held.extend(held);
+        self.filled_buffers.extend(buffer);
         match result {
             1.. => {}
             0 => self.ended = true,
@@ -150,7 +150,7 @@ impl SocketState {
     }
     /// True once when too many bytes are unread, so that receiving must stop.
     pub(crate) fn is_overfull(&mut self) -> bool {
-        let unread_bytes = self.spilled.len() + self.held.len() * BUFFER_BYTES;
+        let unread_bytes = self.spilled.len() + self.filled_buffers.len() * BUFFER_BYTES;
         let bytes_max = if self.reading { READER_BYTES_MAX } else { UNREAD_BYTES_MAX };
         let over = self.receiving && !self.stopping && unread_bytes > bytes_max;
         self.stopping |= over;
@@ -226,15 +226,15 @@ impl SocketState {
             self.measure();
         }
         while read < target.len()
-            && let Some(held) = self.held.front_mut()
+            && let Some(buffer) = self.filled_buffers.front_mut()
         {
-            let bytes = buffers.bytes(held);
+            let bytes = buffers.bytes(buffer);
             let n = bytes.len().min(target.len() - read);
             target[read..read + n].copy_from_slice(&bytes[..n]);
-            held.read += n;
+            buffer.read += n;
             read += n;
             if n == bytes.len() {
-                self.held.pop_front().into_iter().for_each(|held| buffers.give(held));
+                self.filled_buffers.pop_front().into_iter().for_each(|buffer| buffers.give_back(buffer));
             }
         }
         read
@@ -263,17 +263,17 @@ impl SocketState {
     }
     /// Copies the bytes that are in shared buffers to `spilled`, so that other ports can use the buffers.
     pub(crate) fn spill(&mut self, buffers: &mut Buffers) {
-        if self.held.is_empty() {
+        if self.filled_buffers.is_empty() {
             return;
         }
-        while let Some(held) = self.held.pop_front() {
-            self.spilled.push_slice(buffers.bytes(&held));
-            buffers.give(held);
+        while let Some(buffer) = self.filled_buffers.pop_front() {
+            self.spilled.push_slice(buffers.bytes(&buffer));
+            buffers.give_back(buffer);
         }
         self.measure();
     }
     fn drop_unread(&mut self, buffers: &mut Buffers) {
-        self.held.drain(..).for_each(|held| buffers.give(held));
+        self.filled_buffers.drain(..).for_each(|buffer| buffers.give_back(buffer));
         self.spilled.clear();
         self.measure();
     }
@@ -294,7 +294,7 @@ impl SocketState {
     pub(crate) fn is_readable(&self) -> bool {
         self.is_direct()
             || !self.spilled.is_empty()
-            || !self.held.is_empty()
+            || !self.filled_buffers.is_empty()
             || self.ended
             || self.error.is_some()
     }

@@ -323,7 +323,7 @@ impl<'a> Scan<'a> {
         let Some(rights) = self.rights else { return Ok(true) };
         let Some(key) = key_of(keys, doc)? else { return Ok(false) };
         self.meter.step(key.len())?;
-        Ok(rights.may(&key, Access::READ))
+        Ok(rights.allows(&key, Access::READ))
     }
 
     fn source(&self, reader: &SegmentReader) -> Result<Source, SearchError> {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use strand_commands::call::LaneCall;
-use strand_commands::published;
+use strand_commands::dataset_versions;
 use tantivy::index::SegmentId;
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DocSet, Searcher, TERMINATED, Term};
@@ -149,14 +149,14 @@ pub(crate) fn searcher(
     call: &LaneCall<'_>,
     asked: &[u8],
 ) -> Result<Searcher, SearchError> {
-    let of_token = published::parse_token(asked);
+    let of_token = dataset_versions::parse_token(asked);
     let (dataset, name) = match of_token {
         None => (None, asked.to_vec()),
         Some((dataset, number)) => {
             if !call.may_read(dataset) {
                 return Err(SearchError::NoKeyPermission);
             }
-            let versions = published::read(&search.keyspace, call.db, dataset, call.now_ms);
+            let versions = dataset_versions::read(&search.keyspace, call.db, dataset, call.now_ms);
             if versions.first().is_none_or(|last| last.number < number) {
                 let text = format!("ERR version {} is not published yet", lossy(asked));
                 return Err(SearchError::Refused(text));

@@ -255,7 +255,7 @@ impl<'a> Args<'a> {
     /// Argument `i`.
     ///
     /// # Panics
-    /// When `i >= len()`: arity was checked before a handler runs.
+    /// Panics if `i >= len()`: arity was checked before a handler runs.
     #[inline]
     pub fn at(&self, i: usize) -> &'a [u8] {
         self.argv.bytes(self.argv.span(self.from + i))
@@ -268,14 +268,14 @@ impl<'a> Args<'a> {
     /// Argument `i` as a blob: shared when it arrived as a large body, copied when it is small.
     ///
     /// # Panics
-    /// When `i >= len()`.
+    /// Panics if `i >= len()`.
     pub fn blob(&self, i: usize) -> Blob {
         self.large(i).cloned().unwrap_or_else(|| Blob::from(self.at(i)))
     }
     /// The blob of argument `i`, if it arrived as a large body. Can be shared without a copy.
     ///
     /// # Panics
-    /// When `i >= len()`.
+    /// Panics if `i >= len()`.
     #[inline]
     pub fn large(&self, i: usize) -> Option<&'a Blob> {
         let span = self.argv.span(self.from + i);

@@ -76,7 +76,7 @@ pub struct ReplyParser {
     /// True when doubles are returned as [`Value::DoubleText`].
     keeps_double_text: bool,
     /// Incomplete aggregates, outermost first.
-    open: Vec<Aggregate>,
+    open_aggregates: Vec<Aggregate>,
     /// The string whose header was read last.
     string: Option<StringBody>,
 }
@@ -102,7 +102,7 @@ impl Default for ReplyParser {
             reply_bytes_max: usize::MAX,
             reply_bytes: 0,
             keeps_double_text: false,
-            open: Vec::new(),
+            open_aggregates: Vec::new(),
             string: None,
         }
     }
@@ -125,7 +125,7 @@ impl ReplyParser {
     /// Consumes one whole reply from `input`; `Ok(None)` when more bytes are needed.
     ///
     /// # Errors
-    /// When the bytes are not RESP or exceed a limit. The parser cannot be used after an error.
+    /// Fails if the bytes are not RESP or exceed a limit. The parser cannot be used after an error.
     pub fn next(&mut self, input: &mut Chain) -> Result<Option<Value>, ProtocolError> {
         loop {
             let value = match &mut self.string {
@@ -151,7 +151,7 @@ impl ReplyParser {
     }
     /// True when part of a reply has been consumed.
     pub fn in_reply(&self) -> bool {
-        self.string.is_some() || !self.open.is_empty()
+        self.string.is_some() || !self.open_aggregates.is_empty()
     }
 
     /// Parses a line. Returns the value of the line; `None` when the line is the header of a string or an aggregate.
@@ -187,7 +187,7 @@ impl ReplyParser {
     }
     /// Opens an aggregate of `missing` items. Returns the aggregate if it has none.
     fn open(&mut self, kind: u8, missing: usize) -> Result<Option<Value>, ProtocolError> {
-        if self.open.len() == DEPTH_MAX {
+        if self.open_aggregates.len() == DEPTH_MAX {
             return Err(error("replies nested too deep"));
         }
         self.charge(missing.saturating_mul(size_of::<Value>()))?;
@@ -196,7 +196,7 @@ impl ReplyParser {
         if missing == 0 {
             return Ok(aggregate.into_value());
         }
-        self.open.push(aggregate);
+        self.open_aggregates.push(aggregate);
         Ok(None)
     }
     /// Counts bytes of the current reply against the limit.
@@ -210,14 +210,14 @@ impl ReplyParser {
     /// Adds a value to the innermost aggregate. Returns the reply if the value completes it.
     fn place(&mut self, mut value: Value) -> Option<Value> {
         loop {
-            let Some(top) = self.open.last_mut() else { return Some(value) };
+            let Some(top) = self.open_aggregates.last_mut() else { return Some(value) };
             top.items.push(value);
             top.missing -= 1;
             if top.missing > 0 {
                 return None;
             }
             // Drop an attribute; the value that it describes follows.
-            value = self.open.pop()?.into_value()?;
+            value = self.open_aggregates.pop()?.into_value()?;
         }
     }
 }
@@ -425,13 +425,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_length_is_not_trusted_with_memory() {
+    fn declared_length_is_not_allocated_in_advance() {
         let mut input = Chain::new();
         input.push_slice(b"*134217728\r\n*134217728\r\n$536870912\r\nabc");
         let mut parser = ReplyParser::new();
         assert_eq!(parser.next(&mut input), Ok(None));
         assert!(parser.in_reply());
-        assert!(parser.open.iter().all(|a| a.items.capacity() <= ITEMS_RESERVED_MAX));
+        assert!(parser.open_aggregates.iter().all(|a| a.items.capacity() <= ITEMS_RESERVED_MAX));
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Digits {
 /// Writes the decimal form of `n` to the start of `to`. Returns its length.
 ///
 /// # Panics
-/// When `to` is too short (20 bytes are always enough).
+/// Panics if `to` is too short (20 bytes are always enough).
 #[inline]
 pub(crate) fn put_int(to: &mut [u8], n: i64) -> usize {
     if n >= 0 {

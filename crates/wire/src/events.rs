@@ -54,13 +54,13 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub struct Events {
     /// For each incomplete aggregate, the number of missing values, outermost first.
-    open: Vec<usize>,
+    open_aggregates: Vec<usize>,
     /// Bytes of the current string that are not taken.
     text_left: usize,
     /// True while the line end after the string is not read.
     text_end: bool,
     /// Replies completed since the last call of [`Events::take_ended`].
-    ended: usize,
+    replies_ended: usize,
 }
 
 impl Events {
@@ -70,7 +70,7 @@ impl Events {
     }
     /// True between two replies.
     pub fn is_between(&self) -> bool {
-        self.open.is_empty() && !self.text_end
+        self.open_aggregates.is_empty() && !self.text_end
     }
     /// Bytes of the current string that were not taken yet.
     pub fn text_left(&self) -> usize {
@@ -78,12 +78,12 @@ impl Events {
     }
     /// Number of replies completed since the last call.
     pub fn take_ended(&mut self) -> usize {
-        std::mem::take(&mut self.ended)
+        std::mem::take(&mut self.replies_ended)
     }
     /// Skips the rest of the current string and its line end. Returns false when more bytes are needed.
     ///
     /// # Errors
-    /// When the string is not followed by a line end.
+    /// Fails if the string is not followed by a line end.
     pub fn end_text(&mut self, input: &mut Chain) -> Result<bool, ProtocolError> {
         let n = self.text_left.min(input.len());
         self.text_left -= n;
@@ -93,7 +93,7 @@ impl Events {
     /// The next event. Skips the rest of the current string. `Ok(None)` when more bytes are needed.
     ///
     /// # Errors
-    /// When the bytes are not a reply or exceed a limit. The reader cannot be used after an error.
+    /// Fails if the bytes are not a reply or exceed a limit. The reader cannot be used after an error.
     pub fn next(&mut self, input: &mut Chain) -> Result<Option<Event>, ProtocolError> {
         if !self.end_text(input)? {
             return Ok(None);
@@ -103,10 +103,10 @@ impl Events {
         match event {
             Event::Text { len, .. } => (self.text_left, self.text_end) = (len, true),
             Event::Open { values, .. } if values > 0 => {
-                if self.open.len() == DEPTH_MAX {
+                if self.open_aggregates.len() == DEPTH_MAX {
                     return Err(ProtocolError::new("replies nested too deep"));
                 }
-                self.open.push(values);
+                self.open_aggregates.push(values);
             }
             _ => self.value_ends(),
         }
@@ -115,7 +115,7 @@ impl Events {
     /// Takes the bytes of the current string that have arrived, up to `bytes_max`.
     ///
     /// # Errors
-    /// When the string is not followed by a line end.
+    /// Fails if the string is not followed by a line end.
     pub fn take(&mut self, input: &mut Chain, bytes_max: usize) -> Result<Chain, ProtocolError> {
         let n = self.text_left.min(bytes_max).min(input.len());
         self.text_left -= n;
@@ -145,14 +145,14 @@ impl Events {
     }
     /// Counts a complete value, and the aggregates that it completes.
     fn value_ends(&mut self) {
-        while let Some(missing) = self.open.last_mut() {
+        while let Some(missing) = self.open_aggregates.last_mut() {
             *missing -= 1;
             if *missing > 0 {
                 return;
             }
-            self.open.pop();
+            self.open_aggregates.pop();
         }
-        self.ended += 1;
+        self.replies_ended += 1;
     }
 }
 

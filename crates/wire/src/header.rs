@@ -28,14 +28,14 @@ pub(crate) fn short_number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
 pub(crate) struct Header {
     first: u8,
     /// Number of bytes seen before the CR, including the first byte.
-    seen: usize,
+    bytes_seen: usize,
     negative: bool,
     /// Magnitude of the number that was read so far.
     value: u64,
     /// True when redis-server would not accept the number, or it is out of range.
-    bad: bool,
+    is_invalid: bool,
     /// True after the CR was read. One more byte ends the line.
-    cr: bool,
+    is_cr_read: bool,
 }
 
 /// The error when a header line exceeds its limit.
@@ -49,19 +49,19 @@ impl Header {
             let mut used = 0;
             for &b in front {
                 used += 1;
-                if self.cr {
+                if self.is_cr_read {
                     input.advance(used);
                     return Ok(true);
                 }
                 if b == b'\r' {
-                    if self.seen == 0 {
+                    if self.bytes_seen == 0 {
                         self.first = b;
                     }
-                    self.cr = true;
+                    self.is_cr_read = true;
                     continue;
                 }
                 self.digit(b);
-                if self.seen > bytes_max {
+                if self.bytes_seen > bytes_max {
                     return Err(TooLong);
                 }
             }
@@ -71,19 +71,20 @@ impl Header {
     }
 
     fn digit(&mut self, b: u8) {
-        self.seen += 1;
-        match (self.seen, b) {
+        self.bytes_seen += 1;
+        match (self.bytes_seen, b) {
             (1, first) => self.first = first,
             (2, b'-') => self.negative = true,
             (_, b'0'..=b'9') => {
                 // Zero is only valid alone: `0` is valid, `-0` and `05` are not.
-                let after_zero = self.value == 0 && self.seen > 2 && !(self.seen == 3 && self.negative);
-                self.bad |= after_zero || (b == b'0' && self.negative && self.seen == 3);
+                let after_zero =
+                    self.value == 0 && self.bytes_seen > 2 && !(self.bytes_seen == 3 && self.negative);
+                self.is_invalid |= after_zero || (b == b'0' && self.negative && self.bytes_seen == 3);
                 let next = self.value.checked_mul(10).and_then(|v| v.checked_add(u64::from(b - b'0')));
-                self.bad |= next.is_none();
+                self.is_invalid |= next.is_none();
                 self.value = next.unwrap_or(0);
             }
-            _ => self.bad = true,
+            _ => self.is_invalid = true,
         }
     }
 
@@ -93,8 +94,8 @@ impl Header {
     }
     /// The number of a complete line; `None` when it is malformed or exceeds 64 bits.
     pub(crate) fn number(&self) -> Option<i64> {
-        let empty = self.seen < 2 || (self.negative && self.seen < 3);
-        if self.bad || empty {
+        let empty = self.bytes_seen < 2 || (self.negative && self.bytes_seen < 3);
+        if self.is_invalid || empty {
             return None;
         }
         if self.negative { 0i64.checked_sub_unsigned(self.value) } else { i64::try_from(self.value).ok() }

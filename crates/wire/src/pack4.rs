@@ -111,7 +111,7 @@ pub struct Decoder {
     frame_bytes_max: usize,
     frame: Frame,
     /// Bytes of the current frame that are taken from the input and not decoded.
-    held: Chain,
+    undecoded: Chain,
     /// Dropped bytes of refused frames since the last query.
     dropped_bytes: usize,
     in_frame: bool,
@@ -126,7 +126,7 @@ impl Decoder {
             line_bytes_max: 0,
             frame_bytes_max: 0,
             frame: Frame::Length,
-            held: Chain::new(),
+            undecoded: Chain::new(),
             dropped_bytes: 0,
             in_frame: false,
         };
@@ -168,21 +168,21 @@ impl Decoder {
     }
     /// Bytes taken from the input and not decoded. While there are any, [`Decoder::decode`] may find a command
     /// without new input.
-    pub fn held_bytes(&self) -> usize {
-        self.held.len()
+    pub fn undecoded_bytes(&self) -> usize {
+        self.undecoded.len()
     }
     /// Dropped bytes of refused frames since the last call.
     pub fn take_dropped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.dropped_bytes)
     }
-    /// Drops the held bytes. The decoder then decodes nothing more.
+    /// Drops the undecoded bytes. The decoder then decodes nothing more.
     pub fn end(&mut self) {
-        self.held.clear();
+        self.undecoded.clear();
     }
     /// [`resp::Decoder::body_spare`], limited to the end of the frame.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
         match self.frame {
-            Frame::Command { left, .. } if left > 0 && self.held.is_empty() => {
+            Frame::Command { left, .. } if left > 0 && self.undecoded.is_empty() => {
                 let spare = self.resp.body_spare()?;
                 let n = spare.len().min(left);
                 Some(&mut spare[..n])
@@ -193,7 +193,7 @@ impl Decoder {
     /// Marks `n` bytes of the last `body_spare()` as filled.
     ///
     /// # Panics
-    /// When there was no `body_spare()` or `n` exceeds its length.
+    /// Panics if there was no `body_spare()` or `n` exceeds its length.
     pub fn body_filled(&mut self, n: usize) {
         match &mut self.frame {
             Frame::Command { left, .. } if n <= *left => *left -= n,
@@ -260,9 +260,9 @@ impl Decoder {
                 },
                 Frame::Line { len } if input.len() < len => return Ok(Progress::Incomplete),
                 Frame::Line { len } => {
-                    self.held = input.split_to(len);
-                    if self.held.slices().last().and_then(<[u8]>::last) != Some(&b'\n') {
-                        self.held.push_slice(b"\n");
+                    self.undecoded = input.split_to(len);
+                    if self.undecoded.slices().last().and_then(<[u8]>::last) != Some(&b'\n') {
+                        self.undecoded.push_slice(b"\n");
                     }
                     self.frame = Frame::Command { len, left: 0 };
                 }
@@ -292,22 +292,22 @@ impl Decoder {
         left: usize,
     ) -> Result<Progress, FrameError> {
         let n = left.min(input.len());
-        if n > 0 && n == input.len() && self.held.is_empty() {
-            std::mem::swap(&mut self.held, input);
+        if n > 0 && n == input.len() && self.undecoded.is_empty() {
+            std::mem::swap(&mut self.undecoded, input);
         } else if n > 0 {
-            self.held.push_chain(input.split_to(n));
+            self.undecoded.push_chain(input.split_to(n));
         }
         let left = left - n;
         self.frame = Frame::Command { len, left };
-        let ends = |held: &Chain| left == 0 && held.is_empty();
-        let decoded = self.resp.decode(&mut self.held, argv);
+        let ends = |undecoded: &Chain| left == 0 && undecoded.is_empty();
+        let decoded = self.resp.decode(&mut self.undecoded, argv);
         let error = match decoded {
-            Ok(Progress::Command) if !argv.is_empty() && ends(&self.held) => {
+            Ok(Progress::Command) if !argv.is_empty() && ends(&self.undecoded) => {
                 self.frame = Frame::Length;
                 return Ok(Progress::Command);
             }
             Ok(Progress::Command) if !argv.is_empty() => FrameError::Long { len },
-            Ok(Progress::Command) if !ends(&self.held) => return Ok(Progress::Command),
+            Ok(Progress::Command) if !ends(&self.undecoded) => return Ok(Progress::Command),
             Ok(Progress::Command) => FrameError::NoCommand { len },
             Ok(Progress::Incomplete) if left > 0 => return Ok(Progress::Incomplete),
             Ok(Progress::Incomplete) if self.resp.in_frame() => FrameError::Short { len },
@@ -317,7 +317,7 @@ impl Decoder {
         };
         argv.clear();
         self.resp.reset();
-        self.held.clear();
+        self.undecoded.clear();
         self.frame = if left > 0 { Frame::Refused { left } } else { Frame::Length };
         Err(error)
     }

@@ -25,7 +25,7 @@ pub fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_not_printable_is_escaped() {
+    fn unprintable_bytes_are_escaped() {
         let mut out = Vec::new();
         super::quoted(&mut out, b"a \"\\\n\r\t\x07\x08\0\x7f\xff");
         assert_eq!(out, br#""a \"\\\n\r\t\a\b\x00\x7f\xff""#);

@@ -94,7 +94,7 @@ impl<'a> Reply<'a> {
     /// too expensive on this thread and will run again on another.
     ///
     /// # Panics
-    /// When the reply has no copy limit.
+    /// Panics if the reply has no copy limit.
     pub fn give_up(&mut self) {
         assert!(self.copies_only, "give_up needs a copy limit");
         self.out.push_slice(b"-");
@@ -213,7 +213,7 @@ impl<'a> Reply<'a> {
     /// Writes a part of a blob as a bulk string. A long part is shared.
     ///
     /// # Panics
-    /// When the part exceeds the blob.
+    /// Panics if the part exceeds the blob.
     pub fn bulk_part(&mut self, blob: &Blob, part: std::ops::Range<usize>) {
         if part.len() < SHARE_BYTES_MIN {
             return self.bulk(&blob[part]);
@@ -291,7 +291,7 @@ impl<'a> Reply<'a> {
     /// Writes a verbatim string with a three-letter format (RESP2: a bulk string).
     ///
     /// # Panics
-    /// When the format is not three bytes long.
+    /// Panics if the format is not three bytes long.
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
         assert_eq!(format.len(), 3, "a verbatim format has three letters");
         match self.protocol {
@@ -328,7 +328,7 @@ impl<'a> Reply<'a> {
     /// Called between two pieces of work without output, about 50 us each. Pauses if the reply is pausing. Returns
     /// false when the reply is no longer needed.
     #[inline]
-    pub fn rest(&mut self) -> bool {
+    pub fn pause(&mut self) -> bool {
         self.pause.is_none_or(|pause| pause())
     }
 
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pausing_reply_ends_when_the_rest_is_not_needed() {
+    fn pausing_reply_stops_when_pause_returns_false() {
         let shared = Blob::from(vec![b'x'; SHARE_BYTES_MIN]);
         let (mut whole, mut pausing) = (Chain::new(), Chain::new());
         let pauses = std::cell::Cell::new(0);
@@ -521,8 +521,8 @@ mod tests {
             pauses.get() < 3
         };
         let mut reply = Reply::new(&mut nothing, Protocol::Resp2).pausing(&pause);
-        assert!((0..5).take_while(|_| reply.rest()).count() == 2 && pauses.get() == 3);
-        assert!(Reply::new(&mut nothing, Protocol::Resp2).rest(), "nothing to pause for");
+        assert!((0..5).take_while(|_| reply.pause()).count() == 2 && pauses.get() == 3);
+        assert!(Reply::new(&mut nothing, Protocol::Resp2).pause(), "nothing to pause for");
     }
 
     #[test]

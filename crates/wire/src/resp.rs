@@ -228,7 +228,7 @@ impl Decoder {
     /// Marks `n` bytes of the last `body_spare()` as filled.
     ///
     /// # Panics
-    /// When there was no `body_spare()` or `n` exceeds its length.
+    /// Panics if there was no `body_spare()` or `n` exceeds its length.
     pub fn body_filled(&mut self, n: usize) {
         match &mut self.state {
             State::Large(body) => body.filled(n),

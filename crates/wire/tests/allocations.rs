@@ -42,7 +42,7 @@ fn small_commands_allocate_nothing() {
 }
 
 #[test]
-fn a_large_argument_is_allocated_once_and_handed_on() {
+fn large_argument_is_allocated_once_and_shared() {
     let mut request = Vec::new();
     encode_command(&mut request, &[&b"SET"[..], b"k", &[b'v'; LARGE_BODY_BYTES_MIN]]);
     let (mut decoder, mut input, mut argv, _) = parts();
@@ -70,7 +70,7 @@ fn a_large_argument_is_allocated_once_and_handed_on() {
 }
 
 #[test]
-fn a_claimed_length_costs_nothing_until_bytes_arrive() {
+fn declared_length_allocates_nothing_before_bytes_arrive() {
     let (mut decoder, mut input, mut argv, _) = parts();
     let info = allocation_counter::measure(|| {
         input.push_slice(b"*1000000\r\n$536870912\r\n");

@@ -26,7 +26,7 @@ struct Case {
 }
 
 #[test]
-fn every_case_at_every_cut() {
+fn every_case_at_every_split() {
     let cases = read_cases();
     assert!(cases.len() > 50, "the corpus is there");
     for case in &cases {

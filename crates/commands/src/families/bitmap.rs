@@ -151,7 +151,7 @@ fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Rang
     const PIECE_BITS: u64 = 8 * 512 * 1024;
     let mut from = range.start;
     std::iter::from_fn(move || {
-        if from >= range.end || (from > range.start && !reply.rest()) {
+        if from >= range.end || (from > range.start && !reply.pause()) {
             return None;
         }
         let piece = from..range.end.min(from + PIECE_BITS);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shares_the_bytes_keeps_them() {
+    fn edits_do_not_change_values_that_share_the_bytes() {
         let mut f = Fixture::new();
         f.run(&format!("SET a {}", "a".repeat(2000)));
         f.script(&[("COPY a b", ":1|"), ("SETBIT a 15999 0", ":1|"), ("GETBIT b 15999", ":1|")]);

@@ -54,7 +54,7 @@ pub(crate) fn update_existing<T: Collection, R>(
     Ok(changed.map_err(wrong_type)?)
 }
 
-/// Like [`update_existing`], for a change that visits elements. `change` calls [`Pauses::goes_on`] after each
+/// Like [`update_existing`], for a change that visits elements. `change` calls [`Pauses::may_continue`] after each
 /// element, so that a long call pauses now and then.
 ///
 /// # Errors
@@ -63,8 +63,8 @@ pub(crate) fn visit_existing<T: Collection, R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut T, &mut Pauses<'_>) -> (R, Changed),
 ) -> Result<Option<R>, Text> {
-    let mut rest = || call.reply.rest();
-    let mut pauses = Pauses::new(&mut rest);
+    let mut pause = || call.reply.pause();
+    let mut pauses = Pauses::new(&mut pause);
     let changed = call.txn.db(call.db).change(&call.keys[0], |collection| change(collection, &mut pauses));
     Ok(changed.map_err(wrong_type)?)
 }

@@ -10,7 +10,7 @@ use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::families::collection::argument;
 use crate::families::expiry;
-use crate::families::string::{value_of, was_set};
+use crate::families::string::{record_set, value_of};
 use crate::parse::{self, ExpiryUnit, Text};
 use crate::run::arg;
 use crate::spec::Arg;
@@ -67,7 +67,7 @@ pub(crate) fn setif(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "setif", |db, expire_at_ms| {
         db.set_str(key, value_of(args, 2), expire_at_ms);
-        was_set(db, key, arg(args, 2), expire_at_ms);
+        record_set(db, key, arg(args, 2), expire_at_ms);
     });
     answer(call.reply, done);
 }
@@ -92,7 +92,8 @@ pub(crate) fn delif(call: &mut Call<'_, '_>) {
     answer(call.reply, done);
 }
 
-/// `HREPLACE key [NX | XX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL] FIELDS field value [field value ...]`
+/// `HREPLACE key [NX | XX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL] FIELDS field value [field
+/// value ...]`
 pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     let (rule, from) = match read_hreplace(call.args) {
         Ok(read) => read,
@@ -104,7 +105,7 @@ pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "hreplace", |db, expire_at_ms| {
         db.insert(key, hash.into_value(), expire_at_ms);
-        was_replaced(db, key, args, from, expire_at_ms);
+        record_replaced_hash(db, key, args, from, expire_at_ms);
     });
     answer(call.reply, done);
 }
@@ -125,14 +126,20 @@ pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     let mut txn = call.lock(&[key.hash]);
     let done = rule.write(&mut txn.db(call.db), &key, args, now_ms, "hreplace", |db, expire_at_ms| {
         db.insert(&key, hash.into_value(), expire_at_ms);
-        was_replaced(db, &key, args, first, expire_at_ms);
+        record_replaced_hash(db, &key, args, first, expire_at_ms);
     });
     drop(txn);
     answer(call.reply, done);
 }
 
 /// Records the effect of HREPLACE. The fields with their values begin at argument `from`.
-fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize, expire_at_ms: Option<i64>) {
+fn record_replaced_hash(
+    db: &mut Db<'_, '_>,
+    key: &Key<'_>,
+    args: Args<'_>,
+    from: usize,
+    expire_at_ms: Option<i64>,
+) {
     if !db.is_recorded() {
         return;
     }
@@ -140,11 +147,11 @@ fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize,
     let pairs: Vec<EffectArg<'_>> = (from..args.len()).map(|at| arg(args, at)).collect();
     db.effect(&[&[b"HSET".into(), key.bytes.into()], &pairs[..]].concat());
     if let Some(at_ms) = expire_at_ms {
-        expiry::was_set(db, key, at_ms);
+        expiry::record_expiry(db, key, at_ms);
     }
 }
 
-/// The rule in the arguments of HREPLACE, and the position of the first field.
+/// The condition in the arguments of HREPLACE, and the position of the first field.
 fn read_hreplace(args: Args<'_>) -> Result<(WriteCondition<'_>, usize), Text> {
     let (rule, from) =
         WriteCondition::read(args, 2, AcceptedOptions { digests: false, expiry: true, fields: true })?;
@@ -185,9 +192,9 @@ struct WriteCondition<'a> {
     /// Maximum length of a string that has a digest.
     bytes_max: usize,
     /// The value must have one of these digests, or [`ANY`].
-    wanted: SmallVec<[&'a [u8]; 2]>,
+    wanted_digests: SmallVec<[&'a [u8]; 2]>,
     /// The value must have none of these digests.
-    unwanted: SmallVec<[&'a [u8]; 2]>,
+    unwanted_digests: SmallVec<[&'a [u8]; 2]>,
     keep_ttl: bool,
     /// The unit of the expiry, and the position of its number among the arguments.
     expiry: Option<(ExpiryUnit, usize)>,
@@ -203,8 +210,8 @@ impl<'a> WriteCondition<'a> {
         let mut rule = WriteCondition {
             seed: 0,
             bytes_max: usize::MAX,
-            wanted: SmallVec::new(),
-            unwanted: SmallVec::new(),
+            wanted_digests: SmallVec::new(),
+            unwanted_digests: SmallVec::new(),
             keep_ttl: false,
             expiry: None,
         };
@@ -213,17 +220,17 @@ impl<'a> WriteCondition<'a> {
             if takes.fields && args.is(at, "FIELDS") {
                 return Ok((rule, at + 1));
             } else if args.is(at, "NX") {
-                rule.unwanted.push(ANY);
+                rule.unwanted_digests.push(ANY);
             } else if args.is(at, "XX") {
-                rule.wanted.push(ANY);
+                rule.wanted_digests.push(ANY);
             } else if args.is(at, "KEEPTTL") && no_expiry {
                 rule.keep_ttl = true;
             } else {
                 let Some(value) = args.get(at + 1) else { return Err(errors::SYNTAX.into()) };
                 match ExpiryUnit::from_option(args.at(at)) {
                     Some(unit) if no_expiry => rule.expiry = Some((unit, at + 1)),
-                    None if takes.digests && args.is(at, "MATCH") => rule.wanted.push(value),
-                    None if takes.digests && args.is(at, "NOMATCH") => rule.unwanted.push(value),
+                    None if takes.digests && args.is(at, "MATCH") => rule.wanted_digests.push(value),
+                    None if takes.digests && args.is(at, "NOMATCH") => rule.unwanted_digests.push(value),
                     None if takes.digests && args.is(at, "SEED") => {
                         rule.seed = parse_int(value).ok_or(errors::NOT_AN_INTEGER)? as u64;
                     }
@@ -241,7 +248,7 @@ impl<'a> WriteCondition<'a> {
             false => Ok((rule, at)),
         }
     }
-    /// If the rule holds, calls `write` with the expiry of the new value, and returns whether the key existed.
+    /// If the condition holds, calls `write` with the expiry of the new value, and returns whether the key existed.
     /// Otherwise returns `None`.
     fn write(
         &self,
@@ -264,7 +271,7 @@ impl<'a> WriteCondition<'a> {
         Ok(Some(was_there))
     }
     fn holds(&self, value: Option<ValueRef<'_>>) -> bool {
-        let is_asked = self.wanted.iter().chain(&self.unwanted).any(|digest| *digest != ANY);
+        let is_asked = self.wanted_digests.iter().chain(&self.unwanted_digests).any(|digest| *digest != ANY);
         let digest = match value {
             Some(ValueRef::Str(s)) if is_asked && s.len() <= self.bytes_max => {
                 Some(Digest::of(s.bytes(&mut Default::default()), self.seed))
@@ -275,7 +282,8 @@ impl<'a> WriteCondition<'a> {
             ANY => value.is_some(),
             tag => digest.as_ref().is_some_and(|digest| digest.as_bytes() == tag),
         };
-        (self.wanted.is_empty() || self.wanted.iter().any(is_there)) && !self.unwanted.iter().any(is_there)
+        (self.wanted_digests.is_empty() || self.wanted_digests.iter().any(is_there))
+            && !self.unwanted_digests.iter().any(is_there)
     }
 }
 
@@ -346,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_takes_the_place_of_what_was_there() {
+    fn hreplace_replaces_a_hash_or_another_value() {
         for all_long in [false, true] {
             let mut f = Fixture::new();
             f.all_long = all_long;

@@ -169,7 +169,7 @@ impl Options {
             return;
         }
         if db.peek(key).is_some() {
-            db.tell_event(key, KeyEvent::NEW);
+            db.report_event(key, KeyEvent::NEW);
         }
         db.insert(key, value, expire_at_ms);
         db.set_usage(key, self.idle_s, self.frequency);

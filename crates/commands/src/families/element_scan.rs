@@ -66,11 +66,11 @@ pub(super) fn scan_long<T: Scanned>(call: &mut LaneCall<'_>) {
         (Ok(None), _) => return CollectedElements::new(call.reply).send(call.reply, 0),
         (Ok(Some(collection)), Ok(options)) => (collection, options),
     };
-    let go_on = || {
+    let may_continue = || {
         (call.yield_now)();
         !call.cancel.load(Ordering::Relaxed)
     };
-    let mut found = CollectedElements::interruptible(call.reply, &go_on);
+    let mut found = CollectedElements::interruptible(call.reply, &may_continue);
     let (mut next, mut left) = (from, options.count);
     loop {
         let visited;

@@ -7,7 +7,7 @@ use strand_keyspace::{Db, Key};
 
 /// How a command's argument names a time.
 #[derive(Clone, Copy)]
-struct Given {
+struct TimeArgument {
     /// The command's name, for error texts.
     command: &'static str,
     /// True for seconds, false for milliseconds.
@@ -19,34 +19,34 @@ struct Given {
 /// `EXPIRE key seconds [NX|XX|GT|LT]`. Reply: 1 when the expiry was set, or when it lies in the past and the key was
 /// removed; 0 when the key is missing or the condition does not hold.
 pub(crate) fn expire(call: &mut Call<'_, '_>) {
-    reply_set(call, Given { command: "expire", seconds: true, absolute: false });
+    reply_set(call, TimeArgument { command: "expire", seconds: true, absolute: false });
 }
 
 /// `PEXPIRE key milliseconds [NX|XX|GT|LT]`. Reply: as for EXPIRE.
 pub(crate) fn pexpire(call: &mut Call<'_, '_>) {
-    reply_set(call, Given { command: "pexpire", seconds: false, absolute: false });
+    reply_set(call, TimeArgument { command: "pexpire", seconds: false, absolute: false });
 }
 
 /// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`. Reply: as for EXPIRE.
 pub(crate) fn expireat(call: &mut Call<'_, '_>) {
-    reply_set(call, Given { command: "expireat", seconds: true, absolute: true });
+    reply_set(call, TimeArgument { command: "expireat", seconds: true, absolute: true });
 }
 
 /// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`. Reply: as for EXPIRE.
 pub(crate) fn pexpireat(call: &mut Call<'_, '_>) {
-    reply_set(call, Given { command: "pexpireat", seconds: false, absolute: true });
+    reply_set(call, TimeArgument { command: "pexpireat", seconds: false, absolute: true });
 }
 
-fn reply_set(call: &mut Call<'_, '_>, given: Given) {
+fn reply_set(call: &mut Call<'_, '_>, given: TimeArgument) {
     match set(call, given) {
         Ok(done) => call.reply.int(done.into()),
         Err(text) => call.reply.error_bytes(&text),
     }
 }
 
-fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
+fn set(call: &mut Call<'_, '_>, given: TimeArgument) -> Result<bool, Vec<u8>> {
     let condition = Condition::parse(call)?;
-    let at_ms = moment_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
+    let at_ms = to_unix_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
     let (key, has_passed) = (&call.keys[0], call.txn.has_passed(at_ms));
     let mut db = call.txn.db(call.db);
     let Some(current) = db.get(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
@@ -60,13 +60,13 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
         // A record with the expiry `i64::MAX` never expires.
         let at_ms = at_ms.min(i64::MAX - 1);
         db.set_expiry(key, Some(at_ms));
-        was_set(&mut db, key, at_ms);
+        record_expiry(&mut db, key, at_ms);
     }
     Ok(true)
 }
 
 /// Records the effect of a new expiry.
-pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
+pub(super) fn record_expiry(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
     if db.is_recorded() {
         let at_ms = at_ms.to_string();
         db.effect(&[b"PEXPIREAT".into(), key.bytes.into(), at_ms.as_bytes().into()]);
@@ -74,7 +74,7 @@ pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
 }
 
 /// Converts the argument to Unix milliseconds. The time may be in the past.
-fn moment_ms(bytes: &[u8], now_ms: i64, given: Given) -> Result<i64, Text> {
+fn to_unix_ms(bytes: &[u8], now_ms: i64, given: TimeArgument) -> Result<i64, Text> {
     let n = parse::integer(bytes)?;
     let ms = if given.seconds { n.checked_mul(1000) } else { Some(n) };
     let at = if given.absolute { ms } else { ms.and_then(|ms| ms.checked_add(now_ms)) };
@@ -173,7 +173,7 @@ mod tests {
     use crate::fixture::{Fixture, START_MS};
 
     #[test]
-    fn a_key_lives_until_its_moment() {
+    fn key_exists_until_its_expiry() {
         let mut f = Fixture::new();
         f.script(&[
             ("SET k v", "+OK|"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_and_the_past() {
+    fn expiries_in_every_unit_and_in_the_past() {
         let mut f = Fixture::new();
         for (line, left) in [
             ("EXPIRE k 5", 5_000),

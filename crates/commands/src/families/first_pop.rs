@@ -5,9 +5,9 @@
 //! ([`crate::wait`]).
 
 use crate::call::{Call, LaneCall};
+use crate::copy_write::{self, ChangeReport, KeyEffect};
 use crate::errors;
 use crate::long;
-use crate::on_copy::{self, ChangeReport, KeyEffect};
 use crate::parse::{Text, wrong_type};
 use crate::wait::{Wait, seconds};
 use strand_keyspace::types::list::End;
@@ -41,9 +41,9 @@ pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments:
     match arguments {
         Ok((from, count)) => {
             let (event, command) = T::pop_of(from);
-            let (spec, run) = long::row_of(&String::from_utf8_lossy(call.args.at(0)));
+            let (spec, run) = long::spec_and_handler(&String::from_utf8_lossy(call.args.at(0)));
             let effect = |_: &Value| Some(KeyEffect { command, arguments: vec![count.to_string()] });
-            on_copy::whole(spec, run, call, Some(ChangeReport { event: Some(event), effect: &effect }));
+            copy_write::run(spec, run, call, Some(ChangeReport { event: Some(event), effect: &effect }));
         }
         Err(text) => call.reply.error(&text),
     }
@@ -105,7 +105,7 @@ fn pop_or_wait<T: PopsFirst>(
 /// Removes elements from the first key that exists. If no key exists, replies with null and returns false.
 fn pop_first<T: PopsFirst>(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
     let (event, command) = T::pop_of(from);
-    call.txn.call_next(event);
+    call.txn.set_event(event);
     for key in call.keys {
         let reply = &mut *call.reply;
         let popped = call.txn.db(call.db).change(key, |collection: &mut T| {

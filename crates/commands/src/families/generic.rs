@@ -70,11 +70,11 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
     let replaces = db.peek(to).is_some();
     if let Some(record) = db.remove(from) {
         if replaces {
-            db.tell_event(to, KeyEvent::NEW);
+            db.report_event(to, KeyEvent::NEW);
         }
         db.put_back(to, record);
-        db.tell_event(from, named::RENAME_FROM);
-        db.tell_event(to, named::RENAME_TO);
+        db.report_event(from, named::RENAME_FROM);
+        db.report_event(to, named::RENAME_TO);
     }
     Ok(true)
 }
@@ -115,7 +115,7 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         if !replace {
             return Ok(false);
         }
-        db.tell_event(to, KeyEvent::NEW);
+        db.report_event(to, KeyEvent::NEW);
     }
     db.insert(to, value, expire_at_ms);
     Ok(true)
@@ -141,8 +141,8 @@ fn move_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     }
     if let Some(record) = call.txn.db(call.db).remove(key) {
         call.txn.db(to_db).put_back(key, record);
-        call.txn.db(call.db).tell_event(key, named::MOVE_FROM);
-        call.txn.db(to_db).tell_event(key, named::MOVE_TO);
+        call.txn.db(call.db).report_event(key, named::MOVE_FROM);
+        call.txn.db(to_db).report_event(key, named::MOVE_TO);
     }
     Ok(true)
 }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_keeps_its_use_when_it_moves() {
+    fn move_and_rename_keep_the_usage() {
         let mut f = Fixture::new();
         f.keyspace.settings().lfu.store(1, Ordering::Relaxed);
         f.keyspace.settings().lfu_log_factor.store(0, Ordering::Relaxed);

@@ -12,10 +12,10 @@ pub(crate) use search::{
 
 use super::collection::{self, read};
 use crate::call::{Call, LaneCall};
+use crate::copy_write;
 use crate::cost::{Merge, Slices};
 use crate::errors;
 use crate::long;
-use crate::on_copy;
 use crate::parse::Text;
 use crate::strtod;
 use strand_keyspace::types::geo::Point;
@@ -35,8 +35,8 @@ pub(crate) fn search_elements(_args: Args<'_>, value: ValueRef<'_>) -> usize {
     value.elements() * MEMBER_ELEMENTS
 }
 
-/// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]`. Reply: how many members are new,
-/// with CH also those that moved.
+/// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]`. Reply: how many members are
+/// new, with CH also those that moved.
 pub(crate) fn geoadd(call: &mut Call<'_, '_>) {
     match add(call) {
         Ok(count) => call.reply.int(count),
@@ -46,12 +46,12 @@ pub(crate) fn geoadd(call: &mut Call<'_, '_>) {
 
 /// GEOADD of many members, on the lane. All positions are checked before the first member is set.
 pub(crate) fn geoadd_long(call: &mut LaneCall<'_>) {
-    let (spec, run) = long::row_of("geoadd");
-    let Ok(options) = Options::parse(call.args) else { return long::whole(spec, run, call) };
+    let (spec, run) = long::spec_and_handler("geoadd");
+    let Ok(options) = Options::parse(call.args) else { return long::run_locked(spec, run, call) };
     let wrong = options.members(call.args).find_map(|at| point(call.args, at).err());
     let slices = Slices { head: options.from, step: 3, merge: Merge::Sum, of_system: false };
     match wrong {
-        None => on_copy::in_slices(spec, run, slices, call),
+        None => copy_write::run_in_slices(spec, run, slices, call),
         Some(text) => call.reply.error(&text),
     }
 }

@@ -372,7 +372,7 @@ fn change<R>(
 /// The HyperLogLog in a record. `None` when there is no record.
 ///
 /// # Errors
-/// When the value is no HyperLogLog.
+/// Fails if the value is no HyperLogLog.
 fn value_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'_>>, &'static str> {
     let Some(s) = string_of(record)? else { return Ok(None) };
     match hll::form(s.bytes(&mut [0; 20])) {

@@ -64,13 +64,13 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
         (hash.set(path, container, keyspace.settings()), Changed::Yes)
     });
     if set.is_err() {
-        db.insert(key, fresh(path, container, keyspace.settings()), None);
+        db.insert(key, new_hash(path, container, keyspace.settings()), None);
     }
     call.reply.ok();
 }
 
 /// A new hash with one field.
-pub(super) fn fresh(field: &[u8], value: Bytes<'_>, settings: &Settings) -> Value {
+pub(super) fn new_hash(field: &[u8], value: Bytes<'_>, settings: &Settings) -> Value {
     let mut hash = HashValue::new();
     hash.set(field, value, settings);
     hash.into_value()

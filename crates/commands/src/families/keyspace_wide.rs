@@ -22,7 +22,7 @@ pub(crate) fn keys(call: &mut LaneCall<'_>) {
 }
 
 /// KEYS inside EXEC.
-pub(crate) fn keys_whole(call: &mut Call<'_, '_>) {
+pub(crate) fn keys_in_exec(call: &mut Call<'_, '_>) {
     let filter = Filter::new(call.args.at(1));
     let mut found = CollectedElements::new(call.reply);
     call.txn.scan(call.db, 0, usize::MAX, &mut |record| {
@@ -59,7 +59,7 @@ fn walk(
             }
         });
         for key in hard {
-            match filter.passes_in_slices(&key, &|| go_on(call)) {
+            match filter.passes_in_slices(&key, &|| may_continue(call)) {
                 Some(true) => found.encode_bytes(Bytes::Shared(&key)),
                 Some(false) => {}
                 None => return 0,
@@ -75,7 +75,7 @@ fn walk(
 }
 
 /// Pauses between two parts of a long match. Returns false when nobody waits for the reply.
-pub(super) fn go_on(call: &LaneCall<'_>) -> bool {
+pub(super) fn may_continue(call: &LaneCall<'_>) -> bool {
     call.pause();
     !call.cancelled()
 }
@@ -136,18 +136,18 @@ pub(crate) fn flushall(call: &mut LaneCall<'_>) {
 }
 
 /// FLUSHDB inside EXEC.
-pub(crate) fn flushdb_whole(call: &mut Call<'_, '_>) {
+pub(crate) fn flushdb_in_exec(call: &mut Call<'_, '_>) {
     let db = call.db;
-    flush_whole(call, [db]);
+    flush_in_exec(call, [db]);
 }
 
 /// FLUSHALL inside EXEC.
-pub(crate) fn flushall_whole(call: &mut Call<'_, '_>) {
+pub(crate) fn flushall_in_exec(call: &mut Call<'_, '_>) {
     let all = call.txn.in_use();
-    flush_whole(call, all);
+    flush_in_exec(call, all);
 }
 
-fn flush_whole(call: &mut Call<'_, '_>, dbs: impl IntoIterator<Item = usize>) {
+fn flush_in_exec(call: &mut Call<'_, '_>, dbs: impl IntoIterator<Item = usize>) {
     if !are_flush_options(call.args) {
         return call.reply.error(errors::SYNTAX);
     }
@@ -193,7 +193,7 @@ pub(crate) fn swapdb(call: &mut LaneCall<'_>) {
 }
 
 /// SWAPDB inside EXEC.
-pub(crate) fn swapdb_whole(call: &mut Call<'_, '_>) {
+pub(crate) fn swapdb_in_exec(call: &mut Call<'_, '_>) {
     match swapped(call.args, call.txn.keyspace()) {
         Ok((a, b)) => {
             call.txn.swap(a, b);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_match_and_are_alive() {
+    fn keys_returns_matching_keys_that_have_not_expired() {
         let mut f = fixture_with(30);
         f.script(&[
             ("KEYS k7", "*1|$2|k7|"),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_to_match_is_matched_in_parts() {
+    fn expensive_patterns_are_matched_in_parts() {
         let mut f = fixture_with(30);
         let long = format!("k{}", "a".repeat(50_000));
         f.run(&format!("SET {long} v"));
@@ -270,7 +270,7 @@ mod tests {
             assert!(pauses > 100, "{command}: {pauses}");
         }
         // A long pattern that is easy to match.
-        let longest = format!("*{}*", "[a]".repeat(crate::families::scan::PATTERN_BYTES_HELD));
+        let longest = format!("*{}*", "[a]".repeat(crate::families::scan::PATTERN_BYTES_LOCKED_MAX));
         assert_eq!(keys_in(&f.run(&format!("KEYS {longest}"))).len(), 1);
     }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_shows_what_stays_while_the_rest_comes_and_goes() {
+    fn scan_returns_all_keys_that_exist_throughout() {
         for (start, per_call) in [(0, 40), (3_000, -60)] {
             // The keys k0 to k99 stay. The number of other keys grows or shrinks by `per_call` with each call.
             let mut f = fixture_with(100);

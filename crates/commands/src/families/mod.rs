@@ -6,6 +6,7 @@
 pub(crate) mod bitmap;
 pub(crate) mod collection;
 pub(crate) mod conditional;
+pub(crate) mod dataset_versions;
 pub(crate) mod dump;
 mod element_scan;
 pub(crate) mod expiry;
@@ -18,7 +19,6 @@ pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod list;
 pub(crate) mod memory;
-pub(crate) mod published;
 mod scan;
 pub(crate) mod set;
 pub(crate) mod sort;

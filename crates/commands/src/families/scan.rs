@@ -1,5 +1,5 @@
-//! What KEYS, SCAN, HSCAN, SSCAN and ZSCAN share: the options ([`ScanOptions`]), the cursor, the [`Filter`] of MATCH, and
-//! the reply ([`CollectedElements`]).
+//! What KEYS, SCAN, HSCAN, SSCAN and ZSCAN share: the options ([`ScanOptions`]), the cursor, the [`Filter`] of MATCH,
+//! and the reply ([`CollectedElements`]).
 //!
 //! While a shard is locked, matching a pattern takes at most as long as looking up the keys. A match that takes longer
 //! is done on the lane, while no shard is locked.
@@ -86,7 +86,7 @@ impl<'a> ScanOptions<'a> {
 pub(super) const STEPS_PER_CALL: usize = 1024;
 const STEPS_PER_ELEMENT: usize = 32;
 /// A pattern with more bytes is never matched while a shard is locked.
-pub(super) const PATTERN_BYTES_HELD: usize = 4096;
+pub(super) const PATTERN_BYTES_LOCKED_MAX: usize = 4096;
 /// Pattern elements tried between two pauses of a long match: about 100 us.
 const STEPS_PER_PAUSE: usize = 32 * 1024;
 
@@ -102,7 +102,7 @@ impl<'a> Filter<'a> {
     /// True when `text` passes the filter. `None` when this needs more steps than are left.
     pub(super) fn passes_within(&self, text: &[u8], steps_left: &mut usize) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };
-        if pattern.bytes().len() > PATTERN_BYTES_HELD {
+        if pattern.bytes().len() > PATTERN_BYTES_LOCKED_MAX {
             return None;
         }
         *steps_left += STEPS_PER_ELEMENT;
@@ -112,8 +112,8 @@ impl<'a> Filter<'a> {
             is_enough
         })
     }
-    /// True when `text` passes the filter. Calls `go_on` now and then. `None` when `go_on` returns false.
-    pub(super) fn passes_in_slices(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> Option<bool> {
+    /// True when `text` passes the filter. Calls `may_continue` now and then. `None` when `may_continue` returns false.
+    pub(super) fn passes_in_slices(&self, text: &[u8], may_continue: &dyn Fn() -> bool) -> Option<bool> {
         let Some(pattern) = &self.0 else { return Some(true) };
         let mut tried = 0;
         pattern.matches_counted(text, |steps| {
@@ -122,7 +122,7 @@ impl<'a> Filter<'a> {
                 return true;
             }
             tried = 0;
-            go_on()
+            may_continue()
         })
     }
 }
@@ -132,7 +132,7 @@ enum MatchBudget<'a> {
     /// This number of steps is left. When a match needs more, the call ends.
     Within(usize),
     /// A match runs to its end, unless this function returns false. It is called now and then.
-    Asking(&'a dyn Fn() -> bool),
+    Interruptible(&'a dyn Fn() -> bool),
 }
 
 /// Encoded elements of a reply. They are collected first, because their number comes before them in the reply.
@@ -143,17 +143,17 @@ pub(super) struct CollectedElements<'a> {
     bytes_max: usize,
     count: usize,
     budget: MatchBudget<'a>,
-    /// True when a match was given up, so that elements are missing.
-    is_given_up: bool,
+    /// True when a match was stopped, so that elements are missing.
+    is_match_stopped: bool,
 }
 
 impl<'a> CollectedElements<'a> {
-    /// Elements for `reply`. If the call may begin anew on the lane ([`Reply::counts_copies`]), a match that takes
-    /// long is given up, so that it does. Otherwise every match runs to its end.
+    /// Elements for `reply`. On a worker ([`Reply::counts_copies`]), a match that takes long is stopped, and the call
+    /// runs again on the lane. Otherwise every match runs to its end.
     pub(super) fn new(reply: &Reply<'_>) -> CollectedElements<'a> {
         let budget = match reply.counts_copies() {
             true => MatchBudget::Within(STEPS_PER_CALL),
-            false => MatchBudget::Asking(&|| true),
+            false => MatchBudget::Interruptible(&|| true),
         };
         CollectedElements {
             encoded: Chain::new(),
@@ -161,23 +161,29 @@ impl<'a> CollectedElements<'a> {
             bytes_max: reply.room_left(),
             count: 0,
             budget,
-            is_given_up: false,
+            is_match_stopped: false,
         }
     }
-    /// Elements for `reply`, of a call that holds no shard. A match that takes long calls `go_on` now and then.
-    pub(super) fn interruptible(reply: &Reply<'_>, go_on: &'a dyn Fn() -> bool) -> CollectedElements<'a> {
-        CollectedElements { budget: MatchBudget::Asking(go_on), ..CollectedElements::new(reply) }
+    /// Elements for `reply`, of a call that holds no shard. A match that takes long calls `may_continue` now and then.
+    pub(super) fn interruptible(
+        reply: &Reply<'_>,
+        may_continue: &'a dyn Fn() -> bool,
+    ) -> CollectedElements<'a> {
+        CollectedElements {
+            budget: MatchBudget::Interruptible(may_continue),
+            ..CollectedElements::new(reply)
+        }
     }
-    /// True when `text` passes `filter` and no match has been given up.
+    /// True when `text` passes `filter` and no match was stopped.
     pub(super) fn wants(&mut self, filter: &Filter<'_>, text: &[u8]) -> bool {
-        if self.is_given_up {
+        if self.is_match_stopped {
             return false;
         }
         let passes = match &mut self.budget {
             MatchBudget::Within(steps_left) => filter.passes_within(text, steps_left),
-            MatchBudget::Asking(go_on) => filter.passes_in_slices(text, go_on),
+            MatchBudget::Interruptible(may_continue) => filter.passes_in_slices(text, may_continue),
         };
-        self.is_given_up = passes.is_none();
+        self.is_match_stopped = passes.is_none();
         passes == Some(true)
     }
     /// Encodes one element.
@@ -192,9 +198,9 @@ impl<'a> CollectedElements<'a> {
             Bytes::Shared(blob) => reply.bulk_blob(blob),
         });
     }
-    /// True when elements are missing: the reply exceeds the client's output limit, or a match was given up.
+    /// True when elements are missing: the reply exceeds the client's output limit, or a match was stopped.
     pub(super) fn is_over(&self) -> bool {
-        self.encoded.len() > self.bytes_max || self.is_given_up
+        self.encoded.len() > self.bytes_max || self.is_match_stopped
     }
     /// Writes the elements as an array.
     pub(super) fn send_array(self, reply: &mut Reply<'_>) {
@@ -203,7 +209,7 @@ impl<'a> CollectedElements<'a> {
     }
     /// Writes the reply of a scan: the next cursor and the elements.
     pub(super) fn send(self, reply: &mut Reply<'_>, next: u64) {
-        if self.is_given_up && reply.counts_copies() {
+        if self.is_match_stopped && reply.counts_copies() {
             return reply.give_up();
         }
         reply.array(2);
@@ -238,18 +244,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_match_ends_where_the_steps_do_or_nobody_waits() {
+    fn match_ends_at_the_step_budget_or_when_the_client_left() {
         let (hard, text) = (format!("*{}b*", "a".repeat(100)), vec![b'a'; 50_000]);
         let filter = Filter::new(hard.as_bytes());
         let mut steps_left = 10_000;
         assert_eq!(filter.passes_within(&text, &mut steps_left), None);
         assert_eq!((steps_left, filter.passes_within(b"b", &mut 0)), (0, Some(false)));
         let asked = std::cell::Cell::new(0);
-        let go_on = || {
+        let may_continue = || {
             asked.set(asked.get() + 1);
             asked.get() < 3
         };
-        assert_eq!(filter.passes_in_slices(&text, &go_on), None);
+        assert_eq!(filter.passes_in_slices(&text, &may_continue), None);
         assert_eq!(asked.get(), 3);
 
         let mut out = Chain::new();

@@ -60,7 +60,7 @@ fn move_member(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     }
     let removed = db.change(from, |set: &mut SetValue| ((), set.remove(member).into()));
     removed.map_err(wrong_type)?;
-    db.txn_call_next(named::SADD);
+    db.set_event(named::SADD);
     let added = db.change_or_create(to, |set: &mut SetValue| ((), set.add(member, settings).into()));
     added.map_err(wrong_type)?;
     Ok(true)

@@ -76,7 +76,7 @@ fn at_once(call: &mut Call<'_, '_>, stores: bool) {
         Ok(value) => value,
         Err(text) => return call.reply.error(&text),
     };
-    let mut keys = HeldKeys { keyspace, db };
+    let mut keys = LockedKeys { keyspace, db };
     match options.store {
         None => {
             if let Err(text) = reply(&options, value.as_ref(), &mut keys, call.reply) {
@@ -155,22 +155,22 @@ trait Keys {
     /// Calls `visit` with the record at each of `keys`, in order; with `None` for a missing key.
     fn visit_records(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>));
     /// Pauses between two pieces of work. Returns false when nobody waits for the result any more.
-    fn rest(&mut self) -> bool;
+    fn pause(&mut self) -> bool;
 }
 
 /// Access to keys whose shards are all locked.
-struct HeldKeys<'l, 'k> {
+struct LockedKeys<'l, 'k> {
     keyspace: &'k Keyspace,
     db: Db<'l, 'k>,
 }
 
-impl Keys for HeldKeys<'_, '_> {
+impl Keys for LockedKeys<'_, '_> {
     fn visit_records(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
         for key in keys {
             visit(self.db.get(&self.keyspace.key(key)));
         }
     }
-    fn rest(&mut self) -> bool {
+    fn pause(&mut self) -> bool {
         true
     }
 }
@@ -280,7 +280,7 @@ fn sorted<'v>(
             is_number &= !matches!(weight, Weight::Number(n) if n.is_nan());
             entries.push((element, weight));
         });
-        if !keys.rest() {
+        if !keys.pause() {
             return Ok(Vec::new());
         }
     }
@@ -294,7 +294,7 @@ fn sorted<'v>(
         if left == 0 {
             left = PAUSE_COMPARISONS;
             // Sorting must complete, even if nobody waits for the result any more.
-            let _ = keys.rest();
+            let _ = keys.pause();
         }
         let ordering = compare(a, b);
         if options.descending { ordering.reverse() } else { ordering }
@@ -383,19 +383,19 @@ fn found(
 ) {
     let per_slice = (SLICE / options.gets.len().max(1)).max(1);
     for slice in elements.chunks(per_slice) {
-        let mut goes_on = true;
+        let mut may_continue = true;
         if options.gets.is_empty() {
-            goes_on = slice.iter().all(|element| visit_element(element, visit));
+            may_continue = slice.iter().all(|element| visit_element(element, visit));
         }
         // The answers, in the order of the reply. Some of them are known already, and the answers between them must
         // be looked up.
         let mut answers = slice.iter().flat_map(|element| options.gets.iter().map(move |get| (element, get)));
         let mut known = |visit: &mut dyn FnMut(LookedUp<'_>) -> bool| loop {
             match answers.next() {
-                Some((element, Get::Element)) => goes_on = goes_on && visit_element(element, visit),
-                Some((_, Get::Nothing)) => goes_on = goes_on && visit(LookedUp::Nothing),
-                Some((_, Get::Keys(pattern))) => return (Some(pattern), goes_on),
-                None => return (None, goes_on),
+                Some((element, Get::Element)) => may_continue = may_continue && visit_element(element, visit),
+                Some((_, Get::Nothing)) => may_continue = may_continue && visit(LookedUp::Nothing),
+                Some((_, Get::Keys(pattern))) => return (Some(pattern), may_continue),
+                None => return (None, may_continue),
             }
         };
         let names = options.names(slice);
@@ -404,8 +404,8 @@ fn found(
                 visit(pattern.value(record));
             }
         });
-        let (_, goes_on) = known(visit);
-        if !goes_on || !keys.rest() {
+        let (_, may_continue) = known(visit);
+        if !may_continue || !keys.pause() {
             return;
         }
     }
@@ -414,7 +414,7 @@ fn found(
 impl Pattern<'_> {
     /// The name of the key for an element.
     fn key(&self, element: &Element<'_>) -> Vec<u8> {
-        element.with_bytes(|bytes| [self.before, bytes, self.behind].concat())
+        element.with_bytes(|bytes| [self.prefix, bytes, self.suffix].concat())
     }
     /// The value that the pattern selects from the record at the key.
     fn value<'r>(&self, record: Option<RecordRef<'r>>) -> LookedUp<'r> {
@@ -440,8 +440,8 @@ impl Options<'_> {
             .flat_map(|element| self.gets.iter().filter_map(move |get| key(element, get)))
             .collect()
     }
-    /// By what the elements are sorted, and whether as texts. With STORE, the elements of a set are sorted in any
-    /// case, because a set has no order of its own.
+    /// The sort key of the elements, and whether they are sorted as texts. With STORE, the elements of a set are
+    /// sorted in any case, because a set has no order of its own.
     fn order(&self, source: &Source<'_>) -> (By<'_>, bool) {
         match self.by {
             By::Nothing if source.is_set() && self.store.is_some() => (By::Element, true),

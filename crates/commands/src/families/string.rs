@@ -125,7 +125,7 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
 
 /// MSETNX of many keys: looks in slices whether one of the keys exists, so that no shard is held for long. If one
 /// exists, writes the reply and returns true.
-pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
+pub(crate) fn reply_if_any_key_exists(call: &mut LaneCall<'_>) -> bool {
     let args = call.args;
     if args.len().is_multiple_of(2) {
         return false;
@@ -202,8 +202,8 @@ fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
         Ok(at) => {
             let (mut db, key) = (call.txn.db(call.db), &call.keys[0]);
             db.set_str(key, value_of(call.args, 3), Some(at));
-            db.tell_event(key, KeyEvent::EXPIRE);
-            was_set(&mut db, key, arg(call.args, 3), Some(at));
+            db.report_event(key, KeyEvent::EXPIRE);
+            record_set(&mut db, key, arg(call.args, 3), Some(at));
             call.reply.ok();
         }
         Err(text) => call.reply.error(&text),
@@ -211,7 +211,7 @@ fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
 }
 
 /// Records the effect of setting a string.
-pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire_at_ms: Option<i64>) {
+pub(super) fn record_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire_at_ms: Option<i64>) {
     if !db.is_recorded() {
         return;
     }
@@ -320,9 +320,9 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     }
     db.set_str(key, value_of(call.args, 2), expire_at_ms);
     if expire_at_ms.is_some() && !options.keep_ttl {
-        db.tell_event(key, KeyEvent::EXPIRE);
+        db.report_event(key, KeyEvent::EXPIRE);
     }
-    was_set(&mut db, key, arg(call.args, 2), expire_at_ms);
+    record_set(&mut db, key, arg(call.args, 2), expire_at_ms);
     if !options.get {
         call.reply.ok();
     }
@@ -339,7 +339,7 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     }
     let expire_at_ms = options.expiry_ms(call, "getex")?;
     get_replied(call);
-    call.txn.call_next(match expire_at_ms {
+    call.txn.set_event(match expire_at_ms {
         Some(at) if call.txn.has_passed(at) => KeyEvent::DEL,
         Some(_) => KeyEvent::EXPIRE,
         None => KeyEvent::PERSIST,
@@ -353,7 +353,7 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
         }
         Some(at) => {
             db.set_expiry(key, Some(at));
-            expiry::was_set(&mut db, key, at);
+            expiry::record_expiry(&mut db, key, at);
         }
         None if options.persist && db.peek(key).is_some_and(|r| r.expire_at_ms().is_some()) => {
             db.set_expiry(key, None);

@@ -22,11 +22,11 @@ pub(crate) use scan::{zscan, zscan_long};
 
 use super::collection::{read, update, update_existing};
 use crate::call::{Call, LaneCall};
+use crate::copy_write;
 use crate::cost::{Merge, Slices};
 use crate::errors;
 use crate::events::named;
 use crate::long;
-use crate::on_copy;
 use crate::parse::Text;
 use crate::strtod;
 use strand_keyspace::types::zset::Set;
@@ -53,13 +53,13 @@ pub(crate) fn zincrby(call: &mut Call<'_, '_>) {
 
 /// ZADD of many members, on the lane. All scores are checked before the first member is set.
 pub(crate) fn zadd_long(call: &mut LaneCall<'_>) {
-    let Ok(options) = Options::parse(call.args, false) else { return long::whole_of("zadd", call) };
+    let Ok(options) = Options::parse(call.args, false) else { return long::run_locked_by_name("zadd", call) };
     let slices = Slices { head: options.from, step: 2, merge: Merge::Sum, of_system: false };
     match (options.from + 1..call.args.len()).step_by(2).all(|i| strtod::parse(call.args.at(i - 1)).is_some())
     {
         true => {
-            let (spec, run) = long::row_of("zadd");
-            on_copy::in_slices(spec, run, slices, call);
+            let (spec, run) = long::spec_and_handler("zadd");
+            copy_write::run_in_slices(spec, run, slices, call);
         }
         false => call.reply.error(errors::NOT_A_FLOAT),
     }
@@ -83,7 +83,7 @@ fn try_add(call: &mut Call<'_, '_>, incr: bool) -> Result<Added, Text> {
     let args = call.args;
     let options = Options::parse(args, incr)?;
     if options.incr {
-        call.txn.call_next(named::ZINCR);
+        call.txn.set_event(named::ZINCR);
     }
     let pairs = || (options.from..args.len()).step_by(2).map(|i| (args.at(i), i + 1));
     // Check all scores first, so that no member is set if one score is wrong.

@@ -1,9 +1,9 @@
 //! Long calls in the fixture: their replies, and how often they pause.
 
 use super::*;
+use crate::copy_write::LOCKED_ARGUMENTS_MAX;
 use crate::errors;
 use crate::fixture::Fixture;
-use crate::on_copy::HELD_ARGUMENTS;
 use crate::optimistic::PAUSE_WRITES;
 use crate::table::DATA;
 
@@ -43,7 +43,7 @@ fn many_fields_are_set_in_slices_and_read_at_one_moment() {
     let mut f = Fixture::new();
     let n = LONG_ELEMENTS;
     let pairs = |i: usize| vec![format!("f{i}"), format!("{i}")];
-    for (n, slices) in [(n, 1), (HELD_ARGUMENTS, 2 * HELD_ARGUMENTS / PAUSE_WRITES)] {
+    for (n, slices) in [(n, 1), (LOCKED_ARGUMENTS_MAX, 2 * LOCKED_ARGUMENTS_MAX / PAUSE_WRITES)] {
         assert_eq!(run(&mut f, &numbered(&["HSET", "h"], n, pairs)), format!(":{n}|"));
         assert_eq!(f.pauses.take(), slices, "{n}");
         assert_eq!(run(&mut f, &numbered(&["HDEL", "h"], n, |i| vec![format!("f{i}")])), format!(":{n}|"));
@@ -103,7 +103,7 @@ fn expired_keys_are_not_seen_and_a_snapshot_is_a_use() {
 }
 
 #[test]
-fn who_left_gets_no_long_reply_but_what_he_changed_is_changed() {
+fn cancelled_call_sends_no_reply_but_keeps_its_changes() {
     let mut f = Fixture::new();
     f.cancel.store(true, Ordering::Relaxed);
     let n = LONG_ELEMENTS;
@@ -148,7 +148,7 @@ fn a_reply_stops_growing_at_its_bound() {
 }
 
 #[test]
-fn pops_of_many_from_the_first_of_several_keys_are_made_on_a_copy() {
+fn large_pops_from_the_first_of_several_keys_run_on_a_copy() {
     let mut f = Fixture::new();
     let n = LONG_ELEMENTS + 10;
     let many = n - 1;
@@ -181,7 +181,7 @@ fn pops_of_many_from_the_first_of_several_keys_are_made_on_a_copy() {
 
 /// What a call does and answers does not depend on where it runs, when nobody else writes.
 #[test]
-fn long_forms_answer_as_the_handlers_do() {
+fn long_runs_reply_like_the_handlers() {
     const WORDS: [&str; 16] =
         ["a", "b", "c", "h", "i", "0", "1", "-2", "5", "x", "COUNT", "MATCH", "*", "f", "g", ""];
     let seed = 11;

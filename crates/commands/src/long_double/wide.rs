@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_there_and_back() {
+    fn decimal_conversion_round_trips() {
         for text in ["0", "1", "999999999", "1000000000", "340282366920938463463374607431768211456"] {
             assert_eq!(Wide::from_decimal(text.as_bytes()).to_decimal(), text);
         }

@@ -89,7 +89,7 @@ impl Batch {
     /// keys, and neighbouring keys share cache lines. If the file has two values of one key, they keep their order.
     ///
     /// # Errors
-    /// When a key exists already. The keys before it, in the order of positions, were stored.
+    /// Fails if a key exists already. The keys before it, in the order of positions, were stored.
     pub fn put(mut self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut begin = 0;
         let places = self.items.iter().map(|item| (std::mem::replace(&mut begin, item.end), item.key_end));

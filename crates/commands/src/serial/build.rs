@@ -29,15 +29,15 @@ enum Form {
 }
 
 /// A collection without elements. When Redis loads a file, it skips the key.
-pub(super) const EMPTY: BadValue = BadValue("a collection without elements");
+pub(super) const EMPTY: BadValue = BadValue("the collection has no elements");
 /// A part that belongs to another type of value. Readers never return one.
-pub(super) const MISPLACED: BadValue = BadValue("a part of another type's value");
+pub(super) const MISPLACED: BadValue = BadValue("a part belongs to another type of value");
 
 impl Builder {
     /// A builder of a value of this kind.
     ///
     /// # Errors
-    /// When Strand does not have values of this kind.
+    /// Fails if Strand does not have values of this kind.
     pub fn new(kind: Kind) -> Result<Builder, BadValue> {
         Ok(Builder(match kind {
             Kind::String => Form::Str(Str::Int(0)),
@@ -47,7 +47,7 @@ impl Builder {
             Kind::SortedSet => Form::ZSet(ZSetBuilder::default()),
             Kind::Stream => Form::Stream(Box::default()),
             Kind::Module(_) => {
-                return Err(BadValue("a value of a type that is not held here"));
+                return Err(BadValue("Strand does not support this type of value"));
             }
         }))
     }
@@ -55,7 +55,7 @@ impl Builder {
     /// Adds a part.
     ///
     /// # Errors
-    /// When the value has this element already, or cannot have it.
+    /// Fails if the value has this element already, or cannot have it.
     pub fn add(&mut self, part: Part<'_>, settings: &Settings) -> Result<(), BadValue> {
         match (&mut self.0, part) {
             (Form::Str(value), Part::String(text)) => *value = string(text),
@@ -65,7 +65,7 @@ impl Builder {
                     value => hash.set(&field, &*value, settings),
                 };
                 if !new {
-                    return Err(BadValue("a hash with a field twice"));
+                    return Err(BadValue("the hash has a field twice"));
                 }
                 if expires_at_ms.is_some() {
                     hash.set_expiry(&field, expires_at_ms, settings);
@@ -73,7 +73,7 @@ impl Builder {
             }
             (Form::Set(set), Part::Member(member)) => {
                 if !set.add(&member, settings) {
-                    return Err(BadValue("a set with a member twice"));
+                    return Err(BadValue("the set has a member twice"));
                 }
             }
             (Form::List(list), Part::Element(element)) => list::add(list, element),
@@ -87,7 +87,7 @@ impl Builder {
     /// Ends the building and returns the value.
     ///
     /// # Errors
-    /// When the value is a collection without elements.
+    /// Fails if the value is a collection without elements.
     pub fn finish(self, settings: &Settings) -> Result<Value, BadValue> {
         match self.0 {
             Form::Str(value) => Ok(Value::Str(value)),

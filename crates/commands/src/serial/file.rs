@@ -10,7 +10,7 @@ use super::{BadValue, Builder, build, system, value_type, write};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use strand_keyspace::{Keyspace, Saved, Snapshot, ValueRef};
+use strand_keyspace::{Keyspace, Snapshot, SnapshotRecords, ValueRef};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::value::{Kind, ModuleId, StreamEntries};
 use strand_rdb::write::{KeyHead, Writer};
@@ -58,12 +58,12 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.aux.iter().for_each(|(name, value)| writer.aux(name.as_bytes(), value.as_bytes()));
     saving.commands.iter().for_each(|command| writer.aux(system::COMMAND, command));
     saving.functions.iter().for_each(|code| writer.function(code));
-    let (mut keys, mut slice, mut place) = (0, Vec::new(), FileProgress::default());
+    let (mut keys, mut slice, mut progress) = (0, Vec::new(), FileProgress::default());
     while snapshot.next(&mut slice) {
         // The part is freed on this thread, because no client waits for it. Freeing is cheap: the keyspace still
         // uses most of the part's memory.
         for part in slice.drain(..) {
-            keys += put_part(&part, &snapshot, saving, &mut place, &mut writer);
+            keys += write_records(&part, &snapshot, saving, &mut progress, &mut writer);
         }
         if let Some(e) = failed.borrow_mut().take() {
             return Err(e);
@@ -84,15 +84,15 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
 struct FileProgress {
     db: Option<usize>,
     /// The databases whose numbers of keys were written.
-    told: BTreeSet<usize>,
+    announced: BTreeSet<usize>,
 }
 
 /// Writes records, except those that have expired. Returns the number of written keys that clients can reach.
-fn put_part(
-    part: &Saved,
+fn write_records(
+    part: &SnapshotRecords,
     snapshot: &Snapshot<'_>,
     saving: &Saving<'_>,
-    place: &mut FileProgress,
+    progress: &mut FileProgress,
     writer: &mut Writer<'_>,
 ) -> u64 {
     let (keyspace, now_ms) = (snapshot.keyspace(), saving.now_ms);
@@ -108,8 +108,8 @@ fn put_part(
             writer.aux(system::NAME, &field);
             continue;
         }
-        if place.db != Some(part.db()) {
-            select(part.db(), snapshot, place, writer);
+        if progress.db != Some(part.db()) {
+            select(part.db(), snapshot, progress, writer);
         }
         let head = KeyHead {
             expires_at_ms,
@@ -124,10 +124,10 @@ fn put_part(
 
 /// Selects a database in the file. A record that was changed before the save reached it comes late, so an earlier
 /// database may be selected again.
-fn select(db: usize, snapshot: &Snapshot<'_>, place: &mut FileProgress, writer: &mut Writer<'_>) {
-    place.db = Some(db);
+fn select(db: usize, snapshot: &Snapshot<'_>, progress: &mut FileProgress, writer: &mut Writer<'_>) {
+    progress.db = Some(db);
     match snapshot.databases().get(&db) {
-        Some(keys) if place.told.insert(db) => {
+        Some(keys) if progress.announced.insert(db) => {
             writer.select_db(db as u64, keys.all as u64, keys.expiring as u64);
         }
         _ => writer.back_to_db(db as u64),
@@ -176,10 +176,10 @@ pub enum Problem {
     #[error(transparent)]
     File(#[from] Error),
     /// The file has this key twice, or the key existed before.
-    #[error("key {0:?} is there already")]
+    #[error("key {0:?} exists already")]
     Duplicate(String),
     /// The file has a database that the server does not have.
-    #[error("database {number}; the server has {databases}")]
+    #[error("database {number} does not exist; the server has {databases} (option \"databases\")")]
     Database {
         /// Number of the database in the file.
         number: u64,
@@ -195,10 +195,13 @@ pub enum Problem {
         what: BadValue,
     },
     /// A record that only Strand writes, in a form that this version does not know.
-    #[error("a field {} that this version does not know", String::from_utf8_lossy(system::NAME))]
+    #[error(
+        "field {} has a form that this version does not know; load the file with the version that wrote it",
+        String::from_utf8_lossy(system::NAME)
+    )]
     System,
     /// The value belongs to a Redis module.
-    #[error("key {key:?} has a value of module {module}, which is not there")]
+    #[error("key {key:?} has a value of the Redis module {module}; Strand does not load modules")]
     Module {
         /// The key, as messages show it.
         key: String,
@@ -255,7 +258,8 @@ pub type PutBatch<'p> = dyn FnMut(Batch) -> Result<(), NotLoaded> + 'p;
 /// in the order of the file, and stores them ([`Batch::put`]).
 ///
 /// # Errors
-/// What is wrong with the file, or the error of `put`. The keys before that place were passed to `put`.
+/// Fails if the file is damaged or does not fit the keyspace, or with the error of `put`. The keys before that place
+/// were passed to `put`.
 pub fn load<R: Read>(
     reader: R,
     keyspace: &Keyspace,
@@ -379,7 +383,7 @@ fn load_all<R: Read>(
             Event::Aux { name, value } => progress(Progress::Aux(&name, &value)),
             Event::ResizeDb { keys, .. } => {
                 let most = loading.file_bytes.saturating_sub(reader.offset()) / KEY_BYTES_MIN;
-                keyspace.expect(db, keys.min(most) as usize);
+                keyspace.reserve_keys(db, keys.min(most) as usize);
             }
             Event::SlotInfo { .. } | Event::SlotImport { .. } | Event::ModuleAux(_) => {}
             Event::End { checksum_verified } => loaded.checksum_verified = checksum_verified,

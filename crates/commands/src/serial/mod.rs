@@ -82,7 +82,7 @@ pub enum NotRestored {
 /// The value in a DUMP payload. Calls `pause` between pieces of work.
 ///
 /// # Errors
-/// When the payload has no value. Nothing is kept then.
+/// Fails if the payload has no value. Nothing is kept then.
 pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, NotRestored> {
     let opened = dump::open(payload).map_err(NotRestored::Payload)?;
     let mut reader = opened.value(StreamEntries::Nodes).map_err(NotRestored::Format)?;

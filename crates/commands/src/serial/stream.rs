@@ -59,7 +59,7 @@ fn bytes(item: Item<'_>) -> std::borrow::Cow<'_, [u8]> {
 pub struct StreamBuilder {
     stream: StreamValue,
     /// True when the file does not have the counters of the stream and its groups, so they are computed.
-    derived: bool,
+    derives_counters: bool,
     /// The group that is being built.
     group: Vec<u8>,
     /// The pending entries of the group that have no consumer so far: when and how often each was delivered.
@@ -67,47 +67,47 @@ pub struct StreamBuilder {
     consumer: Vec<u8>,
 }
 
-const NO_GROUP: BadValue = BadValue("a stream's group twice");
-const NO_CONSUMER: BadValue = BadValue("a group's consumer twice");
-const NOT_PENDING: BadValue = BadValue("a consumer's entry that is not pending in its group");
+const DUPLICATE_GROUP: BadValue = BadValue("the stream has a group twice");
+const DUPLICATE_CONSUMER: BadValue = BadValue("a group of the stream has a consumer twice");
+const NOT_PENDING: BadValue = BadValue("an entry is pending at a consumer, but not in its group");
 
 impl StreamBuilder {
     /// Adds a part.
     ///
     /// # Errors
-    /// When the part does not fit the parts added before.
+    /// Fails if the part does not fit the parts added before.
     pub fn add(&mut self, part: Part<'_>) -> Result<(), BadValue> {
         match part {
             Part::StreamNode { id, listpack } => {
-                if !self.stream.push_raw_block(held(id), listpack.into_vec()) {
-                    return Err(BadValue("a stream's node that is malformed or out of order"));
+                if !self.stream.push_raw_block(to_id(id), listpack.into_vec()) {
+                    return Err(BadValue("a node of the stream is malformed or out of order"));
                 }
             }
             Part::Stream(state) => self.set_state(&state)?,
             Part::Group { name, last_id, entries_read } => {
                 self.end_group()?;
-                let last_id = held(last_id);
-                let entries_read = match self.derived {
+                let last_id = to_id(last_id);
+                let entries_read = match self.derives_counters {
                     true => self.stream.entries().distance_from_first(last_id),
                     false => entries_read,
                 };
                 if !self.stream.create_group(&name, last_id, entries_read) {
-                    return Err(NO_GROUP);
+                    return Err(DUPLICATE_GROUP);
                 }
                 self.group = name.into_vec();
             }
             Part::Pending { id, delivered_at_ms, deliveries } => {
-                self.pending.insert(held(id), (delivered_at_ms, deliveries));
+                self.pending.insert(to_id(id), (delivered_at_ms, deliveries));
             }
             Part::Consumer { name, seen_at_ms, .. } => {
                 let created = self
                     .stream
                     .change_group(&self.group, |group, _| group.create_consumer(&name, seen_at_ms));
-                created.flatten().ok_or(NO_CONSUMER)?;
+                created.flatten().ok_or(DUPLICATE_CONSUMER)?;
                 self.consumer = name.into_vec();
             }
             Part::ConsumerPending { id } => {
-                let id = held(id);
+                let id = to_id(id);
                 let (delivered_ms, deliveries) = self.pending.remove(&id).ok_or(NOT_PENDING)?;
                 let restored = self.stream.change_group(&self.group, |group, _| {
                     let consumer = group.find_consumer(&self.consumer)?;
@@ -125,7 +125,7 @@ impl StreamBuilder {
     /// Ends the building and returns the stream.
     ///
     /// # Errors
-    /// When a pending entry has no consumer.
+    /// Fails if a pending entry has no consumer.
     pub fn finish(self) -> Result<StreamValue, BadValue> {
         self.end_group()?;
         Ok(self.stream)
@@ -133,18 +133,22 @@ impl StreamBuilder {
 
     fn set_state(&mut self, state: &StreamState) -> Result<(), BadValue> {
         let entries = self.stream.entries();
-        if entries.len() != state.length || entries.last_id() > held(state.last_id) {
-            return Err(BadValue("a stream whose length or last ID is not that of its entries"));
+        if entries.len() != state.length || entries.last_id() > to_id(state.last_id) {
+            return Err(BadValue("the length or the last ID of the stream differs from that of its entries"));
         }
-        self.derived = !state.counted;
-        self.stream.set_ids(held(state.last_id), Some(state.entries_added), Some(held(state.max_deleted_id)));
+        self.derives_counters = !state.counted;
+        self.stream.set_ids(
+            to_id(state.last_id),
+            Some(state.entries_added),
+            Some(to_id(state.max_deleted_id)),
+        );
         Ok(())
     }
 
     fn end_group(&self) -> Result<(), BadValue> {
         match self.pending.is_empty() {
             true => Ok(()),
-            false => Err(BadValue("a group's pending entry that belongs to no consumer")),
+            false => Err(BadValue("a pending entry of a group belongs to no consumer")),
         }
     }
 }
@@ -152,6 +156,6 @@ impl StreamBuilder {
 fn written(id: Id) -> StreamId {
     StreamId { ms: id.ms, seq: id.seq }
 }
-fn held(id: StreamId) -> Id {
+fn to_id(id: StreamId) -> Id {
     Id::new(id.ms, id.seq)
 }

@@ -68,7 +68,7 @@ impl ZSetBuilder {
     /// Adds a member.
     ///
     /// # Errors
-    /// When the sorted set has the member already.
+    /// Fails if the sorted set has the member already.
     pub fn add(&mut self, member: Text<'_>, score: f64, settings: &Settings) -> Result<(), BadValue> {
         if score == 0.0 && score.is_sign_negative() && self.set.encoding() == PACKED {
             self.minus_zeros.push((*member).into());
@@ -79,7 +79,7 @@ impl ZSetBuilder {
         };
         match done {
             Set::Added => Ok(()),
-            Set::Updated | Set::Unchanged => Err(BadValue("a sorted set with a member twice")),
+            Set::Updated | Set::Unchanged => Err(BadValue("the sorted set has a member twice")),
         }
     }
     /// Ends the building and returns the sorted set.

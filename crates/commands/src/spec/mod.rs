@@ -20,25 +20,25 @@ use std::any::Any;
 /// How a command runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Exec {
-    /// At once on the worker, with the shards of its keys locked. For commands that cost a few elements, whatever
-    /// the arguments and the data are.
+    /// The command runs at once on the worker, with the shards of its keys locked. For commands that cost a few
+    /// elements with any arguments and any data.
     Inline(fn(&mut Call<'_, '_>)),
     /// Like [`Exec::Inline`] while the estimated cost of the call is small. A longer call leaves the worker and runs as
     /// the [`SlowPath`] says.
     Estimated(fn(&mut Call<'_, '_>), Cost, SlowPath),
-    /// Always on a helper thread, shard by shard. The command's session waits, and other sessions go on.
+    /// The command always runs on a helper thread, shard by shard. Its session waits, and other sessions continue.
     Walk(fn(&mut LaneCall<'_>)),
     /// Like [`Exec::Walk`], for commands that may take seconds. Short jobs do not queue behind such commands.
     Heavy(fn(&mut LaneCall<'_>)),
-    /// By the session itself: the command reads or changes the state of the session or of the server. The value has a
-    /// type of the engine, and only the engine uses it.
+    /// The session runs the command, which reads or changes the state of the session or of the server. The value has
+    /// a type of the engine, and only the engine uses it.
     Session(&'static (dyn Any + Send + Sync)),
-    /// On a helper thread, by a service outside this crate (search), within the service's own budget.
+    /// A service outside this crate (search) runs the command on a helper thread, within its own budget.
     Service(ServiceRun),
-    /// By a service. The service runs on the worker if the text in this argument is short and the service finds
-    /// that the call is cheap. Otherwise it runs on the lane.
+    /// A service runs the command: on the worker if the text in this argument is short and the service finds that
+    /// the call is cheap, otherwise on the lane.
     ServiceOnText(ServiceRun, usize),
-    /// A container of subcommands. Without a subcommand it is an arity error.
+    /// The command is a container of subcommands. A call without a subcommand gets an arity error.
     Container,
 }
 
@@ -103,7 +103,7 @@ pub struct CommandSpec {
     pub exec: Exec,
     /// The handler with which an [`Exec::Walk`] command runs in a transaction that holds all shards (in EXEC).
     /// `None`: the command cannot run there.
-    pub whole: Option<fn(&mut Call<'_, '_>)>,
+    pub in_exec: Option<fn(&mut Call<'_, '_>)>,
 }
 
 impl CommandSpec {
@@ -132,7 +132,7 @@ impl CommandSpec {
             args: &[],
             subcommands: &[],
             exec: Exec::Container,
-            whole: None,
+            in_exec: None,
         }
     }
     /// A subcommand: like [`CommandSpec::new`], but the container's name counts in the arity.
@@ -205,8 +205,8 @@ impl CommandSpec {
         CommandSpec { exec, ..self }
     }
     /// Sets how an [`Exec::Walk`] command runs whole. See [`CommandSpec::whole`].
-    pub const fn whole(self, run: fn(&mut Call<'_, '_>)) -> CommandSpec {
-        CommandSpec { whole: Some(run), ..self }
+    pub const fn in_exec(self, run: fn(&mut Call<'_, '_>)) -> CommandSpec {
+        CommandSpec { in_exec: Some(run), ..self }
     }
     /// The ACL categories: those that the row states, or else those that follow from the flags and the group.
     pub fn categories(&self) -> Categories {

@@ -68,7 +68,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
         .optional()
         .multiple(),
     ])
-    .exec(Exec::Estimated(bitmap::bitfield, Cost::BitField, SlowPath::Held)),
+    .exec(Exec::Estimated(bitmap::bitfield, Cost::BitField, SlowPath::Locked)),
     CommandSpec::new(
         "bitfield_ro",
         "bitmap",
@@ -133,7 +133,7 @@ pub(crate) const BITMAP: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
     .args(&[Arg::key("key", 0), OFFSET, Arg::integer("value")])
-    .exec(Exec::Estimated(bitmap::setbit, Cost::SetBit, SlowPath::Held)),
+    .exec(Exec::Estimated(bitmap::setbit, Cost::SetBit, SlowPath::Locked)),
 ];
 
 const ENCODING: Arg = Arg::string("encoding");

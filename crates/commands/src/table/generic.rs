@@ -2,7 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, dump, expiry, generic, keyspace_wide, sort};
-use crate::promised;
+use crate::many_key_writes;
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 const SORT_PATTERNS: KeySpec = KeySpec::unknown(None, &[K::RO, K::ACCESS])
@@ -65,7 +65,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RM, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::del, Cost::Arguments, SlowPath::Own(promised::remove_all))),
+    .exec(Exec::Estimated(generic::del, Cost::Arguments, SlowPath::Own(many_key_writes::remove_all))),
     CommandSpec::new(
         "delif",
         "generic",
@@ -83,7 +83,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
         conditional::MATCH,
         conditional::NOMATCH,
     ])
-    .exec(Exec::Estimated(conditional::delif, Cost::Digest, SlowPath::Held)),
+    .exec(Exec::Estimated(conditional::delif, Cost::Digest, SlowPath::Locked)),
     CommandSpec::new(
         "dump",
         "generic",
@@ -144,7 +144,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     .acl(&["keyspace", "read", "slow", "dangerous"])
     .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
     .exec(Exec::Walk(keyspace_wide::keys))
-    .whole(keyspace_wide::keys_whole),
+    .in_exec(keyspace_wide::keys_in_exec),
     CommandSpec::new(
         "migrate",
         "generic",
@@ -295,7 +295,7 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     CommandSpec::new("randomkey", "generic", "1.0.0", "O(1)", "Replies with any one key.")
         .flags(&[F::READONLY])
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
-        .exec(Exec::Estimated(keyspace_wide::randomkey, Cost::Shards, SlowPath::Held)),
+        .exec(Exec::Estimated(keyspace_wide::randomkey, Cost::Shards, SlowPath::Locked)),
     CommandSpec::new(
         "rename",
         "generic",
@@ -432,5 +432,5 @@ pub(crate) const GENERIC: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RM, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::Own(promised::remove_all))),
+    .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::Own(many_key_writes::remove_all))),
 ];

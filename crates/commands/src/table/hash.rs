@@ -36,7 +36,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("seconds"), EXPIRY_CONDITION, FIELDS])
-    .exec(Exec::Estimated(hash::hexpire, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hexpire, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hexpireat",
         "hash",
@@ -47,7 +47,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), EXPIRY_CONDITION, FIELDS])
-    .exec(Exec::Estimated(hash::hexpireat, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hexpireat, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hexpiretime",
         "hash",
@@ -69,7 +69,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), FIELDS])
-    .exec(Exec::Estimated(hash::hgetdel, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hgetdel, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hgetex",
         "hash",
@@ -94,7 +94,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         .optional(),
         FIELDS,
     ])
-    .exec(Exec::Estimated(hash::hgetex, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hgetex, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hpersist",
         "hash",
@@ -105,7 +105,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), FIELDS])
-    .exec(Exec::Estimated(hash::hpersist, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hpersist, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hpexpire",
         "hash",
@@ -116,7 +116,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), EXPIRY_CONDITION, FIELDS])
-    .exec(Exec::Estimated(hash::hpexpire, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hpexpire, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hpexpireat",
         "hash",
@@ -127,7 +127,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), EXPIRY_CONDITION, FIELDS])
-    .exec(Exec::Estimated(hash::hpexpireat, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hpexpireat, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "hpexpiretime",
         "hash",
@@ -174,7 +174,7 @@ pub(crate) const HASH: &[CommandSpec] = &[
         )
         .token("FIELDS"),
     ])
-    .exec(Exec::Estimated(hash::hsetex, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(hash::hsetex, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "httl",
         "hash",

@@ -1,7 +1,7 @@
 //! The rows of group `import`: what `strand import` keeps in the server.
 
 use crate::cost::{Cost, Merge, Slices, SlowPath};
-use crate::families::{import_version, published};
+use crate::families::{dataset_versions, import_version};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// IMPORT.VERSION with the subcommands that are about the data. The engine adds its own.
@@ -56,7 +56,7 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
         .flags(&[F::READONLY])
         .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("dataset", 0)])
-        .exec(Exec::Inline(published::log)),
+        .exec(Exec::Inline(dataset_versions::log)),
     CommandSpec::sub(
         "publish",
         "import",
@@ -67,7 +67,7 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("dataset", 0), Arg::string("version")])
-    .exec(Exec::Inline(published::publish)),
+    .exec(Exec::Inline(dataset_versions::publish)),
     CommandSpec::sub("set", "import", "0.1.0", "O(1)", "Records a container of a dataset.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
@@ -82,5 +82,5 @@ pub const IMPORT_VERSION: CommandSpec = CommandSpec::new(
             Arg::word("visible", "VISIBLE"),
             Arg::integer("milliseconds").token("TIMEOUT").optional(),
         ])
-        .exec(Exec::Inline(published::wait)),
+        .exec(Exec::Inline(dataset_versions::wait)),
 ]);

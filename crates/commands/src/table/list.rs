@@ -1,6 +1,6 @@
 //! The rows of group `list`: elements in an order.
 
-use crate::cost::{Cost, Merge, SlowPath, takes_one};
+use crate::cost::{Cost, Merge, SlowPath, pops_one};
 use crate::families::list;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
@@ -46,7 +46,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         Arg::double("timeout"),
         Arg::block("how-many", HOW_MANY).optional(),
     ])
-    .exec(Exec::Estimated(list::blmovem, Cost::InData(list::blmovem_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(list::blmovem, Cost::InData(list::blmovem_elements), SlowPath::Locked)),
     CommandSpec::new(
         "blmpop",
         "list",
@@ -79,7 +79,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
     .history(&[("6.0.0", "The timeout may have a fraction.")])
-    .exec(Exec::Estimated(list::blpop, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(list::blpop, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "brpop",
         "list",
@@ -91,7 +91,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
     .history(&[("6.0.0", "The timeout may have a fraction.")])
-    .exec(Exec::Estimated(list::brpop, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(list::brpop, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "brpoplpush",
         "list",
@@ -131,7 +131,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         Arg::string("pivot"),
         Arg::string("element"),
     ])
-    .exec(Exec::Estimated(list::linsert, Cost::Elements, SlowPath::OnCopy)),
+    .exec(Exec::Estimated(list::linsert, Cost::Elements, SlowPath::CopyWrite)),
     CommandSpec::new("llen", "list", "1.0.0", "O(1)", "Returns the number of elements of a list.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
@@ -169,7 +169,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
         Arg::oneof("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::block("how-many", HOW_MANY).optional(),
     ])
-    .exec(Exec::Estimated(list::lmovem, Cost::InData(list::movem_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(list::lmovem, Cost::InData(list::movem_elements), SlowPath::Locked)),
     CommandSpec::new(
         "lmpop",
         "list",
@@ -203,8 +203,8 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .history(&[("6.2.0", "Takes a count.")])
     .exec(Exec::Estimated(
         list::lpop,
-        Cost::InDataUnless(takes_one, list::pop_elements),
-        SlowPath::OnCopy,
+        Cost::InDataUnless(pops_one, list::pop_elements),
+        SlowPath::CopyWrite,
     )),
     CommandSpec::new(
         "lpos",
@@ -268,7 +268,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count"), Arg::string("element")])
-    .exec(Exec::Estimated(list::lrem, Cost::Elements, SlowPath::OnCopy)),
+    .exec(Exec::Estimated(list::lrem, Cost::Elements, SlowPath::CopyWrite)),
     CommandSpec::new(
         "lset",
         "list",
@@ -290,7 +290,7 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")])
-    .exec(Exec::Estimated(list::ltrim, Cost::InData(list::trim_elements), SlowPath::OnCopy)),
+    .exec(Exec::Estimated(list::ltrim, Cost::InData(list::trim_elements), SlowPath::CopyWrite)),
     CommandSpec::new(
         "rpop",
         "list",
@@ -304,8 +304,8 @@ pub(crate) const LIST: &[CommandSpec] = &[
     .history(&[("6.2.0", "Takes a count.")])
     .exec(Exec::Estimated(
         list::rpop,
-        Cost::InDataUnless(takes_one, list::pop_elements),
-        SlowPath::OnCopy,
+        Cost::InDataUnless(pops_one, list::pop_elements),
+        SlowPath::CopyWrite,
     )),
     CommandSpec::new(
         "rpoplpush",

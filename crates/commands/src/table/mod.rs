@@ -76,7 +76,7 @@ impl Table {
     /// `ERR wrong number of arguments for 'get' command`).
     ///
     /// # Panics
-    /// When `args` is empty. The decoder never returns an empty command.
+    /// Panics if `args` is empty. The decoder never returns an empty command.
     #[inline]
     pub fn resolve(&self, args: Args<'_>) -> Result<Resolved, Vec<u8>> {
         let Some(spec) = self.lookup(args.at(0)) else { return Err(errors::unknown_command(args)) };

@@ -11,7 +11,7 @@ pub(crate) const SERVER: &[CommandSpec] = &[
         .flags(&[F::READONLY, F::FAST])
         .acl(&["keyspace", "read", "fast"])
         .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
-        .exec(Exec::Estimated(keyspace_wide::dbsize, Cost::Shards, SlowPath::Held)),
+        .exec(Exec::Estimated(keyspace_wide::dbsize, Cost::Shards, SlowPath::Locked)),
     CommandSpec::new(
         "flushall",
         "server",
@@ -29,7 +29,7 @@ pub(crate) const SERVER: &[CommandSpec] = &[
     .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .exec(Exec::Walk(keyspace_wide::flushall))
-    .whole(keyspace_wide::flushall_whole),
+    .in_exec(keyspace_wide::flushall_in_exec),
     CommandSpec::new(
         "flushdb",
         "server",
@@ -47,7 +47,7 @@ pub(crate) const SERVER: &[CommandSpec] = &[
     .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .exec(Exec::Walk(keyspace_wide::flushdb))
-    .whole(keyspace_wide::flushdb_whole),
+    .in_exec(keyspace_wide::flushdb_in_exec),
     CommandSpec::new(
         "restore-asking",
         "server",
@@ -67,7 +67,7 @@ pub(crate) const SERVER: &[CommandSpec] = &[
         .args(&[Arg::integer("index1"), Arg::integer("index2")])
         .acl(&["keyspace", "write", "fast", "dangerous"])
         .exec(Exec::Walk(keyspace_wide::swapdb))
-        .whole(keyspace_wide::swapdb_whole),
+        .in_exec(keyspace_wide::swapdb_in_exec),
 ];
 
 /// MEMORY with the subcommands that are about the data. The engine adds its own.

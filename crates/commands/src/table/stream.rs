@@ -40,7 +40,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         .optional(),
         Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS"),
     ])
-    .exec(Exec::Estimated(stream::xackdel, Cost::InData(stream::delete_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(stream::xackdel, Cost::InData(stream::delete_elements), SlowPath::Locked)),
     CommandSpec::new(
         "xadd",
         "stream",
@@ -75,7 +75,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         stream::xadd,
         Cost::InDataUnless(costs::adds_only, costs::add),
-        SlowPath::Held,
+        SlowPath::Locked,
     )),
     CommandSpec::new(
         "xautoclaim",
@@ -97,7 +97,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
     ])
     .history(&[("7.0.0", "Replies the IDs of deleted entries, too.")])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(stream::xautoclaim, Cost::InData(costs::autoclaim), SlowPath::Held)),
+    .exec(Exec::Estimated(stream::xautoclaim, Cost::InData(costs::autoclaim), SlowPath::Locked)),
     CommandSpec::new(
         "xclaim",
         "stream",
@@ -121,7 +121,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         Arg::string("id").token("LASTID").optional(),
     ])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(stream::xclaim, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(stream::xclaim, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "xdel",
         "stream",
@@ -151,7 +151,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         .optional(),
         Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS"),
     ])
-    .exec(Exec::Estimated(stream::xdelex, Cost::InData(stream::delete_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(stream::xdelex, Cost::InData(stream::delete_elements), SlowPath::Locked)),
     CommandSpec::container(
         "xgroup",
         "stream",
@@ -188,7 +188,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
             .exec(Exec::Estimated(
                 stream::xgroup_delconsumer,
                 Cost::InData(costs::group),
-                SlowPath::Held,
+                SlowPath::Locked,
             )),
             CommandSpec::sub(
                 "destroy",
@@ -203,7 +203,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
             .exec(Exec::Estimated(
                 stream::xgroup_destroy,
                 Cost::InData(costs::group),
-                SlowPath::Held,
+                SlowPath::Locked,
             )),
             CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands.")
                 .flags(&[F::LOADING, F::STALE])
@@ -389,7 +389,7 @@ pub(crate) const STREAM: &[CommandSpec] = &[
         Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
             .token("STREAMS"),
     ])
-    .exec(Exec::Estimated(stream::xreadgroup, Cost::InData(costs::read), SlowPath::Held)),
+    .exec(Exec::Estimated(stream::xreadgroup, Cost::InData(costs::read), SlowPath::Locked)),
     CommandSpec::new(
         "xrevrange",
         "stream",

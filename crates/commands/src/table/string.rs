@@ -2,7 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, string};
-use crate::promised;
+use crate::many_key_writes;
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `string`, by name.
@@ -17,7 +17,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
     .args(&[Arg::key("key", 0), Arg::string("value")])
-    .exec(Exec::Estimated(string::append, Cost::Append, SlowPath::Held)),
+    .exec(Exec::Estimated(string::append, Cost::Append, SlowPath::Locked)),
     CommandSpec::new("decr", "string", "1.0.0", "O(1)", "Takes one from the integer at a key.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -50,7 +50,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         )
         .optional(),
     ])
-    .exec(Exec::Estimated(string::delex, Cost::Digest, SlowPath::Held)),
+    .exec(Exec::Estimated(string::delex, Cost::Digest, SlowPath::Locked)),
     CommandSpec::new(
         "delifeq",
         "string",
@@ -61,7 +61,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::string("value")])
-    .exec(Exec::Estimated(string::delifeq, Cost::Digest, SlowPath::Held)),
+    .exec(Exec::Estimated(string::delifeq, Cost::Digest, SlowPath::Locked)),
     CommandSpec::new(
         "digest",
         "string",
@@ -182,7 +182,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         .keys(&[KeySpec::range(1, -1, 2, &[K::OW, K::UPDATE])])
         .args(&[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()])
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
-        .exec(Exec::Estimated(string::mset, Cost::Arguments, SlowPath::Own(promised::set_all))),
+        .exec(Exec::Estimated(string::mset, Cost::Arguments, SlowPath::Own(many_key_writes::set_all))),
     CommandSpec::new(
         "msetex",
         "string",
@@ -202,7 +202,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         conditional::CONDITION,
         conditional::EXPIRATION,
     ])
-    .exec(Exec::Estimated(string::msetex, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(string::msetex, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "msetnx",
         "string",
@@ -217,7 +217,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         string::msetnx,
         Cost::Arguments,
-        SlowPath::HeldUnless(string::msetnx_is_in_vain),
+        SlowPath::LockedUnless(string::reply_if_any_key_exists),
     )),
     CommandSpec::new(
         "psetex",
@@ -293,7 +293,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
         conditional::NOMATCH,
         conditional::EXPIRATION,
     ])
-    .exec(Exec::Estimated(conditional::setif, Cost::Digest, SlowPath::Held)),
+    .exec(Exec::Estimated(conditional::setif, Cost::Digest, SlowPath::Locked)),
     CommandSpec::new("setnx", "string", "1.0.0", "O(1)", "Sets the string at a key that does not exist yet.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::OW, K::INSERT])])
@@ -309,7 +309,7 @@ pub(crate) const STRING: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
     .args(&[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")])
-    .exec(Exec::Estimated(string::setrange, Cost::Overwrite, SlowPath::Held)),
+    .exec(Exec::Estimated(string::setrange, Cost::Overwrite, SlowPath::Locked)),
     CommandSpec::new("strlen", "string", "2.2.0", "O(1)", "Tells how many bytes the string at a key has.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])

@@ -1,6 +1,6 @@
 //! The rows of group `sorted-set`: members ordered by scores.
 
-use crate::cost::{Cost, Merge, SlowPath, takes_one};
+use crate::cost::{Cost, Merge, SlowPath, pops_one};
 use crate::families::zset;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
@@ -46,7 +46,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
     .history(&[("6.0.0", "The timeout may have a fraction.")])
-    .exec(Exec::Estimated(zset::bzpopmax, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(zset::bzpopmax, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "bzpopmin",
         "sorted-set",
@@ -58,7 +58,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
     .history(&[("6.0.0", "The timeout may have a fraction.")])
-    .exec(Exec::Estimated(zset::bzpopmin, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(zset::bzpopmin, Cost::Arguments, SlowPath::Locked)),
     CommandSpec::new(
         "zadd",
         "sorted-set",
@@ -248,8 +248,8 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0), Arg::integer("count").optional()])
     .exec(Exec::Estimated(
         zset::zpopmax,
-        Cost::InDataUnless(takes_one, zset::pop_elements),
-        SlowPath::OnCopy,
+        Cost::InDataUnless(pops_one, zset::pop_elements),
+        SlowPath::CopyWrite,
     )),
     CommandSpec::new(
         "zpopmin",
@@ -263,8 +263,8 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0), Arg::integer("count").optional()])
     .exec(Exec::Estimated(
         zset::zpopmin,
-        Cost::InDataUnless(takes_one, zset::pop_elements),
-        SlowPath::OnCopy,
+        Cost::InDataUnless(pops_one, zset::pop_elements),
+        SlowPath::CopyWrite,
     )),
     CommandSpec::new(
         "zrandmember",
@@ -430,7 +430,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebyrank,
         Cost::InData(zset::remove_by_rank_elements),
-        SlowPath::OnCopy,
+        SlowPath::CopyWrite,
     )),
     CommandSpec::new(
         "zremrangebyscore",
@@ -445,7 +445,7 @@ pub(crate) const ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebyscore,
         Cost::InData(zset::remove_by_score_elements),
-        SlowPath::OnCopy,
+        SlowPath::CopyWrite,
     )),
     CommandSpec::new(
         "zrevrange",

@@ -211,7 +211,7 @@ fn every_key_under_a_prefix_may_be_read() {
     ] {
         set(&acl, "prefix", &format!("reset on +@all {rules}")).unwrap();
         let rights = Rights::of(&acl.get(b"prefix").expect("a user"), spec, argv.args()).expect("limited");
-        assert_eq!(rights.may_all(prefix.as_bytes(), Access::READ), want, "{prefix:?} with {rules}");
+        assert_eq!(rights.allows_prefix(prefix.as_bytes(), Access::READ), want, "{prefix:?} with {rules}");
     }
 }
 

@@ -302,10 +302,10 @@ impl Rights {
 }
 
 impl KeyRights for Rights {
-    fn may(&self, key: &[u8], access: Access) -> bool {
+    fn allows(&self, key: &[u8], access: Access) -> bool {
         self.selectors.iter().any(|i| self.user.selectors[*i].allows_key(key, access))
     }
-    fn may_all(&self, prefix: &[u8], access: Access) -> bool {
+    fn allows_prefix(&self, prefix: &[u8], access: Access) -> bool {
         self.selectors.iter().any(|i| self.user.selectors[*i].allows_all(prefix, access))
     }
 }

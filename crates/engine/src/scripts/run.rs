@@ -168,7 +168,7 @@ impl DeferredAction {
     /// script.
     pub(crate) fn settle(all: &[DeferredAction], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
         for DeferredAction { after, action } in all {
-            txn.tell_events_until(*after);
+            txn.report_events_until(*after);
             match action {
                 ActionKind::Publish(kind, argv) => {
                     let args = argv.args();
@@ -177,7 +177,7 @@ impl DeferredAction {
                 ActionKind::Remember(key) => engine.tracking.remember(client, key),
             }
         }
-        txn.tell_events();
+        txn.report_events();
     }
 }
 
@@ -332,7 +332,7 @@ impl Run<'_, '_> {
         }
         if self.is_on_worker() {
             let mut elements = spec.cost().elements(args, keyspace.shards());
-            if elements <= LONG_ELEMENTS && spec.cost().is_in_the_data() {
+            if elements <= LONG_ELEMENTS && spec.cost().depends_on_data() {
                 elements = cost::elements_at(spec.cost(), args, self.txn, self.db, &keys);
             }
             self.elements = self.elements.saturating_add(elements);
@@ -375,7 +375,7 @@ impl Run<'_, '_> {
         let id = stats.ids.of(spec);
         stats.command(slot, id, PerCommand::Calls, 1);
         let began_ns = self.engine.host.mono_ns();
-        if let Some(code) = run::on_keys(spec, args, &keys, self.txn, out, context).error {
+        if let Some(code) = run::with_keys(spec, args, &keys, self.txn, out, context).error {
             stats.error(slot, &code);
             stats.command(slot, id, PerCommand::Failed, 1);
         }

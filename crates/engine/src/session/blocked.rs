@@ -27,7 +27,7 @@ use strand_commands::run::{self, Context};
 use strand_commands::spec::CommandSpec;
 use strand_commands::wait::{Wait, narrowed};
 use strand_commands::{dispatch, long};
-use strand_keyspace::{Event, Key, KeyHash, Registration, Txn, Waiter, WaiterOutcome, Wanted};
+use strand_keyspace::{Key, KeyHash, Registration, Txn, WaitEvent, Waiter, WaiterOutcome, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
@@ -179,7 +179,9 @@ impl Ticket {
         let argv = narrowed(self.spec, args, at as usize);
         let (args, keyspace) = (argv.args(), txn.keyspace());
         let keys = long::keys(self.spec, args, keyspace);
-        if !keys.iter().all(|key| txn.also_hold(key.hash)) || is_long(self.spec, args, txn, self.db, &keys) {
+        if !keys.iter().all(|key| txn.try_hold_one_more(key.hash))
+            || is_long(self.spec, args, txn, self.db, &keys)
+        {
             return Attempt::ForSession;
         }
         txn.set_no_touch(self.no_touch);
@@ -196,7 +198,7 @@ impl Ticket {
         // now, so the client is remembered again.
         let post = self.client.inbox.number();
         self.engine.remember(&self.client, self.caching, self.spec, args);
-        let ran = run::once(self.spec, args, txn, &mut out, context);
+        let ran = run::to_end_or_wait(self.spec, args, txn, &mut out, context);
         if ran.wait.is_some() {
             // BLMOVEM waits until the list has more elements.
             return Attempt::TooLittle;
@@ -206,31 +208,31 @@ impl Ticket {
 }
 
 impl Waiter for Ticket {
-    fn serve(&self, txn: &mut Txn<'_>, _key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome {
+    fn serve(&self, txn: &mut Txn<'_>, _key: &Key<'_>, tag: u32, event: WaitEvent) -> WaiterOutcome {
         let mut phase = self.phase.lock();
         let argv = match &mut *phase {
             Phase::Waiting(argv) => argv,
-            Phase::Coming(..) => return WaiterOutcome::Comes,
+            Phase::Coming(..) => return WaiterOutcome::AlreadyWoken,
             Phase::Over(_) => return WaiterOutcome::Left,
         };
         if self.client.is_killed() {
             return WaiterOutcome::Left;
         }
         let attempt = match event {
-            Event::Ready => self.attempt(txn, argv.args(), tag),
-            Event::Crowded => Attempt::ForSession,
-            Event::KeyGone => Attempt::Over(WaitEnd::Error(KEY_GONE)),
-            Event::GroupGone => Attempt::Over(WaitEnd::Error(GROUP_GONE)),
+            WaitEvent::Ready => self.attempt(txn, argv.args(), tag),
+            WaitEvent::Crowded => Attempt::ForSession,
+            WaitEvent::KeyGone => Attempt::Over(WaitEnd::Error(KEY_GONE)),
+            WaitEvent::GroupGone => Attempt::Over(WaitEnd::Error(GROUP_GONE)),
         };
         match attempt {
             Attempt::Over(over) => {
                 *phase = Phase::Over(over);
                 WaiterOutcome::Done
             }
-            Attempt::TooLittle => WaiterOutcome::TooLittle,
+            Attempt::TooLittle => WaiterOutcome::NotEnough,
             Attempt::ForSession => {
                 *phase = Phase::Coming(std::mem::take(argv), txn.now_ms());
-                WaiterOutcome::ToldToFetch
+                WaiterOutcome::WokenToFetch
             }
         }
     }
@@ -247,7 +249,7 @@ impl fmt::Debug for Ticket {
 
 /// True when the command is too long to run at once under locked shards.
 fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> bool {
-    if !spec.cost().is_in_the_data() {
+    if !spec.cost().depends_on_data() {
         return false;
     }
     let positions = dispatch::keys_to_lock(spec, args);
@@ -334,7 +336,7 @@ impl Session {
             rights: None,
             client: self.client.id,
         };
-        let mut ran = run::once(spec, args, &mut txn, &mut out, context);
+        let mut ran = run::to_end_or_wait(spec, args, &mut txn, &mut out, context);
         let until_us = match (&coming, &ran.wait) {
             (Some(coming), _) => coming.until_us,
             (None, wait) => wait.as_ref().and_then(|wait| until(now, wait.timeout_ms)),

@@ -70,7 +70,7 @@ impl Session {
         let out = self.replies.target();
         let out_before = out.len();
         let mut reply = Reply::bounded(out, self.protocol, bytes_max);
-        let counts_copies = ESTIMATED && spec.cost().is_by_number() && spec.flags.has(Flags::READONLY);
+        let counts_copies = ESTIMATED && spec.cost().counts_values() && spec.flags.has(Flags::READONLY);
         if counts_copies {
             reply = reply.copying(LONG_BYTES);
         }
@@ -92,7 +92,7 @@ impl Session {
         if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut txn) {
             return DataOutcome::Blocked;
         }
-        if ESTIMATED && spec.cost().is_in_the_data() {
+        if ESTIMATED && spec.cost().depends_on_data() {
             let elements = cost::elements_at(spec.cost(), args, &mut txn, self.db, &keys);
             self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {

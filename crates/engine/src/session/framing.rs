@@ -81,7 +81,7 @@ impl Requests {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Requests::Resp(_) => 0,
-            Requests::Pack4(decoder) => decoder.held_bytes(),
+            Requests::Pack4(decoder) => decoder.undecoded_bytes(),
         }
     }
     /// Stops decoding requests.

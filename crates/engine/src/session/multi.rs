@@ -143,7 +143,7 @@ impl Session {
         queue.flags |= spec.flags.0;
         let cost = spec.cost();
         let elements = cost.elements(argv.args(), self.engine.keyspace.shards());
-        if cost.is_in_the_data() || elements > LONG_ELEMENTS {
+        if cost.depends_on_data() || elements > LONG_ELEMENTS {
             queue.growing += 1;
             let is_sample =
                 argv.args().len() <= LONG_ELEMENTS && queue.growing_samples.len() < GROWING_SAMPLES_MAX;
@@ -291,7 +291,7 @@ impl Session {
                         rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
                         client: self.client.id,
                     };
-                    if let Some(code) = run::whole(spec, argv.args(), txn, &mut out, context) {
+                    if let Some(code) = run::to_end(spec, argv.args(), txn, &mut out, context) {
                         self.engine.stats.error(self.slot(), &code);
                         self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
                     }

@@ -229,7 +229,7 @@ impl Transaction {
             yield_now();
             true
         };
-        let outcome = run::pausing(spec, argv.args(), on_draft, out, &pause, context);
+        let outcome = run::with_pauses(spec, argv.args(), on_draft, out, &pause, context);
         let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
         RehearsedCommand { took_ns, failed: outcome.error.map(Vec::into_boxed_slice), refused: false }
     }

@@ -72,7 +72,7 @@ impl Transaction {
     /// (RENAME, SUNIONSTORE) may move a value to another key; that value counts for every later command. A queued
     /// write to a key counts for later reads of the key.
     pub(super) fn elements_in_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
-        if !self.queue.commands.iter().any(|c| c.spec.cost().is_in_the_data()) {
+        if !self.queue.commands.iter().any(|c| c.spec.cost().depends_on_data()) {
             return 0;
         }
         let keyspace = txn.keyspace();
@@ -81,7 +81,7 @@ impl Transaction {
         for Queued { spec, argv } in &self.queue.commands {
             let (cost, args) = (spec.cost(), argv.args());
             let keys = long::keys(spec, args, keyspace);
-            if cost.is_in_the_data() {
+            if cost.depends_on_data() {
                 let here = cost::elements_at(cost, args, txn, db, &keys);
                 let elsewhere =
                     moved.iter().map(|key| cost::elements_at(cost, args, txn, db, std::slice::from_ref(key)));
@@ -94,7 +94,7 @@ impl Transaction {
                 if spec.keys.len() > 1 {
                     moved.extend(keys);
                 }
-            } else if cost.is_in_the_data() {
+            } else if cost.depends_on_data() {
                 let before = keys.iter().filter_map(|key| written.get(&key.hash.0)).sum::<usize>();
                 sum = sum.saturating_add(before);
             }
@@ -164,7 +164,7 @@ impl Transaction {
                         &mut reply,
                     )
                 }
-                _ => run::whole(spec, argv.args(), &mut txn, &mut out, context),
+                _ => run::to_end(spec, argv.args(), &mut txn, &mut out, context),
             };
             let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
             engine.note_lap(&job.client, spec, argv.args(), now, took_ns);

@@ -70,7 +70,7 @@ fn several_threads_load_what_one_reads() {
     peer.run(&other, "SET key:15000 mine");
     let why = load(&other, &file).expect_err("it is there already");
     let text = why.to_string();
-    assert!(text.contains("key \"key:15000\" is there already") && text.contains("offset "), "{text}");
+    assert!(text.contains("key \"key:15000\" exists already") && text.contains("offset "), "{text}");
     // A truncated file is reported, and the loading threads have ended.
     let cut = Server::new();
     let why = load(&cut, &file[..file.len() / 2]).expect_err("it is cut off");

@@ -16,7 +16,7 @@ const SET: KeyEvent = KeyEvent::of(crate::Class::String, "set");
 
 /// A database and a key in it.
 type Place = (usize, Vec<u8>);
-/// The events of one key, each with the arguments of [`Listener::tell`].
+/// The events of one key, each with the arguments of [`Listener::report`].
 type Events = Vec<(KeyEvent, bool, u64)>;
 /// For each key: its value as text, and its expiry.
 type InWords = BTreeMap<Place, (Vec<u8>, Option<i64>)>;
@@ -26,17 +26,17 @@ type InWords = BTreeMap<Place, (Vec<u8>, Option<i64>)>;
 struct EventLog(Mutex<BTreeMap<Place, Events>>);
 
 impl Listener for EventLog {
-    fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
+    fn report(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         self.0.lock().entry((db, key.to_vec())).or_default().push((event, changed, by));
     }
-    fn tell_all(&self) {}
+    fn report_all(&self) {}
 }
 
 fn keyspace(seed: u64) -> (Keyspace, Arc<EventLog>) {
-    let (keyspace, told) = (Keyspace::new(4, DATABASES, [seed, 2, 3, 4]), Arc::<EventLog>::default());
-    keyspace.set_listener(told.clone());
+    let (keyspace, events) = (Keyspace::new(4, DATABASES, [seed, 2, 3, 4]), Arc::<EventLog>::default());
+    keyspace.set_listener(events.clone());
     keyspace.settings().listens.store(LISTENER, Relaxed);
-    (keyspace, told)
+    (keyspace, events)
 }
 
 fn all(keyspace: &Keyspace) -> InWords {
@@ -84,9 +84,9 @@ fn taken(keyspace: &Keyspace) -> Vec<u8> {
 }
 
 #[test]
-fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
+fn transaction_on_a_draft_equals_immediate_execution() {
     for seed in 1..5 {
-        let [(drafted, told), (twin, told_of_twin)] = [(); 2].map(|()| keyspace(seed));
+        let [(drafted, events), (twin, twin_events)] = [(); 2].map(|()| keyspace(seed));
         let rng = &mut fastrand::Rng::with_seed(seed);
         // Both keyspaces get the same random writes, because the generators have equal seeds.
         let [mut one, mut other] = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
@@ -135,16 +135,16 @@ fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
                 }
                 drafted.lock(&[key.hash], NOW_MS).db(db).peek(key);
             }
-            assert!(drafted.shards.iter().all(|shard| !shard.lock.lock().is_promised()));
+            assert!(drafted.shards.iter().all(|shard| !shard.lock.lock().has_promises()));
             assert!(all(&drafted) == all(&twin), "seed {seed}");
             assert_eq!(taken(&drafted), taken(&twin), "seed {seed}");
             assert_eq!(drafted.changes(), twin.changes(), "seed {seed}");
             // The order of events may differ: for a key that was only looked up, they are reported after the
             // others.
-            let told = std::mem::take(&mut *told.0.lock());
-            let told_of_twin = std::mem::take(&mut *told_of_twin.0.lock());
-            for (key, mut events) in told_of_twin {
-                let mut have = told.get(&key).cloned().unwrap_or_default();
+            let logged = std::mem::take(&mut *events.0.lock());
+            let twin_events = std::mem::take(&mut *twin_events.0.lock());
+            for (key, mut events) in twin_events {
+                let mut have = logged.get(&key).cloned().unwrap_or_default();
                 let by_words = |event: &(KeyEvent, bool, u64)| (event.0.name, event.1, event.2);
                 have.sort_unstable_by_key(by_words);
                 events.sort_unstable_by_key(by_words);
@@ -155,7 +155,7 @@ fn a_transaction_on_a_draft_is_as_good_as_the_deed() {
 }
 
 #[test]
-fn a_view_tells_whether_its_keys_were_written_or_promised() {
+fn view_detects_written_and_promised_keys() {
     let (keyspace, _) = keyspace(1);
     let [mine, other] = [keyspace.key(b"mine"), keyspace.key(b"other")];
     let view = || keyspace.lock_all(NOW_MS).view(0, keyspace.view_keys(&[mine]));
@@ -183,5 +183,5 @@ fn a_view_tells_whether_its_keys_were_written_or_promised() {
     promise(&mine);
     promise(&other);
     assert!(view().is_unchanged(&keyspace.lock_all(NOW_MS)));
-    assert!(keyspace.shards.iter().any(|shard| shard.lock.lock().is_promised()), "not the other key");
+    assert!(keyspace.shards.iter().any(|shard| shard.lock.lock().has_promises()), "not the other key");
 }

@@ -4,12 +4,12 @@
 //! | part | bytes | when |
 //! |---|---|---|
 //! | flags | 1 | always |
-//! | usage ([`crate::usage`]) | 3 | `USE` |
+//! | usage ([`crate::usage`]) | 3 | `USAGE` |
 //! | expiry, unix ms, little-endian | 8 | `EXPIRY` |
 //! | length of the key, 7 bits per byte, low bits first | 1-2 | always |
 //! | key | | always; empty when it lies outside |
 //! | value: an integer, little-endian | 8 | kind `INT` |
-//! | value: number of an outside value, little-endian | 4 | kind `OUTSIDE` |
+//! | value: index of an outside value, little-endian | 4 | kind `OUTSIDE` |
 //! | value: its length (encoded like the key's) and its bytes | | kind `BYTES` |
 //!
 //! What lies *outside*, in the segment's list of outside values: a key or value longer than [`INLINE_BYTES_MAX`],
@@ -27,25 +27,25 @@ const INT: u8 = 1;
 const OUTSIDE: u8 = 2;
 const EDITED: u8 = 1 << 2;
 const KEY_OUTSIDE: u8 = 1 << 3;
-const USE: u8 = 1 << 4;
+const USAGE: u8 = 1 << 4;
 const EXPIRY: u8 = 1 << 5;
 /// Flag of an entry that is garbage. Such an entry keeps its length, so that a walk over the heap can skip it.
-const DEAD: u8 = 1 << 6;
+const GARBAGE: u8 = 1 << 6;
 
-const USE_BYTES: usize = 3;
+const USAGE_BYTES: usize = 3;
 const EXPIRY_BYTES: usize = 8;
 const INT_BYTES: usize = 8;
-const NUMBER_BYTES: usize = 4;
+const INDEX_BYTES: usize = 4;
 
 /// The part of a value that is stored in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Body<'a> {
+pub(super) enum InlineValue<'a> {
     /// The value is an integer.
     Int(i64),
     /// At most [`INLINE_BYTES_MAX`] bytes. The flag is true when a command edited them in place.
     Bytes(&'a [u8], bool),
     /// Index of a value in the list of outside values. The flag is true when the key lies outside, too.
-    OffHeap(u32, bool),
+    Outside(u32, bool),
 }
 
 /// All parts of an item that are stored in the heap.
@@ -54,42 +54,43 @@ pub(super) struct EntryParts<'a> {
     /// The key. Not stored in the heap when it lies outside.
     pub(super) key: &'a [u8],
     /// 24 bits of usage. `None` in tables that do not keep usage.
-    pub(super) used: Option<u32>,
+    pub(super) usage: Option<u32>,
     /// Expiry in unix milliseconds; `i64::MAX` for never.
     pub(super) expiry_ms: i64,
-    pub(super) body: Body<'a>,
+    pub(super) value: InlineValue<'a>,
 }
 
 impl EntryParts<'_> {
     fn flags(&self) -> u8 {
-        let kind = match self.body {
-            Body::Int(_) => INT,
-            Body::Bytes(_, edited) => BYTES | if edited { EDITED } else { 0 },
-            Body::OffHeap(_, with_key) => OUTSIDE | if with_key { KEY_OUTSIDE } else { 0 },
+        let kind = match self.value {
+            InlineValue::Int(_) => INT,
+            InlineValue::Bytes(_, edited) => BYTES | if edited { EDITED } else { 0 },
+            InlineValue::Outside(_, key_outside) => OUTSIDE | if key_outside { KEY_OUTSIDE } else { 0 },
         };
-        kind | if self.used.is_some() { USE } else { 0 } | if self.expiry_ms != i64::MAX { EXPIRY } else { 0 }
+        kind | if self.usage.is_some() { USAGE } else { 0 }
+            | if self.expiry_ms != i64::MAX { EXPIRY } else { 0 }
     }
     /// Appends the entry to the heap.
     #[inline]
     pub(super) fn push(&self, heap: &mut Vec<u8>) {
         heap.push(self.flags());
-        if let Some(used) = self.used {
-            heap.extend_from_slice(&used.to_le_bytes()[..USE_BYTES]);
+        if let Some(usage) = self.usage {
+            heap.extend_from_slice(&usage.to_le_bytes()[..USAGE_BYTES]);
         }
         if self.expiry_ms != i64::MAX {
             heap.extend_from_slice(&self.expiry_ms.to_le_bytes());
         }
-        match self.body {
-            Body::OffHeap(_, true) => push_len(heap, 0),
+        match self.value {
+            InlineValue::Outside(_, true) => push_len(heap, 0),
             _ => {
                 push_len(heap, self.key.len());
                 heap.extend_from_slice(self.key);
             }
         }
-        match self.body {
-            Body::Int(n) => heap.extend_from_slice(&n.to_le_bytes()),
-            Body::OffHeap(number, _) => heap.extend_from_slice(&number.to_le_bytes()),
-            Body::Bytes(bytes, _) => {
+        match self.value {
+            InlineValue::Int(n) => heap.extend_from_slice(&n.to_le_bytes()),
+            InlineValue::Outside(index, _) => heap.extend_from_slice(&index.to_le_bytes()),
+            InlineValue::Bytes(bytes, _) => {
                 push_len(heap, bytes.len());
                 heap.extend_from_slice(bytes);
             }
@@ -97,13 +98,13 @@ impl EntryParts<'_> {
     }
     /// Maximum number of bytes that [`EntryParts::push`] appends.
     #[inline]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn bytes_max(&self) -> usize {
         const LENGTHS_BYTES: usize = 4;
-        let body = match self.body {
-            Body::Bytes(bytes, _) => bytes.len(),
+        let value = match self.value {
+            InlineValue::Bytes(bytes, _) => bytes.len(),
             _ => INT_BYTES,
         };
-        1 + USE_BYTES + EXPIRY_BYTES + LENGTHS_BYTES + self.key.len().min(INLINE_BYTES_MAX) + body
+        1 + USAGE_BYTES + EXPIRY_BYTES + LENGTHS_BYTES + self.key.len().min(INLINE_BYTES_MAX) + value
     }
 }
 
@@ -123,11 +124,11 @@ impl EntryLayout {
     #[inline]
     pub(super) fn of(heap: &[u8], start: usize) -> EntryLayout {
         let flags = heap[start];
-        let key = sized(heap, start + head_bytes(flags));
+        let key = length_prefixed(heap, start + metadata_bytes(flags));
         let value = match flags & KIND {
             INT => key.end..key.end + INT_BYTES,
-            OUTSIDE => key.end..key.end + NUMBER_BYTES,
-            _ => sized(heap, key.end),
+            OUTSIDE => key.end..key.end + INDEX_BYTES,
+            _ => length_prefixed(heap, key.end),
         };
         EntryLayout {
             flags,
@@ -145,7 +146,7 @@ impl EntryLayout {
     }
     /// Range of the value's bytes, without the length before them.
     #[inline]
-    fn value(&self) -> Range<usize> {
+    fn value_range(&self) -> Range<usize> {
         self.value_start..self.end
     }
     /// Range of the whole entry in the heap.
@@ -155,12 +156,14 @@ impl EntryLayout {
     }
     /// The part of the value that lies in the heap.
     #[inline]
-    pub(super) fn body<'a>(&self, heap: &'a [u8]) -> Body<'a> {
-        let value = &heap[self.value()];
+    pub(super) fn value<'a>(&self, heap: &'a [u8]) -> InlineValue<'a> {
+        let value = &heap[self.value_range()];
         match self.flags & KIND {
-            INT => Body::Int(i64::from_le_bytes(fixed(value))),
-            OUTSIDE => Body::OffHeap(u32::from_le_bytes(fixed(value)), self.flags & KEY_OUTSIDE != 0),
-            _ => Body::Bytes(value, self.flags & EDITED != 0),
+            INT => InlineValue::Int(i64::from_le_bytes(to_array(value))),
+            OUTSIDE => {
+                InlineValue::Outside(u32::from_le_bytes(to_array(value)), self.flags & KEY_OUTSIDE != 0)
+            }
+            _ => InlineValue::Bytes(value, self.flags & EDITED != 0),
         }
     }
     /// Expiry in unix milliseconds; `i64::MAX` for never.
@@ -169,13 +172,13 @@ impl EntryLayout {
         if self.flags & EXPIRY == 0 {
             return i64::MAX;
         }
-        let at = self.start + head_bytes(self.flags) - EXPIRY_BYTES;
-        i64::from_le_bytes(fixed(&heap[at..at + EXPIRY_BYTES]))
+        let at = self.start + metadata_bytes(self.flags) - EXPIRY_BYTES;
+        i64::from_le_bytes(to_array(&heap[at..at + EXPIRY_BYTES]))
     }
     /// 24 bits of usage; 0 when the entry keeps no usage.
     #[inline]
-    pub(super) fn used(&self, heap: &[u8]) -> u32 {
-        if self.flags & USE == 0 {
+    pub(super) fn usage(&self, heap: &[u8]) -> u32 {
+        if self.flags & USAGE == 0 {
             return 0;
         }
         let at = self.start + 1;
@@ -183,37 +186,39 @@ impl EntryLayout {
     }
     /// True when the entry is garbage.
     #[inline]
-    pub(super) fn is_dead(&self) -> bool {
-        self.flags & DEAD != 0
+    pub(super) fn is_garbage(&self) -> bool {
+        self.flags & GARBAGE != 0
     }
     /// Marks the entry as garbage.
     #[inline]
-    pub(super) fn bury(&self, heap: &mut [u8]) {
-        heap[self.start] |= DEAD;
+    pub(super) fn mark_garbage(&self, heap: &mut [u8]) {
+        heap[self.start] |= GARBAGE;
     }
     /// True when the entry keeps usage.
-    pub(super) fn counts_use(&self) -> bool {
-        self.flags & USE != 0
+    pub(super) fn has_usage(&self) -> bool {
+        self.flags & USAGE != 0
     }
     /// Overwrites the index of the outside value.
-    pub(super) fn set_number(&self, heap: &mut [u8], number: u32) {
+    pub(super) fn set_outside_index(&self, heap: &mut [u8], index: u32) {
         debug_assert_eq!(self.flags & KIND, OUTSIDE);
-        heap[self.value()].copy_from_slice(&number.to_le_bytes());
+        heap[self.value_range()].copy_from_slice(&index.to_le_bytes());
     }
     /// Overwrites the usage, if it is kept.
     #[inline]
-    pub(super) fn set_used(&self, heap: &mut [u8], used: u32) {
-        if self.flags & USE != 0 {
+    pub(super) fn set_usage(&self, heap: &mut [u8], usage: u32) {
+        if self.flags & USAGE != 0 {
             let at = self.start + 1;
-            heap[at..at + USE_BYTES].copy_from_slice(&used.to_le_bytes()[..USE_BYTES]);
+            heap[at..at + USAGE_BYTES].copy_from_slice(&usage.to_le_bytes()[..USAGE_BYTES]);
         }
     }
     /// Overwrites the entry by `new`, which has an equal key, if both take equal room. Otherwise changes nothing
     /// and returns false.
     #[inline]
     pub(super) fn overwrite(&self, heap: &mut [u8], new: &EntryParts<'_>) -> bool {
-        let same = match new.body {
-            Body::Bytes(bytes, _) => bytes.len() == self.value().len() && self.flags & KIND == BYTES,
+        let same = match new.value {
+            InlineValue::Bytes(bytes, _) => {
+                bytes.len() == self.value_range().len() && self.flags & KIND == BYTES
+            }
             _ => true,
         };
         // Only the flag for edited bytes may differ, because all other flags decide the layout.
@@ -221,18 +226,18 @@ impl EntryLayout {
             return false;
         }
         heap[self.start] = new.flags();
-        if let Some(used) = new.used {
-            self.set_used(heap, used);
+        if let Some(usage) = new.usage {
+            self.set_usage(heap, usage);
         }
         if new.expiry_ms != i64::MAX {
-            let at = self.start + head_bytes(self.flags) - EXPIRY_BYTES;
+            let at = self.start + metadata_bytes(self.flags) - EXPIRY_BYTES;
             heap[at..at + EXPIRY_BYTES].copy_from_slice(&new.expiry_ms.to_le_bytes());
         }
-        let value = &mut heap[self.value()];
-        match new.body {
-            Body::Int(n) => value.copy_from_slice(&n.to_le_bytes()),
-            Body::OffHeap(number, _) => value.copy_from_slice(&number.to_le_bytes()),
-            Body::Bytes(bytes, _) => value.copy_from_slice(bytes),
+        let value = &mut heap[self.value_range()];
+        match new.value {
+            InlineValue::Int(n) => value.copy_from_slice(&n.to_le_bytes()),
+            InlineValue::Outside(index, _) => value.copy_from_slice(&index.to_le_bytes()),
+            InlineValue::Bytes(bytes, _) => value.copy_from_slice(bytes),
         }
         true
     }
@@ -245,15 +250,15 @@ pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
     if flags & KEY_OUTSIDE != 0 {
         return None;
     }
-    let range = sized(heap, start + head_bytes(flags));
+    let range = length_prefixed(heap, start + metadata_bytes(flags));
     Some(heap[range] == *key)
 }
 
 /// Number of bytes in an entry before the key's length.
 #[inline]
-fn head_bytes(flags: u8) -> usize {
+fn metadata_bytes(flags: u8) -> usize {
     let with = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
-    1 + with(USE, USE_BYTES) + with(EXPIRY, EXPIRY_BYTES)
+    1 + with(USAGE, USAGE_BYTES) + with(EXPIRY, EXPIRY_BYTES)
 }
 fn push_len(heap: &mut Vec<u8>, len: usize) {
     debug_assert!(len <= INLINE_BYTES_MAX);
@@ -266,7 +271,7 @@ fn push_len(heap: &mut Vec<u8>, len: usize) {
 }
 /// Range of the bytes that follow their encoded length at `at`.
 #[inline]
-fn sized(heap: &[u8], at: usize) -> Range<usize> {
+fn length_prefixed(heap: &[u8], at: usize) -> Range<usize> {
     let low = usize::from(heap[at]);
     if low < 0x80 {
         return at + 1..at + 1 + low;
@@ -275,7 +280,7 @@ fn sized(heap: &[u8], at: usize) -> Range<usize> {
     at + 2..at + 2 + len
 }
 #[inline]
-fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+fn to_array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("ranges of entries have their kind's length")
 }
 
@@ -286,33 +291,33 @@ mod tests {
     #[test]
     fn entries_of_every_form_come_back() {
         let long = [7u8; INLINE_BYTES_MAX];
-        let bodies = [
-            Body::Int(i64::MIN),
-            Body::Bytes(b"", false),
-            Body::Bytes(&long[..127], true),
-            Body::Bytes(&long[..128], false),
-            Body::Bytes(&long, false),
-            Body::OffHeap(7, false),
-            Body::OffHeap(u32::MAX, true),
+        let values = [
+            InlineValue::Int(i64::MIN),
+            InlineValue::Bytes(b"", false),
+            InlineValue::Bytes(&long[..127], true),
+            InlineValue::Bytes(&long[..128], false),
+            InlineValue::Bytes(&long, false),
+            InlineValue::Outside(7, false),
+            InlineValue::Outside(u32::MAX, true),
         ];
         let mut heap = vec![0xaa; 3];
         for key in [&b""[..], b"key", &long[..128], &long] {
-            for used in [None, Some(0xabcdef)] {
+            for usage in [None, Some(0xabcdef)] {
                 for expiry_ms in [i64::MAX, i64::MIN, 5] {
-                    for body in bodies {
-                        let new = EntryParts { key, used, expiry_ms, body };
+                    for value in values {
+                        let new = EntryParts { key, usage, expiry_ms, value };
                         let start = heap.len();
                         new.push(&mut heap);
-                        assert!(heap.len() - start <= new.room());
-                        let place = EntryLayout::of(&heap, start);
-                        assert_eq!(place.range(), start..heap.len());
-                        assert_eq!(place.body(&heap), body);
-                        assert_eq!(place.expiry_ms(&heap), expiry_ms);
-                        assert_eq!(place.used(&heap), used.unwrap_or(0));
-                        let inline = !matches!(body, Body::OffHeap(_, true));
+                        assert!(heap.len() - start <= new.bytes_max());
+                        let layout = EntryLayout::of(&heap, start);
+                        assert_eq!(layout.range(), start..heap.len());
+                        assert_eq!(layout.value(&heap), value);
+                        assert_eq!(layout.expiry_ms(&heap), expiry_ms);
+                        assert_eq!(layout.usage(&heap), usage.unwrap_or(0));
+                        let inline = !matches!(value, InlineValue::Outside(_, true));
                         assert_eq!(key_is(&heap, start, key), inline.then_some(true));
                         assert_eq!(key_is(&heap, start, b"other"), inline.then_some(false));
-                        assert_eq!(&heap[place.key()], if inline { key } else { b"" });
+                        assert_eq!(&heap[layout.key()], if inline { key } else { b"" });
                     }
                 }
             }
@@ -320,29 +325,30 @@ mod tests {
     }
 
     #[test]
-    fn only_what_fits_is_overwritten() {
-        let new = |body, expiry_ms| EntryParts { key: b"k", used: Some(1), expiry_ms, body };
+    fn overwrite_needs_an_equal_layout() {
+        let new = |value, expiry_ms| EntryParts { key: b"k", usage: Some(1), expiry_ms, value };
         let mut heap = Vec::new();
-        new(Body::Bytes(b"abc", false), 9).push(&mut heap);
+        new(InlineValue::Bytes(b"abc", false), 9).push(&mut heap);
         let before = heap.clone();
-        let place = EntryLayout::of(&heap, 0);
+        let layout = EntryLayout::of(&heap, 0);
         for other in [
-            new(Body::Bytes(b"ab", false), 9),
-            new(Body::Bytes(b"abc", false), i64::MAX),
-            new(Body::Int(1), 9),
-            new(Body::OffHeap(1, false), 9),
+            new(InlineValue::Bytes(b"ab", false), 9),
+            new(InlineValue::Bytes(b"abc", false), i64::MAX),
+            new(InlineValue::Int(1), 9),
+            new(InlineValue::Outside(1, false), 9),
         ] {
-            assert!(!place.overwrite(&mut heap, &other));
+            assert!(!layout.overwrite(&mut heap, &other));
             assert_eq!(heap, before);
         }
-        assert!(
-            place.overwrite(&mut heap, &EntryParts { used: Some(2), ..new(Body::Bytes(b"xyz", true), 10) })
-        );
-        let place = EntryLayout::of(&heap, 0);
-        assert_eq!((place.body(&heap), place.expiry_ms(&heap)), (Body::Bytes(b"xyz", true), 10));
-        assert_eq!(place.used(&heap), 2);
-        place.set_used(&mut heap, 0x123456);
-        assert_eq!(EntryLayout::of(&heap, 0).used(&heap), 0x123456);
+        assert!(layout.overwrite(
+            &mut heap,
+            &EntryParts { usage: Some(2), ..new(InlineValue::Bytes(b"xyz", true), 10) }
+        ));
+        let layout = EntryLayout::of(&heap, 0);
+        assert_eq!((layout.value(&heap), layout.expiry_ms(&heap)), (InlineValue::Bytes(b"xyz", true), 10));
+        assert_eq!(layout.usage(&heap), 2);
+        layout.set_usage(&mut heap, 0x123456);
+        assert_eq!(EntryLayout::of(&heap, 0).usage(&heap), 0x123456);
         assert_eq!(key_is(&heap, 0, b"k"), Some(true));
     }
 }

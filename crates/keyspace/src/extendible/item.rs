@@ -1,12 +1,15 @@
-//! [`Item`]: one item of a table. [`Entries`]: where items are stored. [`Payload`] and [`Content`]: values on their
-//! way into a table, and values in a table.
+//! [`Item`]: a key with its value, expiry and usage in a table. [`Entries`]: the memory of a segment's items.
+//! [`Payload`] is a value that is being stored, and [`Content`] a stored value.
+//!
+//! An *item* is stored as an *entry*, the bytes in the segment's heap (`entry`), plus a value outside the heap if the
+//! value or the key is long. In the keyspace's tables, an item is a *record* ([`crate::RecordRef`]).
 
-use super::entry::{Body, EntryLayout};
+use super::entry::{EntryLayout, InlineValue};
 use crate::types::Bytes;
 use strand_chain::{Blob, HEADER_BYTES, prefetch};
 
 /// A value that a table can hold outside its heaps.
-pub(crate) trait OffHeap: Clone {
+pub(crate) trait OutsideValue: Clone {
     /// Heap bytes of the value. The call takes the same time for every size of value.
     fn heap_bytes(&self) -> usize;
     /// Expiry of the whole item. `expiry_ms` is the expiry in the item's entry, which may be the earlier expiry of
@@ -21,7 +24,7 @@ pub(crate) trait OffHeap: Clone {
     fn from_bytes(bytes: &[u8], edited: bool) -> Self;
 }
 
-/// A value on its way into a table.
+/// A value that is being stored in a table.
 #[derive(Debug)]
 pub(crate) enum Payload<'a, V> {
     /// The value is an integer.
@@ -29,7 +32,7 @@ pub(crate) enum Payload<'a, V> {
     /// Bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
     /// The value is of any other kind.
-    OffHeap(V),
+    Outside(V),
 }
 
 /// A value in a table.
@@ -40,15 +43,15 @@ pub(crate) enum Content<'a, V> {
     /// Bytes, and whether a command edited them in place.
     Bytes(&'a [u8], bool),
     /// The value is of any other kind.
-    OffHeap(&'a V),
+    Outside(&'a V),
 }
 
-/// An item on its way into a table.
+/// An item that is being stored in a table.
 #[derive(Debug)]
 pub(crate) struct NewItem<'a, V> {
     pub(crate) key: &'a [u8],
     /// 24 bits of usage, for tables that track it.
-    pub(crate) used: Option<u32>,
+    pub(crate) usage: Option<u32>,
     /// Expiry in unix milliseconds; `i64::MAX` for never.
     pub(crate) expiry_ms: i64,
     pub(crate) payload: Payload<'a, V>,
@@ -58,7 +61,7 @@ pub(crate) struct NewItem<'a, V> {
 #[derive(Clone, Debug)]
 pub(crate) struct Entries<V> {
     pub(super) heap: Vec<u8>,
-    pub(super) outside: Vec<OffHeapSlot<V>>,
+    pub(super) outside: Vec<OutsideSlot<V>>,
 }
 
 impl<V> Default for Entries<V> {
@@ -67,7 +70,7 @@ impl<V> Default for Entries<V> {
     }
 }
 
-impl<V: OffHeap> Entries<V> {
+impl<V: OutsideValue> Entries<V> {
     /// No items, with room for `bytes` bytes of entries.
     pub(crate) fn with_room(bytes: usize) -> Entries<V> {
         Entries { heap: Vec::with_capacity(bytes), outside: Vec::new() }
@@ -76,12 +79,14 @@ impl<V: OffHeap> Entries<V> {
     /// bytes included.
     pub(crate) fn push(&mut self, item: &Item<'_, V>) -> usize {
         let start = self.heap.len();
-        let entry = &item.entries.heap[item.place.range()];
+        let entry = &item.entries.heap[item.layout.range()];
         self.heap.extend_from_slice(entry);
-        let Body::OffHeap(number, _) = item.place.body(&item.entries.heap) else { return entry.len() };
-        let value = item.entries.outside[number as usize].clone();
-        let bytes = entry.len() + size_of::<OffHeapSlot<V>>() + value.heap_bytes();
-        EntryLayout::of(&self.heap, start).set_number(&mut self.heap, self.outside.len() as u32);
+        let InlineValue::Outside(index, _) = item.layout.value(&item.entries.heap) else {
+            return entry.len();
+        };
+        let value = item.entries.outside[index as usize].clone();
+        let bytes = entry.len() + size_of::<OutsideSlot<V>>() + value.heap_bytes();
+        EntryLayout::of(&self.heap, start).set_outside_index(&mut self.heap, self.outside.len() as u32);
         self.outside.push(value);
         bytes
     }
@@ -98,10 +103,10 @@ impl<V> Entries<V> {
         let mut at = 0;
         std::iter::from_fn(move || {
             while at < self.heap.len() {
-                let place = EntryLayout::of(&self.heap, at);
-                at = place.range().end;
-                if !place.is_dead() {
-                    return Some(Item { entries: self, place });
+                let layout = EntryLayout::of(&self.heap, at);
+                at = layout.range().end;
+                if !layout.is_garbage() {
+                    return Some(Item { entries: self, layout });
                 }
             }
             None
@@ -110,14 +115,14 @@ impl<V> Entries<V> {
     /// The item whose entry starts at `start`.
     #[inline]
     pub(super) fn item(&self, start: usize) -> Item<'_, V> {
-        Item { entries: self, place: EntryLayout::of(&self.heap, start) }
+        Item { entries: self, layout: EntryLayout::of(&self.heap, start) }
     }
 }
 
 /// An item in a table.
 pub(crate) struct Item<'a, V> {
     pub(super) entries: &'a Entries<V>,
-    pub(super) place: EntryLayout,
+    pub(super) layout: EntryLayout,
 }
 
 impl<V> Clone for Item<'_, V> {
@@ -130,81 +135,81 @@ impl<V> Copy for Item<'_, V> {}
 impl<'a, V> Item<'a, V> {
     #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
-        match self.place.body(&self.entries.heap) {
-            Body::OffHeap(number, true) => self.entries.outside[number as usize].key(),
-            _ => &self.entries.heap[self.place.key()],
+        match self.layout.value(&self.entries.heap) {
+            InlineValue::Outside(index, true) => self.entries.outside[index as usize].key(),
+            _ => &self.entries.heap[self.layout.key()],
         }
     }
     #[inline]
     pub(crate) fn content(&self) -> Content<'a, V> {
-        match self.place.body(&self.entries.heap) {
-            Body::Int(n) => Content::Int(n),
-            Body::Bytes(bytes, edited) => Content::Bytes(bytes, edited),
-            Body::OffHeap(number, _) => Content::OffHeap(self.entries.outside[number as usize].value()),
+        match self.layout.value(&self.entries.heap) {
+            InlineValue::Int(n) => Content::Int(n),
+            InlineValue::Bytes(bytes, edited) => Content::Bytes(bytes, edited),
+            InlineValue::Outside(index, _) => Content::Outside(self.entries.outside[index as usize].value()),
         }
     }
     /// The key: as a slice, or as a blob that the caller may share if the key is long.
     pub(crate) fn key_bytes(&self) -> Bytes<'a> {
-        match self.place.body(&self.entries.heap) {
-            Body::OffHeap(number, true) => match &self.entries.outside[number as usize] {
-                OffHeapSlot::Keyed(keyed) => Bytes::Shared(&keyed.key),
+        match self.layout.value(&self.entries.heap) {
+            InlineValue::Outside(index, true) => match &self.entries.outside[index as usize] {
+                OutsideSlot::Keyed(keyed) => Bytes::Shared(&keyed.key),
                 _ => Bytes::Slice(&[]),
             },
-            _ => Bytes::Slice(&self.entries.heap[self.place.key()]),
+            _ => Bytes::Slice(&self.entries.heap[self.layout.key()]),
         }
     }
     /// Expiry (unix milliseconds); `i64::MAX` for never.
     #[inline]
     pub(crate) fn expiry_ms(&self) -> i64 {
-        self.place.expiry_ms(&self.entries.heap)
+        self.layout.expiry_ms(&self.entries.heap)
     }
     /// The usage of the item, in 24 bits.
     #[inline]
-    pub(crate) fn used(&self) -> u32 {
-        self.place.used(&self.entries.heap)
+    pub(crate) fn usage(&self) -> u32 {
+        self.layout.usage(&self.entries.heap)
     }
     /// Start of the item's entry in the heap.
     pub(super) fn start(&self) -> usize {
-        self.place.range().start
+        self.layout.range().start
     }
     /// Bytes of the item's entry in the heap.
     pub(crate) fn inline_bytes(&self) -> usize {
-        self.place.range().len()
+        self.layout.range().len()
     }
     /// The position of the key. It is stored for a long key, and computed by `position_of` for a short one.
     #[inline]
     pub(crate) fn position(&self, position_of: impl Fn(&[u8]) -> u64) -> u64 {
-        match self.place.body(&self.entries.heap) {
-            Body::OffHeap(number, true) => self.entries.outside[number as usize].position(),
-            _ => position_of(&self.entries.heap[self.place.key()]),
+        match self.layout.value(&self.entries.heap) {
+            InlineValue::Outside(index, true) => self.entries.outside[index as usize].position(),
+            _ => position_of(&self.entries.heap[self.layout.key()]),
         }
     }
     /// Prefetches the value if it lies outside the heap. Returns true when it does.
     #[inline]
     pub(crate) fn prefetch_outside(&self) -> bool {
-        let Body::OffHeap(number, _) = self.place.body(&self.entries.heap) else { return false };
-        if let Some(place) = self.entries.outside.get(number as usize) {
-            prefetch(place, size_of::<OffHeapSlot<V>>());
+        let InlineValue::Outside(index, _) = self.layout.value(&self.entries.heap) else { return false };
+        if let Some(place) = self.entries.outside.get(index as usize) {
+            prefetch(place, size_of::<OutsideSlot<V>>());
         }
         true
     }
     /// Bytes of the key if it lies outside; otherwise 0.
     pub(crate) fn outside_key_bytes(&self) -> usize {
-        match self.place.body(&self.entries.heap) {
-            Body::OffHeap(_, true) => self.key().len(),
+        match self.layout.value(&self.entries.heap) {
+            InlineValue::Outside(_, true) => self.key().len(),
             _ => 0,
         }
     }
-    /// True when [`Item::content`] is [`Content::OffHeap`].
+    /// True when [`Item::content`] is [`Content::Outside`].
     #[cfg(test)]
     pub(crate) fn is_outside(&self) -> bool {
-        matches!(self.place.body(&self.entries.heap), Body::OffHeap(..))
+        matches!(self.layout.value(&self.entries.heap), InlineValue::Outside(..))
     }
 }
 
 /// One element of the list of outside values.
 #[derive(Clone, Debug)]
-pub(super) enum OffHeapSlot<V> {
+pub(super) enum OutsideSlot<V> {
     Free,
     Value(V),
     Keyed(Box<Keyed<V>>),
@@ -220,48 +225,48 @@ pub(super) struct Keyed<V> {
     pub(super) value: V,
 }
 
-impl<V> OffHeapSlot<V> {
+impl<V> OutsideSlot<V> {
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            OffHeapSlot::Keyed(keyed) => &keyed.key,
+            OutsideSlot::Keyed(keyed) => &keyed.key,
             _ => &[],
         }
     }
     pub(super) fn position(&self) -> u64 {
         match self {
-            OffHeapSlot::Keyed(keyed) => keyed.position,
-            _ => unreachable!("asked of long keys only"),
+            OutsideSlot::Keyed(keyed) => keyed.position,
+            _ => unreachable!("only a long key has a stored position"),
         }
     }
     pub(super) fn value(&self) -> &V {
         match self {
-            OffHeapSlot::Value(value) => value,
-            OffHeapSlot::Keyed(keyed) => &keyed.value,
-            OffHeapSlot::Free => unreachable!("an entry's number is in use"),
+            OutsideSlot::Value(value) => value,
+            OutsideSlot::Keyed(keyed) => &keyed.value,
+            OutsideSlot::Free => unreachable!("an entry's index is in use"),
         }
     }
     pub(super) fn into_value(self) -> Option<V> {
         match self {
-            OffHeapSlot::Free => None,
-            OffHeapSlot::Value(value) => Some(value),
-            OffHeapSlot::Keyed(keyed) => Some(keyed.value),
+            OutsideSlot::Free => None,
+            OutsideSlot::Value(value) => Some(value),
+            OutsideSlot::Keyed(keyed) => Some(keyed.value),
         }
     }
     pub(super) fn value_mut(&mut self) -> &mut V {
         match self {
-            OffHeapSlot::Value(value) => value,
-            OffHeapSlot::Keyed(keyed) => &mut keyed.value,
-            OffHeapSlot::Free => unreachable!("an entry's number is in use"),
+            OutsideSlot::Value(value) => value,
+            OutsideSlot::Keyed(keyed) => &mut keyed.value,
+            OutsideSlot::Free => unreachable!("an entry's index is in use"),
         }
     }
     pub(super) fn heap_bytes(&self) -> usize
     where
-        V: OffHeap,
+        V: OutsideValue,
     {
         match self {
-            OffHeapSlot::Free => 0,
-            OffHeapSlot::Value(value) => value.heap_bytes(),
-            OffHeapSlot::Keyed(keyed) => {
+            OutsideSlot::Free => 0,
+            OutsideSlot::Value(value) => value.heap_bytes(),
+            OutsideSlot::Keyed(keyed) => {
                 size_of::<Keyed<V>>() + HEADER_BYTES + keyed.key.len() + keyed.value.heap_bytes()
             }
         }

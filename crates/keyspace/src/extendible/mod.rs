@@ -23,7 +23,7 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use item::{Content, Entries, Item, NewItem, OffHeap, Payload};
+pub(crate) use item::{Content, Entries, Item, NewItem, OutsideValue, Payload};
 pub(crate) use segment::{Segment, class_bytes};
 
 use smallvec::SmallVec;
@@ -144,7 +144,7 @@ fn spread(position: u64) -> u64 {
     position << (64 - 7 - SEGMENT_BUCKETS.trailing_zeros()) | position
 }
 
-impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
+impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     /// An empty table, without an allocation. All positions in the table will share their first `base_bits` bits.
     pub(crate) fn new(base_bits: u8, positions: P) -> ExtendibleTable<V, P> {
         ExtendibleTable {
@@ -275,8 +275,8 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     }
     /// Sets the usage of the item at this place.
     #[inline]
-    pub(crate) fn set_used(&mut self, at: Location, used: u32) {
-        self.segment_mut(at.segment as usize).set_used(at.start as usize, used);
+    pub(crate) fn set_usage(&mut self, at: Location, usage: u32) {
+        self.segment_mut(at.segment as usize).set_usage(at.start as usize, usage);
     }
     /// Lets `change` write to the value of the item at this place. Returns `None` when the value lies in the
     /// segment's heap and not outside.
@@ -317,7 +317,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// Removes the item at this place. Returns its value if that lay outside.
     ///
     /// # Panics
-    /// When the table was changed after the place was located.
+    /// Panics if the table was changed after the place was located.
     pub(crate) fn remove_at(&mut self, at: Location) -> Option<V> {
         let i = at.segment as usize;
         let value = self.counted(i, |segment| segment.remove(at.bucket as usize));

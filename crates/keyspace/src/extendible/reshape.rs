@@ -8,7 +8,7 @@ const EXPECTED_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX - 120;
 /// The only segment of a table is not shrunk below this number of buckets.
 const SHRUNK_BUCKETS_MIN: usize = 8;
 
-impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
+impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     /// Index of the segment for a new item at `position`. Its table has room for one more item, or may still grow.
     #[inline]
     pub(super) fn room_for(&mut self, position: u64) -> usize {
@@ -32,7 +32,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// Splits an empty table in advance, for about `items` items. `start` is the first position of the table.
     /// Growth up to this number then moves hardly any item. Costs about 200 bytes per 600 items. Does nothing if
     /// the table has been used before.
-    pub(crate) fn expect(&mut self, start: u64, items: usize) {
+    pub(crate) fn reserve_items(&mut self, start: u64, items: usize) {
         let bits = items.div_ceil(EXPECTED_ITEMS_MAX).next_power_of_two().trailing_zeros();
         // At least two positions must remain per segment.
         let depth = bits.min(POSITION_BITS - u32::from(self.base_bits) - 1);

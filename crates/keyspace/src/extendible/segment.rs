@@ -5,8 +5,8 @@
 //! longer fits. When the heap is full and an eighth of it is garbage, the live entries are copied to a new heap. So
 //! a segment's memory stays close to the size of its contents, and no copy is larger than a segment.
 
-use super::entry::{self, Body, EntryLayout, EntryParts, INLINE_BYTES_MAX};
-use super::item::{Entries, Item, Keyed, NewItem, OffHeap, OffHeapSlot, Payload};
+use super::entry::{self, EntryLayout, EntryParts, INLINE_BYTES_MAX, InlineValue};
+use super::item::{Entries, Item, Keyed, NewItem, OutsideSlot, OutsideValue, Payload};
 use super::{SEGMENT_ITEMS_MAX, spread};
 use hashbrown::HashTable;
 
@@ -32,7 +32,7 @@ pub(super) struct Handle([u8; 3]);
 
 impl Handle {
     /// # Panics
-    /// When `start` has more than 24 bits. Silent truncation would corrupt the segment.
+    /// Panics if `start` has more than 24 bits. Silent truncation would corrupt the segment.
     #[inline]
     fn new(start: usize) -> Handle {
         assert!(start < HEAP_BYTES_MAX, "a segment's heap is full");
@@ -68,7 +68,7 @@ pub(crate) struct Segment<V> {
     pub(super) depth: u8,
 }
 
-impl<V: OffHeap> Segment<V> {
+impl<V: OutsideValue> Segment<V> {
     pub(super) fn new(start: u64, depth: u8) -> Segment<V> {
         let mut segment = Segment {
             table: HashTable::new(),
@@ -142,33 +142,33 @@ impl<V: OffHeap> Segment<V> {
     /// Adds an item whose key is not in the segment. `position_of` computes the position of any key.
     pub(super) fn insert(&mut self, new: NewItem<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let long = new.key.len() > self.inline_bytes_max();
-        let body = self.settle(long.then_some((new.key, position)), new.payload);
-        let written = EntryParts { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
-        self.reserve(written.room());
+        let value = self.store_value(long.then_some((new.key, position)), new.payload);
+        let written = EntryParts { key: new.key, usage: new.usage, expiry_ms: new.expiry_ms, value };
+        self.reserve(written.bytes_max());
         let handle = Handle::new(self.entries.heap.len());
         written.push(&mut self.entries.heap);
         self.add(handle, position, position_of);
     }
     /// Replaces the item in `bucket` by `new`, which has an equal key. Returns the former outside value.
     pub(super) fn replace(&mut self, bucket: usize, new: NewItem<'_, V>) -> Option<V> {
-        let place = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
-        let (body, former) = match (place.body(&self.entries.heap), new.payload) {
-            (Body::OffHeap(number, with_key), payload)
-                if with_key || matches!(payload, Payload::OffHeap(_)) =>
+        let layout = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
+        let (value, former) = match (layout.value(&self.entries.heap), new.payload) {
+            (InlineValue::Outside(index, key_outside), payload)
+                if key_outside || matches!(payload, Payload::Outside(_)) =>
             {
-                let value = outlying(payload);
-                let former = self.change_place(number, |place| std::mem::replace(place, value));
-                (Body::OffHeap(number, with_key), Some(former))
+                let value = into_outside_value(payload);
+                let former = self.change_outside_value(index, |place| std::mem::replace(place, value));
+                (InlineValue::Outside(index, key_outside), Some(former))
             }
-            (Body::OffHeap(number, _), payload) => {
-                let former = self.vacate(number).into_value();
-                (self.settle(None, payload), former)
+            (InlineValue::Outside(index, _), payload) => {
+                let former = self.remove_outside(index).into_value();
+                (self.store_value(None, payload), former)
             }
-            (_, payload) => (self.settle(None, payload), None),
+            (_, payload) => (self.store_value(None, payload), None),
         };
-        let written = EntryParts { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
-        self.rewrite(bucket, &place, &written);
-        self.close_gaps();
+        let written = EntryParts { key: new.key, usage: new.usage, expiry_ms: new.expiry_ms, value };
+        self.rewrite(bucket, &layout, &written);
+        self.renumber_if_sparse();
         former
     }
     /// Removes the item in `bucket`. Returns its value if that lay outside.
@@ -199,7 +199,7 @@ impl<V: OffHeap> Segment<V> {
         self.table = table;
         for handle in taken {
             match self.discard(handle) {
-                OffHeapSlot::Keyed(keyed) => gone(&keyed.key, keyed.position, Some(keyed.value)),
+                OutsideSlot::Keyed(keyed) => gone(&keyed.key, keyed.position, Some(keyed.value)),
                 other => {
                     // A discarded entry stays in the heap until `tidy` below.
                     let key = &self.entries.heap[EntryLayout::of(&self.entries.heap, handle.start()).key()];
@@ -212,30 +212,30 @@ impl<V: OffHeap> Segment<V> {
     /// Lets `change` write to the value of the item in `bucket`. Returns `None` when the value does not lie
     /// outside.
     pub(super) fn change_outside<R>(&mut self, bucket: usize, change: impl FnOnce(&mut V) -> R) -> Option<R> {
-        match EntryLayout::of(&self.entries.heap, self.start_of(bucket)).body(&self.entries.heap) {
-            Body::OffHeap(number, _) => Some(self.change_place(number, change)),
+        match EntryLayout::of(&self.entries.heap, self.start_of(bucket)).value(&self.entries.heap) {
+            InlineValue::Outside(index, _) => Some(self.change_outside_value(index, change)),
             _ => None,
         }
     }
     /// Sets the usage of the item at `start`.
     #[inline]
-    pub(super) fn set_used(&mut self, start: usize, used: u32) {
-        EntryLayout::of(&self.entries.heap, start).set_used(&mut self.entries.heap, used);
+    pub(super) fn set_usage(&mut self, start: usize, usage: u32) {
+        EntryLayout::of(&self.entries.heap, start).set_usage(&mut self.entries.heap, usage);
     }
     /// Sets the expiry of the item in `bucket`, which has this key.
     pub(super) fn set_expiry(&mut self, bucket: usize, key: &[u8], expiry_ms: i64) {
-        let place = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
-        let used = place.counts_use().then(|| place.used(&self.entries.heap));
+        let layout = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
+        let usage = layout.has_usage().then(|| layout.usage(&self.entries.heap));
         let mut copy = [0; INLINE_BYTES_MAX];
-        let body = match place.body(&self.entries.heap) {
-            Body::Int(n) => Body::Int(n),
-            Body::OffHeap(number, with_key) => Body::OffHeap(number, with_key),
-            Body::Bytes(bytes, edited) => {
+        let value = match layout.value(&self.entries.heap) {
+            InlineValue::Int(n) => InlineValue::Int(n),
+            InlineValue::Outside(index, key_outside) => InlineValue::Outside(index, key_outside),
+            InlineValue::Bytes(bytes, edited) => {
                 copy[..bytes.len()].copy_from_slice(bytes);
-                Body::Bytes(&copy[..bytes.len()], edited)
+                InlineValue::Bytes(&copy[..bytes.len()], edited)
             }
         };
-        self.rewrite(bucket, &place, &EntryParts { key, used, expiry_ms, body });
+        self.rewrite(bucket, &layout, &EntryParts { key, usage, expiry_ms, value });
     }
     /// Makes room in the heap for `bytes` more bytes of entries.
     pub(super) fn reserve(&mut self, bytes: usize) {
@@ -276,16 +276,17 @@ impl<V: OffHeap> Segment<V> {
         position: u64,
         position_of: impl Fn(&[u8]) -> u64,
     ) {
-        let place = EntryLayout::of(&other.entries.heap, start);
-        let entry = &other.entries.heap[place.range()];
+        let layout = EntryLayout::of(&other.entries.heap, start);
+        let entry = &other.entries.heap[layout.range()];
         self.reserve(entry.len());
         let handle = Handle::new(self.entries.heap.len());
         self.entries.heap.extend_from_slice(entry);
-        self.expiry_ms = self.expiry_ms.min(place.expiry_ms(&other.entries.heap));
-        if let Body::OffHeap(number, _) = place.body(&other.entries.heap) {
-            let value = std::mem::replace(&mut other.entries.outside[number as usize], OffHeapSlot::Free);
-            let number = self.place_outside(value);
-            EntryLayout::of(&self.entries.heap, handle.start()).set_number(&mut self.entries.heap, number);
+        self.expiry_ms = self.expiry_ms.min(layout.expiry_ms(&other.entries.heap));
+        if let InlineValue::Outside(index, _) = layout.value(&other.entries.heap) {
+            let value = std::mem::replace(&mut other.entries.outside[index as usize], OutsideSlot::Free);
+            let index = self.add_outside(value);
+            EntryLayout::of(&self.entries.heap, handle.start())
+                .set_outside_index(&mut self.entries.heap, index);
         }
         self.add(handle, position, position_of);
     }
@@ -320,17 +321,17 @@ impl<V: OffHeap> Segment<V> {
         change(&mut table, &|handle| spread(self.item(handle.start()).position(&position_of)));
         self.table = table;
     }
-    /// Writes the item in `bucket`, whose entry is `place`. Overwrites the entry if the new one fits there. Otherwise
-    /// appends the new entry to the heap.
+    /// Writes the item in `bucket`, whose entry has the layout `layout`. Overwrites the entry if the new one fits
+    /// there. Otherwise appends the new entry to the heap.
     #[inline]
-    fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &EntryParts<'_>) {
-        if place.overwrite(&mut self.entries.heap, written) {
+    fn rewrite(&mut self, bucket: usize, layout: &EntryLayout, written: &EntryParts<'_>) {
+        if layout.overwrite(&mut self.entries.heap, written) {
             return;
         }
-        self.reserve(written.room());
+        self.reserve(written.bytes_max());
         // `reserve` may have moved the entry.
         let former = EntryLayout::of(&self.entries.heap, self.start_of(bucket));
-        self.bury(&former);
+        self.mark_garbage(&former);
         let handle = Handle::new(self.entries.heap.len());
         written.push(&mut self.entries.heap);
         *self.table.get_bucket_mut(bucket).expect("the bucket of an item") = handle;
@@ -343,32 +344,36 @@ impl<V: OffHeap> Segment<V> {
     /// Decides where a value is stored, and stores it if that is outside. Returns what to store in the entry.
     /// `long_key`: the key and its position, if the key must lie outside as well.
     #[inline]
-    fn settle<'a>(&mut self, long_key: Option<(&[u8], u64)>, payload: Payload<'a, V>) -> Body<'a> {
+    fn store_value<'a>(
+        &mut self,
+        long_key: Option<(&[u8], u64)>,
+        payload: Payload<'a, V>,
+    ) -> InlineValue<'a> {
         match payload {
-            Payload::Int(n) if long_key.is_none() => Body::Int(n),
+            Payload::Int(n) if long_key.is_none() => InlineValue::Int(n),
             Payload::Bytes(bytes, edited) if long_key.is_none() && bytes.len() <= self.inline_bytes_max() => {
-                Body::Bytes(bytes, edited)
+                InlineValue::Bytes(bytes, edited)
             }
             payload => {
-                let value = outlying(payload);
+                let value = into_outside_value(payload);
                 let place = match long_key {
-                    None => OffHeapSlot::Value(value),
+                    None => OutsideSlot::Value(value),
                     Some((key, position)) => {
-                        OffHeapSlot::Keyed(Box::new(Keyed { key: key.into(), position, value }))
+                        OutsideSlot::Keyed(Box::new(Keyed { key: key.into(), position, value }))
                     }
                 };
-                Body::OffHeap(self.place_outside(place), long_key.is_some())
+                InlineValue::Outside(self.add_outside(place), long_key.is_some())
             }
         }
     }
-    fn place_outside(&mut self, place: OffHeapSlot<V>) -> u32 {
+    fn add_outside(&mut self, place: OutsideSlot<V>) -> u32 {
         let bytes = place.heap_bytes();
         self.outside_bytes += bytes;
         self.bytes += bytes;
         match self.free.pop() {
-            Some(number) => {
-                self.entries.outside[number as usize] = place;
-                number
+            Some(index) => {
+                self.entries.outside[index as usize] = place;
+                index
             }
             None => {
                 if self.entries.outside.len() == self.entries.outside.capacity() {
@@ -381,8 +386,8 @@ impl<V: OffHeap> Segment<V> {
         }
     }
     /// Lets `change` write to the outside value with this index, and updates the counts of bytes.
-    fn change_place<R>(&mut self, number: u32, change: impl FnOnce(&mut V) -> R) -> R {
-        let value = self.entries.outside[number as usize].value_mut();
+    fn change_outside_value<R>(&mut self, index: u32, change: impl FnOnce(&mut V) -> R) -> R {
+        let value = self.entries.outside[index as usize].value_mut();
         let before = value.heap_bytes();
         let result = change(value);
         let after = value.heap_bytes();
@@ -392,27 +397,27 @@ impl<V: OffHeap> Segment<V> {
     }
     /// Turns an entry into garbage.
     #[inline]
-    fn bury(&mut self, place: &EntryLayout) {
-        place.bury(&mut self.entries.heap);
-        self.garbage += place.range().len();
+    fn mark_garbage(&mut self, layout: &EntryLayout) {
+        layout.mark_garbage(&mut self.entries.heap);
+        self.garbage += layout.range().len();
     }
     /// Makes the entry of a handle garbage, after the handle has left the table. Returns the outside value.
-    fn discard(&mut self, handle: Handle) -> OffHeapSlot<V> {
-        let place = EntryLayout::of(&self.entries.heap, handle.start());
-        self.bury(&place);
-        match place.body(&self.entries.heap) {
-            Body::OffHeap(number, _) => self.vacate(number),
-            _ => OffHeapSlot::Free,
+    fn discard(&mut self, handle: Handle) -> OutsideSlot<V> {
+        let layout = EntryLayout::of(&self.entries.heap, handle.start());
+        self.mark_garbage(&layout);
+        match layout.value(&self.entries.heap) {
+            InlineValue::Outside(index, _) => self.remove_outside(index),
+            _ => OutsideSlot::Free,
         }
     }
     /// Removes the outside value with this index and returns it. The index becomes free.
-    fn vacate(&mut self, number: u32) -> OffHeapSlot<V> {
-        let place = std::mem::replace(&mut self.entries.outside[number as usize], OffHeapSlot::Free);
+    fn remove_outside(&mut self, index: u32) -> OutsideSlot<V> {
+        let place = std::mem::replace(&mut self.entries.outside[index as usize], OutsideSlot::Free);
         let bytes = place.heap_bytes();
         self.outside_bytes -= bytes;
         self.bytes -= bytes;
         let full = self.free.len() == self.free.capacity();
-        self.free.push(number);
+        self.free.push(index);
         if full {
             self.recount();
         }
@@ -429,12 +434,12 @@ impl<V: OffHeap> Segment<V> {
         {
             self.compact(0);
         }
-        self.close_gaps();
+        self.renumber_if_sparse();
     }
     /// Gives the outside values new indices when most indices are free. All entries must be in the table, and no
     /// caller may hold an index.
     #[inline]
-    fn close_gaps(&mut self) {
+    fn renumber_if_sparse(&mut self) {
         if self.free.len() > GAPS_MIN && self.free.len() > self.entries.outside.len() / 2 {
             self.renumber();
         }
@@ -464,10 +469,10 @@ impl<V: OffHeap> Segment<V> {
     fn renumber(&mut self) {
         let mut kept = Vec::with_capacity(self.entries.outside.len() - self.free.len());
         for handle in &self.table {
-            let place = EntryLayout::of(&self.entries.heap, handle.start());
-            if let Body::OffHeap(number, _) = place.body(&self.entries.heap) {
-                place.set_number(&mut self.entries.heap, kept.len() as u32);
-                kept.push(std::mem::replace(&mut self.entries.outside[number as usize], OffHeapSlot::Free));
+            let layout = EntryLayout::of(&self.entries.heap, handle.start());
+            if let InlineValue::Outside(index, _) = layout.value(&self.entries.heap) {
+                layout.set_outside_index(&mut self.entries.heap, kept.len() as u32);
+                kept.push(std::mem::replace(&mut self.entries.outside[index as usize], OutsideSlot::Free));
             }
         }
         (self.entries.outside, self.free) = (kept, Vec::new());
@@ -479,7 +484,7 @@ impl<V: OffHeap> Segment<V> {
             + size_of::<usize>()
             + self.table.allocation_size()
             + self.entries.heap.capacity()
-            + self.entries.outside.capacity() * size_of::<OffHeapSlot<V>>()
+            + self.entries.outside.capacity() * size_of::<OutsideSlot<V>>()
             + self.free.capacity() * size_of::<u32>()
             + self.outside_bytes;
     }
@@ -494,7 +499,7 @@ impl<V: OffHeap> Segment<V> {
         assert_eq!(outside + self.free.len(), self.entries.outside.len());
         assert_eq!(
             self.outside_bytes,
-            self.entries.outside.iter().map(OffHeapSlot::heap_bytes).sum::<usize>()
+            self.entries.outside.iter().map(OutsideSlot::heap_bytes).sum::<usize>()
         );
         let mut recounted = self.clone();
         recounted.entries.heap.reserve_exact(self.entries.heap.capacity() - self.entries.heap.len());
@@ -506,11 +511,11 @@ impl<V: OffHeap> Segment<V> {
 }
 
 /// The form that a value has outside the heap.
-fn outlying<V: OffHeap>(payload: Payload<'_, V>) -> V {
+fn into_outside_value<V: OutsideValue>(payload: Payload<'_, V>) -> V {
     match payload {
         Payload::Int(n) => V::from_int(n),
         Payload::Bytes(bytes, edited) => V::from_bytes(bytes, edited),
-        Payload::OffHeap(value) => value,
+        Payload::Outside(value) => value,
     }
 }
 

@@ -18,7 +18,7 @@ impl Positions for PositionFromKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Large(Vec<u8>);
 
-impl OffHeap for Large {
+impl OutsideValue for Large {
     fn heap_bytes(&self) -> usize {
         self.0.len()
     }
@@ -47,7 +47,7 @@ fn spread_out(rng: &mut fastrand::Rng) -> u64 {
 fn payload(value: &[u8]) -> Payload<'_, Large> {
     match value {
         [b'#', n @ ..] => Payload::Int(n.len() as i64),
-        [b'@', ..] => Payload::OffHeap(Large(value.to_vec())),
+        [b'@', ..] => Payload::Outside(Large(value.to_vec())),
         _ => Payload::Bytes(value, false),
     }
 }
@@ -55,7 +55,7 @@ fn stored(content: Content<'_, Large>) -> Vec<u8> {
     match content {
         Content::Int(n) => [b"#".to_vec(), vec![b'1'; n as usize]].concat(),
         Content::Bytes(bytes, _) => bytes.to_vec(),
-        Content::OffHeap(Large(bytes)) => bytes.clone(),
+        Content::Outside(Large(bytes)) => bytes.clone(),
     }
 }
 fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
@@ -68,7 +68,7 @@ fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
 }
 fn put(table: &mut Tested, key: &[u8], value: &[u8], expiry_ms: i64) {
     let position = PositionFromKey.position(key);
-    let new = NewItem { key, used: Some(7), expiry_ms, payload: payload(value) };
+    let new = NewItem { key, usage: Some(7), expiry_ms, payload: payload(value) };
     match table.locate(position, key) {
         Some(at) => drop(table.replace(at, new)),
         None => table.insert_new(position, new),
@@ -108,7 +108,7 @@ impl Tested {
                     (segment.start..segment.start + size).contains(&PositionFromKey.position(item.key()))
                 );
                 assert!(segment.expiry_ms <= item.expiry_ms());
-                assert_eq!(item.used(), 7);
+                assert_eq!(item.usage(), 7);
             }
             assert!(self.expiry_ms <= segment.expiry_ms);
         }
@@ -187,7 +187,7 @@ proptest! {
 }
 
 #[test]
-fn all_of_one_position_stay_together_and_cost_little_directory() {
+fn items_with_one_position_share_a_segment_without_growing_the_directory() {
     let mut table = Tested::new(4, PositionFromKey);
     let position = 0x123_4567_89ab;
     let position = position & ((1 << POSITION_BITS) - 1);
@@ -233,7 +233,7 @@ fn churn_at_one_size_neither_grows_nor_moves_more_than_a_segment() {
 }
 
 #[test]
-fn expiry_opens_only_segments_with_something_due() {
+fn active_expiry_visits_only_segments_with_a_passed_expiry() {
     let mut rng = fastrand::Rng::with_seed(4);
     let mut table = Tested::new(0, PositionFromKey);
     let mut due: BTreeMap<i64, usize> = BTreeMap::new();
@@ -309,7 +309,7 @@ fn keys_made_to_collide_get_segments_of_their_own_size() {
 }
 
 #[test]
-fn a_crowded_segment_loses_nothing() {
+fn crowded_segment_keeps_all_items() {
     // 24 MB of keys and values. Their positions share 25 bits, so no segment can be split.
     let mut table = Tested::new(0, PositionFromKey);
     let keys: Vec<_> = (0..24_000).map(|number| key(u64::from(number), number, 500)).collect();
@@ -348,13 +348,13 @@ impl Positions for Weighed {
 }
 
 #[test]
-fn long_keys_are_hashed_by_who_brings_them_only() {
+fn moving_items_does_not_hash_long_keys_again() {
     let hashed = Weighed(Default::default());
     let mut table: ExtendibleTable<Large, _> = ExtendibleTable::new(0, hashed.clone());
     let mut rng = fastrand::Rng::with_seed(7);
     let keys: Vec<_> = (0..5000).map(|number| key(spread_out(&mut rng), number, 1000)).collect();
     for key in &keys {
-        let new = NewItem { key, used: None, expiry_ms: 1, payload: Payload::Int(1) };
+        let new = NewItem { key, usage: None, expiry_ms: 1, payload: Payload::Int(1) };
         table.insert_new(PositionFromKey.position(key), new);
     }
     let mut seen = 0;
@@ -375,7 +375,7 @@ fn long_keys_are_hashed_by_who_brings_them_only() {
 }
 
 #[test]
-fn places_of_outside_values_are_given_back() {
+fn indices_of_outside_values_are_reused() {
     let mut rng = fastrand::Rng::with_seed(8);
     let keys: Vec<_> = (0..600).map(|number| key(spread_out(&mut rng), number, 0)).collect();
     let (mut used, mut fresh) = (Tested::new(0, PositionFromKey), Tested::new(0, PositionFromKey));
@@ -398,7 +398,7 @@ fn copied_items_of_every_form_outlive_their_table() {
         put(&mut table, &key, &value(rng), if rng.bool() { i64::MAX } else { 5 });
     }
     let seen =
-        |item: Item<'_, Large>| (item.key().to_vec(), stored(item.content()), item.expiry_ms(), item.used());
+        |item: Item<'_, Large>| (item.key().to_vec(), stored(item.content()), item.expiry_ms(), item.usage());
     let (mut copies, mut want) = (Entries::with_room(10), Vec::new());
     for item in table.iter() {
         let outside = item.is_outside().then(|| stored(item.content()).len() + item.outside_key_bytes());
@@ -411,19 +411,19 @@ fn copied_items_of_every_form_outlive_their_table() {
 }
 
 #[test]
-fn a_table_that_expects_its_items_hardly_moves_them() {
+fn table_with_reserved_items_moves_few_items() {
     for items in [0, 100, 776, 777, 20_000, 100_000] {
         let (mut table, rng) = (Tested::new(2, PositionFromKey), &mut fastrand::Rng::with_seed(items as u64));
         let start = 3 << (POSITION_BITS - 2);
         let keys: Vec<_> =
             (0..items as u32).map(|number| key(start | spread_out(rng) >> 2, number, 0)).collect();
-        table.expect(start, items);
+        table.reserve_items(start, items);
         keys.iter().for_each(|key| put(&mut table, key, b"value", i64::MAX));
         table.check();
         let shape = table.shape();
         assert!(items < 2 * SEGMENT_ITEMS_MAX || shape.moved_max == 0, "{shape:?}");
         assert!(shape.segments <= 1 + items / 300, "{shape:?}");
-        table.expect(start, 10 * items);
+        table.reserve_items(start, 10 * items);
         assert_eq!(table.shape(), shape, "a table in use stays as it is");
         assert!(keys.iter().all(|key| take(&mut table, key)));
         table.check();

@@ -8,7 +8,7 @@ const DRAWS_MAX: usize = 64;
 /// Number of random buckets tried in a segment before its items are counted instead.
 const BUCKETS_TRIED_MAX: usize = 64;
 
-impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
+impl<V: OutsideValue, P: Positions> ExtendibleTable<V, P> {
     /// Visits items of the segment at `from`, in no particular order: the first `items_max` items at or after
     /// `from`, and all further items at the last item's position. Returns the number of items, and the position at
     /// which to continue (`None`: at the end of the table).
@@ -93,7 +93,7 @@ impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
                     let expiry_ms = item.expiry_ms();
                     let mut due = expiry_ms <= now_ms;
                     if due
-                        && let Content::OffHeap(value) = item.content()
+                        && let Content::Outside(value) = item.content()
                         && value.key_expiry_ms(expiry_ms) > now_ms
                     {
                         in_part.push(item.key().to_vec());

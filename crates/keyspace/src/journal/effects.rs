@@ -146,16 +146,17 @@ pub(crate) struct Effects {
     /// Number of changes of the current command for which no effect is recorded yet.
     changes: u64,
     /// True when the current command names its own effects.
-    is_own: bool,
+    names_own_effects: bool,
     /// True when the recorded commands are independent of each other, so that they need no MULTI.
-    are_apart: bool,
-    /// Arguments of all calls of [`Effects::gone`]. When a command is undone, these effects are recorded again.
-    gone: Vec<GoneKey>,
+    are_independent: bool,
+    /// Arguments of all calls of [`Effects::record_removal`]. When a command is undone, these effects are recorded
+    /// again.
+    removals: Vec<RemovedKey>,
 }
 
-/// A key that is gone by expiry or eviction, or of which these fields are.
+/// A key that expiry or eviction has removed, or a hash from which expiry has removed some fields.
 #[derive(Debug)]
-struct GoneKey {
+struct RemovedKey {
     db: usize,
     key: Vec<u8>,
     fields: Vec<Vec<u8>>,
@@ -168,7 +169,7 @@ pub struct EffectsMark {
     blobs: usize,
     db: usize,
     commands: usize,
-    gone: usize,
+    removals: usize,
 }
 
 impl Effects {
@@ -176,7 +177,7 @@ impl Effects {
     pub(crate) fn begin(&mut self) {
         debug_assert_eq!(self.changes, 0, "a change without an effect, before this command");
         self.changes = 0;
-        self.is_own = false;
+        self.names_own_effects = false;
     }
     /// Notes that the current command changed something.
     #[inline]
@@ -190,19 +191,19 @@ impl Effects {
     where
         I: ExactSizeIterator<Item = Arg<'a>>,
     {
-        if self.changes > 0 && !self.is_own {
+        if self.changes > 0 && !self.names_own_effects {
             self.add_sent(db, sent());
         }
         self.changes = 0;
     }
-    /// Declares that the current command names its own effects by [`Effects::own`]. Its changes so far need no
+    /// Declares that the current command names its own effects by [`Effects::record_own`]. Its changes so far need no
     /// effect.
     pub(crate) fn begin_own(&mut self) {
-        self.is_own = true;
+        self.names_own_effects = true;
         self.changes = 0;
     }
     /// Records an effect that the current command names. Then the command as the client sent it is not recorded.
-    pub(crate) fn own<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+    pub(crate) fn record_own<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
         self.begin_own();
         self.add(db, args);
     }
@@ -216,9 +217,9 @@ impl Effects {
         self.encoded.sent(sent);
         self.commands += 1;
     }
-    /// Records that expiry or eviction removed a key, or only these `fields` of it, if there are any.
-    pub(crate) fn gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
-        self.gone.push(GoneKey { db, key: key.to_vec(), fields: fields.to_vec() });
+    /// Records that expiry or eviction removed a key or, if `fields` is not empty, only these fields of the key.
+    pub(crate) fn record_removal(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
+        self.removals.push(RemovedKey { db, key: key.to_vec(), fields: fields.to_vec() });
         self.add_gone(db, key, fields);
     }
     fn add_gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
@@ -229,21 +230,21 @@ impl Effects {
         self.add(db, args.into_iter());
     }
     /// Declares that the recorded commands are independent of each other.
-    pub(crate) fn set_apart(&mut self) {
-        self.are_apart = true;
+    pub(crate) fn mark_independent(&mut self) {
+        self.are_independent = true;
     }
     pub(crate) fn mark(&self) -> EffectsMark {
         let (bytes, blobs) = (self.encoded.bytes.len(), self.encoded.blobs.len());
-        EffectsMark { bytes, blobs, db: self.db, commands: self.commands, gone: self.gone.len() }
+        EffectsMark { bytes, blobs, db: self.db, commands: self.commands, removals: self.removals.len() }
     }
     /// Drops the effects of commands after `mark`, because the commands were undone. Expiry is not undone, so its
     /// effects stay.
     pub(crate) fn forget_since(&mut self, mark: EffectsMark) {
-        let EffectsMark { bytes, blobs, db, commands, gone } = mark;
+        let EffectsMark { bytes, blobs, db, commands, removals } = mark;
         self.encoded.truncate(bytes, blobs);
         (self.db, self.commands, self.changes) = (db, commands, 0);
-        for GoneKey { db, key, fields } in self.gone.split_off(gone) {
-            self.gone(db, &key, &fields);
+        for RemovedKey { db, key, fields } in self.removals.split_off(removals) {
+            self.record_removal(db, &key, &fields);
         }
     }
     /// Ends the effects of a transaction: selects database 0 again. Returns false when there are no effects.
@@ -256,11 +257,11 @@ impl Effects {
         true
     }
     fn is_wrapped(&self) -> bool {
-        self.commands > 1 && !self.are_apart
+        self.commands > 1 && !self.are_independent
     }
     /// True when no effect is recorded yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.encoded.len() == 0 && self.gone.is_empty()
+        self.encoded.len() == 0 && self.removals.is_empty()
     }
     /// Bytes that the effects take in the journal.
     pub(crate) fn len(&self) -> usize {
@@ -279,10 +280,10 @@ impl Effects {
     }
     /// Removes all effects, and keeps the allocations.
     pub(crate) fn reset(&mut self) {
-        let Effects { encoded, db, commands, changes, is_own, are_apart, gone } = self;
+        let Effects { encoded, db, commands, changes, names_own_effects, are_independent, removals } = self;
         encoded.clear();
-        gone.clear();
-        (*db, *commands, *changes, *is_own, *are_apart) = (0, 0, 0, false, false);
+        removals.clear();
+        (*db, *commands, *changes, *names_own_effects, *are_independent) = (0, 0, 0, false, false);
     }
     fn select(&mut self, db: usize) {
         if self.db != db {
@@ -338,11 +339,11 @@ mod tests {
     }
 
     #[test]
-    fn a_command_may_say_its_own_effect_or_that_there_is_none() {
+    fn command_may_record_its_own_effect_or_none() {
         let mut effects = Effects::default();
         effects.begin();
         effects.changed();
-        effects.own(2, words("SREM s a").into_iter());
+        effects.record_own(2, words("SREM s a").into_iter());
         effects.changed();
         effects.end(2, || sent("SPOP s"));
         effects.begin();
@@ -354,13 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_undone_is_forgotten() {
+    fn effects_of_undone_commands_are_dropped() {
         let mut effects = Effects::default();
         let large = Blob::from(vec![b'x'; SHARED_BYTES_MIN]);
         effects.add(0, words("SET a 1").into_iter());
         let mark = effects.mark();
         effects.add(4, [Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)].into_iter());
-        effects.gone(5, b"old", &[]);
+        effects.record_removal(5, b"old", &[]);
         effects.changed();
         effects.forget_since(mark);
         assert!(effects.close());

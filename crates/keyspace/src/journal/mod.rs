@@ -2,9 +2,9 @@
 //!
 //! A transaction that changed something takes its position in the stream while it holds its shards, by one
 //! addition. So the order of the stream is an order in which the transactions could have run one after the other.
-//! After the shards are released, the thread writes the transaction's bytes into its own *lane*. [`Journal::take`]
-//! joins the lanes in the order of the stream. One thread, the *taker*, calls it, for a file or for replicas. A
-//! long range of one lane is taken without a copy. [`effects`] describes the content of the stream.
+//! After the shards are released, the thread writes the transaction's bytes into its own *buffer*. [`Journal::take`]
+//! joins the buffers in the order of the stream. One thread, the *taker*, calls it, for a file or for replicas. A
+//! long range of one buffer is taken without a copy. [`effects`] describes the content of the stream.
 //!
 //! This module writes no files. The stream does not contain the versions of imported datasets, because redis-server has
 //! no such versions.
@@ -33,24 +33,24 @@ pub const JOURNAL_FULL: u8 = 32;
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Number of waiting bytes at which a sleeping taker is woken.
 const WAKE_BYTES: usize = 256 << 10;
-/// Maximum length of a range of a lane that is copied. Sharing the block of such a short range would cost more.
+/// Maximum length of a range of a buffer that is copied. Sharing the block of such a short range would cost more.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 /// Maximum size of a buffer of effects that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// A lane with its lock. Its thread takes the lock once per transaction, and the taker now and then, so the lock is
+/// A buffer with its lock. Its thread takes the lock once per transaction, and the taker now and then, so the lock is
 /// hardly ever contended. The unlock of a spin lock is one store. An unlock that reads and writes at once would
 /// wait until the bytes just written are in the cache. (`JOURNAL=1 ONLY=SET cargo bench -p strand-engine --bench
 /// pipeline`, pipeline 30: with the spin lock, the journal costs a SET 62 to 102 ns in a build with link-time
 /// optimisation.)
-type SharedLane = Arc<SpinMutex<Lane, Yield>>;
+type SharedBuffer = Arc<SpinMutex<ThreadBuffer, Yield>>;
 
-/// Source of the journals' ids. A thread has a lane per journal, and finds it by this id.
+/// Source of the journals' ids. A thread has a buffer per journal, and finds it by this id.
 static JOURNALS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The lanes of this thread, each with the id of the journal to which it belongs.
-    static LANES: RefCell<Vec<(u64, SharedLane)>> = const { RefCell::new(Vec::new()) };
+    /// The buffers of this thread, each with the id of the journal to which it belongs.
+    static BUFFERS: RefCell<Vec<(u64, SharedBuffer)>> = const { RefCell::new(Vec::new()) };
     /// Empty effects with their allocations, for the next transaction of this thread.
     static SPARE: Cell<Option<Box<Effects>>> = const { Cell::new(None) };
 }
@@ -62,7 +62,7 @@ pub struct Journal {
     /// The offset after the last transaction that has a position.
     tail: Aligned,
     is_on: AtomicBool,
-    lanes: Mutex<Vec<SharedLane>>,
+    buffers: Mutex<Vec<SharedBuffer>>,
     /// The offset of the next byte that the taker will take.
     frontier: AtomicU64,
     /// Has the bit [`JOURNAL_FULL`] while too many bytes wait.
@@ -89,9 +89,9 @@ struct Aligned(AtomicU64);
 
 /// The bytes that one thread has written to the journal and that the taker has not taken yet.
 #[derive(Debug, Default)]
-struct Lane {
+struct ThreadBuffer {
     stream: Chain,
-    /// The ranges of the whole stream that are in this lane. Their offsets ascend, because a thread ends one
+    /// The ranges of the whole stream that are in this buffer. Their offsets ascend, because a thread ends one
     /// transaction before the next.
     ranges: VecDeque<ByteRange>,
 }
@@ -103,13 +103,13 @@ struct ByteRange {
     len: usize,
 }
 
-/// Joins the lanes of the threads to one stream.
+/// Joins the buffers of the threads to one stream.
 #[derive(Debug, Default)]
 struct Merger {
     /// The offset of the next byte that is to be taken.
     frontier: u64,
-    /// For each lane, the bytes that were moved out of the lane and wait for their turn, the oldest first.
-    taken: Vec<VecDeque<Lane>>,
+    /// For each buffer, the bytes that were moved out of the buffer and wait for their turn, the oldest first.
+    pending: Vec<VecDeque<ThreadBuffer>>,
 }
 
 /// A transaction that has a position in the stream, but has not written its bytes there yet.
@@ -128,7 +128,7 @@ impl Journal {
             id: JOURNALS.fetch_add(1, Relaxed),
             tail: Aligned::default(),
             is_on: AtomicBool::new(false),
-            lanes: Mutex::default(),
+            buffers: Mutex::default(),
             frontier: AtomicU64::new(0),
             alerts: OnceLock::new(),
             merger: Mutex::default(),
@@ -157,18 +157,18 @@ impl Journal {
     /// that has not written its bytes yet.
     pub fn take(&self, out: &mut Chain) -> u64 {
         let mut merger = self.merger.lock();
-        let lanes = self.lanes.lock().clone();
-        merger.taken.resize_with(lanes.len(), VecDeque::new);
-        for (lane, taken) in lanes.iter().zip(&mut merger.taken) {
-            let mut lane = lane.lock();
-            if !lane.ranges.is_empty() {
-                taken.push_back(std::mem::take(&mut *lane));
+        let buffers = self.buffers.lock().clone();
+        merger.pending.resize_with(buffers.len(), VecDeque::new);
+        for (buffer, pending) in buffers.iter().zip(&mut merger.pending) {
+            let mut buffer = buffer.lock();
+            if !buffer.ranges.is_empty() {
+                pending.push_back(std::mem::take(&mut *buffer));
             }
         }
         while merger.step(out) {}
         let frontier = merger.frontier;
         self.frontier.store(frontier, SeqCst);
-        self.look_whether_full(self.waiting());
+        self.update_full_alert(self.waiting());
         frontier
     }
     /// Number of bytes between the taker's offset and the end of the stream.
@@ -176,7 +176,7 @@ impl Journal {
         let frontier = self.frontier.load(SeqCst);
         self.tail.0.load(SeqCst).saturating_sub(frontier) as usize
     }
-    fn look_whether_full(&self, waiting: usize) {
+    fn update_full_alert(&self, waiting: usize) {
         let Some(alerts) = self.alerts.get() else { return };
         match waiting > WAITING_BYTES_MAX {
             true => alerts.fetch_or(JOURNAL_FULL, Relaxed),
@@ -189,12 +189,12 @@ impl Journal {
     }
     /// The taker calls this before it sleeps. From then on it is woken when many bytes wait. Returns false when
     /// many bytes wait already, so that the taker should not sleep.
-    pub fn begins_sleep(&self) -> bool {
+    pub fn begin_sleep(&self) -> bool {
         self.is_asleep.store(true, SeqCst);
         self.waiting() < WAKE_BYTES
     }
     /// The taker calls this when it no longer sleeps.
-    pub fn ends_sleep(&self) {
+    pub fn end_sleep(&self) {
         self.is_asleep.store(false, SeqCst);
     }
     /// Wakes the taker if it sleeps. Costs one load if it does not.
@@ -222,11 +222,11 @@ impl Journal {
         Some(PlacedEffects { journal: self, offset, len, effects: Some(effects) })
     }
     fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
-        self.with_lane(|lane| {
-            put(&mut lane.stream);
-            match lane.ranges.back_mut() {
+        self.with_buffer(|buffer| {
+            put(&mut buffer.stream);
+            match buffer.ranges.back_mut() {
                 Some(last) if last.offset + last.len as u64 == offset => last.len += len,
-                _ => lane.ranges.push_back(ByteRange { offset, len }),
+                _ => buffer.ranges.push_back(ByteRange { offset, len }),
             }
         });
         // Wake the taker if the waiting bytes exceed a limit with this transaction. The taker's offset only
@@ -236,21 +236,21 @@ impl Journal {
             self.wake();
         }
         if before <= WAITING_BYTES_MAX && before + len > WAITING_BYTES_MAX {
-            self.look_whether_full(before + len);
+            self.update_full_alert(before + len);
         }
     }
-    /// Calls `put` with this thread's lane.
-    fn with_lane(&self, put: impl FnOnce(&mut Lane)) {
-        LANES.with_borrow_mut(|lanes| {
-            if let Some((_, lane)) = lanes.iter().find(|(id, _)| *id == self.id) {
-                return put(&mut lane.lock());
+    /// Calls `put` with this thread's buffer.
+    fn with_buffer(&self, put: impl FnOnce(&mut ThreadBuffer)) {
+        BUFFERS.with_borrow_mut(|buffers| {
+            if let Some((_, buffer)) = buffers.iter().find(|(id, _)| *id == self.id) {
+                return put(&mut buffer.lock());
             }
-            let lane = SharedLane::default();
-            self.lanes.lock().push(lane.clone());
-            // Drop the lanes of journals that have ended.
-            lanes.retain(|(_, lane)| Arc::strong_count(lane) > 1);
-            put(&mut lane.lock());
-            lanes.push((self.id, lane));
+            let buffer = SharedBuffer::default();
+            self.buffers.lock().push(buffer.clone());
+            // Drop the buffers of journals that have ended.
+            buffers.retain(|(_, buffer)| Arc::strong_count(buffer) > 1);
+            put(&mut buffer.lock());
+            buffers.push((self.id, buffer));
         });
     }
 }
@@ -265,9 +265,9 @@ fn keep(mut effects: Box<Effects>) {
 
 impl PlacedEffects<'_> {
     /// Writes the bytes of the transaction. Call this after the shards are released.
-    pub(crate) fn put(mut self) {
+    pub(crate) fn write(mut self) {
         if let Some(mut effects) = self.effects.take() {
-            self.journal.put(self.offset, self.len, |lane| effects.put(lane));
+            self.journal.put(self.offset, self.len, |buffer| effects.put(buffer));
             keep(effects);
         }
     }
@@ -279,37 +279,36 @@ impl Drop for PlacedEffects<'_> {
     fn drop(&mut self) {
         if self.effects.is_some() {
             let len = self.len;
-            self.journal.put(self.offset, len, |lane| lane.push_slice(&padding(len)));
+            self.journal.put(self.offset, len, |buffer| buffer.push_slice(&padding(len)));
         }
     }
 }
 
 impl Merger {
-    /// Goes over the lanes once, and moves the bytes that are next in the stream to `out`. Returns false when no
-    /// lane had them.
+    /// Goes over the buffers once, and moves the bytes that are next in the stream to `out`. Returns false when no
+    /// buffer had them.
     fn step(&mut self, out: &mut Chain) -> bool {
         let before = self.frontier;
-        for taken in &mut self.taken {
-            while let Some(first) = taken.front_mut() {
-                let Some(stretch) = first.ranges.pop_front_if(|stretch| stretch.offset == self.frontier)
-                else {
+        for pending in &mut self.pending {
+            while let Some(first) = pending.front_mut() {
+                let Some(range) = first.ranges.pop_front_if(|range| range.offset == self.frontier) else {
                     if first.ranges.is_empty() {
-                        taken.pop_front();
+                        pending.pop_front();
                         continue;
                     }
                     break;
                 };
-                first.give(stretch.len, out);
-                self.frontier += stretch.len as u64;
+                first.move_to(range.len, out);
+                self.frontier += range.len as u64;
             }
         }
         self.frontier != before
     }
 }
 
-impl Lane {
+impl ThreadBuffer {
     /// Moves the first `len` bytes to the end of `out`.
-    fn give(&mut self, len: usize, out: &mut Chain) {
+    fn move_to(&mut self, len: usize, out: &mut Chain) {
         if len == self.stream.len() {
             return out.push_chain(std::mem::take(&mut self.stream));
         }

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_of_any_length_is_one_command() {
+    fn padding_of_any_length_is_one_command() {
         for len in (17..3_000).chain(9_990..10_100).chain(100_000..100_100).chain([10 << 20]) {
             let bytes = padding(len);
             assert_eq!(bytes.len(), len);

@@ -33,20 +33,20 @@ fn bytes_come_in_the_order_of_their_places() {
     let first = journal.place(effects(&[Arg::Bytes(b"A")])).expect("an effect");
     let second = journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect");
     std::thread::scope(|scope| {
-        scope.spawn(|| second.put());
+        scope.spawn(|| second.write());
     });
     assert_eq!(taken(&journal), b"", "the first has not put its bytes");
-    first.put();
+    first.write();
     assert_eq!(taken(&journal), [encoded(&[b"A"]), encoded(&[b"B"])].concat());
     assert_eq!(journal.take(&mut Chain::new()), journal.tail());
     assert!(journal.place(Journal::effects()).is_none(), "nothing was done");
 }
 
 #[test]
-fn a_panic_leaves_a_command_that_changes_nothing() {
+fn panic_fills_the_stream_with_padding() {
     let journal = Journal::new();
     drop(journal.place(effects(&[Arg::Bytes(b"DEL"), Arg::Bytes(b"key")])));
-    journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect").put();
+    journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect").write();
     let stream = taken(&journal);
     assert_eq!(stream, [encoded(&[b"PING", b"--"]), encoded(&[b"B"])].concat());
 }
@@ -56,8 +56,8 @@ fn large_arguments_are_shared_and_come_at_their_places() {
     let journal = Journal::new();
     let large = Blob::from(vec![7; 100_000]);
     let args = [Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)];
-    journal.place(effects(&args)).expect("an effect").put();
-    journal.place(effects(&args)).expect("an effect").put();
+    journal.place(effects(&args)).expect("an effect").write();
+    journal.place(effects(&args)).expect("an effect").write();
     let mut out = Chain::new();
     journal.take(&mut out);
     assert!(out.slices().any(|slice| slice.as_ptr() == large.as_ptr()), "it was copied");
@@ -81,7 +81,7 @@ fn many_threads_make_one_stream() {
                 for n in 0..EACH {
                     let (name, n) = (thread.to_string(), n.to_string());
                     let args = [Arg::Bytes(name.as_bytes()), Arg::Bytes(n.as_bytes())];
-                    journal.place(effects(&args)).expect("an effect").put();
+                    journal.place(effects(&args)).expect("an effect").write();
                 }
             });
         }
@@ -104,7 +104,7 @@ fn many_threads_make_one_stream() {
 }
 
 #[test]
-fn writers_are_told_to_wait_while_too_much_waits() {
+fn journal_full_alert_is_set_while_too_many_bytes_wait() {
     let (journal, alerts) = (Journal::new(), Arc::new(AtomicU8::new(0)));
     journal.set_alerts(alerts.clone());
     let large = Blob::from(vec![7; WAITING_BYTES_MAX / 4]);
@@ -113,7 +113,7 @@ fn writers_are_told_to_wait_while_too_much_waits() {
         journal
             .place(effects(&[Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)]))
             .expect("an effect")
-            .put();
+            .write();
     }
     assert_eq!(alerts.load(Relaxed), JOURNAL_FULL);
     journal.take(&mut Chain::new());
@@ -121,21 +121,21 @@ fn writers_are_told_to_wait_while_too_much_waits() {
 }
 
 #[test]
-fn a_taker_that_sleeps_is_woken_when_much_waits() {
+fn sleeping_taker_is_woken_when_many_bytes_wait() {
     let (journal, woken) = (Journal::new(), Arc::new(AtomicU8::new(0)));
     let count = woken.clone();
     journal.set_wake(Box::new(move || _ = count.fetch_add(1, Relaxed)));
     let half = Blob::from(vec![7; WAKE_BYTES / 2]);
     let put_half = || {
         let set = effects(&[Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&half)]);
-        journal.place(set).expect("an effect").put();
+        journal.place(set).expect("an effect").write();
     };
     put_half();
     put_half();
     assert_eq!(woken.load(Relaxed), 0, "the taker is awake");
-    assert!(!journal.begins_sleep(), "much waits already");
+    assert!(!journal.begin_sleep(), "much waits already");
     journal.take(&mut Chain::new());
-    assert!(journal.begins_sleep());
+    assert!(journal.begin_sleep());
     put_half();
     assert_eq!(woken.load(Relaxed), 0, "little waits");
     put_half();
@@ -143,7 +143,7 @@ fn a_taker_that_sleeps_is_woken_when_much_waits() {
     put_half();
     assert_eq!(woken.load(Relaxed), 1, "it was woken");
     journal.take(&mut Chain::new());
-    journal.ends_sleep();
+    journal.end_sleep();
     put_half();
     put_half();
     assert_eq!(woken.load(Relaxed), 1, "the taker is awake");
@@ -155,10 +155,10 @@ fn a_taker_that_sleeps_is_woken_when_much_waits() {
 struct Panics;
 
 impl crate::Listener for Panics {
-    fn tell(&self, _db: usize, key: &[u8], _event: crate::KeyEvent, _changed: bool, _by: u64) {
+    fn report(&self, _db: usize, key: &[u8], _event: crate::KeyEvent, _changed: bool, _by: u64) {
         assert!(!key.starts_with(b"panic"), "the test's panic");
     }
-    fn tell_all(&self) {}
+    fn report_all(&self) {}
 }
 
 #[test]

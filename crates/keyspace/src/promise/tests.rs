@@ -47,7 +47,7 @@ fn carry_out(keyspace: &Keyspace, db: usize, name: &str) {
 }
 
 #[test]
-fn a_promise_is_as_good_as_the_deed_whatever_is_done_meanwhile() {
+fn promises_equal_immediate_writes_under_random_commands() {
     for seed in 1..4 {
         let [promised, twin] = [(); 2].map(|()| Keyspace::new(4, DATABASES, [seed, 2, 3, 4]));
         let rng = &mut fastrand::Rng::with_seed(seed);
@@ -71,7 +71,7 @@ fn a_promise_is_as_good_as_the_deed_whatever_is_done_meanwhile() {
                 carry_out(&promised, db, name);
             }
             assert_eq!(removed.load(Relaxed), counted, "seed {seed}");
-            assert!(promised.shards.iter().all(|shard| !shard.lock.lock().is_promised()));
+            assert!(promised.shards.iter().all(|shard| !shard.lock.lock().has_promises()));
             (0..DATABASES).for_each(|db| assert!(all(&promised, db) == all(&twin, db), "seed {seed}"));
         }
     }
@@ -100,7 +100,7 @@ fn snapshots_and_views_see_what_is_promised() {
 }
 
 #[test]
-fn who_watches_a_key_finds_out_at_the_moment() {
+fn promise_raises_watch_flags_when_it_is_made() {
     let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
     let names: Vec<String> = ["there", "not there"].map(String::from).to_vec();
     at_once(&keyspace, 0, &names[..1], Some(b"1"));
@@ -123,7 +123,7 @@ fn who_watches_a_key_finds_out_at_the_moment() {
 }
 
 #[test]
-fn a_promise_is_its_own_work_wherever_it_is_carried_out() {
+fn carried_out_promise_keeps_its_own_event_source_and_effects() {
     let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
     keyspace.switch_journal(true);
     let names = ["a".to_string(), "b".to_string()];

@@ -78,7 +78,7 @@ impl Table {
             return;
         }
         let expiry_ms = key_expiry_ms(&item);
-        if let Content::OffHeap(value) = item.content() {
+        if let Content::Outside(value) = item.content() {
             self.mortal -= usize::from(value.field_expiry_ms() != i64::MAX);
         }
         self.uncount_expiry(expiry_ms);

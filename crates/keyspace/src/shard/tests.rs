@@ -26,7 +26,7 @@ fn check(keyspace: &Keyspace) {
 }
 
 #[test]
-fn a_high_database_costs_one_table() {
+fn writing_to_a_high_database_allocates_one_table() {
     let keyspace = Keyspace::new(1, 1000, [1, 2, 3, 4]);
     put(&keyspace, 999, "key", Some(NOW_MS + 1000));
     let mut shard = keyspace.shards[0].lock.lock();
@@ -44,7 +44,7 @@ fn a_high_database_costs_one_table() {
 }
 
 #[test]
-fn databases_in_use_are_told_without_asking_the_others() {
+fn databases_in_use_are_listed_without_visiting_all_databases() {
     let keyspace = Keyspace::new(8, i32::MAX as usize, [1, 2, 3, 4]);
     let last = i32::MAX as usize - 1;
     (0..100).for_each(|i| put(&keyspace, last, &format!("key{i}"), (i < 30).then_some(NOW_MS + 1)));
@@ -58,7 +58,7 @@ fn databases_in_use_are_told_without_asking_the_others() {
 }
 
 #[test]
-fn what_is_deleted_is_garbage_until_it_is_freed() {
+fn deleted_values_count_as_garbage_until_freed() {
     let keyspace = Keyspace::new(4, 2, [1, 2, 3, 4]);
     let key = keyspace.key(b"big");
     let blob = strand_chain::Blob::from(vec![b'v'; 5 << 20]);

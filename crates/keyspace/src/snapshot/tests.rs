@@ -44,7 +44,7 @@ fn all(keyspace: &Keyspace) -> Twin {
 }
 
 /// Adds the records of a snapshot to `twin`. No record may come twice.
-fn add(twin: &mut Twin, saved: &mut Vec<Saved>) {
+fn add(twin: &mut Twin, saved: &mut Vec<SnapshotRecords>) {
     for part in saved.drain(..) {
         let db = part.db() + usize::from(part.is_system()) * DATABASES;
         for record in part.records() {
@@ -105,7 +105,7 @@ pub(crate) fn write(keyspace: &Keyspace, rng: &mut fastrand::Rng) {
 }
 
 #[test]
-fn a_snapshot_is_of_one_moment_whatever_is_written_meanwhile() {
+fn snapshot_shows_one_moment_under_random_writes() {
     for (seed, shards, writes_per_step) in [(1, 4, 3), (2, 1, 40), (3, 8, 300), (4, 2, 2000), (5, 4, 0)] {
         let keyspace = Keyspace::new(shards, DATABASES, [seed, 2, 3, 4]);
         let rng = &mut fastrand::Rng::with_seed(seed);
@@ -161,7 +161,7 @@ fn several_snapshots_are_each_of_their_own_moment() {
 }
 
 #[test]
-fn the_alert_is_there_while_one_of_several_snapshots_is_over() {
+fn alert_is_set_while_any_snapshot_is_over_budget() {
     let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
     let mut put = |i: usize| {
         let name = format!("key:{i}");
@@ -180,7 +180,7 @@ fn the_alert_is_there_while_one_of_several_snapshots_is_over() {
 }
 
 #[test]
-fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
+fn kept_records_are_counted_and_set_the_alert_over_budget() {
     let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
     let put = |i: usize| {
         let name = format!("key:{i}");
@@ -201,7 +201,7 @@ fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
     assert!(over.load(Relaxed) == SNAPSHOT_OVER);
     let (mut slice, mut records) = (Vec::new(), 0);
     while snapshot.next(&mut slice) {
-        records += slice.drain(..).map(|part: Saved| part.records().count()).sum::<usize>();
+        records += slice.drain(..).map(|part: SnapshotRecords| part.records().count()).sum::<usize>();
     }
     assert_eq!(records, 1000);
     assert!(over.load(Relaxed) == 0);

@@ -20,7 +20,7 @@ pub fn count(bytes: &[u8]) -> u64 {
 /// Number of 1 bits of `bytes` within `range`, a range of bits.
 ///
 /// # Panics
-/// When `range` is not within `bytes`.
+/// Panics if `range` is not within `bytes`.
 pub fn count_within(bytes: &[u8], range: Range<u64>) -> u64 {
     let Some((first, last)) = edges(&range) else { return 0 };
     let (head, tail) = (mask_from(range.start), mask_until(range.end));
@@ -34,7 +34,7 @@ pub fn count_within(bytes: &[u8], range: Range<u64>) -> u64 {
 /// Offset of the first bit within `range` that equals `bit`.
 ///
 /// # Panics
-/// When `range` is not within `bytes`.
+/// Panics if `range` is not within `bytes`.
 pub fn find(bytes: &[u8], bit: bool, range: Range<u64>) -> Option<u64> {
     let (first, last) = edges(&range)?;
     // The search below looks for ones. To find a zero, invert the bytes.
@@ -66,7 +66,7 @@ pub fn get(bytes: &[u8], offset: u64) -> bool {
 /// Sets the bit at `offset` and returns the former bit.
 ///
 /// # Panics
-/// When `offset` is past the end of `bytes`.
+/// Panics if `offset` is past the end of `bytes`.
 pub fn set(bytes: &mut [u8], offset: u64, bit: bool) -> bool {
     let (at, mask) = ((offset / 8) as usize, 0x80 >> (offset % 8));
     let before = bytes[at] & mask != 0;
@@ -228,7 +228,7 @@ impl FieldType {
     /// Writes `value`, which must fit, at bit `offset`.
     ///
     /// # Panics
-    /// When the last bit of the integer is past the end of `bytes`.
+    /// Panics if the last bit of the integer is past the end of `bytes`.
     pub fn put(self, bytes: &mut [u8], offset: u64, value: i64) {
         let (at, width) = ((offset / 8) as usize, u32::from(self.bits));
         let shift = 128 - width - (offset % 8) as u32;

@@ -3,7 +3,8 @@
 
 use super::Bytes;
 use crate::extendible::{
-    Content, ExtendibleTable, Item, NewItem, OffHeap, POSITION_BITS, Payload, Positions, Segment, position_of,
+    Content, ExtendibleTable, Item, NewItem, OutsideValue, POSITION_BITS, Payload, Positions, Segment,
+    position_of,
 };
 use std::sync::OnceLock;
 use strand_chain::Blob;
@@ -37,7 +38,7 @@ impl Positions for FieldPositions {
     }
 }
 
-impl OffHeap for Blob {
+impl OutsideValue for Blob {
     fn heap_bytes(&self) -> usize {
         self.heap_bytes()
     }
@@ -67,9 +68,9 @@ impl Fields {
             Bytes::Shared(blob) if blob.len() <= crate::extendible::INLINE_BYTES_MAX => {
                 Payload::Bytes(blob, false)
             }
-            Bytes::Shared(blob) => Payload::OffHeap(blob.clone()),
+            Bytes::Shared(blob) => Payload::Outside(blob.clone()),
         };
-        let new = NewItem { key: field, used: None, expiry_ms: i64::MAX, payload };
+        let new = NewItem { key: field, usage: None, expiry_ms: i64::MAX, payload };
         let position = self.0.position(field);
         match self.0.locate(position, field) {
             Some(at) => {
@@ -89,7 +90,7 @@ impl Fields {
             return false;
         }
         let payload = Payload::Bytes(b"", false);
-        self.0.insert_new(position, NewItem { key: field, used: None, expiry_ms: i64::MAX, payload });
+        self.0.insert_new(position, NewItem { key: field, usage: None, expiry_ms: i64::MAX, payload });
         true
     }
     /// Removes `field`. Returns true when it existed.
@@ -165,7 +166,7 @@ impl Fields {
 fn pair(item: Item<'_, Blob>) -> (Bytes<'_>, Bytes<'_>) {
     let value = match item.content() {
         Content::Bytes(bytes, _) => Bytes::Slice(bytes),
-        Content::OffHeap(blob) => Bytes::Shared(blob),
+        Content::Outside(blob) => Bytes::Shared(blob),
         Content::Int(_) => unreachable!("no field is stored as an integer"),
     };
     (item.key_bytes(), value)

@@ -345,7 +345,7 @@ mod tests {
         }
         /// Away from the poles and the edges of the map. There redis-server misses some positions, too.
         #[test]
-        fn a_cover_holds_what_is_near(
+        fn cover_contains_all_points_within_the_shape(
             longitude in -100.0..100.0f64, latitude in -60.0..60.0f64,
             x in -1.0..1.0f64, y in -1.0..1.0f64,
             radius in prop_oneof![1.0..1e3f64, 1e3..1e6f64], unit_m in prop_oneof![Just(1.0), Just(0.3048)],

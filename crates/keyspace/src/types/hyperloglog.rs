@@ -84,10 +84,10 @@ pub fn form(value: &[u8]) -> Option<Form> {
 /// `sparse_bytes_max` is made dense.
 ///
 /// # Errors
-/// When the value is corrupted. The value does not change then.
+/// Fails if the value is corrupted. The value does not change then.
 ///
 /// # Panics
-/// When [`form`] returns `None` for the value.
+/// Panics if [`form`] returns `None` for the value.
 pub fn add(value: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Result<bool, Corrupted> {
     let (index, run) = place(element);
     raise(value, index, run, sparse_bytes_max)
@@ -96,7 +96,7 @@ pub fn add(value: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Resu
 /// True when adding the element would raise a register of this dense value.
 ///
 /// # Panics
-/// When the value is not dense.
+/// Panics if the value is not dense.
 pub fn raises(value: &[u8], element: &[u8]) -> bool {
     let (index, run) = place(element);
     at(value, index) < run
@@ -105,7 +105,7 @@ pub fn raises(value: &[u8], element: &[u8]) -> bool {
 /// Adds an element to a dense value, in place.
 ///
 /// # Panics
-/// When the value is not dense.
+/// Panics if the value is not dense.
 pub fn add_dense(value: &mut [u8], element: &[u8]) {
     let (index, run) = place(element);
     if at(value, index) < run {
@@ -117,10 +117,10 @@ pub fn add_dense(value: &mut [u8], element: &[u8]) {
 /// The estimated number of distinct elements. True: it was computed; false: it was cached in the value.
 ///
 /// # Errors
-/// When the value is corrupted.
+/// Fails if the value is corrupted.
 ///
 /// # Panics
-/// When [`form`] returns `None` for the value.
+/// Panics if [`form`] returns `None` for the value.
 pub fn count(value: &[u8]) -> Result<(u64, bool), Corrupted> {
     if value[CARDINALITY.end - 1] & STALE == 0 {
         let cached = value[CARDINALITY].try_into().expect("eight bytes");
@@ -142,7 +142,7 @@ pub fn count(value: &[u8]) -> Result<(u64, bool), Corrupted> {
 /// Stores the computed cardinality in the header of the value.
 ///
 /// # Panics
-/// When the string is shorter than a header.
+/// Panics if the string is shorter than a header.
 pub fn cache(value: &mut [u8], cardinality: u64) {
     value[CARDINALITY].copy_from_slice(&cardinality.to_le_bytes());
 }
@@ -150,7 +150,7 @@ pub fn cache(value: &mut [u8], cardinality: u64) {
 /// Marks the cached cardinality as stale.
 ///
 /// # Panics
-/// When the string is shorter than a header.
+/// Panics if the string is shorter than a header.
 pub fn invalidate(value: &mut [u8]) {
     value[CARDINALITY.end - 1] |= STALE;
 }
@@ -163,10 +163,10 @@ pub fn registers() -> Registers {
 /// Raises each of `registers` to the corresponding register of `value`, if that one is higher.
 ///
 /// # Errors
-/// When the value is corrupted.
+/// Fails if the value is corrupted.
 ///
 /// # Panics
-/// When [`form`] returns `None` for the value.
+/// Panics if [`form`] returns `None` for the value.
 pub fn merge_into(registers: &mut Registers, value: &[u8]) -> Result<(), Corrupted> {
     if form(value) == Some(Form::Dense) {
         let (triples, _) = value[HEADER_BYTES..DENSE_BYTES].as_chunks::<3>();
@@ -198,10 +198,10 @@ pub fn count_of(registers: &Registers) -> u64 {
 /// stale.
 ///
 /// # Errors
-/// When the value is corrupted.
+/// Fails if the value is corrupted.
 ///
 /// # Panics
-/// When [`form`] returns `None` for the value.
+/// Panics if [`form`] returns `None` for the value.
 pub fn raise_to(
     value: &mut Vec<u8>,
     registers: &Registers,
@@ -217,10 +217,10 @@ pub fn raise_to(
 /// Makes the value dense. Returns true when it was sparse.
 ///
 /// # Errors
-/// When the value is corrupted. The value does not change then.
+/// Fails if the value is corrupted. The value does not change then.
 ///
 /// # Panics
-/// When [`form`] returns `None` for the value.
+/// Panics if [`form`] returns `None` for the value.
 pub fn make_dense(value: &mut Vec<u8>) -> Result<bool, Corrupted> {
     if form(value) == Some(Form::Dense) {
         return Ok(false);
@@ -243,7 +243,7 @@ pub fn make_dense(value: &mut Vec<u8>) -> Result<bool, Corrupted> {
 /// The registers of a dense value, in order.
 ///
 /// # Panics
-/// When the value is not dense.
+/// Panics if the value is not dense.
 pub fn dense(value: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let (triples, _) = value[HEADER_BYTES..DENSE_BYTES].as_chunks::<3>();
     triples.iter().flat_map(unpack)
@@ -256,7 +256,7 @@ fn unpack([a, b, c]: &[u8; 3]) -> [u8; 4] {
 /// The runs of a sparse value as they are stored. Also works for a corrupted value.
 ///
 /// # Panics
-/// When the string is shorter than a header.
+/// Panics if the string is shorter than a header.
 pub fn runs(value: &[u8]) -> impl Iterator<Item = Run> + '_ {
     sparse::any_runs(&value[HEADER_BYTES..])
 }

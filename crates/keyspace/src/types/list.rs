@@ -13,7 +13,7 @@ use strand_chain::Blob;
 
 /// Maximum size of a packed list in bytes. A larger list becomes a tree.
 const PACKED_BYTES_MAX: usize = 4096;
-/// When more than one in this many elements is removed, the list is built anew instead.
+/// When more than one in this many elements is removed, the list is rebuilt instead.
 const REBUILT_PART: usize = 16;
 
 /// One end of a list.
@@ -63,8 +63,8 @@ impl ListValue {
     pub fn new() -> ListValue {
         ListValue::default()
     }
-    /// True when one of the two was cloned from the other and neither was changed since. Compares packed lists element by
-    /// element.
+    /// True when one of the two was cloned from the other and neither was changed since. Compares packed lists
+    /// element by element.
     pub fn is_same(&self, other: &ListValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Packed(_), Form::Packed(_)) => {
@@ -84,7 +84,7 @@ impl ListValue {
     /// The elements, starting at `from`.
     ///
     /// # Panics
-    /// When `from` is larger than [`ListValue::len`].
+    /// Panics if `from` is larger than [`ListValue::len`].
     pub fn iter(&self, from: usize) -> Iter<'_> {
         Iter(match &self.0 {
             Form::Packed(page) => Walk::Packed(page.iter(from)),
@@ -94,7 +94,7 @@ impl ListValue {
     /// The elements before `from`, in reverse order.
     ///
     /// # Panics
-    /// When `from` is larger than [`ListValue::len`].
+    /// Panics if `from` is larger than [`ListValue::len`].
     pub fn iter_back(&self, from: usize) -> Iter<'_> {
         Iter(match &self.0 {
             Form::Packed(page) => Walk::Packed(page.iter_back(from)),
@@ -121,7 +121,7 @@ impl ListValue {
     /// Inserts an element before the element with index `i`.
     ///
     /// # Panics
-    /// When `i` is larger than [`ListValue::len`].
+    /// Panics if `i` is larger than [`ListValue::len`].
     pub fn insert<'v>(&mut self, i: usize, value: impl Into<Bytes<'v>>) {
         let value = value.into();
         if let Form::Packed(page) = &mut self.0 {
@@ -138,7 +138,7 @@ impl ListValue {
     /// Replaces the element with index `i`.
     ///
     /// # Panics
-    /// When there is no element with this index.
+    /// Panics if there is no element with this index.
     pub fn set<'v>(&mut self, i: usize, value: impl Into<Bytes<'v>>) {
         let value = value.into();
         if let Form::Packed(page) = &mut self.0 {
@@ -155,7 +155,7 @@ impl ListValue {
     /// Removes the elements with these indices.
     ///
     /// # Panics
-    /// When `range` is not within the list.
+    /// Panics if `range` is not within the list.
     pub fn remove(&mut self, range: Range<usize>) -> FreedElements {
         match &mut self.0 {
             Form::Packed(page) => {

@@ -161,8 +161,8 @@ impl SetValue {
     pub fn is_integers(&self) -> bool {
         matches!(&self.0, Form::Small(small) if small.is_integers())
     }
-    /// True when one of the two was cloned from the other and neither was changed since. Compares small sets by content, and
-    /// large sets by one pointer per segment.
+    /// True when one of the two was cloned from the other and neither was changed since. Compares small sets by
+    /// content, and large sets by one pointer per segment.
     pub fn is_same(&self, other: &SetValue) -> bool {
         match (&self.0, &other.0) {
             (Form::Small(a), Form::Small(b)) => a.is_same(b),

@@ -36,8 +36,8 @@ impl Str {
             Str::Edited(blob) => StrRef::Blob { blob, edited: true },
         }
     }
-    /// True when one of the two was cloned from the other and neither was changed since. Compares short strings by content.
-    /// May return false for long strings that are equal.
+    /// True when one of the two was cloned from the other and neither was changed since. Compares short strings by
+    /// content. May return false for long strings that are equal.
     pub fn is_same(&self, other: &Str) -> bool {
         /// Strings up to this length may be stored in a table. Each read of such a string copies it, so pointers
         /// cannot be compared.

@@ -16,7 +16,7 @@ use super::tree::{self, Element, FoundPage, Layout, NewElement, Page, SeekTarget
 use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use crate::extendible::{
-    self, Content, ExtendibleTable, INLINE_BYTES_MAX, Item, OffHeap, POSITION_BITS, Payload,
+    self, Content, ExtendibleTable, INLINE_BYTES_MAX, Item, OutsideValue, POSITION_BITS, Payload,
 };
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Default for Form {
 #[derive(Clone, Debug)]
 struct Large {
     tree: Tree<Scored>,
-    table: ExtendibleTable<OffHeapScore, FieldPositions>,
+    table: ExtendibleTable<OutsideScore, FieldPositions>,
 }
 
 /// The layout of a sorted set's tree: elements in the order of scores, then of members.
@@ -95,16 +95,16 @@ fn place_of<'m>(member: &'m [u8], score: f64) -> SeekTarget<impl FnMut(Element<'
 
 /// The score of a member that is too long for the table's heap, so the table stores the score outside, too.
 #[derive(Clone, Copy, Debug)]
-struct OffHeapScore(f64);
+struct OutsideScore(f64);
 
-impl OffHeap for OffHeapScore {
+impl OutsideValue for OutsideScore {
     fn heap_bytes(&self) -> usize {
         0
     }
-    fn from_int(bits: i64) -> OffHeapScore {
-        OffHeapScore(f64::from_bits(bits as u64))
+    fn from_int(bits: i64) -> OutsideScore {
+        OutsideScore(f64::from_bits(bits as u64))
     }
-    fn from_bytes(_: &[u8], _: bool) -> OffHeapScore {
+    fn from_bytes(_: &[u8], _: bool) -> OutsideScore {
         unreachable!("scores are stored as integers")
     }
 }
@@ -193,7 +193,7 @@ impl ZSetValue {
     /// Members and scores, starting at rank `from`.
     ///
     /// # Panics
-    /// When `from` is larger than [`ZSetValue::len`].
+    /// Panics if `from` is larger than [`ZSetValue::len`].
     pub fn iter(&self, from: usize) -> Iter<'_> {
         Iter(match &self.0 {
             Form::Packed(page) => Walk::Packed(page.iter(from)),
@@ -203,7 +203,7 @@ impl ZSetValue {
     /// Members and scores before rank `from`, in reverse order.
     ///
     /// # Panics
-    /// When `from` is larger than [`ZSetValue::len`].
+    /// Panics if `from` is larger than [`ZSetValue::len`].
     pub fn iter_back(&self, from: usize) -> Iter<'_> {
         Iter(match &self.0 {
             Form::Packed(page) => Walk::Packed(page.iter_back(from)),
@@ -265,7 +265,7 @@ impl ZSetValue {
     /// Removes the members whose ranks are in `range`.
     ///
     /// # Panics
-    /// When `range` exceeds the set.
+    /// Panics if `range` exceeds the set.
     pub fn remove_range(&mut self, range: Range<usize>) {
         match &mut self.0 {
             Form::Packed(page) => page.remove(range, false),
@@ -397,7 +397,7 @@ impl Large {
     }
     fn set(&mut self, member: Bytes<'_>, score: f64) -> Set {
         let payload = Payload::Int(score.to_bits() as i64);
-        let new = extendible::NewItem { key: &member, used: None, expiry_ms: i64::MAX, payload };
+        let new = extendible::NewItem { key: &member, usage: None, expiry_ms: i64::MAX, payload };
         let position = self.table.position(&member);
         let done = match self.table.locate(position, &member) {
             Some(at) => {
@@ -453,7 +453,7 @@ impl Large {
         }
         let (mut from, mut left) = (cursor, count.max(1));
         loop {
-            let mut each = |item: Item<'_, OffHeapScore>| visit(Bytes::Slice(item.key()), score_of(item));
+            let mut each = |item: Item<'_, OutsideScore>| visit(Bytes::Slice(item.key()), score_of(item));
             let (visited, next) = self.table.scan_step(from, left, &mut each);
             left = left.saturating_sub(visited);
             match next {
@@ -521,10 +521,10 @@ fn find(page: &Page, member: &[u8]) -> Option<(usize, f64)> {
         (other == member).then_some((at, score))
     })
 }
-fn score_of(item: Item<'_, OffHeapScore>) -> f64 {
+fn score_of(item: Item<'_, OutsideScore>) -> f64 {
     match item.content() {
         Content::Int(bits) => f64::from_bits(bits as u64),
-        Content::OffHeap(score) => score.0,
+        Content::Outside(score) => score.0,
         Content::Bytes(..) => unreachable!("scores are stored as integers"),
     }
 }

@@ -16,7 +16,7 @@ fn now(keyspace: &Keyspace, db: usize, key: &Key<'_>) -> InWords {
 }
 
 #[test]
-fn a_view_is_of_one_moment_whatever_is_written_meanwhile() {
+fn view_shows_one_moment_under_random_writes() {
     for (seed, shards) in [(1, 4), (2, 1), (3, 8)] {
         let keyspace = Keyspace::new(shards, DATABASES, [seed, 2, 3, 4]);
         let rng = &mut fastrand::Rng::with_seed(seed);
@@ -42,7 +42,7 @@ fn a_view_is_of_one_moment_whatever_is_written_meanwhile() {
 }
 
 #[test]
-fn a_view_keeps_what_is_written_of_its_own_keys_and_that_once() {
+fn view_keeps_each_written_key_of_its_own_once() {
     let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
     let put = |name: &str, text: &[u8]| {
         let key = keyspace.key(name.as_bytes());
@@ -55,8 +55,7 @@ fn a_view_keeps_what_is_written_of_its_own_keys_and_that_once() {
     put("mine", b"after");
     put("mine", b"later");
     put("new", b"is there");
-    let kept =
-        || keyspace.shards[0].lock.lock().keepers.as_ref().map(|keepers| keepers.viewings[0].kept.len());
+    let kept = || keyspace.shards[0].lock.lock().keepers.as_ref().map(|keepers| keepers.views[0].kept.len());
     assert_eq!(kept(), Some(2));
     let read = |at: usize| in_words(view.read(&mut keyspace.lock_shard(0, NOW_MS), &keys[at]));
     assert_eq!(read(0), Some((b"before".to_vec(), None)));

@@ -12,11 +12,11 @@ struct Taker {
     answers: Mutex<Vec<WaiterOutcome>>,
     served: AtomicUsize,
     woken: AtomicUsize,
-    events: Mutex<Vec<(Vec<u8>, u32, Event)>>,
+    events: Mutex<Vec<(Vec<u8>, u32, WaitEvent)>>,
 }
 
 impl Waiter for Taker {
-    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome {
+    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: WaitEvent) -> WaiterOutcome {
         self.served.fetch_add(1, Relaxed);
         self.events.lock().push((key.bytes.to_vec(), tag, event));
         let answer = self.answers.lock().pop().unwrap_or(WaiterOutcome::Done);
@@ -54,7 +54,7 @@ fn len(space: &Keyspace, key: &[u8]) -> usize {
 }
 
 #[test]
-fn as_many_are_asked_as_are_served_however_many_wait() {
+fn number_of_waiters_asked_equals_number_served() {
     let space = Keyspace::new(4, 1, [1, 2, 3, 4]);
     let takers: Vec<Arc<Taker>> = (0..10_000).map(|_| Arc::default()).collect();
     let asked = |takers: &[Arc<Taker>]| takers.iter().map(|t| t.served.load(Relaxed)).sum::<usize>();
@@ -66,7 +66,7 @@ fn as_many_are_asked_as_are_served_however_many_wait() {
     }
     push(&space, b"k", 3);
     assert_eq!((asked(&takers), asked(&takers[..3])), (3, 3));
-    assert_eq!(takers[0].events.lock()[..], [(b"k".to_vec(), 7, Event::Ready)]);
+    assert_eq!(takers[0].events.lock()[..], [(b"k".to_vec(), 7, WaitEvent::Ready)]);
     assert_eq!(takers.iter().map(|t| t.woken.load(Relaxed)).sum::<usize>(), 3);
     assert_eq!(len(&space, b"k"), 0);
     push(&space, b"other", 1);
@@ -74,19 +74,19 @@ fn as_many_are_asked_as_are_served_however_many_wait() {
 }
 
 #[test]
-fn who_is_told_to_come_keeps_those_behind_waiting_and_who_left_does_not() {
+fn waiter_woken_to_fetch_blocks_later_waiters_until_it_leaves() {
     let space = Keyspace::new(4, 1, [1, 2, 3, 4]);
-    let (told, left, behind): (Arc<Taker>, Arc<Taker>, Arc<Taker>) = Default::default();
+    let (fetching, left, behind): (Arc<Taker>, Arc<Taker>, Arc<Taker>) = Default::default();
     left.answers.lock().push(WaiterOutcome::Left);
-    told.answers.lock().extend([WaiterOutcome::Comes, WaiterOutcome::ToldToFetch]);
+    fetching.answers.lock().extend([WaiterOutcome::AlreadyWoken, WaiterOutcome::WokenToFetch]);
     waits(&space, b"k", Wanted::List, &left, 0);
-    let registration = waits(&space, b"k", Wanted::List, &told, 0);
+    let registration = waits(&space, b"k", Wanted::List, &fetching, 0);
     waits(&space, b"k", Wanted::List, &behind, 0);
     push(&space, b"k", 1);
     push(&space, b"k", 1);
-    let woken = [&left, &told, &behind].map(|t| t.woken.load(Relaxed));
-    assert_eq!((woken, len(&space, b"k")), ([0, 1, 0], 2), "told once");
-    // The waiter that was told to fetch the data leaves instead.
+    let woken = [&left, &fetching, &behind].map(|t| t.woken.load(Relaxed));
+    assert_eq!((woken, len(&space, b"k")), ([0, 1, 0], 2), "woken once");
+    // The waiter that was woken to fetch the data leaves instead.
     space.leave_turn(0, b"k", registration, 0);
     assert_eq!((behind.woken.load(Relaxed), len(&space, b"k")), (1, 1));
 }

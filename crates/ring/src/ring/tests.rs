@@ -20,7 +20,7 @@ fn expect_end(mut peer: TcpStream) {
 }
 
 #[test]
-fn a_probe_leaves_nothing_behind() {
+fn probe_releases_all_resources() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("Linux").count();
     let before = descriptors();
     let refused: Vec<io::Error> = (0..100).filter_map(|_| Ring::probe().err()).collect();

@@ -60,13 +60,13 @@ struct Prefix(&'static str, Access);
 struct Rights(Vec<Prefix>);
 
 impl KeyRights for Rights {
-    fn may(&self, key: &[u8], access: Access) -> bool {
+    fn allows(&self, key: &[u8], access: Access) -> bool {
         self.0.iter().any(|Prefix(prefix, may)| {
             key.starts_with(prefix.as_bytes()) && (may.read || !access.read) && (may.write || !access.write)
         })
     }
-    fn may_all(&self, prefix: &[u8], access: Access) -> bool {
-        self.may(prefix, access)
+    fn allows_prefix(&self, prefix: &[u8], access: Access) -> bool {
+        self.allows(prefix, access)
     }
 }
 

@@ -12,17 +12,17 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Connects to `target`.
 pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
-    let nowhere = NotConnected::Nowhere;
-    let host = std::str::from_utf8(target.host).map_err(|_| nowhere)?;
+    let unreachable = NotConnected::Unreachable;
+    let host = std::str::from_utf8(target.host).map_err(|_| unreachable)?;
     let port = std::str::from_utf8(target.port).ok().and_then(|port| port.parse::<u16>().ok());
-    let addresses = (host, port.ok_or(nowhere)?).to_socket_addrs().map_err(|_| nowhere)?;
+    let addresses = (host, port.ok_or(unreachable)?).to_socket_addrs().map_err(|_| unreachable)?;
     let deadline = Deadline::in_(target.timeout);
-    let mut why = nowhere;
+    let mut why = unreachable;
     for address in addresses {
-        let left = deadline.left().ok_or(nowhere)?;
+        let left = deadline.left().ok_or(unreachable)?;
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => {
-                stream.set_nodelay(true).map_err(|_| nowhere)?;
+                stream.set_nodelay(true).map_err(|_| unreachable)?;
                 return Ok(Box::new(Peer { stream, timeout: target.timeout, input: Vec::new() }));
             }
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => why = NotConnected::Refused,

@@ -567,8 +567,12 @@ fn a_damaged_file_is_refused_and_left_as_it_is() {
             "wrong checksum: the bytes have ",
         ),
         ("an unknown type", of(b"\x63\x01k\x01v"), "at offset 14: value type 99 is unknown"),
-        ("a key twice", of(b"\0\x01k\x011\0\x01k\x012"), "at offset 21: key \"k\" is there already"),
-        ("a database that is not there", of(b"\xfe\x20"), "at offset 13: database 32; the server has 16"),
+        ("a key twice", of(b"\0\x01k\x011\0\x01k\x012"), "at offset 21: key \"k\" exists already"),
+        (
+            "a database that is not there",
+            of(b"\xfe\x20"),
+            "at offset 13: database 32 does not exist; the server has 16",
+        ),
         (
             "a string that is too long",
             of(b"\0\x81\x7f\xff\xff\xff\xff\xff\xff\xff"),

@@ -27,7 +27,7 @@ pub struct Row {
 /// Receives a string of `size` bytes `count` times. `receive_one` keeps the string.
 ///
 /// # Panics
-/// When the allocation at any time exceeds the string by more than a tenth.
+/// Panics if the allocation at any time exceeds the string by more than a tenth.
 pub fn measure(size: usize, count: usize, mut receive_one: impl FnMut()) -> Row {
     let started = cpu_ns();
     let resident = Resident::start();

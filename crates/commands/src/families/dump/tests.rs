@@ -30,7 +30,7 @@ fn sealed(version: u16, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_value_moves_with_what_it_is_told() {
+fn payload_is_restored_with_the_given_options() {
     for all_long in [false, true] {
         let mut f = Fixture::new();
         f.all_long = all_long;
@@ -84,7 +84,7 @@ fn a_value_moves_with_what_it_is_told() {
 }
 
 #[test]
-fn what_is_large_is_done_on_the_lane() {
+fn large_values_are_handled_on_the_lane() {
     let mut f = Fixture::new();
     let mut args = vec!["HSET".to_string(), "h".into()];
     (0..10_000).for_each(|i| args.extend([format!("field{i}"), format!("value{i}")]));

@@ -216,11 +216,11 @@ impl OptimisticWrite for Searching<'_> {
         let search = self.parse(zset.as_ref())?;
         let mut stored = ZSetValue::new();
         let Some(store) = search.store else { return Ok((0, stored)) };
-        let mut goes_on = || {
+        let mut may_continue = || {
             pause();
             true
         };
-        let found = zset.as_ref().and_then(|zset| find(zset, &search, &mut goes_on)).unwrap_or_default();
+        let found = zset.as_ref().and_then(|zset| find(zset, &search, &mut may_continue)).unwrap_or_default();
         for found in &found {
             let distance = found.distance_m / search.shape.unit_m;
             stored.set(found.member, if store.distances { distance } else { found.score }, self.settings);
@@ -245,7 +245,7 @@ fn answer_stored(reply: &mut Reply<'_>, stored: Result<(usize, ZSetValue), Text>
 }
 
 fn answer(reply: &mut Reply<'_>, zset: Option<&ZSetValue>, search: &Search) {
-    let found = zset.and_then(|zset| find(zset, search, &mut || reply.rest())).unwrap_or_default();
+    let found = zset.and_then(|zset| find(zset, search, &mut || reply.pause())).unwrap_or_default();
     send_found(reply, search, &found);
 }
 
@@ -273,12 +273,12 @@ fn send_found(reply: &mut Reply<'_>, search: &Search, found: &[GeoMatch<'_>]) {
     }
 }
 
-/// Finds the members within the shape, and returns them in the order that the options name. Calls `goes_on` now and
-/// then. Returns `None` when `goes_on` returns false.
+/// Finds the members within the shape, and returns them in the order that the options name. Calls `may_continue` now
+/// and then. Returns `None` when `may_continue` returns false.
 fn find<'z>(
     zset: &'z ZSetValue,
     search: &Search,
-    goes_on: &mut dyn FnMut() -> bool,
+    may_continue: &mut dyn FnMut() -> bool,
 ) -> Option<Vec<GeoMatch<'z>>> {
     let enough = if search.any { search.count } else { usize::MAX };
     let (mut found, mut looked_at) = (Vec::new(), 0usize);
@@ -289,7 +289,7 @@ fn find<'z>(
                 break;
             }
             looked_at += 1;
-            if looked_at.is_multiple_of(PAUSE_MEMBERS) && !goes_on() {
+            if looked_at.is_multiple_of(PAUSE_MEMBERS) && !may_continue() {
                 return None;
             }
             let point = Point::of_score(score);

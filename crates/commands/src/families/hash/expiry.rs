@@ -52,20 +52,20 @@ pub(crate) fn hpexpireat(call: &mut Call<'_, '_>) {
 /// is missing.
 pub(crate) fn httl(call: &mut Call<'_, '_>) {
     let now_ms = call.now_ms;
-    tell(call, move |at_ms| seconds(at_ms - now_ms));
+    reply_expiries(call, move |at_ms| seconds(at_ms - now_ms));
 }
 /// `HPTTL key FIELDS numfields field [field ...]`
 pub(crate) fn hpttl(call: &mut Call<'_, '_>) {
     let now_ms = call.now_ms;
-    tell(call, move |at_ms| at_ms - now_ms);
+    reply_expiries(call, move |at_ms| at_ms - now_ms);
 }
 /// `HEXPIRETIME key FIELDS numfields field [field ...]`
 pub(crate) fn hexpiretime(call: &mut Call<'_, '_>) {
-    tell(call, seconds);
+    reply_expiries(call, seconds);
 }
 /// `HPEXPIRETIME key FIELDS numfields field [field ...]`
 pub(crate) fn hpexpiretime(call: &mut Call<'_, '_>) {
-    tell(call, |at_ms| at_ms);
+    reply_expiries(call, |at_ms| at_ms);
 }
 
 /// `HPERSIST key FIELDS numfields field [field ...]`. Reply for each field: 1 when its expiry was removed, -1 when it
@@ -149,7 +149,7 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
     let has_passed = call.txn.has_passed(at_ms);
     if has_passed {
-        call.txn.call_next(named::HDEL);
+        call.txn.set_event(named::HDEL);
     }
     let codes = codes_of(call, fields, |hash, field, settings| {
         let code = expire_field(hash, field, at_ms, has_passed, condition, settings);
@@ -224,7 +224,7 @@ fn expire_field(
 }
 
 /// Replies with one number per field. `number` computes it from the field's expiry.
-fn tell(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
+fn reply_expiries(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
     let fields = match check_type(call).and_then(|()| fields_from(call.args, 2, 1, NOT_A_NUMBER)) {
         Ok(fields) => fields,
         Err(text) => return call.reply.error(&text),
@@ -309,9 +309,9 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
         return Ok(());
     }
     if options.persist {
-        call.txn.call_next(named::HPERSIST);
+        call.txn.set_event(named::HPERSIST);
     } else if has_passed {
-        call.txn.call_next(named::HDEL);
+        call.txn.set_event(named::HDEL);
     }
     let changed =
         send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.expiry_ms(field)) {
@@ -370,7 +370,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     // A hash that has lost all its fields is removed, which has its own event.
     if set && at_ms.is_some() && !emptied {
         let event = if has_passed { named::HDEL } else { named::HEXPIRE };
-        call.txn.db(call.db).tell_event(&call.keys[0], event);
+        call.txn.db(call.db).report_event(&call.keys[0], event);
     }
     if set && call.is_recorded() {
         let mut named = fields().map(|at| args.at(at));

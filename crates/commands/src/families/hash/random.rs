@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn different_fields_whatever_the_share() {
+    fn distinct_fields_are_drawn_for_any_share_of_the_hash() {
         for (fields, count) in [(10, 2), (10, 5), (10, 10), (10, 20), (600, 3), (600, 250), (600, 599)] {
             let mut f = fixture_with(fields);
             let reply = f.run(&format!("HRANDFIELD h {count} WITHVALUES"));

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_count_brings_it_all_in_slices() {
+    fn scan_with_a_large_count_runs_in_slices() {
         let mut f = Fixture::new();
         for n in 0..5000 {
             f.run(&format!("HSET h field:{n} {n}"));

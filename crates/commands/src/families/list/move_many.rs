@@ -1,7 +1,7 @@
 //! LMOVEM and BLMOVEM: like LMOVE and BLMOVE, for several elements at once.
 
 use super::end;
-use super::pop::{Moved, popped_at, pushed_at, taken};
+use super::pop::{Moved, pop_event, popped_range, push_event};
 use crate::call::Call;
 use crate::cost::part_elements;
 use crate::errors;
@@ -122,7 +122,7 @@ impl MoveOptions {
         if self.exactly && list.len() < self.count {
             return None;
         }
-        let places = taken(list, self.from, self.count);
+        let places = popped_range(list, self.from, self.count);
         let mut moved: Vec<Moved> = list.iter(places.start).take(places.len()).map(Moved::of).collect();
         if self.one_by_one && self.from == self.to {
             moved.reverse();
@@ -148,15 +148,15 @@ fn between(call: &mut Call<'_, '_>, options: MoveOptions) -> Result<Option<Vec<M
     if moved.is_empty() {
         return Ok(Some(moved));
     }
-    db.txn_call_next(pushed_at(options.to));
+    db.set_event(push_event(options.to));
     let pushed = db.change_or_create(destination, |list: &mut ListValue| {
         options.push(list, &moved);
         ((), Changed::Yes)
     });
     pushed.map_err(wrong_type)?;
-    db.txn_call_next(popped_at(options.from));
+    db.set_event(pop_event(options.from));
     let popped = db.change(source, |list: &mut ListValue| {
-        let places = taken(list, options.from, moved.len());
+        let places = popped_range(list, options.from, moved.len());
         list.remove(places);
         ((), Changed::Yes)
     });
@@ -166,19 +166,19 @@ fn between(call: &mut Call<'_, '_>, options: MoveOptions) -> Result<Option<Vec<M
 
 /// Moves elements within one list. The list keeps its expiry even if all its elements are moved.
 fn within(call: &mut Call<'_, '_>, options: MoveOptions) -> Result<Option<Vec<Moved>>, Text> {
-    call.txn.call_next(pushed_at(options.to));
+    call.txn.set_event(push_event(options.to));
     let moved = update_existing(call, |list: &mut ListValue, _| {
         let moved = options.of(list).unwrap_or_default();
         if moved.is_empty() {
             return (options.of(list), Changed::No);
         }
-        let places = taken(list, options.from, moved.len());
+        let places = popped_range(list, options.from, moved.len());
         list.remove(places);
         options.push(list, &moved);
         (Some(moved), Changed::Yes)
     })?;
     if moved.as_ref().is_some_and(|moved| moved.as_ref().is_some_and(|moved| !moved.is_empty())) {
-        call.txn.db(call.db).tell_event(&call.keys[0], popped_at(options.from));
+        call.txn.db(call.db).report_event(&call.keys[0], pop_event(options.from));
     }
     Ok(moved.flatten())
 }
@@ -188,7 +188,7 @@ mod tests {
     use crate::fixture::Fixture;
 
     #[test]
-    fn what_waits_moves_as_what_does_not() {
+    fn blmovem_moves_like_lmovem() {
         let mut fixture = Fixture::new();
         fixture.script(&[
             ("BLMOVEM a b LEFT RIGHT 0", "*-1|"),

@@ -76,7 +76,7 @@ fn pop(call: &mut Call<'_, '_>, from: End, command: &str) {
     let key = &call.keys[0];
     let (reply, mut db) = (&mut *call.reply, call.txn.db(call.db));
     let popped = db.change(key, |list: &mut ListValue| {
-        let taken = taken(list, from, count.unwrap_or(1));
+        let taken = popped_range(list, from, count.unwrap_or(1));
         match count {
             Some(_) => send_range(reply, list, taken.clone(), from),
             None => list.get(taken.start).into_iter().for_each(|element| send(reply, element)),
@@ -129,10 +129,10 @@ impl PopsFirst for ListValue {
 
     fn pop_of(from: End) -> (KeyEvent, &'static [u8]) {
         let command: &[u8] = if from == End::Front { b"LPOP" } else { b"RPOP" };
-        (popped_at(from), command)
+        (pop_event(from), command)
     }
     fn pop_with_key(&mut self, key: &Key<'_>, from: End, count: Option<usize>, reply: &mut Reply<'_>) {
-        let taken = taken(self, from, count.unwrap_or(1));
+        let taken = popped_range(self, from, count.unwrap_or(1));
         reply.array(2);
         reply.bulk(key.bytes);
         match count {
@@ -203,13 +203,13 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
     // If the source or the destination is no list, this fails before any list is changed.
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let Some(moved) = list.get(end_place(list, from)).map(Moved::of) else { return Ok(None) };
-    db.txn_call_next(pushed_at(to));
+    db.set_event(push_event(to));
     let pushed = db.change_or_create(destination, |list: &mut ListValue| {
         list.push(to, moved.bytes());
         ((), Changed::Yes)
     });
     pushed.map_err(wrong_type)?;
-    db.txn_call_next(popped_at(from));
+    db.set_event(pop_event(from));
     let popped = db.change(source, |list: &mut ListValue| {
         let at = end_place(list, from);
         list.remove(at..at + 1);
@@ -221,7 +221,7 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
 
 /// Moves an element within one list. The list keeps its expiry even if this is its only element.
 fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, Text> {
-    call.txn.call_next(pushed_at(to));
+    call.txn.set_event(push_event(to));
     let moved = update_existing(call, |list: &mut ListValue, _| {
         let at = end_place(list, from);
         let moved = list.get(at).map(Moved::of);
@@ -232,7 +232,7 @@ fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, 
         (moved, Changed::Yes)
     })?;
     if moved.as_ref().is_some_and(Option::is_some) {
-        call.txn.db(call.db).tell_event(&call.keys[0], popped_at(from));
+        call.txn.db(call.db).report_event(&call.keys[0], pop_event(from));
     }
     Ok(moved.flatten())
 }
@@ -242,12 +242,12 @@ fn word_of(end: End) -> Arg<'static> {
 }
 
 /// The event that a pop at this end reports.
-pub(super) fn popped_at(end: End) -> KeyEvent {
+pub(super) fn pop_event(end: End) -> KeyEvent {
     if end == End::Front { named::LPOP } else { named::RPOP }
 }
 
 /// The event that a push at this end reports.
-pub(super) fn pushed_at(end: End) -> KeyEvent {
+pub(super) fn push_event(end: End) -> KeyEvent {
     if end == End::Front { named::LPUSH } else { named::RPUSH }
 }
 
@@ -268,7 +268,7 @@ pub(crate) fn blmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
 }
 
 /// The range of positions of the `count` elements at one end.
-pub(super) fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
+pub(super) fn popped_range(list: &ListValue, from: End, count: usize) -> Range<usize> {
     let (len, count) = (list.len(), count.min(list.len()));
     match from {
         End::Front => 0..count,

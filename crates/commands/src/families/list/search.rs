@@ -27,7 +27,7 @@ pub(crate) fn linsert(call: &mut Call<'_, '_>) {
     let (pivot, element) = (call.args.at(3), argument(call.args, 4));
     let inserted = visit_existing(call, |list: &mut ListValue, pauses| {
         let found = list.iter(0).position(|bytes| {
-            pauses.goes_on();
+            pauses.may_continue();
             *bytes == *pivot
         });
         match found {
@@ -56,7 +56,7 @@ pub(crate) fn lrem(call: &mut Call<'_, '_>) {
     let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = visit_existing(call, |list: &mut ListValue, pauses| {
         let removed = list.remove_equal(element, end, max, || {
-            pauses.goes_on();
+            pauses.may_continue();
         });
         (removed as i64, (removed > 0).into())
     });
@@ -66,8 +66,8 @@ pub(crate) fn lrem(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `LPOS key element [RANK rank] [COUNT count] [MAXLEN len]`. Reply: the index of an equal element, or null; with COUNT an
-/// array of indexes.
+/// `LPOS key element [RANK rank] [COUNT count] [MAXLEN len]`. Reply: the index of an equal element, or null; with
+/// COUNT an array of indexes.
 pub(crate) fn lpos(call: &mut Call<'_, '_>) {
     let (options, element) = (PositionOptions::parse(call.args), call.args.at(2));
     let options = match options {

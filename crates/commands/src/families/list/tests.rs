@@ -98,7 +98,7 @@ fn elements_move_from_list_to_list_and_within_one() {
 }
 
 #[test]
-fn elements_are_looked_for() {
+fn elements_are_searched() {
     let mut f = Fixture::new();
     f.script(&[
         ("RPUSH l a b c a b a", ":6|"),
@@ -149,7 +149,7 @@ fn every_command_minds_the_type() {
 }
 
 #[test]
-fn long_calls_leave_the_worker_and_answer_the_same() {
+fn long_calls_run_on_the_lane_with_equal_replies() {
     let mut f = Fixture::new();
     for n in 0..100 {
         let line: Vec<String> = (0..100).map(|i| format!("element:{}", n * 100 + i)).collect();

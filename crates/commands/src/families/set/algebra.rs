@@ -63,7 +63,7 @@ pub(crate) fn sintercard(call: &mut Call<'_, '_>) {
         Ok(sets) => {
             let mut count = 0;
             let reply = &mut *call.reply;
-            intersect(&sets, &mut || reply.rest(), &mut |_| {
+            intersect(&sets, &mut || reply.pause(), &mut |_| {
                 count += 1;
                 count != limit
             });
@@ -119,7 +119,7 @@ fn answer(call: &mut Call<'_, '_>, operation: Operation) {
     if operation == Operation::Inter {
         return answer_intersection(&sets, reply);
     }
-    if let Some(result) = combine(operation, &sets, settings, &mut || reply.rest()) {
+    if let Some(result) = combine(operation, &sets, settings, &mut || reply.pause()) {
         send_all(reply, Some(&result));
     }
 }
@@ -131,7 +131,7 @@ fn answer_intersection(sets: &Sources, reply: &mut Reply<'_>) {
     let mut count = 0;
     let protocol = reply.protocol();
     let room = reply.room_left();
-    intersect(sets, &mut || reply.rest(), &mut |member| {
+    intersect(sets, &mut || reply.pause(), &mut |member| {
         send(&mut Reply::bounded(&mut encoded, protocol, room), member);
         count += 1;
         encoded.len() <= room
@@ -184,12 +184,12 @@ impl OptimisticWrite for StoreWrite<'_> {
         })
     }
     fn compute(&mut self, sets: &Sources, pause: &dyn Fn()) -> Result<SetValue, Text> {
-        let mut rest = || {
+        let mut pause = || {
             pause();
             true
         };
-        let combined = combine(self.operation, sets, self.settings, &mut rest);
-        Ok(combined.expect("a rest that always goes on"))
+        let combined = combine(self.operation, sets, self.settings, &mut pause);
+        Ok(combined.expect("the pause always returns true"))
     }
     fn store(&self, db: &mut Db<'_, '_>, set: &SetValue) {
         if set.is_empty() {
@@ -200,36 +200,36 @@ impl OptimisticWrite for StoreWrite<'_> {
     }
 }
 
-/// Computes the resulting set. Calls `rest` now and then. Returns `None` when `rest` returns false.
+/// Computes the resulting set. Calls `pause` now and then. Returns `None` when `pause` returns false.
 fn combine(
     operation: Operation,
     sets: &Sources,
     settings: &Settings,
-    rest: &mut dyn FnMut() -> bool,
+    pause: &mut dyn FnMut() -> bool,
 ) -> Option<SetValue> {
     let mut result = SetValue::new();
     let whole = match operation {
-        Operation::Inter => intersect(sets, rest, &mut |member| {
+        Operation::Inter => intersect(sets, pause, &mut |member| {
             result.add(member.bytes(&mut [0; 20]), settings);
             true
         }),
         Operation::Union => {
-            let mut pauses = Pauses::new(rest);
+            let mut pauses = Pauses::new(pause);
             let mut members = sets.iter().flatten().flat_map(|set| set.iter());
             members.all(|member| {
                 result.add(member.bytes(&mut [0; 20]), settings);
-                pauses.goes_on()
+                pauses.may_continue()
             })
         }
-        Operation::Diff => subtract(sets, settings, rest, &mut result),
+        Operation::Diff => subtract(sets, settings, pause, &mut result),
     };
     whole.then_some(result)
 }
 
-/// Visits the members that all sets have, until `visit` or `rest` returns false. Returns false if it was `rest`.
+/// Visits the members that all sets have, until `visit` or `pause` returns false. Returns false if it was `pause`.
 fn intersect(
     sets: &Sources,
-    rest: &mut dyn FnMut() -> bool,
+    pause: &mut dyn FnMut() -> bool,
     visit: &mut dyn FnMut(Member<'_>) -> bool,
 ) -> bool {
     let Some(mut sets) = sets.iter().map(Option::as_ref).collect::<Option<Vec<&SetValue>>>() else {
@@ -237,14 +237,14 @@ fn intersect(
     };
     sets.sort_by_key(|set| set.len());
     let Some((smallest, others)) = sets.split_first() else { return true };
-    let mut pauses = Pauses::new(rest);
+    let mut pauses = Pauses::new(pause);
     for member in smallest.iter() {
         let mut buffer = [0; 20];
         let bytes = member.bytes(&mut buffer);
         if others.iter().all(|other| other.contains(bytes)) && !visit(member) {
             return true;
         }
-        if !pauses.goes_on() {
+        if !pauses.may_continue() {
             return false;
         }
     }
@@ -257,7 +257,7 @@ fn intersect(
 fn subtract(
     sets: &Sources,
     settings: &Settings,
-    rest: &mut dyn FnMut() -> bool,
+    pause: &mut dyn FnMut() -> bool,
     result: &mut SetValue,
 ) -> bool {
     let Some((Some(first), others)) = sets.split_first() else { return true };
@@ -265,7 +265,7 @@ fn subtract(
     if others.iter().any(|other| first.is_same(other)) {
         return true;
     }
-    let mut pauses = Pauses::new(rest);
+    let mut pauses = Pauses::new(pause);
     let looks_up = first.len().saturating_mul(others.len() + 1) / 2;
     let walks = others.iter().map(|set| set.len()).sum::<usize>().saturating_add(first.len());
     if looks_up <= walks {
@@ -275,17 +275,17 @@ fn subtract(
             if !others.iter().any(|other| other.contains(bytes)) {
                 result.add(bytes, settings);
             }
-            pauses.goes_on()
+            pauses.may_continue()
         });
     }
     let added = first.iter().all(|member| {
         result.add(member.bytes(&mut [0; 20]), settings);
-        pauses.goes_on()
+        pauses.may_continue()
     });
     added
         && others.iter().flat_map(|set| set.iter()).all(|member| {
             result.remove(member.bytes(&mut [0; 20]));
-            pauses.goes_on()
+            pauses.may_continue()
         })
 }
 

@@ -220,7 +220,7 @@ impl OptimisticWrite for PopWrite<'_> {
     }
     fn store(&self, db: &mut Db<'_, '_>, popped: &PopOutcome) {
         if popped.all.is_some() {
-            db.tell_event(self.key, named::SPOP);
+            db.report_event(self.key, named::SPOP);
             db.delete(self.key);
         } else if !popped.members.is_empty() {
             let left = popped.left.clone();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_popped_is_gone_and_what_is_drawn_is_not() {
+    fn spop_removes_members_and_srandmember_does_not() {
         for (all, count) in [(30, 3), (30, 20), (200, 10), (200, 150), (20, 20), (20, 50)] {
             for long in [false, true] {
                 let mut f = fixture_with(all);

@@ -5,7 +5,7 @@
 //! the value at one moment. If they read many keys, these are read in slices, so that the result may be of several
 //! moments.
 
-use super::{HeldKeys, Keys, Options, SLICE, Source, list, read, reply, store};
+use super::{Keys, LockedKeys, Options, SLICE, Source, list, read, reply, store};
 use crate::call::LaneCall;
 use crate::cost::LONG_ELEMENTS;
 use crate::optimistic::{self, OptimisticWrite};
@@ -79,7 +79,7 @@ fn run(
         let mut txn = lock(call, &hashes);
         let now = read(&mut txn.db(call.db), key)?;
         if is_same(value.as_ref(), now.as_ref()) {
-            let mut keys = HeldKeys { keyspace: call.keyspace, db: txn.db(call.db) };
+            let mut keys = LockedKeys { keyspace: call.keyspace, db: txn.db(call.db) };
             if let Some(list) = finish(call, options, value.as_ref(), destination, &mut keys, out)? {
                 store(&mut txn.db(call.db), destination.expect("a list is stored"), list);
                 end(&mut txn, call.db, call.args);
@@ -97,7 +97,7 @@ fn run(
         let copy = if db.is_recorded() { Some(list.clone()) } else { None };
         store(&mut db, destination, list);
         if let Some(list) = copy {
-            was_stored(&mut db, destination, &list);
+            record_stored_list(&mut db, destination, &list);
         }
     }
     lookups.hits += keys.lookups.hits;
@@ -106,7 +106,7 @@ fn run(
 }
 
 /// Records the effect of storing a list that was read at several moments. The effect is the list itself.
-fn was_stored(db: &mut Db<'_, '_>, key: &Key<'_>, list: &ListValue) {
+fn record_stored_list(db: &mut Db<'_, '_>, key: &Key<'_>, list: &ListValue) {
     db.effect(&[b"DEL".into(), key.bytes.into()]);
     let elements: Vec<Vec<u8>> = list.iter(0).map(|element| element.to_vec()).collect();
     for elements in elements.chunks(ELEMENTS_PER_EFFECT) {
@@ -172,7 +172,7 @@ impl Keys for SlicedKeys<'_, '_> {
             self.lookups.misses += lookups.misses;
         }
     }
-    fn rest(&mut self) -> bool {
+    fn pause(&mut self) -> bool {
         self.call.pause();
         // A call with STORE runs to its end.
         self.stores || !self.call.cancelled()
@@ -186,7 +186,7 @@ struct NoKeys<'p> {
 
 impl Keys for NoKeys<'_> {
     fn visit_records(&mut self, _: &[Vec<u8>], _: &mut dyn FnMut(Option<RecordRef<'_>>)) {}
-    fn rest(&mut self) -> bool {
+    fn pause(&mut self) -> bool {
         (self.pause)();
         true
     }

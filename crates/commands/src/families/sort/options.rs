@@ -29,14 +29,14 @@ pub(super) struct Options<'a> {
     count: i64,
 }
 
-/// By what the elements are sorted.
+/// The keys by which the elements are sorted.
 #[derive(Clone, Copy)]
 pub(super) enum By<'a> {
     /// The elements themselves.
     Element,
-    /// By nothing: the elements keep the order of the value.
+    /// The elements are not sorted: they keep the order of the value.
     Nothing,
-    /// By the values at keys that are made from the elements.
+    /// The values at keys that are made from the elements.
     Keys(Pattern<'a>),
 }
 
@@ -60,19 +60,19 @@ impl Get<'_> {
 /// A pattern of a key. The element replaces its first star. After `->` follows a field of the hash at the key.
 #[derive(Clone, Copy)]
 pub(super) struct Pattern<'a> {
-    pub(super) before: &'a [u8],
-    pub(super) behind: &'a [u8],
+    pub(super) prefix: &'a [u8],
+    pub(super) suffix: &'a [u8],
     pub(super) field: Option<&'a [u8]>,
 }
 
 impl<'a> Pattern<'a> {
     fn parse(pattern: &'a [u8]) -> Option<Pattern<'a>> {
         let star = memchr::memchr(b'*', pattern)?;
-        let (before, rest) = (&pattern[..star], &pattern[star + 1..]);
+        let (prefix, rest) = (&pattern[..star], &pattern[star + 1..]);
         let arrow = memchr::memmem::find(rest, b"->").filter(|at| at + 2 < rest.len());
         Some(match arrow {
-            Some(at) => Pattern { before, behind: &rest[..at], field: Some(&rest[at + 2..]) },
-            None => Pattern { before, behind: rest, field: None },
+            Some(at) => Pattern { prefix, suffix: &rest[..at], field: Some(&rest[at + 2..]) },
+            None => Pattern { prefix, suffix: rest, field: None },
         })
     }
 }
@@ -94,11 +94,11 @@ impl<'a> Options<'a> {
             start: 0,
             count: -1,
         };
-        let reads_all = || rights.is_none_or(|rights| rights.may_all(b"", Access::READ));
+        let reads_all = || rights.is_none_or(|rights| rights.allows_prefix(b"", Access::READ));
         let mut sorts = true;
         let mut at = 2;
         while at < args.len() {
-            let behind = args.len() - at - 1;
+            let suffix = args.len() - at - 1;
             let takes = match () {
                 () if args.is(at, "ASC") || args.is(at, "DESC") => {
                     options.descending = args.is(at, "DESC");
@@ -108,16 +108,16 @@ impl<'a> Options<'a> {
                     options.alpha = true;
                     0
                 }
-                () if args.is(at, "LIMIT") && behind >= 2 => {
+                () if args.is(at, "LIMIT") && suffix >= 2 => {
                     options.start = parse::integer(args.at(at + 1))?;
                     options.count = parse::integer(args.at(at + 2))?;
                     2
                 }
-                () if stores && args.is(at, "STORE") && behind >= 1 => {
+                () if stores && args.is(at, "STORE") && suffix >= 1 => {
                     options.store = Some(at + 1);
                     1
                 }
-                () if args.is(at, "BY") && behind >= 1 => {
+                () if args.is(at, "BY") && suffix >= 1 => {
                     match Pattern::parse(args.at(at + 1)) {
                         None => sorts = false,
                         Some(_) if !reads_all() => return Err(BY_DENIED.into()),
@@ -125,7 +125,7 @@ impl<'a> Options<'a> {
                     }
                     1
                 }
-                () if args.is(at, "GET") && behind >= 1 => {
+                () if args.is(at, "GET") && suffix >= 1 => {
                     if !reads_all() {
                         return Err(GET_DENIED.into());
                     }

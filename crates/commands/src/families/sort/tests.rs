@@ -53,7 +53,7 @@ fn elements_are_ordered() {
 }
 
 #[test]
-fn other_keys_say_the_order_and_the_answer() {
+fn by_and_get_patterns_choose_order_and_reply() {
     let mut f = filled();
     both(
         &mut f,
@@ -96,7 +96,7 @@ fn the_result_is_stored() {
 
 /// Keys that are too many to be read at one moment are read in slices, and the call pauses between them.
 #[test]
-fn much_is_sorted_in_slices() {
+fn large_sort_runs_in_slices() {
     let mut f = Fixture::new();
     let n = 5_000;
     let elements: Vec<String> = (0..n).map(|i| (i * 7919 % n).to_string()).collect();

@@ -164,11 +164,11 @@ fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
     let added =
         if no_make { change_existing(call, change) } else { collection::update(call, change).map(Some) }?;
     if trimmed {
-        call.txn.db(call.db).tell_event(&call.keys[0], named::XTRIM);
+        call.txn.db(call.db).report_event(&call.keys[0], named::XTRIM);
     }
     if let (Some(id), true) = (added, call.is_recorded()) {
         let len = trimmed.then(|| effects::len(call));
-        effects::added(call, id, from, len);
+        effects::record_added(call, id, from, len);
     }
     Ok(added)
 }
@@ -185,7 +185,7 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
     if trimmed.as_ref().is_ok_and(|removed| removed.is_some_and(|removed| removed > 0)) && call.is_recorded()
     {
         let len = effects::len(call);
-        effects::trimmed(&mut call.txn.db(call.db), &call.keys[0], len);
+        effects::record_trimmed(&mut call.txn.db(call.db), &call.keys[0], len);
     }
     match trimmed {
         Ok(removed) => call.reply.int(removed.unwrap_or(0) as i64),
@@ -198,7 +198,7 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
 pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
     let options = Options::parse(call.args, false, call.keyspace.settings());
     let Ok(Options { trimming: Some(trimming), .. }) = options else {
-        return long::whole_of("xtrim", call);
+        return long::run_locked_by_name("xtrim", call);
     };
     let key = call.keyspace.key(call.args.at(1));
     let mut trims = TrimWrite { key, trimming, replaced: RefCell::default() };
@@ -254,7 +254,7 @@ impl OptimisticWrite for TrimWrite<'_> {
         });
         *self.replaced.borrow_mut() = replaced.ok().flatten();
         if db.is_recorded() {
-            effects::trimmed(db, &self.key, trimmed.entries().len());
+            effects::record_trimmed(db, &self.key, trimmed.entries().len());
         }
     }
 }

@@ -8,7 +8,7 @@ use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_keyspace::{Db, Key};
 
 /// Records the effect of XADD: the new ID, and the length after trimming.
-pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Option<u64>) {
+pub(super) fn record_added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Option<u64>) {
     if !call.is_recorded() {
         return;
     }
@@ -24,14 +24,14 @@ pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Op
 }
 
 /// Records the effect of XTRIM: the length after trimming.
-pub(super) fn trimmed(db: &mut Db<'_, '_>, key: &Key<'_>, len: u64) {
+pub(super) fn record_trimmed(db: &mut Db<'_, '_>, key: &Key<'_>, len: u64) {
     let len = len.to_string();
     let key = key.bytes.into();
     db.effect(&[b"XTRIM".into(), key, b"MAXLEN".into(), b"=".into(), len.as_bytes().into()]);
 }
 
 /// Records that these entries are no longer pending, and that these entries were deleted.
-pub(super) fn removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], deleted: &[Id]) {
+pub(super) fn record_removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], deleted: &[Id]) {
     if !call.is_recorded() {
         return;
     }
@@ -48,7 +48,7 @@ pub(super) fn removed(call: &mut Call<'_, '_>, acknowledged: &[(Vec<u8>, Id)], d
 }
 
 /// Records that the entries `all` are pending at `consumer` now, whatever their state was before.
-pub(super) fn claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8], all: &[Id]) {
+pub(super) fn record_claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8], all: &[Id]) {
     if !db.is_recorded() {
         return;
     }
@@ -77,12 +77,12 @@ pub(super) fn claimed(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer
 }
 
 /// Records that a consumer was created.
-pub(super) fn consumer_made(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8]) {
+pub(super) fn record_consumer_created(db: &mut Db<'_, '_>, key: &Key<'_>, group: &[u8], consumer: &[u8]) {
     db.effect(&[b"XGROUP".into(), b"CREATECONSUMER".into(), key.bytes.into(), group.into(), consumer.into()]);
 }
 
 /// Records up to which ID the group has read now.
-pub(super) fn group_advanced(db: &mut Db<'_, '_>, key: &Key<'_>, name: &[u8]) {
+pub(super) fn record_group_advanced(db: &mut Db<'_, '_>, key: &Key<'_>, name: &[u8]) {
     if !db.is_recorded() {
         return;
     }

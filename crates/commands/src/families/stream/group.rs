@@ -125,7 +125,7 @@ pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
     let (name, now_ms) = (call.args.at(4), call.now_ms);
     let created = change_group(call, |group, _| Ok(group.create_consumer(name, now_ms).is_some()));
     if let Ok(true) = created {
-        call.txn.db(call.db).tell_event(&call.keys[0], named::CREATE_CONSUMER);
+        call.txn.db(call.db).report_event(&call.keys[0], named::CREATE_CONSUMER);
     }
     match created {
         Ok(created) => call.reply.int(created.into()),
@@ -170,7 +170,7 @@ pub(crate) fn xgroup_help(call: &mut Call<'_, '_>) {
 /// Changes the group that is named by argument 3.
 ///
 /// # Errors
-/// When the key or group is missing, and the errors of `change`.
+/// Fails if the key or group is missing, and the errors of `change`.
 fn change_group<R>(
     call: &mut Call<'_, '_>,
     change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,

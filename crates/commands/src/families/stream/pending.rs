@@ -210,7 +210,7 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
         }
         Ok(claimed)
     });
-    done.say(call);
+    done.record_effects(call);
     match claimed {
         Ok(claimed) => {
             call.reply.array(claimed);
@@ -232,17 +232,17 @@ struct ClaimChanges {
 
 impl ClaimChanges {
     /// Records the effects.
-    fn say(&self, call: &mut Call<'_, '_>) {
+    fn record_effects(&self, call: &mut Call<'_, '_>) {
         if !call.is_recorded() {
             return;
         }
         call.txn.no_effect();
-        effects::removed(call, &self.acknowledged, &[]);
+        effects::record_removed(call, &self.acknowledged, &[]);
         let (args, key) = (call.args, &call.keys[0]);
         let mut db = call.txn.db(call.db);
-        effects::claimed(&mut db, key, args.at(2), args.at(3), &self.claimed);
+        effects::record_claimed(&mut db, key, args.at(2), args.at(3), &self.claimed);
         if self.advanced {
-            effects::group_advanced(&mut db, key, args.at(2));
+            effects::record_group_advanced(&mut db, key, args.at(2));
         }
     }
 }
@@ -327,7 +327,7 @@ pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
         }
         Ok((cursor, claimed, deleted))
     });
-    effect.say(call);
+    effect.record_effects(call);
     match done {
         Ok((cursor, claimed, deleted)) => {
             call.reply.array(3);
@@ -387,7 +387,7 @@ fn in_group<R>(
         Ok((done, changed))
     });
     if is_new {
-        call.txn.db(call.db).tell_event(&call.keys[0], named::CREATE_CONSUMER);
+        call.txn.db(call.db).report_event(&call.keys[0], named::CREATE_CONSUMER);
     }
     match done {
         Ok(done) => done.flatten().unwrap_or_else(|| Err(no_group(args.at(1), args.at(2), ""))),

@@ -242,16 +242,16 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
             (sent, changed)
         });
         if is_new {
-            db.tell_event(key, named::CREATE_CONSUMER);
+            db.report_event(key, named::CREATE_CONSUMER);
         }
         let Ok(Some(Some(given))) = sent else { continue };
         if db.is_recorded() {
             if is_new {
-                effects::consumer_made(&mut db, key, group, consumer);
+                effects::record_consumer_created(&mut db, key, group, consumer);
             }
-            effects::claimed(&mut db, key, group, consumer, &given);
+            effects::record_claimed(&mut db, key, group, consumer, &given);
             if matches!(from, From::New) {
-                effects::group_advanced(&mut db, key, group);
+                effects::record_group_advanced(&mut db, key, group);
             }
         }
         served += 1;

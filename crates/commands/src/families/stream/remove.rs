@@ -64,7 +64,7 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
     });
     match codes {
         Ok(codes) => {
-            effects::removed(call, &gone.acknowledged, &gone.deleted);
+            effects::record_removed(call, &gone.acknowledged, &gone.deleted);
             call.reply.array(all.len());
             let codes = codes.unwrap_or_else(|| vec![NOT_THERE; all.len()]);
             codes.iter().for_each(|code| call.reply.int(*code));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_is_deleted() {
+    fn acknowledged_entries_are_deleted() {
         let mut f = filled();
         f.script(&[
             ("XACKDEL s g ACKED IDS 2 1-0 4-0", "*2|:2|:-1|"),

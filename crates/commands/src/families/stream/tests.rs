@@ -91,7 +91,7 @@ fn groups_deliver_claim_and_acknowledge() {
 
 /// A call has the same reply and the same effect on a worker and on the lane.
 #[test]
-fn long_forms_do_the_same() {
+fn long_runs_equal_short_runs() {
     let lines = [
         "XADD s MAXLEN ~ 200 1000-1 f v",
         "XRANGE s 3 +",
@@ -131,7 +131,7 @@ fn long_forms_do_the_same() {
 
 /// Long calls go to the lane. Short ones do not, however long the stream is.
 #[test]
-fn only_what_is_long_is_called_long() {
+fn only_expensive_calls_are_long() {
     use crate::cost::{LONG_ELEMENTS, elements_at};
     use crate::long;
     use crate::table::DATA;

@@ -1,6 +1,6 @@
 //! Commands that compare a string before they act (DELIFEQ, DELEX, and SET with IFEQ). Also DIGEST and MSETEX.
 
-use super::{Options, value_of, was_set};
+use super::{Options, record_set, value_of};
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{Text, string_of};
@@ -92,7 +92,7 @@ fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
             if options.keep_ttl { db.peek(key).and_then(|record| record.expire_at_ms()) } else { None };
         let expire_at_ms = expire_at_ms.or(kept_ms);
         db.set_str(key, value_of(args, 3 + 2 * i), expire_at_ms);
-        was_set(&mut db, key, arg(args, 3 + 2 * i), expire_at_ms);
+        record_set(&mut db, key, arg(args, 3 + 2 * i), expire_at_ms);
     }
     Ok(true)
 }

@@ -147,7 +147,7 @@ impl<'s> Table<'s> {
     fn len(&self, call: &LaneCall<'_>) -> Option<u32> {
         let mut row = self.first_row();
         for i in 0..self.long.len() {
-            goes_on(call, i, row.len())?;
+            may_continue(call, i, row.len())?;
             next_row(self.long[i], self.short, &mut row);
         }
         row.last().copied()
@@ -160,7 +160,7 @@ impl<'s> Table<'s> {
             if i.is_multiple_of(BLOCK_ROWS) {
                 before_blocks.extend_from_slice(&row);
             }
-            goes_on(call, i, row.len())?;
+            may_continue(call, i, row.len())?;
             next_row(self.long[i], self.short, &mut row);
         }
         let mut path = Path::default();
@@ -174,7 +174,7 @@ impl<'s> Table<'s> {
             while i > first && j > 0 {
                 if self.long[i - 1] == self.short[j - 1] {
                     (i, j) = (i - 1, j - 1);
-                    path.meets(self.long[i], if self.swapped { (j, i) } else { (i, j) });
+                    path.record_match(self.long[i], if self.swapped { (j, i) } else { (i, j) });
                     continue;
                 }
                 path.in_run = false;
@@ -195,7 +195,7 @@ impl<'s> Table<'s> {
         let mut up = vec![0u64; (rows.len() * width).div_ceil(64)];
         let mut above = row.to_vec();
         for i in rows.clone() {
-            goes_on(call, i, row.len())?;
+            may_continue(call, i, row.len())?;
             above.copy_from_slice(row);
             next_row(self.long[i], self.short, row);
             let from = (i - rows.start) * width;
@@ -220,7 +220,7 @@ struct Path {
 
 impl Path {
     /// Notes that both strings have `byte` at these positions.
-    fn meets(&mut self, byte: u8, (a, b): (usize, usize)) {
+    fn record_match(&mut self, byte: u8, (a, b): (usize, usize)) {
         self.common.push(byte);
         match self.matches.last_mut().filter(|_| self.in_run) {
             Some(m) => (m.a.0, m.b.0) = (a, b),
@@ -232,7 +232,7 @@ impl Path {
 
 /// Call this before row `i`, which has `width` cells. Pauses now and then. Returns `None` when nobody waits for the
 /// reply.
-fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
+fn may_continue(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
     if i.is_multiple_of(PAUSE_CELLS.div_ceil(width)) {
         call.pause();
     }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// For comparison: computes the whole table and walks back through it, as Redis does.
-    fn plainly(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<[usize; 4]>) {
+    fn naive_lcs(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<[usize; 4]>) {
         let width = b.len() + 1;
         let mut cells = vec![0u32; (a.len() + 1) * width];
         for i in 1..=a.len() {
@@ -315,7 +315,7 @@ mod tests {
         while i > 0 && j > 0 {
             if a[i - 1] == b[j - 1] {
                 (i, j) = (i - 1, j - 1);
-                path.meets(a[i], (i, j));
+                path.record_match(a[i], (i, j));
             } else {
                 path.in_run = false;
                 match cells[(i - 1) * width + j] > cells[i * width + j - 1] {
@@ -341,7 +341,7 @@ mod tests {
                 std::mem::swap(&mut a, &mut b);
             }
             f.run_args(&[&b"MSET"[..], b"a", &a, b"b", &b]);
-            let (common, matches) = plainly(&a, &b);
+            let (common, matches) = naive_lcs(&a, &b);
             let text = String::from_utf8(common.clone()).expect("letters");
             assert_eq!(f.run("LCS a b"), format!("${}|{text}|", text.len()), "seed {seed}, round {round}");
             assert_eq!(f.run("LCS a b LEN"), format!(":{}|", text.len()), "seed {seed}, round {round}");

@@ -43,14 +43,14 @@ pub(crate) fn incrbyfloat(call: &mut Call<'_, '_>) {
 }
 
 fn add(call: &mut Call<'_, '_>, n: i64) {
-    match added(call, n) {
+    match add_in_place(call, n) {
         Ok(sum) => call.reply.int(sum),
         Err(text) => call.reply.error(text),
     }
 }
 
 /// Adds `n` to the integer at the key, in place. The expiry stays.
-fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
+fn add_in_place(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
     let old = match string_of(db.peek(key))? {

@@ -215,11 +215,11 @@ fn try_run(
     let mut sources = sources(&values, &options)?;
     let reply = &mut *call.reply;
     if wanted == ResultUse::Number {
-        let number = intersection(&mut sources, &options, &mut || reply.rest(), &mut |_, _| {});
+        let number = intersection(&mut sources, &options, &mut || reply.pause(), &mut |_, _| {});
         reply.int(number as i64);
         return Ok(());
     }
-    let result = combine(operation, &mut sources, &options, settings, &mut || reply.rest());
+    let result = combine(operation, &mut sources, &options, settings, &mut || reply.pause());
     announce(reply, result.len(), options.with_scores);
     for (member, score) in result.iter(0) {
         if reply.is_over() {
@@ -306,11 +306,11 @@ impl OptimisticWrite for StoreWrite<'_> {
         let options =
             Options::parse(self.args, 3 + self.count, self.count, self.operation, ResultUse::Stored)?;
         let mut sources = sources(values, &options)?;
-        let mut rest = || {
+        let mut pause = || {
             pause();
             true
         };
-        Ok(combine(self.operation, &mut sources, &options, self.settings, &mut rest))
+        Ok(combine(self.operation, &mut sources, &options, self.settings, &mut pause))
     }
     fn store(&self, db: &mut Db<'_, '_>, result: &ZSetValue) {
         if result.is_empty() {
@@ -372,20 +372,20 @@ impl Options {
 /// The sources, in the order of the keys, each with its weight. `None`: the key is missing.
 type Sources<'a> = [(Option<Source<'a>>, f64)];
 
-/// Computes the resulting sorted set. Calls `rest` now and then. If `rest` returns false, nobody waits for the
+/// Computes the resulting sorted set. Calls `pause` now and then. If `pause` returns false, nobody waits for the
 /// result any more, and the result is incomplete.
 fn combine(
     operation: Operation,
     sources: &mut Sources<'_>,
     options: &Options,
     settings: &Settings,
-    rest: &mut dyn FnMut() -> bool,
+    pause: &mut dyn FnMut() -> bool,
 ) -> ZSetValue {
     let mut result = ZSetValue::new();
     match operation {
         Operation::Union => {
             sort(sources);
-            let mut pauses = Pauses::new(rest);
+            let mut pauses = Pauses::new(pause);
             for (source, weight) in sources.iter() {
                 let Some(source) = source else { continue };
                 source.visit(&mut |member, score| {
@@ -395,52 +395,52 @@ fn combine(
                         None => score,
                     };
                     options.put(&mut result, member, score, settings);
-                    pauses.goes_on()
+                    pauses.may_continue()
                 });
             }
         }
         Operation::Inter => {
-            intersection(sources, options, rest, &mut |member, score| {
+            intersection(sources, options, pause, &mut |member, score| {
                 options.put(&mut result, member, score, settings);
             });
         }
         Operation::Diff => {
             let Some(((Some(first), _), others)) = sources.split_first() else { return result };
-            let mut pauses = Pauses::new(rest);
+            let mut pauses = Pauses::new(pause);
             first.visit(&mut |member, score| {
                 let mut others = others.iter().filter_map(|(source, _)| source.as_ref());
                 if !others.any(|other| other.score(&member).is_some()) {
                     options.put(&mut result, member, score, settings);
                 }
-                pauses.goes_on()
+                pauses.may_continue()
             });
         }
     }
     result
 }
 
-/// Visits the members that all sources have. Returns their number, but at most the limit. Stops when `rest` returns
+/// Visits the members that all sources have. Returns their number, but at most the limit. Stops when `pause` returns
 /// false.
 fn intersection(
     sources: &mut Sources<'_>,
     options: &Options,
-    rest: &mut dyn FnMut() -> bool,
+    pause: &mut dyn FnMut() -> bool,
     visit: &mut dyn FnMut(Bytes<'_>, f64),
 ) -> usize {
     sort(sources);
     let Some(((Some(smallest), weight), others)) = sources.split_first() else { return 0 };
-    let (mut found, mut pauses) = (0, Pauses::new(rest));
+    let (mut found, mut pauses) = (0, Pauses::new(pause));
     smallest.visit(&mut |member, score| {
         let mut score = number_or_zero(options.aggregate.weighted(score, *weight));
         for (source, weight) in others {
             let Some(other) = source.as_ref().and_then(|source| source.score(&member)) else {
-                return pauses.goes_on();
+                return pauses.may_continue();
             };
             score = options.aggregate.of(score, options.aggregate.weighted(other, *weight));
         }
         visit(member, score);
         found += 1;
-        found != options.limit && pauses.goes_on()
+        found != options.limit && pauses.may_continue()
     });
     found
 }

@@ -47,7 +47,7 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
         let pop_range = pop_range(zset, from, count.unwrap_or(1));
         reply.array(if nested { pop_range.len() } else { 2 * pop_range.len() });
         send_taken(reply, zset, &pop_range, from, nested);
-        Pauses::new(&mut || reply.rest()).pieces_back(pop_range, |piece| zset.remove_range(piece));
+        Pauses::new(&mut || reply.pause()).pieces_back(pop_range, |piece| zset.remove_range(piece));
         ((), Changed::Yes)
     });
     match popped {
@@ -106,7 +106,7 @@ impl PopsFirst for ZSetValue {
             reply.array(pop_range.len());
         }
         send_taken(reply, self, &pop_range, from, count.is_some());
-        Pauses::new(&mut || reply.rest()).pieces_back(pop_range, |piece| self.remove_range(piece));
+        Pauses::new(&mut || reply.pause()).pieces_back(pop_range, |piece| self.remove_range(piece));
     }
 }
 

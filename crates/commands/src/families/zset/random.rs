@@ -17,7 +17,7 @@ const DRAWN_MAX: u64 = 1024 * 1024;
 /// count, it is an array of this many different members. With a negative count, each member is drawn independently,
 /// so members may repeat.
 pub(crate) fn zrandmember(call: &mut Call<'_, '_>) {
-    let wish = match wish(call) {
+    let wish = match parse_count(call) {
         Ok(wish) => wish,
         Err(text) => return call.reply.error(&text),
     };
@@ -49,7 +49,7 @@ pub(crate) fn zrandmember(call: &mut Call<'_, '_>) {
 }
 
 /// Parses the count, and whether scores are wanted. `None` without a count.
-fn wish(call: &Call<'_, '_>) -> Result<Option<(i64, bool)>, Text> {
+fn parse_count(call: &Call<'_, '_>) -> Result<Option<(i64, bool)>, Text> {
     let Some(count) = call.args.get(2) else { return Ok(None) };
     let count = parse::integer_in(count, -i64::MAX, i64::MAX)?;
     let scores = match call.args.len() {

@@ -5,10 +5,10 @@
 use super::super::collection::{read, send, visit_existing};
 use super::bounds::{Bounds, RangeBy};
 use crate::call::{Call, LaneCall};
+use crate::copy_write::{self, ChangeReport, KeyEffect};
 use crate::cost::part_elements;
 use crate::errors;
 use crate::long;
-use crate::on_copy::{self, ChangeReport, KeyEffect};
 use crate::optimistic::{self, OptimisticWrite, Pauses};
 use crate::parse::{self, Text, wrong_type};
 use std::ops::Range;
@@ -227,16 +227,16 @@ impl OptimisticWrite for StoreWrite<'_> {
         let mut stored = ZSetValue::new();
         self.rank_words = None;
         let Some(zset) = source else { return Ok(stored) };
-        let mut rest = || {
+        let mut pause = || {
             pause();
             true
         };
-        let mut pauses = Pauses::new(&mut rest);
+        let mut pauses = Pauses::new(&mut pause);
         let ranks = self.query.ranks(zset);
         self.rank_words = self.query.bounds.rank_words(zset, &ranks);
         for (member, score) in members(zset, &ranks, self.query.reverse) {
             stored.set(member, score, self.settings);
-            pauses.goes_on();
+            pauses.may_continue();
         }
         Ok(stored)
     }
@@ -319,13 +319,13 @@ fn removal_by_rank(bounds: &Bounds<'_>, zset: &ZSetValue, ranks: &Range<usize>) 
 
 /// ZREMRANGEBYLEX of many members, on the lane.
 pub(crate) fn zremrangebylex_long(call: &mut LaneCall<'_>) {
-    let (spec, run) = long::row_of("zremrangebylex");
+    let (spec, run) = long::spec_and_handler("zremrangebylex");
     let bounds = Bounds::parse(RangeBy::Lex, call.args.at(2), call.args.at(3));
     let effect = |before: &Value| match (&bounds, before) {
         (Ok(bounds), Value::ZSet(zset)) => removal_by_rank(bounds, zset, &bounds.ranks(zset, false)),
         _ => None,
     };
-    on_copy::whole(spec, run, call, Some(ChangeReport { event: None, effect: &effect }));
+    copy_write::run(spec, run, call, Some(ChangeReport { event: None, effect: &effect }));
 }
 
 /// The cost of ZRANGE on a sorted set, in elements.

@@ -73,12 +73,15 @@ fn a_save_is_loaded_again() {
         assert!(matches!(twice.problem, Problem::Duplicate(_)), "{twice}");
         let few = Keyspace::new(2, 5, [5, 6, 7, 8]);
         let text = loaded(&file, &few, LOADING).unwrap_err().to_string();
-        assert!(text.ends_with("database 5; the server has 5"), "{text}");
+        assert!(
+            text.ends_with("database 5 does not exist; the server has 5 (option \"databases\")"),
+            "{text}"
+        );
     }
 }
 
 #[test]
-fn what_expired_is_passed_unless_commands_follow() {
+fn expired_keys_are_skipped_unless_commands_follow() {
     let f = filled();
     let file = saved(&f.keyspace, &SAVING);
     let late = START_MS + 3_600_000;
@@ -106,7 +109,7 @@ fn announced_keys_take_no_memory_that_the_file_does_not_justify() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_with_the_place() {
+fn error_for_a_damaged_file_names_the_offset() {
     let mut f = Fixture::new();
     f.script(&[("SET a 1", "+OK|"), ("HSET h f v g w", ":2|"), ("SET c x PX 100000", "+OK|")]);
     let file = saved(&f.keyspace, &SAVING);
@@ -123,8 +126,8 @@ fn a_damaged_file_is_refused_with_the_place() {
     let head = |body: &[u8]| [b"REDIS0010\xfe\0", body, b"\xff\0\0\0\0\0\0\0\0"].concat();
     for (body, text) in [
         (&b"\x04\x01h\0"[..], None),
-        (b"\x04\x01h\x02\x01a\x011\x01a\x012", Some("key \"h\": a hash with a field twice")),
-        (b"\x00\x01a\x011\x00\x01a\x012", Some("key \"a\" is there already")),
+        (b"\x04\x01h\x02\x01a\x011\x01a\x012", Some("key \"h\": the hash has a field twice")),
+        (b"\x00\x01a\x011\x00\x01a\x012", Some("key \"a\" exists already")),
         (
             b"\x07\x01m\x81\x00\x00\x00\x00\x00\x00\x00\x00\x00",
             Some("has a value of module AAAAAAAAA (version 0)"),
@@ -203,7 +206,7 @@ fn files_are_exchanged_with_redis_server() {
 /// A key that is twice in a file, near and far apart. redis-server does not start with such a file, and we do not load
 /// it. Where keys are replaced, the last one stays.
 #[test]
-fn a_key_twice_is_refused_as_by_redis_server() {
+fn duplicate_key_is_refused_as_by_redis_server() {
     for between in [0, 3, 10_000] {
         let mut file = b"REDIS0010\xfe\0\0\x03key\x03one".to_vec();
         for n in 0..between {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{self, Write};
 use strand_commands::serial::file::{Saving, save};
 use strand_commands::serial::{self, system};
-use strand_keyspace::{RecordRef, Saved, Snapshot, ValueRef};
+use strand_keyspace::{RecordRef, Snapshot, SnapshotRecords, ValueRef};
 
 impl Engine {
     /// Writes the base. Calls `goes_on` after each slice with the number of keys so far.
@@ -59,7 +59,7 @@ impl Engine {
         }
         let (mut slice, mut keys, selected) = (Vec::new(), 0, Cell::new(None));
         while snapshot.next(&mut slice) {
-            for part in slice.drain(..).filter(|part: &Saved| !part.is_system()) {
+            for part in slice.drain(..).filter(|part: &SnapshotRecords| !part.is_system()) {
                 for record in part.records() {
                     keys += 1;
                     self.put_record(part.db(), record, &selected, &mut out)?;

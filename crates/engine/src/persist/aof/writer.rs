@@ -279,10 +279,10 @@ impl Engine {
     fn sleep_until_much_waits(&self, at_most_us: u64) {
         let (journal, much_waits) = (self.keyspace.journal(), &self.persist.aof.much_waits);
         let seen = much_waits.changes();
-        if journal.begins_sleep() {
+        if journal.begin_sleep() {
             much_waits.wait(seen, Some(at_most_us));
         }
-        journal.ends_sleep();
+        journal.end_sleep();
     }
     /// One turn of the writing thread; tests call it without a thread. `at_end`: everything must be on the disk
     /// afterwards. Waits for the disk only with `at_end` or `appendfsync always`.

@@ -58,7 +58,7 @@ impl Session {
             && let Some(rights) =
                 TABLE.lookup(STATUS).and_then(|spec| Rights::of(&self.identity.user, spec, args))
         {
-            running.retain(|status| rights.may(&status.dataset, Access::READ));
+            running.retain(|status| rights.allows(&status.dataset, Access::READ));
         }
         let mut reply = self.reply();
         reply.map(running.len());

@@ -162,7 +162,7 @@ fn large_values_are_shared_and_not_copied() {
     }
 }
 #[test]
-fn a_big_hash_moves_a_segment_at_most_and_shrinks() {
+fn large_hash_moves_at_most_one_segment_per_write_and_shrinks() {
     let settings = Settings::default();
     let mut hash = HashValue::new();
     for i in 0..100_000u32 {

@@ -55,7 +55,7 @@ fn stores_and_counts_what_redis_does() {
 }
 
 #[test]
-fn turns_dense_where_redis_does() {
+fn becomes_dense_at_redis_servers_threshold() {
     let (dense, sparse) = (0xb441bf6c1d7aab1e, 0x74728b7326b5dc9d);
     for (sparse_bytes_max, hash) in [(0, dense), (20, dense), (100, dense), (3000, sparse), (100_000, sparse)]
     {
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn other_strings_are_no_values() {
+fn other_strings_are_no_hyperloglogs() {
     let dense = make_dense(&mut new()).map(|_| ()).map_or(0, |()| DENSE_BYTES);
     assert_eq!(dense, 12_304);
     let mut value = new();

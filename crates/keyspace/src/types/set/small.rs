@@ -132,7 +132,7 @@ impl Small {
     /// Adds a new string to a set of strings.
     ///
     /// # Panics
-    /// When `member` has more than 255 bytes.
+    /// Panics if `member` has more than 255 bytes.
     pub(super) fn push(&mut self, member: &[u8]) {
         self.reserve(1 + member.len());
         let end = self.end();

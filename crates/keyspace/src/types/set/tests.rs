@@ -115,13 +115,13 @@ proptest! {
         run(ops, integers)?;
     }
     #[test]
-    fn does_it_with_integers_alone(ops in prop::collection::vec(op(false), 1..800), integers in prop_oneof![0..20u64, Just(512)]) {
+    fn set_of_integers_equals_the_model(ops in prop::collection::vec(op(false), 1..800), integers in prop_oneof![0..20u64, Just(512)]) {
         run(ops, integers)?;
     }
 }
 
 #[test]
-fn forms_are_as_small_as_promised() {
+fn encodings_have_the_documented_sizes() {
     let settings = Settings::default();
     let filled = |n: u64, member: &dyn Fn(u64) -> String| {
         let mut set = SetValue::new();

@@ -209,7 +209,7 @@ impl Entries {
     /// Adds an entry.
     ///
     /// # Errors
-    /// When `id` is not above the last ID, or when the entry is too large.
+    /// Fails if `id` is not above the last ID, or when the entry is too large.
     pub(super) fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
     where
         P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,

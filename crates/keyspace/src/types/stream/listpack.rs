@@ -273,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out_from_both_ends(
+        fn items_are_read_from_both_ends(
             items in prop::collection::vec(item(), 0..60),
             at in any::<prop::sample::Index>(),
             n in any::<i64>(),

@@ -76,7 +76,7 @@ impl StreamValue {
     /// Adds an entry. `settings` says when a block is full.
     ///
     /// # Errors
-    /// When `id` is not above the last ID, or when the entry is too large. Nothing changes then.
+    /// Fails if `id` is not above the last ID, or when the entry is too large. Nothing changes then.
     pub fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
     where
         P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,

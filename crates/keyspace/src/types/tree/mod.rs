@@ -47,7 +47,7 @@ use triomphe::Arc;
 /// Approximate bytes per allocation, which is a page or its list of blobs.
 const BYTES_PER_PART: usize = 2048;
 
-/// What a tree must know about its elements.
+/// The properties of a tree's elements.
 pub(crate) trait Layout {
     /// A page that would become larger than this is split.
     const PAGE_BYTES: usize;
@@ -304,8 +304,8 @@ fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = DetachedNode> {
             }
             match Arc::try_unwrap(inner) {
                 Ok(inner) => nodes.extend(inner.children.into_iter().map(|child| child.node)),
-                // Another tree shares this node. Dropping this reference frees no memory, so the reference counts as one piece
-                // of the work.
+                // Another tree shares this node. Dropping this reference frees no memory, so the reference counts as
+                // one piece of the work.
                 Err(shared) => return Some(DetachedNode { _node: Node::Inner(shared) }),
             }
         }

@@ -131,7 +131,7 @@ impl Page {
     /// String `i`. True: the rest of the string is outside the page.
     ///
     /// # Panics
-    /// When there is no string `i`. This holds for all methods that take an index.
+    /// Panics if there is no string `i`. This holds for all methods that take an index.
     #[inline]
     pub(crate) fn get(&self, i: usize) -> (&[u8], bool) {
         self.at(i, self.offset(i))
@@ -204,7 +204,7 @@ impl Page {
     /// `spare` bytes more than needed.
     ///
     /// # Panics
-    /// When the string is longer than [`STRING_BYTES_MAX`], or `i` is larger than `len`.
+    /// Panics if the string is longer than [`STRING_BYTES_MAX`], or `i` is larger than `len`.
     #[inline]
     pub(crate) fn insert(&mut self, i: usize, [first, second]: [&[u8]; 2], outside: bool, spare: usize) {
         let bytes = first.len() + second.len();

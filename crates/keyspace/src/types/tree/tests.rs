@@ -236,7 +236,7 @@ fn many_elements_are_dense_and_are_freed_in_pieces() {
 }
 
 #[test]
-fn a_queue_stays_small_whatever_went_through_it() {
+fn list_used_as_a_queue_stays_small() {
     let mut tree = Tree::<Large>::new();
     for i in 0..50_000u32 {
         tree.push_back(NewElement::inline(&i.to_be_bytes(), &[b'x'; 20]));

@@ -56,7 +56,7 @@ impl Deref for EncodedScore {
 /// The score at the start of `bytes`, and the bytes after it.
 ///
 /// # Panics
-/// When the bytes were not written by [`EncodedScore::of`] or [`EncodedScore::whole`].
+/// Panics if the bytes were not written by [`EncodedScore::of`] or [`EncodedScore::whole`].
 #[inline]
 pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     let (first, rest) = (bytes[0], &bytes[1..]);

@@ -1,11 +1,11 @@
 //! IMPORT.VERSION PUBLISH, LOG and WAIT: the published versions of a dataset.
 
-use super::import_version::fresh;
+use super::import_version::new_hash;
 use crate::call::Call;
-use crate::errors;
-use crate::published::{
-    Published, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, is_name, list, parse_token,
+use crate::dataset_versions::{
+    PublishedVersion, VERSION_BYTES_MAX, VERSIONS_LISTED_MAX, encode, is_name, list, parse_token,
 };
+use crate::errors;
 use crate::wait::{Wait, milliseconds};
 use strand_keyspace::{Bytes, Changed, HashValue, PUBLISHED_FIELD, Wanted};
 use strand_wire::args::Args;
@@ -19,26 +19,26 @@ pub(crate) fn publish(call: &mut Call<'_, '_>) {
             .reply
             .error(&format!("ERR the name of a version has 1 to {VERSION_BYTES_MAX} letters and digits"));
     }
-    let (mut versions, settings) = (known(call), call.txn.keyspace().settings());
+    let (mut versions, settings) = (listed_versions(call), call.txn.keyspace().settings());
     if let Some(last) = versions.first().filter(|last| last.name == name) {
         return call.reply.bulk(&last.token(dataset));
     }
     let number = versions.first().map_or(1, |last| last.number.saturating_add(1));
-    versions.insert(0, Published { number, name: name.to_vec() });
+    versions.insert(0, PublishedVersion { number, name: name.to_vec() });
     versions.truncate(VERSIONS_LISTED_MAX);
     let text = encode(&versions);
     let system = call.txn.keyspace().system_db(call.db);
     let mut db = call.txn.db(system);
     let set = |hash: &mut HashValue| (hash.set(PUBLISHED_FIELD, Bytes::Slice(&text), settings), Changed::Yes);
     if db.change_or_create(&call.keys[0], set).is_err() {
-        db.insert(&call.keys[0], fresh(PUBLISHED_FIELD, Bytes::Slice(&text), settings), None);
+        db.insert(&call.keys[0], new_hash(PUBLISHED_FIELD, Bytes::Slice(&text), settings), None);
     }
     call.reply.bulk(&versions[0].token(dataset));
 }
 
 /// `IMPORT.VERSION LOG dataset`. Reply: an array of pairs of token and name, the newest version first.
 pub(crate) fn log(call: &mut Call<'_, '_>) {
-    let versions = known(call);
+    let versions = listed_versions(call);
     call.reply.array(versions.len());
     for version in &versions {
         call.reply.array(2);
@@ -55,7 +55,7 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(text),
     };
     let (dataset, asked) = (call.args.at(2), call.args.at(3));
-    let versions = known(call);
+    let versions = listed_versions(call);
     let last = versions.first().map_or(0, |last| last.number);
     let (found, next) = match parse_token(asked) {
         Some((of, number)) if of == dataset && number > 0 => {
@@ -79,7 +79,7 @@ pub(crate) fn wait(call: &mut Call<'_, '_>) {
 }
 
 /// The published versions of the dataset that the arguments name, the newest first.
-fn known(call: &mut Call<'_, '_>) -> Vec<Published> {
+fn listed_versions(call: &mut Call<'_, '_>) -> Vec<PublishedVersion> {
     let system = call.txn.keyspace().system_db(call.db);
     let mut db = call.txn.db(system);
     list(db.peek_at(&call.keys[0]).ok().flatten())
@@ -96,11 +96,11 @@ fn timeout(args: Args<'_>) -> Result<u64, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use crate::dataset_versions::VERSIONS_LISTED_MAX;
     use crate::fixture::Fixture;
-    use crate::published::VERSIONS_LISTED_MAX;
 
     #[test]
-    fn versions_are_numbered_and_no_containers() {
+    fn versions_are_numbered_and_not_listed_as_containers() {
         let mut f = Fixture::new();
         f.script(&[
             ("IMPORT.VERSION LOG mail", "*0|"),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_bounded_and_the_numbers_go_on() {
+    fn version_list_is_bounded_and_numbers_increase() {
         let mut f = Fixture::new();
         let all = VERSIONS_LISTED_MAX + 5;
         for i in 1..=all {

@@ -13,14 +13,14 @@ pub const VERSION_BYTES_MAX: usize = 128;
 
 /// A published version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishedVersion {
     /// The number of the version. The first version of a dataset has number 1.
     pub number: u64,
     /// The name of the version: the digest that the importer reports.
     pub name: Vec<u8>,
 }
 
-impl Published {
+impl PublishedVersion {
     /// The token of this version of `dataset`.
     pub fn token(&self, dataset: &[u8]) -> Vec<u8> {
         token(dataset, self.number)
@@ -45,7 +45,7 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
 }
 
 /// The published versions in a dataset's hash, the newest first.
-pub(crate) fn list(hash: Option<&HashValue>) -> Vec<Published> {
+pub(crate) fn list(hash: Option<&HashValue>) -> Vec<PublishedVersion> {
     let field = hash.and_then(|hash| hash.get(PUBLISHED_FIELD));
     let text: &[u8] = match &field {
         None => b"",
@@ -55,19 +55,19 @@ pub(crate) fn list(hash: Option<&HashValue>) -> Vec<Published> {
     let parse = |line: &[u8]| {
         let at = line.iter().position(|byte| *byte == b' ')?;
         let name = &line[at + 1..];
-        is_name(name).then_some(Published { number: parse_number(&line[..at])?, name: name.to_vec() })
+        is_name(name).then_some(PublishedVersion { number: parse_number(&line[..at])?, name: name.to_vec() })
     };
     text.split(|byte| *byte == b'\n').filter_map(parse).take(VERSIONS_LISTED_MAX).collect()
 }
 
 /// Encodes a list of versions for the dataset's hash.
-pub(crate) fn encode(versions: &[Published]) -> Vec<u8> {
+pub(crate) fn encode(versions: &[PublishedVersion]) -> Vec<u8> {
     let lines = versions.iter().take(VERSIONS_LISTED_MAX);
     lines.flat_map(|v| [v.number.to_string().as_bytes(), b" ", &v.name, b"\n"].concat()).collect()
 }
 
 /// The published versions of a dataset of database `db`, the newest first.
-pub fn read(keyspace: &Keyspace, db: usize, dataset: &[u8], now_ms: i64) -> Vec<Published> {
+pub fn read(keyspace: &Keyspace, db: usize, dataset: &[u8], now_ms: i64) -> Vec<PublishedVersion> {
     let key = keyspace.key(dataset);
     let mut txn = keyspace.lock(&[key.hash], now_ms);
     let mut db = txn.db(keyspace.system_db(db));

@@ -20,7 +20,7 @@ pub(crate) fn set_all(call: &mut LaneCall<'_>) {
     let args = call.args;
     if args.len().is_multiple_of(2) {
         // The number of arguments is wrong. The handler replies with an error, which is cheap.
-        return long::whole_of("mset", call);
+        return long::run_locked_by_name("mset", call);
     }
     promise(call, 2, |at| Some(string::value_of(args, at + 1).to_str()));
     call.reply.ok();
@@ -42,7 +42,7 @@ fn promise(call: &mut LaneCall<'_>, step: usize, value: impl Fn(usize) -> Option
     }
     let prepared = PreparedEffect::new(call);
     let mut txn = call.lock(&hashes);
-    prepared.give(call, &mut txn);
+    prepared.record_in(call, &mut txn);
     let removed = txn.promise(db, promises);
     drop(txn);
     for slice in hashes.chunks(SLICE_ARGUMENTS).enumerate() {

@@ -18,7 +18,7 @@ use strand_wire::reply::{Protocol, Reply};
 
 /// Maximum number of arguments of a call that runs at once, with its shard locked under an announced long lock:
 /// about 5 ms. A call with more arguments runs in slices on a copy.
-pub const HELD_ARGUMENTS: usize = 32 * 1024;
+pub const LOCKED_ARGUMENTS_MAX: usize = 32 * 1024;
 
 /// The event name and the effect of a change, for a command for which they differ from the command's own.
 pub(crate) struct ChangeReport<'a> {
@@ -46,19 +46,19 @@ impl KeyEffect {
 }
 
 /// Runs a command that changes the value at the first of its keys that exists.
-pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, report: Option<ChangeReport<'_>>) {
+pub(crate) fn run(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, report: Option<ChangeReport<'_>>) {
     change(spec, run, call, report, None);
 }
 
 /// Runs a command on one key, slice by slice. The handler of a slice sees the changes of the slices before. Other
 /// clients see all changes at once, after the last slice. If a slice fails, there are no changes.
-pub(crate) fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
+pub(crate) fn run_in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
     let arguments = call.args.len();
     // If the number of arguments is wrong, the handler just replies with an error.
     let fit = arguments >= slices.head && (arguments - slices.head).is_multiple_of(slices.step);
-    match fit && arguments > HELD_ARGUMENTS {
+    match fit && arguments > LOCKED_ARGUMENTS_MAX {
         true => change(spec, run, call, None, Some(slices)),
-        false => long::whole(spec, run, call),
+        false => long::run_locked(spec, run, call),
     }
 }
 
@@ -71,7 +71,7 @@ fn change(
 ) {
     let keys = long::keys(spec, call.args, call.keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
-    let mut changing = OnCopy {
+    let mut changing = CopyWrite {
         args: call.args,
         keyspace: call.keyspace,
         keys,
@@ -91,13 +91,13 @@ fn change(
     match done {
         Ok(Some(copied)) => call.reply.raw(copied.reply),
         // When no key exists, the handler replies with an error or waits, which is cheap.
-        Ok(None) => long::whole(spec, run, call),
+        Ok(None) => long::run_locked(spec, run, call),
         Err(text) => call.reply.error(&text),
     }
 }
 
 /// A command that runs on a copy.
-struct OnCopy<'a> {
+struct CopyWrite<'a> {
     args: Args<'a>,
     keyspace: &'a Keyspace,
     keys: SmallVec<[Key<'a>; 4]>,
@@ -121,7 +121,7 @@ struct CopyResult {
     effect: Option<KeyEffect>,
 }
 
-impl OptimisticWrite for OnCopy<'_> {
+impl OptimisticWrite for CopyWrite<'_> {
     /// The value at the first key that exists, and the index of that key among the keys. `None` when no key exists.
     type Source = Option<(usize, Value)>;
     /// `None`: no key exists, so the handler did not run on a copy.
@@ -192,7 +192,7 @@ impl OptimisticWrite for OnCopy<'_> {
     fn store(&self, db: &mut Db<'_, '_>, copied: &Option<CopyResult>) {
         let Some(CopyResult { changed: Some((at, changed)), effect, .. }) = copied else { return };
         if let Some(event) = self.report.as_ref().and_then(|report| report.event) {
-            db.txn_call_next(event);
+            db.set_event(event);
         }
         let key = &self.keys[*at];
         *self.replaced.borrow_mut() = db.replace(key, changed.clone()).ok().flatten();
@@ -202,7 +202,7 @@ impl OptimisticWrite for OnCopy<'_> {
     }
 }
 
-impl OnCopy<'_> {
+impl CopyWrite<'_> {
     /// Runs the handler on the keyspace of copies. Returns its reply.
     fn run_on(
         &mut self,
