@@ -77,8 +77,8 @@ impl HashValue {
         let entries_max = settings.hash_max_listpack_entries.load(Relaxed);
         if let Form::Packed(packed) = &mut self.0 {
             let is_outgrown = packed.is_outgrown();
-            let found = packed.look(field);
-            if is_outgrown && found.has(value.len()) {
+            let found = packed.find(field);
+            if is_outgrown && found.has_value_len(value.len()) {
                 return packed.set_at(found, field, &value);
             }
             let small = field.len().max(value.len()) as u64 <= bytes_max && !is_outgrown;

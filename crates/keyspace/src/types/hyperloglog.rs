@@ -89,7 +89,7 @@ pub fn form(value: &[u8]) -> Option<Form> {
 /// # Panics
 /// Panics if [`form`] returns `None` for the value.
 pub fn add(value: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Result<bool, Corrupted> {
-    let (index, run) = place(element);
+    let (index, run) = register_of(element);
     raise(value, index, run, sparse_bytes_max)
 }
 
@@ -98,8 +98,8 @@ pub fn add(value: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Resu
 /// # Panics
 /// Panics if the value is not dense.
 pub fn raises(value: &[u8], element: &[u8]) -> bool {
-    let (index, run) = place(element);
-    at(value, index) < run
+    let (index, run) = register_of(element);
+    register_at(value, index) < run
 }
 
 /// Adds an element to a dense value, in place.
@@ -107,9 +107,9 @@ pub fn raises(value: &[u8], element: &[u8]) -> bool {
 /// # Panics
 /// Panics if the value is not dense.
 pub fn add_dense(value: &mut [u8], element: &[u8]) {
-    let (index, run) = place(element);
-    if at(value, index) < run {
-        put(value, index, run);
+    let (index, run) = register_of(element);
+    if register_at(value, index) < run {
+        set_register(value, index, run);
         invalidate(value);
     }
 }
@@ -232,7 +232,7 @@ pub fn make_dense(value: &mut Vec<u8>) -> Result<bool, Corrupted> {
     for run in sparse::runs(&value[HEADER_BYTES..]) {
         let run = run?;
         if run.register > 0 {
-            (at..at + run.len).for_each(|index| put(&mut new, index, run.register));
+            (at..at + run.len).for_each(|index| set_register(&mut new, index, run.register));
         }
         at += run.len;
     }
@@ -280,21 +280,21 @@ fn raise(
             }
         }
     }
-    if at(value, index) >= register {
+    if register_at(value, index) >= register {
         return Ok(false);
     }
-    put(value, index, register);
+    set_register(value, index, register);
     invalidate(value);
     Ok(true)
 }
 
 /// A register of a dense value.
-fn at(value: &[u8], index: usize) -> u8 {
+fn register_at(value: &[u8], index: usize) -> u8 {
     let (byte, shift) = (HEADER_BYTES + index * REGISTER_BITS / 8, index * REGISTER_BITS % 8);
     let next = value.get(byte + 1).copied().unwrap_or(0);
     (u16::from_le_bytes([value[byte], next]) >> shift) as u8 & REGISTER_MAX
 }
-fn put(value: &mut [u8], index: usize, register: u8) {
+fn set_register(value: &mut [u8], index: usize, register: u8) {
     let (byte, shift) = (HEADER_BYTES + index * REGISTER_BITS / 8, index * REGISTER_BITS % 8);
     let next = value.get(byte + 1).copied().unwrap_or(0);
     let mask = u16::from(REGISTER_MAX) << shift;
@@ -309,7 +309,7 @@ fn put(value: &mut [u8], index: usize, register: u8) {
 
 /// The index of the register for an element, and the value to which the element raises it: one more than the number
 /// of trailing zeros in the other bits of its hash.
-fn place(element: &[u8]) -> (usize, u8) {
+fn register_of(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let run = (hash >> INDEX_BITS | 1 << RUN_BITS).trailing_zeros() + 1;
     (hash as usize % REGISTERS, run as u8)

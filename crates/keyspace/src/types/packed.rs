@@ -33,9 +33,9 @@ pub(super) struct Packed {
 /// Result of a search for a field.
 pub(super) enum Found {
     /// The field exists, and this is where its pair is.
-    At(PairRange),
+    Pair(PairRange),
     /// The hash does not have the field.
-    Nowhere {
+    Missing {
         /// Offset in the allocation at which the values start.
         values_from: usize,
     },
@@ -45,8 +45,8 @@ impl Found {
     /// True when the field exists and its value has `value_bytes` bytes. Then a new value of this length moves
     /// nothing.
     #[inline]
-    pub(super) fn has(&self, value_bytes: usize) -> bool {
-        matches!(self, Found::At(place) if place.value.len() == value_bytes)
+    pub(super) fn has_value_len(&self, value_bytes: usize) -> bool {
+        matches!(self, Found::Pair(pair) if pair.value.len() == value_bytes)
     }
 }
 
@@ -67,9 +67,9 @@ impl Packed {
         (self.number(4) & !OUTGROWN) as usize
     }
     pub(super) fn get(&self, field: &[u8]) -> Option<&[u8]> {
-        match self.look(field) {
-            Found::At(place) => Some(&self.bytes[place.value]),
-            Found::Nowhere { .. } => None,
+        match self.find(field) {
+            Found::Pair(pair) => Some(&self.bytes[pair.value]),
+            Found::Missing { .. } => None,
         }
     }
     /// Number of bytes of the allocation that are in use.
@@ -91,19 +91,19 @@ impl Packed {
             self.put_number(4, self.number(4) | OUTGROWN);
         }
     }
-    /// Sets the value of `field`. `found` is the result of [`Packed::look`]. Returns true when the field is new.
+    /// Sets the value of `field`. `found` is the result of [`Packed::find`]. Returns true when the field is new.
     #[inline]
     pub(super) fn set_at(&mut self, found: Found, field: &[u8], value: &[u8]) -> bool {
         match found {
-            Found::At(place) if place.value.len() == value.len() => {
-                self.bytes[place.value].copy_from_slice(value);
+            Found::Pair(pair) if pair.value.len() == value.len() => {
+                self.bytes[pair.value].copy_from_slice(value);
                 false
             }
-            Found::At(place) => {
-                self.replace(place, value);
+            Found::Pair(pair) => {
+                self.replace(pair, value);
                 false
             }
-            Found::Nowhere { values_from } => {
+            Found::Missing { values_from } => {
                 self.add(field, value, values_from);
                 true
             }
@@ -111,17 +111,17 @@ impl Packed {
     }
     /// Removes `field`. Returns true when it existed.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
-        let Found::At(place) = self.look(field) else { return false };
-        let (end, from) = (self.fields_end(), self.values_behind(&place));
-        self.bytes.copy_within(place.head.end..end, place.head.start);
-        self.bytes.copy_within(from..place.value.start, from + place.value.len());
-        self.put_number(0, (end - place.head.len()) as u32);
+        let Found::Pair(pair) = self.find(field) else { return false };
+        let (end, from) = (self.fields_end(), self.values_after(&pair));
+        self.bytes.copy_within(pair.head.end..end, pair.head.start);
+        self.bytes.copy_within(from..pair.value.start, from + pair.value.len());
+        self.put_number(0, (end - pair.head.len()) as u32);
         self.put_number(4, self.number(4) - 1);
-        self.shrink(from + place.value.len());
+        self.shrink(from + pair.value.len());
         true
     }
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.places().map(|place| (&self.bytes[place.field], &self.bytes[place.value]))
+        self.pairs().map(|pair| (&self.bytes[pair.field], &self.bytes[pair.value]))
     }
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.len()
@@ -138,30 +138,30 @@ impl Packed {
         let to = self.reserve(field.len() + value.len() + 2 * NUMBER_BYTES_MAX, values_from);
         let from = self.fields_end();
         self.bytes[to - value.len()..to].copy_from_slice(value);
-        let at = put(&mut self.bytes, from, field.len());
+        let at = put_len(&mut self.bytes, from, field.len());
         self.bytes[at..at + field.len()].copy_from_slice(field);
-        let end = put(&mut self.bytes, at + field.len(), value.len());
+        let end = put_len(&mut self.bytes, at + field.len(), value.len());
         self.put_number(0, end as u32);
         self.put_number(4, self.number(4) + 1);
     }
     /// Replaces the value of a pair by a value of another length.
-    fn replace(&mut self, mut place: PairRange, value: &[u8]) {
-        let (before, len) = (self.bytes.len(), place.value.len());
+    fn replace(&mut self, mut pair: PairRange, value: &[u8]) {
+        let (before, len) = (self.bytes.len(), pair.value.len());
         let more = value.len().saturating_sub(len) + NUMBER_BYTES_MAX;
-        let from = self.reserve(more, self.values_behind(&place));
+        let from = self.reserve(more, self.values_after(&pair));
         // The values are at the end of the allocation, and have moved with this end.
         let grown = self.bytes.len() - before;
-        place.value = place.value.start + grown..place.value.end + grown;
+        pair.value = pair.value.start + grown..pair.value.end + grown;
         let end = self.fields_end();
         // The values of later pairs are before this one, and move with its new start.
-        let start = place.value.end - value.len();
+        let start = pair.value.end - value.len();
         let moved_to = from + len - value.len();
-        self.bytes.copy_within(from..place.value.start, moved_to);
-        self.bytes[start..place.value.end].copy_from_slice(value);
-        let number_bytes = bytes_of_number(value.len());
-        self.bytes.copy_within(place.head.end..end, place.field.end + number_bytes);
-        put(&mut self.bytes, place.field.end, value.len());
-        self.put_number(0, (end - place.head.end + place.field.end + number_bytes) as u32);
+        self.bytes.copy_within(from..pair.value.start, moved_to);
+        self.bytes[start..pair.value.end].copy_from_slice(value);
+        let number_bytes = encoded_len_bytes(value.len());
+        self.bytes.copy_within(pair.head.end..end, pair.field.end + number_bytes);
+        put_len(&mut self.bytes, pair.field.end, value.len());
+        self.put_number(0, (end - pair.head.end + pair.field.end + number_bytes) as u32);
         self.shrink(moved_to);
     }
     /// Makes room for `more` bytes. `values_from` is the offset at which the values start now. Returns the offset at
@@ -198,16 +198,16 @@ impl Packed {
         self.fields_end() + (self.bytes.len() - values_from)
     }
     /// The offset at which the values start. Found by a walk over the pairs after this pair.
-    fn values_behind(&self, place: &PairRange) -> usize {
-        let behind = self.places_from(place.head.end, place.value.start);
-        behind.last().map_or(place.value.start, |last| last.value.start)
+    fn values_after(&self, pair: &PairRange) -> usize {
+        let after = self.pairs_from(pair.head.end, pair.value.start);
+        after.last().map_or(pair.value.start, |last| last.value.start)
     }
     fn fields_end(&self) -> usize {
         (self.number(0) as usize).max(HEAD_BYTES)
     }
     /// The offset at which the values start. Found by a walk over all pairs.
     fn values_from(&self) -> usize {
-        self.places().last().map_or(self.bytes.len(), |place| place.value.start)
+        self.pairs().last().map_or(self.bytes.len(), |pair| pair.value.start)
     }
     /// One of the two numbers in the head of the allocation. 0 while there is no allocation.
     #[inline]
@@ -220,43 +220,43 @@ impl Packed {
     }
     /// Searches for the pair of `field`.
     #[inline]
-    pub(super) fn look(&self, field: &[u8]) -> Found {
+    pub(super) fn find(&self, field: &[u8]) -> Found {
         let mut values_from = self.bytes.len();
-        for place in self.places() {
-            if self.bytes[place.field.clone()] == *field {
-                return Found::At(place);
+        for pair in self.pairs() {
+            if self.bytes[pair.field.clone()] == *field {
+                return Found::Pair(pair);
             }
-            values_from = place.value.start;
+            values_from = pair.value.start;
         }
-        Found::Nowhere { values_from }
+        Found::Missing { values_from }
     }
     #[inline]
-    fn places(&self) -> impl Iterator<Item = PairRange> {
-        self.places_from(HEAD_BYTES, self.bytes.len())
+    fn pairs(&self) -> impl Iterator<Item = PairRange> {
+        self.pairs_from(HEAD_BYTES, self.bytes.len())
     }
     /// The pairs whose fields start at `from` and whose values end at `values`, one after the other.
     #[inline]
-    fn places_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = PairRange> {
+    fn pairs_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = PairRange> {
         let end = self.fields_end();
         std::iter::from_fn(move || {
             if from >= end {
                 return None;
             }
-            let (at, len) = number(&self.bytes, from);
+            let (at, len) = read_len(&self.bytes, from);
             let field = at..at + len;
-            let (at, len) = number(&self.bytes, field.end);
-            let place = PairRange { head: from..at, field, value: values - len..values };
+            let (at, len) = read_len(&self.bytes, field.end);
+            let pair = PairRange { head: from..at, field, value: values - len..values };
             (from, values) = (at, values - len);
-            Some(place)
+            Some(pair)
         })
     }
 }
 
-fn bytes_of_number(number: usize) -> usize {
+fn encoded_len_bytes(number: usize) -> usize {
     (number.max(1).ilog2() as usize) / 7 + 1
 }
 /// Writes a length at `at` and returns the offset after it.
-fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
+fn put_len(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
     while number >= 0x80 {
         out[at] = number as u8 | 0x80;
         number >>= 7;
@@ -267,7 +267,7 @@ fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
 }
 /// The offset after the length that is encoded at `at`, and this length.
 #[inline]
-fn number(bytes: &[u8], mut at: usize) -> (usize, usize) {
+fn read_len(bytes: &[u8], mut at: usize) -> (usize, usize) {
     let (mut number, mut shift) = (0, 0);
     loop {
         let byte = bytes[at];
@@ -299,14 +299,14 @@ mod tests {
                 let at = twin.iter().position(|(f, _)| *f == field);
                 match (set, at) {
                     (true, None) => {
-                        let found = packed.look(&field);
-                        prop_assert!(!found.has(len) && packed.set_at(found, &field, &value));
+                        let found = packed.find(&field);
+                        prop_assert!(!found.has_value_len(len) && packed.set_at(found, &field, &value));
                         twin.push((field, value));
                     }
                     (true, Some(at)) => {
-                        let found = packed.look(&field);
+                        let found = packed.find(&field);
                         let same = twin[at].1.len() == value.len();
-                        prop_assert!(found.has(len) == same && !packed.set_at(found, &field, &value));
+                        prop_assert!(found.has_value_len(len) == same && !packed.set_at(found, &field, &value));
                         twin[at].1 = value;
                     }
                     (false, at) => {

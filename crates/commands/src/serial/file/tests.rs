@@ -130,7 +130,7 @@ fn error_for_a_damaged_file_names_the_offset() {
         (b"\x00\x01a\x011\x00\x01a\x012", Some("key \"a\" exists already")),
         (
             b"\x07\x01m\x81\x00\x00\x00\x00\x00\x00\x00\x00\x00",
-            Some("has a value of module AAAAAAAAA (version 0)"),
+            Some("has a value of the Redis module AAAAAAAAA (version 0)"),
         ),
         (b"\x1a\x01s", Some("value type 26 is unknown")),
     ] {
